@@ -13,7 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from dnm.demand.demand import DemandFacts, gather_demand
+from dnm.demand.demand import gather_demand
+from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod, PodList, PodShape, Toleration
 from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
 from dnm.model.plan import Snapshot

@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from dnm.demand.demand import Demand, DemandFacts, gather_demand
+from dnm.demand.demand import Demand, gather_demand
+from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import Claim, Mark, Node, Pod, PodShape, QueueLimits, Toleration
 from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
 from dnm.model.registry import LentNode, Phase

@@ -9,7 +9,8 @@ import msgspec
 
 from dnm.cli.findings import Finding, doubtful, fine, wrong
 from dnm.cli.output import amounts
-from dnm.demand.demand import Demand, DemandFacts, gather_demand
+from dnm.demand.demand import Demand, gather_demand
+from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import Node, PodList, YunikornView
 from dnm.model.config import Config
 from dnm.model.plan import Snapshot

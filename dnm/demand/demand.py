@@ -13,38 +13,18 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 
 import msgspec
 
-from dnm.demand.gangs import (
-    GangApp,
-    gang_apps,
-    gang_demand,
-    largest_gangs,
-    split_countable,
-)
-from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted, with_siblings
+from dnm.demand.pending import PendingGroup, Uncounted, with_siblings
 from dnm.demand.pod_request import as_counted
-from dnm.model.cluster import Claim, Pod, QueueLimits, YunikornView
+from dnm.demand.waiting import DemandFacts, Waiting, gather_waiting
+from dnm.model.cluster import Pod, QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.history import PodKind
 from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.registry import StalledPods
-from dnm.model.value import Resources, Unreadable, Value
-
-
-class DemandFacts(Value):
-    """Holds what is known besides the pods. `stalled` is the registry's: pods already found out to
-    wait for something else. Claims that could not be read leave their pods uncounted. `resources`:
-    the names that are summed up, those that something offers or limits; None: all. Tenants invent
-    others, and what their pods ask for of these is known of each group alone."""
-
-    now: datetime
-    yunikorn: YunikornView | None = None
-    claims: tuple[Claim, ...] | Unreadable = ()
-    stalled: Mapping[str, StalledPods] = {}
-    resources: frozenset[str] | None = None
+from dnm.model.value import Resources, Value
 
 
 class QueueDemand(Value):
@@ -101,10 +81,11 @@ def gather_demand(
     finder = _QueueFinder(pods, config, queues, facts.yunikorn)
     resources = facts.resources
     sums = _sum_bound(pods, finder, resources)
-    waiting = _Waiting()
+    waiting = Waiting()
+    groups: tuple[PendingGroup, ...] = ()
     if sums.unbound or sums.gang_members:
-        waiting = _gather_waiting(pods, config, sums, finder, facts)
-    groups = waiting.groups
+        waiting = gather_waiting(config, sums.unbound, sums.gang_members, finder.find, facts)
+        groups = with_siblings(waiting.groups, pods)
     return Demand(
         queues=_by_queue(queues, sums.in_queue, groups, waiting.largest_gangs, resources),
         groups=groups,
@@ -113,14 +94,6 @@ def gather_demand(
         stalled=waiting.stalled,
         kinds=_kinds(config, pods, waiting, finder, facts) if config.demand_keep else {},
     )
-
-
-def _held_by_scheduler(yunikorn: YunikornView | None) -> Mapping[str, NotCounted]:
-    """Pod UID -> what the scheduler says of it that no node changes."""
-    if yunikorn is None:
-        return {}
-    held = dict.fromkeys(yunikorn.user_limited, NotCounted.USER_LIMIT)
-    return {**held, **dict.fromkeys(yunikorn.not_started, NotCounted.APPLICATIONS)}
 
 
 def pending_fingerprint(demand: Demand, queue: str) -> str:
@@ -304,73 +277,8 @@ def _add(total: dict[str, int], request: Resources, count: int) -> None:
         total[name] = total.get(name, 0) + amount * count
 
 
-# --- pending pods ----------------------------------------------------------------------------
-
-
-class _Waiting(Value):
-    groups: tuple[PendingGroup, ...] = ()
-    stalled: Mapping[str, StalledPods] = {}
-    uncounted: tuple[Uncounted, ...] = ()
-    largest_gangs: Mapping[str, Resources] = {}  # by queue
-    gangs: tuple[GangApp, ...] = ()
-
-
-def _gather_waiting(
-    pods: Sequence[Pod], config: Config, sums: _Bound, finder: _QueueFinder, facts: DemandFacts
-) -> _Waiting:
-    """The pods that are not bound, in groups, with those that gangs will still create."""
-    apps, beyond = split_countable(gang_apps(sums.gang_members))
-    collector = Collector(config, facts.now, facts.claims, facts.stalled)
-    held = _held_by_scheduler(facts.yunikorn)
-    for pod, count, why in _asking(sums.unbound, apps, beyond, facts.now):
-        why = why or held.get(pod.uid)
-        queue = finder.find(pod) if pod.is_yunikorn else ""
-        collector.add(pod, queue, why, count)
-    groups, stalled = collector.groups()
-    return _Waiting(
-        groups=with_siblings(groups, pods),
-        stalled=stalled,
-        uncounted=collector.left_out(),
-        largest_gangs=largest_gangs(apps, finder.find),
-        gangs=tuple(apps),
-    )
-
-
-def _asking(
-    unbound: Sequence[Pod], apps: Iterable[GangApp], beyond: Mapping[int, NotCounted], now: datetime
-) -> Iterable[tuple[Pod, int, NotCounted | None]]:
-    """Yields the pending pods, those that a gang will still create among them: a pod, how many it
-    stands for, and why they are left out. `beyond`: pods (by id) of gangs that are not counted,
-    and why."""
-    taken_over: set[int] = set()
-    to_come: list[tuple[Pod, int]] = []
-    for app in apps:
-        gang = gang_demand(app, now)
-        taken_over.update(id(pod) for pod in gang.taken_over)
-        to_come += gang.to_come
-    for pod in unbound:
-        why = _why_not_counted(pod, id(pod) in taken_over)
-        yield pod, 1, why or beyond.get(id(pod))
-    for pod, count in to_come:
-        yield pod, count, _why_not_counted(pod, False)
-
-
-def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
-    if not pod.is_yunikorn:
-        return NotCounted.FOREIGN
-    if pod.is_terminating:
-        return NotCounted.TERMINATING
-    if pod.is_rejected:
-        return NotCounted.REJECTED
-    if pod.is_gated:
-        return NotCounted.GATED
-    if pod.shape.is_cut:
-        return NotCounted.BEYOND
-    return NotCounted.PLACEHOLDER if is_taken_over else None
-
-
 def _kinds(
-    config: Config, pods: Sequence[Pod], waiting: _Waiting, finder: _QueueFinder, facts: DemandFacts
+    config: Config, pods: Sequence[Pod], waiting: Waiting, finder: _QueueFinder, facts: DemandFacts
 ) -> dict[str, tuple[PodKind, ...]]:
     """Pods of each monitored queue by what they ask for, where the record wants to know."""
     from dnm.demand.kinds import count_kinds

@@ -24,11 +24,11 @@ from dnm.model.plan import (
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.conversions import Decided
-from dnm.plan.ended_calls import calls_until
 from dnm.plan.facts import Facts
 from dnm.plan.fate import Fate
 from dnm.plan.fates import Fates
 from dnm.plan.inputs import Inputs
+from dnm.plan.requests import calls_until
 from dnm.plan.rule import rules_of
 
 _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)

@@ -15,9 +15,8 @@ from dnm.model.registry import Backoff, LendOrder, Registry, Way
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import Objection, Reason
 from dnm.plan.backoff import backoffs_in_force, cooldown_end
-from dnm.plan.inputs import Inputs
+from dnm.plan.inputs import Inputs, node_supply
 from dnm.plan.limits import PlannedLimits, why_unjudged
-from dnm.plan.supply import node_supply
 from dnm.queues.edit import why_no_growth
 from dnm.sizing.budget import NodePool
 

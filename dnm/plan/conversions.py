@@ -15,11 +15,10 @@ from dnm.model.verdict import Objection, Reason
 from dnm.plan.advance import Advanced
 from dnm.plan.budgets import conversion_budget
 from dnm.plan.fates import Fates
-from dnm.plan.inputs import Inputs
+from dnm.plan.inputs import Inputs, node_supply
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.plan.new_requests import Conversions, ask_for_queues, waiting
 from dnm.plan.orders import ask_for_orders
-from dnm.plan.supply import node_supply
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import size_at_rest, size_queues
 

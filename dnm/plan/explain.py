@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnm.demand.demand import DemandFacts, gather_demand
+from dnm.demand.demand import gather_demand
 from dnm.demand.pending import PendingGroup
+from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import Pod, YunikornView
 from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Decided
-from dnm.plan.inputs import Inputs
-from dnm.plan.supply import node_supply
+from dnm.plan.inputs import Inputs, node_supply
 from dnm.sizing.backlog import why_no_help
 from dnm.sizing.node_supply import expected_nodes
-from dnm.sizing.queue_sizing import amount_text
+from dnm.sizing.wanted_words import amount_text
 
 
 class PodExplanation(Value):

@@ -24,10 +24,9 @@ from dnm.plan.advance import Advanced
 from dnm.plan.breaker import forgive
 from dnm.plan.budgets import conversion_budget
 from dnm.plan.fate import Case, Fate, find_fate
-from dnm.plan.inputs import Inputs, demand_without
+from dnm.plan.inputs import Inputs, demand_without, node_supply
 from dnm.plan.limits import StandingLimits
 from dnm.plan.rule import Moves, Standing, rules_of
-from dnm.plan.supply import node_supply
 from dnm.plan.transition import enter_phase, node_verdict
 from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
 

@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from dnm.demand.demand import Demand, DemandFacts, gather_demand
-from dnm.model.cluster import PodList, QueueLimits, YunikornView
+from dnm.demand.demand import Demand, gather_demand
+from dnm.demand.waiting import DemandFacts
+from dnm.model.cluster import Node, PodList, QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import QueueError
 from dnm.model.plan import Snapshot
 from dnm.model.queue_path import is_under
-from dnm.model.registry import LentNode, Registry, StalledPods
+from dnm.model.registry import LentNode, Phase, Registry, StalledPods
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import backoff_delay
 from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
@@ -22,6 +23,7 @@ from dnm.plan.facts import Facts
 from dnm.plan.learned import learned_times
 from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
 from dnm.queues.source import resolve_document
+from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
 
 class Inputs(Value):
@@ -226,4 +228,55 @@ def without_expired(registry: Registry, now: datetime) -> Registry:
         holds={name: one for name, one in registry.holds.items() if name not in over},
         excluded={name: one for name, one in registry.excluded.items() if one.is_in_force(now)},
         orders=tuple(order for order in registry.orders if now < order.until),
+    )
+
+
+# --- the nodes that a decision counts with, as those before it leave them ------------------------
+
+
+def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
+    """The Nodes that are there, those that serve, those on their way and those that leave."""
+    nodes = inputs.facts.nodes or {}
+    instance = inputs.config.instance_id
+    serving = registry.nodes_of(instance, Phase.SERVING)
+    incoming = [
+        IncomingNode(node_type=r.node_type, namespace=r.namespace, queue=r.queue)
+        for r in registry.requests
+        if not r.is_given_up
+        for _ in range(r.count)
+    ]
+    incoming += [
+        IncomingNode(node_type=one.node_type, namespace=one.namespace, queue=one.queue, name=name)
+        for name, one in registry.nodes_of(instance, Phase.JOINING).items()
+    ]
+    incoming += [
+        _moving(inputs, name, one)
+        for name, one in registry.nodes_of(instance, Phase.MOVING).items()
+    ]
+    leaving = registry.nodes_of(instance, Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
+    return NodeSupply(
+        nodes=tuple(_opened(nodes[name], serving.get(name)) for name in sorted(nodes)),
+        lent=serving,
+        incoming=tuple(incoming),
+        leaving=frozenset(leaving),
+        unbuffered=frozenset(registry.unbuffered),
+    )
+
+
+def _opened(node: Node, entry: LentNode | None) -> Node:
+    """A Node as this run leaves it: the fence of one that serves comes off."""
+    if entry is None or entry.leaves is not None or not node.is_fenced:
+        return node
+    return msgspec.structs.replace(node, is_cordoned=False)
+
+
+def _moving(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
+    """One that changes its queue is on its way to the new one, or back."""
+    policy = inputs.config.namespaces.get(entry.heads_for)
+    is_new = policy is not None and entry.heads_for != entry.namespace
+    return IncomingNode(
+        node_type=entry.node_type,
+        namespace=entry.heads_for,
+        queue=policy.queue if policy and is_new else entry.queue,
+        name=name,
     )

@@ -22,9 +22,9 @@ from dnm.model.printable import printable
 from dnm.model.registry import Ended, Leaving, LentNode, Phase, Registry
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.bridged import what_to_do, why_pods_leave
-from dnm.plan.ended_calls import return_ended, return_error
 from dnm.plan.facts import Facts
 from dnm.plan.node_size import grown, measure_node
+from dnm.plan.requests import return_ended, return_error
 from dnm.plan.rule import Rule, rules_of
 from dnm.plan.transition import (
     UNSEEN_PODS,

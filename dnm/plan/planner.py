@@ -39,11 +39,11 @@ from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
 from dnm.plan.queue_reports import (
     holders_of,
     list_decisions,
-    list_waiting,
     queue_statuses,
     seen_statuses,
 )
 from dnm.plan.rule import Additions, rules_of
+from dnm.plan.waiting_pods import list_waiting
 from dnm.queues.document import Judge, judge_text
 
 _FAULT = (
@@ -136,7 +136,7 @@ def fold_plan(decided: Decided) -> Plan:
         diff=diff_of(inputs.document, limits),
         needs_person=bool(questions),
         run=run_name(inputs.now),
-        waiting=list_waiting(decided),
+        waiting=list_waiting(decided) if inputs.demand and inputs.demand.groups else (),
         kinds=_seen_kinds(inputs),
         rooms=_seen_rooms(inputs) if inputs.config.demand_keep else (),
         pods=_holders(inputs, registry),

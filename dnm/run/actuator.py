@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dnm.converter.contract import (
-    book_command,
     convert_command,
     resume_command,
     return_command,
-    unbook_command,
 )
 from dnm.converter.processes import this_host
 from dnm.kube.nodes import FENCED, mark_annotations
@@ -48,7 +46,7 @@ from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, LentNode, Registry
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import with_failure
-from dnm.plan.ended_calls import conversion_error, request_ended, return_ended, return_error
+from dnm.plan.requests import conversion_error, request_ended, return_ended, return_error
 from dnm.queues.edit import edit_source
 from dnm.queues.lease import check_held
 from dnm.queues.source import SourceDocument
@@ -183,9 +181,9 @@ class Actuator:
         if unstarted:
             requests = tuple(r for r in self.registry.requests if r.id not in unstarted)
             with suppress(RegistryError):  # told already
-                self._save(_replace(self.registry, requests=requests))
+                self.save(_replace(self.registry, requests=requests))
 
-    def _save(self, registry: Registry) -> None:
+    def save(self, registry: Registry) -> None:
         """Every change from the plan on, told as it is saved."""
         if registry != self.registry:
             registry = tell_change(self.registry, registry, self._cause())
@@ -198,7 +196,7 @@ class Actuator:
         save_registry(self.config, registry, self.state)
         self.registry = registry
 
-    def _done(self, line: str, about: str = "", why: str = "") -> None:
+    def note_done(self, line: str, about: str = "", why: str = "") -> None:
         """`about`: the node whose verdict says why, where `why` does not."""
         why = why or self.reasons.get(about, "")
         told = f" reason={why!r}" if why else ""
@@ -221,26 +219,14 @@ class Actuator:
                 self._fence(name)
             case Unfence(node=name):
                 self._unfence(name)
-            case EvictPods(node=name):
-                self._evict(name)
-            case DressNode():
-                self._dress(action)
             case StartConversion(request=request):
                 self._start_conversion(request)
             case ReturnNode(node=name):
                 self._start_return(name)
-            case ShowState():
-                self._show(action)
-            case BookNodes(booking=booking):
-                names = self.converter.book(book_command(self.config, booking))
-                if names:
-                    nodes = ",".join(names)
-                    self._done(f"action=book booking={booking.name} nodes={nodes}")
-            case UnbookNodes(name=name, why=why, leave_out=leave_out):
-                names = self.converter.book(unbook_command(self.config, name, leave_out))
-                if names:
-                    nodes = ",".join(names)
-                    self._done(f"action=unbook booking={name} nodes={nodes} reason={why!r}")
+            case EvictPods() | DressNode() | ShowState() | BookNodes() | UnbookNodes():
+                from dnm.run.rare_actions import apply_rare  # of a rule, or of a person's verb
+
+                apply_rare(self, action)
 
     def _set_queue_limits(self, action: SetQueueLimits) -> None:
         from dnm.queues.writer import apply_queue_edit  # most runs edit nothing
@@ -263,9 +249,9 @@ class Actuator:
         self._note_ledger(outcome.edit.noted)
         if outcome.is_written:
             for change in outcome.edit.changes:
-                self._done(change.line, why=change.why)
+                self.note_done(change.line, why=change.why)
             if not outcome.edit.changes:
-                self._done("action=write-ledger")
+                self.note_done("action=write-ledger")
         for note in outcome.notes:
             log.info("note=%r", note)
         if outcome.is_written:
@@ -276,7 +262,7 @@ class Actuator:
         """The record goes by what stands there, which may be another edit than the planned one."""
         if ledger != self.registry.last_run.ledger:
             last_run = _replace(self.registry.last_run, ledger=ledger)
-            self._save(_replace(self.registry, last_run=last_run))
+            self.save(_replace(self.registry, last_run=last_run))
 
     def _still_ours(self, source: SourceDocument) -> SourceDocument:
         """What is about to be edited, under the version that was looked at: whoever has taken this
@@ -299,7 +285,7 @@ class Actuator:
     def _mark(self, name: str, mark: Mark) -> None:
         """One that could not be marked counts for no queue yet: another may have been first."""
         self.unmarked.add(name)
-        is_free = self._patch(
+        is_free = self.patch(
             name,
             lambda node: node.mark is None or node.mark.instance in ("", mark.instance),
             annotations=mark_annotations(mark),
@@ -310,91 +296,37 @@ class Actuator:
                 "next one goes by the ledger"
             )
         self.unmarked.discard(name)
-        self._done(f"action=mark node={name} queue={mark.queue}", name)
+        self.note_done(f"action=mark node={name} queue={mark.queue}", name)
 
     def _fence(self, name: str) -> None:
         entry = self.registry.nodes[name]
         annotations = {**mark_annotations(entry.mark), FENCED: "true"}
-        is_open = self._patch(
+        is_open = self.patch(
             name, lambda node: not node.is_cordoned, cordon=True, annotations=annotations
         )
         if is_open:
-            self._done(f"action=fence node={name} queue={entry.queue}", name)
+            self.note_done(f"action=fence node={name} queue={entry.queue}", name)
         else:
             log.info("action=fence node=%s skipped='it is cordoned already'", name)
 
     def _unfence(self, name: str) -> None:
         ours: Mapping[str, str | None] = {FENCED: None}
-        if self._patch(name, lambda node: node.carries_fence, cordon=False, annotations=ours):
-            self._done(f"action=unfence node={name}", name)
+        if self.patch(name, lambda node: node.carries_fence, cordon=False, annotations=ours):
+            self.note_done(f"action=unfence node={name}", name)
 
-    def _evict(self, name: str) -> None:
-        """Only behind its own fence: what is evicted must not come back to the same node."""
-        from dnm.run.evicting import ask_pods  # most runs evict nobody
-
-        entry, node = self.registry.nodes[name], self.kube.read_node(name)
-        if node is None or not node.is_fenced or entry.emptying is None:
-            log.info("action=evict node=%s skipped='it is not fenced'", name)
-            return
-        found = ask_pods(self.kube, name, self._may_go_on)
-        asked = entry.emptying.asked + found.asked
-        emptying = _replace(entry.emptying, asked=asked, why=found.why)
-        self._save(_with_node(self.registry, name, _replace(entry, emptying=emptying)))
-        if found.asked:
-            self._done(f"action=evict node={name} pods={found.asked} queue={entry.queue}", name)
-        elif found.why and not found.errors:
-            log.info("action=evict node=%s pods=0 why=%r", name, found.why)
-        if found.errors:
-            raise KubeError("; ".join(dict.fromkeys(found.errors)))
-
-    def _may_go_on(self) -> bool:
+    def may_go_on(self) -> bool:
         self.state.keep()
         return not self.should_stop()
 
-    def _dress(self, action: DressNode) -> None:
-        """Only one that is still fenced, and empty, becomes another namespace's; back to its own it
-        may come with pods."""
-        name = action.node
-        obstacle = "" if action.is_back else self._why_not_move(name)
-        if not obstacle:
-            is_free = self._patch(
-                name,
-                lambda node: (node.is_fenced or action.is_back) and not self._is_others(node),
-                annotations=mark_annotations(action.mark),
-                dress=action,
-            )
-            obstacle = "" if is_free else "it is not fenced any more"
-        if obstacle:
-            log.info("action=move node=%s skipped=%r", name, obstacle)
-            return
-        self._done(f"action=move node={name} to={action.mark.namespace}", name)
-
-    def _show(self, action: ShowState) -> None:
-        """Nothing rests on it: one that has just left Kubernetes has nothing to show."""
-        if self.kube.show_state(action, self.clock()):
-            shown = repr(action.wanted.text) if action.wanted else "none"
-            self._done(f"action=show-state node={action.node} slurm={shown}")
-        else:
-            log.info("action=show-state node=%s skipped='it is gone'", action.node)
-
-    def _is_others(self, node: Node) -> bool:
-        return node.mark is not None and node.mark.instance not in ("", self.config.instance_id)
-
-    def _why_not_move(self, name: str) -> str:
-        """The last look before it becomes another namespace's, its pods last: empty if it may."""
-        if obstacle := self._why_not_called(name):
-            return obstacle
-        is_used = any(pod.counts_as_work for pod in self.kube.read_pods_on(name))
-        return "a pod landed on it" if is_used else ""
-
-    def _patch(
+    def patch(
         self,
         name: str,
         is_wanted: Callable[[Node], bool],
         *,
         cordon: bool | None = None,
         annotations: Mapping[str, str | None],
-        dress: DressNode | None = None,
+        labels: Mapping[str, str | None] = {},
+        taints: Callable[[Node], Sequence[Taint] | None] = lambda node: None,
     ) -> bool:
         """Patches the Node as it is now, under its resourceVersion; False if it is not wanted."""
         for attempt in range(_TRIES):
@@ -410,8 +342,8 @@ class Actuator:
                     resource_version=node.resource_version,
                     cordon=cordon,
                     annotations=annotations,
-                    labels=dress.labels if dress else {},
-                    taints=_taints(node, dress) if dress and (dress.on or dress.off) else None,
+                    labels=labels,
+                    taints=taints(node),
                 )
                 return True
             except KubeConflict:
@@ -439,8 +371,8 @@ class Actuator:
         except ConverterError as error:
             self._conversion_ended(request, Ended(not_started=str(error)))
             return
-        self._save(_with_request(self.registry, _replace(request, converter=process)))
-        self._done(
+        self.save(_with_request(self.registry, _replace(request, converter=process)))
+        self.note_done(
             f"action=convert request={request.id} type={request.node_type} count={request.count} "
             f"namespace={request.namespace} queue={request.queue}"
             + (f" node={request.node}" if request.node else ""),
@@ -462,10 +394,10 @@ class Actuator:
             retry_after=now + self.config.convert_timeout + self.config.join_timeout,
             converter=None if self.config.state == "file" else this_host(),
         )
-        self._save(_with_node(self.registry, name, entry))
+        self.save(_with_node(self.registry, name, entry))
         process = self.converter.start(name, return_command(self.config, name), self.state.until)
-        self._save(_with_node(self.registry, name, _replace(entry, converter=process)))
-        self._done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
+        self.save(_with_node(self.registry, name, _replace(entry, converter=process)))
+        self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _why_not_return(self, name: str) -> str:
         """The last look before the converter: empty if it may be called."""
@@ -475,9 +407,9 @@ class Actuator:
                 return "it is not fenced any more"
             if any(pod.counts_as_work for pod in self.kube.read_pods_on(name)):
                 return "a pod landed on it"
-        return self._why_not_called(name)
+        return self.why_not_called(name)
 
-    def _why_not_called(self, name: str) -> str:
+    def why_not_called(self, name: str) -> str:
         """What the batch side says of it: empty if the node is out of its service and nobody is at
         work on it."""
         listed = self.converter.list_nodes(name)
@@ -494,7 +426,7 @@ class Actuator:
         """One of an earlier run, whose time is up."""
         if not self.converter.end(process):
             raise ConverterError(f"the process {process.pid} can't be ended: look what holds it up")
-        self._done(f"action=end-converter of={key} pid={process.pid}")
+        self.note_done(f"action=end-converter of={key} pid={process.pid}")
         self._book_end(key, _replace(self.converter.read_end(key), timed_out=True))
 
     def _listen(self) -> None:
@@ -505,7 +437,7 @@ class Actuator:
             elif end.timed_out or self.should_stop():
                 self.errors.append(f"{key} is left to its converter, which is still at work")
             else:
-                self._done(f"action=leave converter={key} sentence='it is still at work'")
+                self.note_done(f"action=leave converter={key} sentence='it is still at work'")
 
     def _is_to_leave(self) -> bool:
         """While it listens, a run renews its right to act; one that has lost it has nothing to
@@ -533,13 +465,13 @@ class Actuator:
             backoff = with_failure(self.config, before, request.count, self.clock(), ended.error)
             backoffs = {**registry.backoffs, request.node_type: backoff}
             registry = _replace(registry, backoffs=backoffs)
-        self._save(registry)
+        self.save(registry)
         if ended.error:
             self._fail(conversion_error(request.id, ended.error))
 
     def _return_ended(self, name: str, end: Ended) -> None:
         ended = return_ended(self.config, self.registry.nodes[name], end, self.clock())
-        self._save(_with_node(self.registry, name, ended))
+        self.save(_with_node(self.registry, name, ended))
         if ended.error:
             self._fail(return_error(name, ended.error))
 
@@ -560,13 +492,6 @@ def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
 
 def _replace(value: V, **changes: object) -> V:
     return msgspec.structs.replace(value, **changes)
-
-
-def _taints(node: Node, dress: DressNode) -> list[Taint]:
-    """All that it is to carry: a Node has one taint of a key and an effect."""
-    changed = {(taint.key, taint.effect) for taint in (*dress.off, *dress.on)}
-    kept = [taint for taint in node.taints if (taint.key, taint.effect) not in changed]
-    return [*kept, *dress.on]
 
 
 def _word(action: Action) -> str:

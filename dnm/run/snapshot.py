@@ -30,7 +30,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.registry import ConverterProcess, Ended, Registry
 from dnm.model.value import Unreadable
 from dnm.plan.batch_side import asks_anyway, needs_batch_side
-from dnm.plan.ended_calls import calls_until
+from dnm.plan.requests import calls_until
 from dnm.queues.source import read_config_maps
 
 _CLOCKS_DIFFER = timedelta(minutes=15)  # of two hosts at most

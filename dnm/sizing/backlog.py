@@ -19,7 +19,7 @@ from dnm.model.queue_path import known_lineage
 from dnm.model.value import Value
 from dnm.sizing.node_supply import ExpectedNode
 from dnm.sizing.packing_input import PackingInput
-from dnm.sizing.queue_sizing import amount_text
+from dnm.sizing.wanted_words import amount_text
 
 
 class Schedulable(Value):

@@ -30,6 +30,9 @@ from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
 from dnm.sizing.queue_sizing import QueueSizing, Sizing, queue_not_there, queue_verdict
 from dnm.sizing.quota import Quota
+from dnm.sizing.wanted_words import tell_wanted
+
+_NO_BOUND = ConversionBudget()
 
 
 def counting_young(demand: Demand) -> Demand:
@@ -58,7 +61,7 @@ def size_queues(
     if at_rest is not None:
         return at_rest
     sizings = _hand_out(config, demand, queues, node_supply, budget)
-    return _answer(config, demand, queues, sizings, budget)
+    return _answer(config, demand, queues, sizings, budget or _NO_BOUND)
 
 
 def size_at_rest(
@@ -93,7 +96,7 @@ def _answer(
     demand: Demand,
     queues: Mapping[str, QueueLimits],
     sizings: Sequence[QueueSizing],
-    budget: ConversionBudget | None = None,
+    budget: ConversionBudget = _NO_BOUND,
 ) -> Sizing:
     """With what is said of each queue, those too that the document does not have."""
     missing = [queue for queue in config.queues if queue not in queues]
@@ -105,7 +108,9 @@ def _answer(
         verdicts={
             **{queue: queue_not_there(queue) for queue in missing},
             **{
-                one.queue: queue_verdict(demand, one, budget or ConversionBudget())
+                one.queue: queue_verdict(
+                    demand, one, tell_wanted(one, budget) if one.wanted else None
+                )
                 for one in sizings
             },
         },

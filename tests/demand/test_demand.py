@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dnm.demand.demand import Demand, DemandFacts, gather_demand, pending_fingerprint
+from dnm.demand.demand import Demand, gather_demand, pending_fingerprint
 from dnm.demand.gangs import GangApp, gang_demand
 from dnm.demand.pending import NotCounted
 from dnm.demand.pod_request import (
@@ -19,6 +19,7 @@ from dnm.demand.pod_request import (
     requested_queue,
     task_groups,
 )
+from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import Claim, NodeSelectorTerm, Pod, Requirement, TaskGroup, YunikornView
 from dnm.model.config import Config
 from dnm.model.value import Resources, Unreadable

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from dnm.demand.demand import DemandFacts, gather_demand
+from dnm.demand.demand import gather_demand
 from dnm.demand.kinds import MOST_KINDS, list_kinds, list_rooms
+from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import Node, Pod, PodShape, QueueLimits
 from dnm.model.config import Taint
 from dnm.model.history import NodeRoom, PodKind

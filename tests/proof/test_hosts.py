@@ -56,9 +56,9 @@ class Hosts:
         moment = site.now().timestamp() + CLOCKS[name]
         job["now"] = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(moment))
         job["constants"] = {
-            "dnm.converter.processes._HOST": name,
-            "dnm.converter.processes._BOOT": str(place / "boot-id"),
-            "dnm.run.lease._MACHINE_ID": str(place / "machine-id"),
+            "dnm.host.place._HOST": name,
+            "dnm.host.place._BOOT": str(place / "boot-id"),
+            "dnm.host.place._MACHINE_ID": str(place / "machine-id"),
             "dnm.run.tenure._TIMEOUTS": LEASE / 10,
         }
         return job

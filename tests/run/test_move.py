@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.cli import admin
-from dnm.converter import processes
+from dnm.host import place
 from dnm.host.fault_points import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
@@ -92,9 +92,9 @@ def test_on_another_host_it_is_said_which_one_has_the_file(
 ) -> None:
     """And no advice there leads to a second registry."""
     save_registry(at(site.config, "kubernetes"), LENT)
-    monkeypatch.setattr(processes, "_HOST", "east")
+    monkeypatch.setattr(place, "_HOST", "east")
     admin.move_state(site.config, "file")
-    monkeypatch.setattr(processes, "_HOST", "west")
+    monkeypatch.setattr(place, "_HOST", "west")
     west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
     file = f"east:{site.config.converted_nodes_path}"
     with pytest.raises(RegistryError, match=f"to {file}, and that host alone acts"):

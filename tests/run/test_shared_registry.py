@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dnm.cli import admin, by_hand, person
+from dnm.host import place
 from dnm.lab.sandbox.access import Rule
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, ExitCode, LockedError
 from dnm.model.registry import Phase
-from dnm.run import lease
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import opened_state
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
@@ -23,7 +23,7 @@ def hosts(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A workshop waits: two nodes' worth of pods in a queue that is full. Whatever runs these
     tests, these are hosts and no pods."""
     (tmp_path / "machine-id").write_text("0123456789abcdef" * 2)
-    monkeypatch.setattr(lease, "_MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr(place, "_MACHINE_ID", tmp_path / "machine-id")
     sandbox.add_namespace("dnm")
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.add_machines(4)

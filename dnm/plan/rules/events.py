@@ -16,13 +16,14 @@ import msgspec
 
 from dnm.calendar.needs import request_of
 from dnm.calendar.windows import list_windows
-from dnm.demand.demand import DemandFacts, gather_demand
+from dnm.demand.demand import gather_demand
+from dnm.demand.waiting import DemandFacts
 from dnm.model.calendar import Window
 from dnm.model.cluster import Pod, PodList, PodShape, QueueLimits, Toleration, YunikornView
 from dnm.model.config import Config
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.plan.floors import NodeFloor
-from dnm.plan.inputs import Inputs, offered_resources
+from dnm.plan.inputs import Inputs, node_supply, offered_resources
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.rule import Rule
 from dnm.plan.rules.foreseen import (
@@ -33,7 +34,6 @@ from dnm.plan.rules.foreseen import (
     with_wants,
     words_for,
 )
-from dnm.plan.supply import node_supply
 from dnm.queues.edit import foresee_edit
 from dnm.sizing.sizing import size_queues
 

@@ -22,7 +22,7 @@ from dnm.model.registry import LentNode, Move, Phase, Registry
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.budgets import conversion_budget, move_budget
-from dnm.plan.inputs import Inputs
+from dnm.plan.inputs import Inputs, node_supply
 from dnm.plan.limits import floors, queue_wants, serving_sizes
 from dnm.plan.rule import Moves, Rule, Standing
 from dnm.plan.rules.moving import (
@@ -34,7 +34,6 @@ from dnm.plan.rules.moving import (
     stay_for_now,
 )
 from dnm.plan.rules.namespace_labels import change_dress
-from dnm.plan.supply import node_supply
 from dnm.plan.transition import enter_phase, node_verdict
 from dnm.queues.edit import why_no_growth
 from dnm.sizing.budget import NodePool

@@ -1,0 +1,104 @@
+"""Pods that wait in vain: they lack room or quota, and their queue gets no node. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+
+from dnm.demand.pending import PendingGroup
+from dnm.model.event import WaitingPods
+from dnm.model.queue_path import is_under
+from dnm.model.value import Unreadable
+from dnm.model.verdict import QueueVerdict, Reason
+from dnm.plan.conversions import Decided
+
+# What time alone does not end soon. The others are over in a run or two, or nothing is wanted.
+IN_VAIN = frozenset({
+    Reason.NOTHING_HELPS, Reason.CAPPED, Reason.NO_BATCH_NODE, Reason.KUBELET_SETTINGS,
+    Reason.BACKOFF, Reason.BREAKER, Reason.PAUSED, Reason.QUEUE_UNREADABLE, Reason.OTHERS_FIRST,
+    Reason.BATCH_FLOOR, Reason.BATCH_WAITS, Reason.BRIDGE_EVICTS,
+    Reason.HOURS_SPENT,
+})  # fmt: skip
+
+MOST_KINDS = 20  # of a namespace: each is an Event
+
+
+def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
+    """Returns one for each group of equal pods that waits in vain, of each namespace the largest
+    first, and of all namespaces their first ones first."""
+    groups = [
+        (group, verdict)
+        for verdict in decided.conversions.verdicts.values()
+        if verdict.reason in IN_VAIN
+        for group in _groups_lacking(decided, verdict.queue)
+    ]
+    groups.sort(key=lambda one: (-one[0].count, one[0].fingerprint))
+    groups = _in_turn(groups)
+    uids = _uids(decided, {_first_pod(group) for group, _ in groups})
+    return tuple(
+        _waiting(group, verdict, _why_own(decided, group, verdict), uids[_first_pod(group)])
+        for group, verdict in groups
+        if _first_pod(group) in uids
+    )
+
+
+def _first_pod(group: PendingGroup) -> tuple[str, str]:
+    return group.namespace, group.names[0]
+
+
+def _in_turn(
+    groups: Iterable[tuple[PendingGroup, QueueVerdict]],
+) -> list[tuple[PendingGroup, QueueVerdict]]:
+    """A few of each namespace, one after the other: no tenant's kinds keep others from theirs."""
+    ranks: Counter[str] = Counter()
+    ranked = []
+    for group, verdict in groups:
+        ranks[group.namespace] += 1
+        if ranks[group.namespace] <= MOST_KINDS:
+            ranked.append((ranks[group.namespace], group, verdict))
+    return [(group, verdict) for _, group, verdict in sorted(ranked, key=itemgetter(0))]
+
+
+def _why_own(decided: Decided, group: PendingGroup, verdict: QueueVerdict) -> str:
+    """Why these pods wait: whoever may see one of them reads it, and finds no other's pod named."""
+    one = (
+        decided.conversions.sizing.queues.get(verdict.queue) if decided.conversions.sizing else None
+    )
+    for found in one.unschedulable if one else ():
+        if found.group.fingerprint == group.fingerprint:
+            return f"no new node would help it: {found.why}"
+    return verdict.without_pods
+
+
+def _groups_lacking(decided: Decided, queue: str) -> Iterator[PendingGroup]:
+    inputs, sizing = decided.inputs, decided.conversions.sizing
+    one = sizing.queues.get(queue) if sizing else None
+    fits = one.fits if one else {}
+    for group in inputs.demand.groups if inputs.demand else ():
+        is_lacking = group.count > fits.get(group.fingerprint, 0)
+        if is_lacking and is_under(group.queue, queue) and group.names:
+            yield group
+
+
+def _uids(decided: Decided, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    pods = decided.inputs.snapshot.pods
+    if not wanted or isinstance(pods, Unreadable):
+        return {}
+    return {
+        (pod.namespace, pod.name): pod.uid
+        for pod in pods.pods
+        if (pod.namespace, pod.name) in wanted
+    }
+
+
+def _waiting(group: PendingGroup, verdict: QueueVerdict, why: str, uid: str) -> WaitingPods:
+    return WaitingPods(
+        kind=group.fingerprint,
+        queue=verdict.queue,
+        namespace=group.namespace,
+        name=group.names[0],
+        uid=uid,
+        count=group.count,
+        sentence=why,
+    )

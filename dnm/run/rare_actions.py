@@ -1,0 +1,154 @@
+"""What few runs do: a node moves to another queue, its pods are asked to go, its state is shown,
+nodes are booked. Each only where a rule is on, or a person has said so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from dnm.converter.contract import book_command, unbook_command
+from dnm.kube.nodes import mark_annotations
+from dnm.model.cluster import Node, Pod
+from dnm.model.config import Config, Taint
+from dnm.model.errors import KubeError
+from dnm.model.plan import BookNodes, DressNode, EvictPods, ShowState, UnbookNodes
+from dnm.model.registry import Registry
+from dnm.run.evicting import Evictor, ask_pods
+
+log = logging.getLogger("dnm")
+
+
+class Kube(Evictor, Protocol):
+    """What is needed of the Kubernetes edge."""
+
+    def read_node(self, name: str) -> Node | None: ...
+    def read_pods_on(self, node: str) -> tuple[Pod, ...]: ...
+    def show_state(self, show: ShowState, now: datetime) -> bool: ...
+
+
+class Booker(Protocol):
+    """What is needed of the converter edge."""
+
+    def book(self, command: Sequence[str]) -> tuple[str, ...]: ...
+
+
+class Step(Protocol):
+    """What is needed of the actuator: where it stands, and how it looks, writes and tells."""
+
+    config: Config
+    registry: Registry
+
+    @property
+    def kube(self) -> Kube: ...
+    @property
+    def converter(self) -> Booker: ...
+    @property
+    def clock(self) -> Callable[[], datetime]: ...
+
+    def save(self, registry: Registry) -> None: ...
+    def note_done(self, line: str, about: str = "") -> None: ...
+    def may_go_on(self) -> bool: ...
+    def why_not_called(self, name: str) -> str: ...
+    def patch(
+        self,
+        name: str,
+        is_wanted: Callable[[Node], bool],
+        *,
+        annotations: Mapping[str, str | None],
+        labels: Mapping[str, str | None] = {},
+        taints: Callable[[Node], Sequence[Taint] | None],
+    ) -> bool: ...
+
+
+def apply_rare(
+    step: Step, action: EvictPods | DressNode | ShowState | BookNodes | UnbookNodes
+) -> None:
+    """Carries out one action. Raises DnmError."""
+    match action:
+        case EvictPods(node=name):
+            _evict(step, name)
+        case DressNode():
+            _dress(step, action)
+        case ShowState():
+            _show(step, action)
+        case BookNodes(booking=booking):
+            names = step.converter.book(book_command(step.config, booking))
+            if names:
+                nodes = ",".join(names)
+                step.note_done(f"action=book booking={booking.name} nodes={nodes}")
+        case UnbookNodes(name=name, why=why, leave_out=leave_out):
+            names = step.converter.book(unbook_command(step.config, name, leave_out))
+            if names:
+                nodes = ",".join(names)
+                step.note_done(f"action=unbook booking={name} nodes={nodes} reason={why!r}")
+
+
+def _evict(step: Step, name: str) -> None:
+    """Only behind its own fence: what is evicted must not come back to the same node."""
+    entry, node = step.registry.nodes[name], step.kube.read_node(name)
+    if node is None or not node.is_fenced or entry.emptying is None:
+        log.info("action=evict node=%s skipped='it is not fenced'", name)
+        return
+    found = ask_pods(step.kube, name, step.may_go_on)
+    asked = entry.emptying.asked + found.asked
+    emptying = msgspec.structs.replace(entry.emptying, asked=asked, why=found.why)
+    nodes = {**step.registry.nodes, name: msgspec.structs.replace(entry, emptying=emptying)}
+    step.save(msgspec.structs.replace(step.registry, nodes=nodes))
+    if found.asked:
+        step.note_done(f"action=evict node={name} pods={found.asked} queue={entry.queue}", name)
+    elif found.why and not found.errors:
+        log.info("action=evict node=%s pods=0 why=%r", name, found.why)
+    if found.errors:
+        raise KubeError("; ".join(dict.fromkeys(found.errors)))
+
+
+def _dress(step: Step, action: DressNode) -> None:
+    """Only one that is still fenced, and empty, becomes another namespace's; back to its own it
+    may come with pods."""
+    name = action.node
+    obstacle = "" if action.is_back else _why_not_move(step, name)
+    if not obstacle:
+        is_free = step.patch(
+            name,
+            lambda node: (node.is_fenced or action.is_back) and not _is_others(step, node),
+            annotations=mark_annotations(action.mark),
+            labels=action.labels,
+            taints=lambda node: _taints(node, action) if action.on or action.off else None,
+        )
+        obstacle = "" if is_free else "it is not fenced any more"
+    if obstacle:
+        log.info("action=move node=%s skipped=%r", name, obstacle)
+        return
+    step.note_done(f"action=move node={name} to={action.mark.namespace}", name)
+
+
+def _why_not_move(step: Step, name: str) -> str:
+    """The last look before it becomes another namespace's, its pods last: empty if it may."""
+    if obstacle := step.why_not_called(name):
+        return obstacle
+    is_used = any(pod.counts_as_work for pod in step.kube.read_pods_on(name))
+    return "a pod landed on it" if is_used else ""
+
+
+def _is_others(step: Step, node: Node) -> bool:
+    return node.mark is not None and node.mark.instance not in ("", step.config.instance_id)
+
+
+def _taints(node: Node, dress: DressNode) -> Sequence[Taint]:
+    """All that it is to carry: a Node has one taint of a key and an effect."""
+    changed = {(taint.key, taint.effect) for taint in (*dress.off, *dress.on)}
+    kept = [taint for taint in node.taints if (taint.key, taint.effect) not in changed]
+    return [*kept, *dress.on]
+
+
+def _show(step: Step, action: ShowState) -> None:
+    """Nothing rests on it: one that has just left Kubernetes has nothing to show."""
+    if step.kube.show_state(action, step.clock()):
+        shown = repr(action.wanted.text) if action.wanted else "none"
+        step.note_done(f"action=show-state node={action.node} slurm={shown}")
+    else:
+        log.info("action=show-state node=%s skipped='it is gone'", action.node)
