@@ -167,7 +167,8 @@ class _Timed:
 
     def putrequest(self, *words: Any, **options: Any) -> None:
         if self.sock is None:
-            self.connect()  # what fails up to here has not reached the server
+            self.connect()
+        self.sock.settimeout(self.wire.seconds_left())  # what fails up to here was not sent
         self.wire.was_sent = True
         super().putrequest(*words, **options)  # type: ignore[misc]
 

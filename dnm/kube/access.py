@@ -35,10 +35,6 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         """URL, without a slash at its end."""
         return str(self.configuration.host)
 
-    def __repr__(self) -> str:
-        """Without tokens and a proxy's password: it may end in a log."""
-        return f"Access({self.server!r}, {self.source!r})"
-
 
 def load_access(config: Config) -> Access:
     """Returns the access of `kubeconfig_path`, else KUBECONFIG, else ~/.kube/config, else the pod's

@@ -253,8 +253,6 @@ def choose_proxy(configuration: Configuration, of_cluster: str) -> None:
     if not found:
         return
     proxy = urlsplit(found if "://" in found else f"http://{found}")
-    if proxy.scheme not in ("http", "https") or not proxy.hostname:
-        raise KubeError(f"a proxy of the kind {proxy.scheme}:// can't be used: only HTTP ones can")
     configuration.proxy = f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
     if proxy.username:
         pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"

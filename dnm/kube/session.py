@@ -18,11 +18,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 from urllib3 import BaseHTTPResponse
+from urllib3.exceptions import HTTPError
 
 from dnm.http.reader import Body, BodyBuffer, Wire, cause_of, open_body
 from dnm.kube.access import Access
 from dnm.kube.errors import ApiRefused, LostAnswer, clean, describe
 from dnm.kube.kubeconfig import is_loopback
+from dnm.model.errors import KubeError
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -83,7 +85,10 @@ class Session:
 
         self.timeout = timeout.total_seconds()  # of one request
         access.configuration.retries = False  # nor a redirect followed
-        self._api = ApiClient(access.configuration)
+        try:
+            self._api = ApiClient(access.configuration)
+        except HTTPError as error:
+            raise KubeError(f"can't use {access.source}: {error}: only HTTP proxies can") from error
         self._api.user_agent = "dnm"
         self._wire = Wire(self._api.rest_client.pool_manager)
         self._body = BodyBuffer()

@@ -356,6 +356,17 @@ def test_a_conflict_is_told_apart() -> None:
         a_client(server.url).patch_node("k1", resource_version="3", cordon=True)
 
 
+def test_a_refusal_leaves_the_connection_open() -> None:
+    missing = status_answer(404, "NotFound", "no such node")
+    with serving(missing, answer(b"x" * 5000, "403 No", chunked=100), answer(NODE)) as server:
+        client = a_client(server.url)
+        assert client.read_node("k1") is None
+        with pytest.raises(ApiRefused):
+            client.read_node("k1")
+        assert client.read_node("k1") is not None
+        assert server.connections == 1
+
+
 # --- time limits -----------------------------------------------------------------------------
 
 
@@ -490,7 +501,7 @@ def test_a_secret_request_asks_the_proxy_for_a_tunnel() -> None:
 
 def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1080")
-    with pytest.raises(KubeError, match="only HTTP ones can"):
+    with pytest.raises(KubeError, match=r"unsupported scheme socks5.*only HTTP proxies"):
         a_client("https://api.example.org")
 
 
