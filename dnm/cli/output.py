@@ -103,9 +103,15 @@ def print_diff(text: str) -> None:
     """Prints a unified diff."""
     from dnm.cli.screen import Line, draw
 
-    meanings: dict[str, Meaning] = {"+": "ok", "-": "error", "@": "muted"}
+    of: dict[str, Meaning] = {
+        "+": "ok",
+        "-": "error",
+        "@": "muted",
+        "---": "heading",
+        "+++": "heading",
+    }
     lines = text.expandtabs().removesuffix("\n").split("\n")
-    draw(Line(((line.rstrip("\r"), meanings.get(line[:1], "")),)) for line in lines)
+    draw(Line(((line.rstrip("\r"), of.get(line[:3], of.get(line[:1], ""))),)) for line in lines)
 
 
 @contextmanager

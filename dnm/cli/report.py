@@ -239,7 +239,7 @@ def print_batch_nodes(
         return
     header = ["node", "type", "state", "verdict", "reason"]
     rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]
-    meanings: Meanings = {"verdict": {"OK": "ok", "SKIP": "warning"}}
+    meanings: Meanings = {"verdict": {"OK": "ok", "SKIP": "muted"}}
     print_table("Batch nodes", header, rows, "none", meanings)
 
 

@@ -30,7 +30,7 @@ _STYLES: Mapping[Meaning, Style | None] = {
     "ok": Style(color="color(28)"),
     "warning": Style(color="color(166)"),
     "error": Style(color="color(160)", bold=True),
-    "muted": Style(dim=True),
+    "muted": Style(color="color(242)"),
     "heading": Style(bold=True),
 }
 _UNFOLDED = 1_000_000  # columns of what is no terminal
@@ -155,7 +155,7 @@ def draw_table(
     while columns[-1].name in optional and (is_pipe or not _fits(columns, room, _LEAST_OPTIONAL)):
         columns.pop()
     if not _fits(columns, room, _LEAST_LAST):
-        console.print(_Lines(_blocks(columns, indent)), end="")
+        console.print(_Lines(_blocks(columns, indent, console.width)), end="")
         return
     table = Table(box=None, padding=0, pad_edge=False, show_header=False)
     for column in columns[:-1]:
@@ -180,14 +180,22 @@ def _fits(columns: Sequence[_Column], room: int, least: int) -> bool:
     return left >= max(least, *words)
 
 
-def _blocks(columns: Sequence[_Column], indent: int) -> Iterator[Line]:
+def _blocks(columns: Sequence[_Column], indent: int, width: int) -> Iterator[Line]:
     first, *others = columns
     deeper = indent
     for number, head in enumerate(first.cells):
         if head:  # else it goes on with the thing above
             yield Line(((head, "heading"),), indent)
             deeper = indent + len(head) - len(head.lstrip()) + 2
+        facts: tuple[Part, ...] = ()  # of one line
         for column in others:
             if cell := column.cells[number]:
                 lead = f"{column.name}: " if column.name else ""
-                yield Line(((lead, "muted"), (cell, column.meanings[number])), deeper)
+                fact: tuple[Part, ...] = ((lead, "muted"), (cell, column.meanings[number]))
+                longer = (*facts, " " * _GAP, *fact) if facts else fact
+                if facts and Line(longer).length > width - deeper:
+                    yield Line(facts, deeper)
+                    longer = fact
+                facts = longer
+        if facts:
+            yield Line(facts, deeper)

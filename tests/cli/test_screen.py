@@ -147,10 +147,16 @@ def test_any_table_has_a_line_a_row_in_a_pipe(rows: list[tuple[str, str, str]]) 
 
 
 def test_a_table_without_room_is_a_block_a_row() -> None:
-    rows = [["  root", "", "none"], ["    a", "80", "where " * 9], ["", "7", "c" * 47]]
+    rows = [
+        ["  root", "", "none"],
+        ["    a", "80", "where " * 9],
+        ["    b", "7", "short"],
+        ["", "7", "c" * 47],
+    ]
     assert drawn(rows, Terminal(), 60) == [
         "  root", "    reason: none",
         "    a", "      lent: 80", "      reason: " + "where " * 6 + "where", "        where where",
+        "    b", "      lent: 7  reason: short",
         "      lent: 7", "      reason:", "        " + "c" * 47,
     ]  # fmt: skip
 
