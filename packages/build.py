@@ -19,15 +19,17 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from email import message_from_string
 from email.message import Message
 from pathlib import Path
 from string import Template
+from typing import TypeVar
 
 from packages.manuals import configuration_page, included
 from tests.real.build import BuildError, program
 
+T = TypeVar("T")
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}  # the machine's name -> Go's and Debian's
@@ -68,6 +70,16 @@ def tell(what: str) -> None:
     print(f"packages: {what}", file=sys.stderr, flush=True)
 
 
+def progressing(what: str, things: Sequence[T]) -> Iterator[T]:
+    """Each of the things, with the time that is left on a terminal."""
+    from dnm.cli.screen import progress
+
+    with progress(what) as told:
+        for number, thing in enumerate(things):
+            told(number / len(things))
+            yield thing
+
+
 def project() -> Mapping[str, object]:
     return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"])
 
@@ -85,8 +97,8 @@ def stage_environment(stage: Path, version: str) -> None:
         wheel = make_wheel(directory / "source", version)
         pins = directory / "pins"
         pins.write_text(run(sys.executable, "-m", "pip", "freeze", "--exclude-editable"))
-        for python in PYTHONS:
-            tell(f"libraries for Python {python}, from the package index")
+        tell(f"libraries for Python {', '.join(PYTHONS)}, from the package index")
+        for python in progressing("libraries", PYTHONS):
             install(wheel, python, pins, directory / python)
             shutil.copytree(directory / python, packages, dirs_exist_ok=True)
             (home / "lib" / f"python{python}").mkdir()
@@ -181,7 +193,7 @@ def stage_manuals(stage: Path, version: str) -> None:
     (stage / "man").mkdir()
     pages = [*verbs(), *CONVERTERS]
     tell(f"{len(pages)} manual pages, a second each")
-    for words, summary in pages:
+    for words, summary in progressing("manual pages", pages):
         page = stage / "man" / f"{'-'.join(words)}.8"
         page.write_text(included(words, summary))
         text = run(

@@ -50,6 +50,7 @@ from dnm.run.registry import load_registry, place_of
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
 _SYSLOG = Path("/dev/log")
 
+_LOOKED_AT = 22  # things at most sites, which say how much of it is done
 
 # Exit code 2 if one fails.
 _FOR_A_PERSON = ("configuration", "events", "state directory", "lock", "registry", "instance")
@@ -60,7 +61,13 @@ def run_checks(
 ) -> int:
     """Looks, prints (`--output json` is schema dnm.check/1), and returns the exit code: 2 where the
     configuration or the state is wrong, 1 where anything else is, 0 for warnings or nothing."""
-    findings = list(find_everything(path, environ, is_deep))
+    from dnm.cli.screen import progress
+
+    findings: list[Finding] = []
+    with progress("looking") as tell:
+        for finding in find_everything(path, environ, is_deep):
+            findings.append(finding)
+            tell(len({one.check for one in findings}) / _LOOKED_AT)
     if output != "text":
         print_findings_document(findings, output)
     else:

@@ -11,8 +11,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from time import monotonic
 from typing import TextIO
 
 from rich.cells import cell_len
@@ -21,6 +23,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
+from rich.theme import Theme
 
 from dnm.model.printable import Meaning, Meanings, Part, printable
 
@@ -38,6 +41,7 @@ _GAP = 2
 _LEAST_LAST = 20  # columns of a last cell that is worth folding
 _LEAST_OPTIONAL = 40  # of one that need not be shown
 _AT_ONCE = 500  # lines drawn together; a year of history has a hundred thousand
+_QUIET = 2.0  # seconds in which nobody asks how long it takes
 _AMOUNT = re.compile(r"(~?-?[\d.,]+(%|[A-Za-z]{1,2})?|no limit|[-?]?)")
 
 
@@ -76,7 +80,8 @@ class Line:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = options.max_width - self.indent
         if self.length <= room:
-            yield Segment(" " * self.indent)
+            if self.indent:
+                yield Segment(" " * self.indent)
             for text, style in self.parts:
                 yield Segment(text, style)
             yield Segment.line()
@@ -121,6 +126,41 @@ def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
         console.print(_Lines(some), end="")
 
 
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[float], None]]:
+    """Yields what is told how much of it is done, from 0 to 1. Whatever takes longer than a moment
+    is shown with the time that is left, on stderr where that is a terminal that can draw."""
+    console = _Screen(sys.stderr)
+    if console.color_system is None:
+        yield lambda done: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    parts: Mapping[str, Meaning] = {
+        "bar.complete": "ok",
+        "bar.back": "muted",
+        "progress.remaining": "",
+    }
+    console.push_theme(Theme({name: _STYLES[of] or "" for name, of in parts.items()}))
+    columns = (TextColumn(what), BarColumn(), TimeRemainingColumn(), TextColumn("left"))
+    bar = Progress(
+        *columns, console=console, transient=True, auto_refresh=False,
+        redirect_stdout=False, redirect_stderr=False,
+    )  # fmt: skip
+    task, began = bar.add_task(what, total=1.0), monotonic()
+
+    def tell(done: float) -> None:
+        bar.update(task, completed=min(done, 1.0))
+        if monotonic() - began > _QUIET:
+            bar.start()
+            bar.refresh()
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
+
+
 class _Column:
     """A heading and what stands below it, each in its meaning."""
 
@@ -160,9 +200,13 @@ def draw_table(
     table = Table(box=None, padding=0, pad_edge=False, show_header=False)
     for column in columns[:-1]:
         table.add_column(width=column.width + _GAP)
-    table.add_column(width=min(columns[-1].width, _left(columns, room)))
-    for row in zip(*(column.lines() for column in columns), strict=True):
-        table.add_row(*row)
+    left = _left(columns, room)
+    table.add_column(width=min(columns[-1].width, left))
+    if columns[-1].width <= left:  # nothing is folded: one row, which is drawn in half the time
+        table.add_row(*(_Lines(column.lines()) for column in columns))
+    else:
+        for row in zip(*(column.lines() for column in columns), strict=True):
+            table.add_row(*row)
     console.print(_Trimmed(table, indent), end="")
 
 

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from multiprocessing import active_children, get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +110,7 @@ def _play(
             fork.Process(target=_play_alone, args=words, daemon=True).start()
             there.close()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        return {name: end.recv() for name, end in ends.items()}
+        return _hear(ends)
     except EOFError:
         raise SimulationError(
             "a process that played it ended early. If it said nothing, it was ended from outside: "
@@ -123,6 +123,25 @@ def _play(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
+def _hear(ends: Mapping[str, Connection]) -> dict[str, tuple[Figures, tuple[str, ...]]]:
+    """Waits for what each comes to; raises EOFError where one ended without."""
+    from dnm.cli.screen import progress
+
+    done = dict.fromkeys(ends, 0.0)
+    played: dict[str, tuple[Figures, tuple[str, ...]]] = {}
+    with progress("playing") as tell:
+        while silent := {end: name for name, end in ends.items() if name not in played}:
+            speaking = wait(list(silent))
+            for end, name in silent.items():
+                said: Any = end.recv() if end in speaking else done[name]
+                if isinstance(said, float):
+                    done[name] = said
+                    tell(min(done.values()))
+                else:
+                    played[name], done[name] = said, 1.0
+    return {name: played[name] for name in ends}
+
+
 def _play_alone(there: Connection, parent: int, workload: Workload, config: Config | None) -> None:
     """Plays one and sends what it came to. What is there stays there: only what a plan makes is
     looked through for garbage."""
@@ -131,7 +150,15 @@ def _play_alone(there: Connection, parent: int, workload: Workload, config: Conf
         return
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-    there.send(play_under(workload, config))
+    told = 0.0
+
+    def tell(done: float) -> None:
+        nonlocal told
+        if done - told > 0.01:
+            told = done
+            there.send(done)
+
+    there.send(play_under(workload, config, tell))
 
 
 # --- what is played --------------------------------------------------------------------------

@@ -3,7 +3,7 @@ other. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -35,13 +35,15 @@ class Comparison(Value):
     errors: tuple[str, ...] = ()
 
 
-def play_under(workload: Workload, config: Config | None) -> tuple[Figures, tuple[str, ...]]:
+def play_under(
+    workload: Workload, config: Config | None, tell: Callable[[float], object] | None = None
+) -> tuple[Figures, tuple[str, ...]]:
     """Plays the workload under a configuration, None: with nothing lent; returns the figures and
-    what the plans complained of."""
+    what the plans complained of. `tell` is told how much of it is played."""
     if config is None:
-        return play(workload, NobodyLends())[1], ()
+        return play(workload, NobodyLends(), tell)[1], ()
     policy = DnmPolicy(workload, as_played(config, workload))
-    _, figures = play(workload, policy)
+    _, figures = play(workload, policy, tell)
     return figures, tuple(policy.errors)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from dnm.model.value import Value
 from dnm.simulate.values import HOUR, Workload
@@ -33,10 +33,12 @@ class Figures(Value):
     moved: int
 
 
-def play(workload: Workload, policy: Policy) -> tuple[World, Figures]:
+def play(
+    workload: Workload, policy: Policy, tell: Callable[[float], object] | None = None
+) -> tuple[World, Figures]:
     """Plays one workload under a policy; the same seed gives the same figures."""
     world = World(workload)
-    ledger = world.play(policy)
+    ledger = world.play(policy, tell)
     return world, Figures(
         pods=sum_up(ledger.waits),
         jobs=sum_up(world.job_waits()),

@@ -105,14 +105,17 @@ class World:
         """What happens among jobs is no change for who wants no node."""
         self.at(when, what, is_batch=True)
 
-    def play(self, policy: Policy) -> Ledger:
-        """The whole time, the policy asked every interval, unless it is still busy or rests."""
+    def play(self, policy: Policy, tell: Callable[[float], object] | None = None) -> Ledger:
+        """The whole time, the policy asked every interval, unless it is still busy or rests. `tell`
+        is told how much of it is over."""
         next_run = 0.0
         while self.now < self.workload.lasts:
             self._advance(next_run)
             self.now = next_run
             busy_until = policy.run(self)
             self._schedule()
+            if tell is not None:
+                tell(self.now / self.workload.lasts)
             next_run = self._next_run(policy, next_run, busy_until)
         return self._close()
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from dnm.cli import screen
 from dnm.cli.output import print_line, print_table
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Phase
@@ -170,3 +171,31 @@ def test_a_word_that_is_longer_than_the_terminal_is_whole_but_for_its_breaks(
     print_line(("error: ", "error"), "/" + "x" * 100, indent=2)
     lines = ESCAPE.sub("", out.getvalue()).splitlines()
     assert max(map(len, lines)) <= 40 and "x" * 100 in "".join(line.strip() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("err", "environment", "is_shown"),
+    [
+        pytest.param(Terminal(), {"TERM": "xterm"}, True, id="terminal"),
+        pytest.param(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}, False, id="no-colour"),
+        pytest.param(Terminal(), {"TERM": "dumb"}, False, id="dumb"),
+        pytest.param(io.StringIO(), {"TERM": "xterm"}, False, id="pipe"),
+    ],
+)
+def test_progress_has_the_time_that_is_left_and_goes_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    err: io.StringIO, environment: dict[str, str], is_shown: bool,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {**environment, "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stderr", err)
+    monkeypatch.setattr("dnm.cli.screen._QUIET", -1.0)
+    with screen.progress("playing") as tell:
+        tell(0.25)
+        tell(0.5)
+        print("what is said meanwhile")
+    said = err.getvalue()
+    assert ("playing" in said and "left" in said) is is_shown
+    assert said == "" or said.endswith("\x1b[1A\x1b[2K"), "the line is empty again"
+    assert capsys.readouterr().out == "what is said meanwhile\n"

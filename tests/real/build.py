@@ -228,12 +228,14 @@ def build_programs(
     names = ", ".join(f"{one.name} {one.version}" for one in wanted)
     began = time.monotonic()
     tell(f"module {module.name}: {names}")
+    needed = ["go", "list", "-deps", *(one.package for one in wanted)]
+    total = len(checked(needed, {**environment, **module.environment}, directory).split())
     process = subprocess.Popen(
         [*command, *(one.package for one in wanted)], cwd=directory, text=True,
         env={**environment, **module.environment},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    said = list(told_as_it_comes(process, f"module {module.name}", began))
+    said = list(told_as_it_comes(process, f"module {module.name}", began, total))
     if process.wait():
         raise BuildError(f"{names}:\n" + "\n".join(said[-30:]))
     for one in wanted:
@@ -261,12 +263,17 @@ def keep_files(one: Program, directory: Path, environment: Mapping[str, str]) ->
         entry.chmod(entry.stat().st_mode | 0o200)
 
 
-def told_as_it_comes(process: subprocess.Popen[str], name: str, began: float) -> Iterator[str]:
-    """The lines of a build, one a package, with a word of progress now and then."""
+def told_as_it_comes(
+    process: subprocess.Popen[str], name: str, began: float, total: int
+) -> Iterator[str]:
+    """The lines of a build, one a package that was not compiled before, with a word of progress now
+    and then."""
     assert process.stdout is not None
     told = began
-    for number, line in enumerate(process.stdout):
+    for number, line in enumerate(process.stdout, start=1):
         yield line.rstrip()
         if time.monotonic() - told > TELL_EVERY:
             told = time.monotonic()
-            tell(f"{name}: {number} packages, {told - began:.0f} s")
+            took = told - began
+            left = took / number * (total - number)
+            tell(f"{name}: {number} of {total} packages, {took:.0f} s, about {left:.0f} s left")
