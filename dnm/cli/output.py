@@ -13,12 +13,8 @@ import msgspec
 
 from dnm.model.cluster import WaitingJobs
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.printable import Meaning, Meanings, Part, count_of, duration, printable
+from dnm.model.printable import Meanings, Part, count_of, duration, printable
 
-VERDICT_MEANINGS: Mapping[str, Meaning] = {
-    "lend": "ok", "return": "ok", "move": "ok", "wait": "warning", "failed": "error",
-}  # fmt: skip
-"""By the word that people read."""
 _LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 1024G
 
 
@@ -97,21 +93,6 @@ def print_table(
         draw_table(header, rows, meanings or {}, optional, indent)
     else:
         print_line(empty, indent=indent)
-
-
-def print_diff(text: str) -> None:
-    """Prints a unified diff."""
-    from dnm.cli.screen import Line, draw
-
-    of: dict[str, Meaning] = {
-        "+": "ok",
-        "-": "error",
-        "@": "muted",
-        "---": "heading",
-        "+++": "heading",
-    }
-    lines = text.expandtabs().removesuffix("\n").split("\n")
-    draw(Line(((line.rstrip("\r"), of.get(line[:3], of.get(line[:1], ""))),)) for line in lines)
 
 
 @contextmanager

@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 
 from dnm.cli.output import (
-    VERDICT_MEANINGS,
-    print_diff,
     print_document,
     print_line,
     print_table,
@@ -44,7 +42,7 @@ from dnm.model.plan import (
     UnbookNodes,
     Unfence,
 )
-from dnm.model.printable import Meanings, count_of
+from dnm.model.printable import count_of
 from dnm.model.registry import LendOrder, Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
 from dnm.plan.counting import count_missing
@@ -142,24 +140,24 @@ def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str
 
 def print_plan(plan: Plan, zone: str = "UTC") -> None:
     """Prints what a run would do and why, a line each; then the queue file as a diff."""
+    from dnm.cli.screen import draw_diff, verdict_part
+
     if pause := plan.pause:
         whose = "" if pause.half else "dnm is "
         print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause), zone)}")
     for queue in plan.queues:
         word = QUEUE_WORDS.get(queue.verdict.value, queue.verdict.value)
-        print_line(
-            f"queue {queue.queue}: ", (word, VERDICT_MEANINGS.get(word, "")), f": {queue.sentence}"
-        )
+        print_line(f"queue {queue.queue}: ", verdict_part(word), f": {queue.sentence}")
     words = {
         one.node: VERDICT_WORDS.get(one.verdict.value, one.verdict.value) for one in plan.nodes
     }
     said = [(one.node, f"NODE: {words[one.node]}: {one.sentence}") for one in plan.nodes]
     for line in told_together(said, ""):
         names, word, sentence = line.split(": ", 2)
-        print_line(f"node {names}: ", (word, VERDICT_MEANINGS.get(word, "")), f": {sentence}")
-    for line in order_lines(plan.registry.orders, plan.registry):
-        print_line(line)
-    for line in waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC)):
+        print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
+    orders = order_lines(plan.registry.orders, plan.registry)
+    waiting = waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC))
+    for line in (*orders, *waiting):
         print_line(line)
     for note in plan.notes:
         print_line(f"note: {note}")
@@ -175,7 +173,7 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
         print_title("A run would now do nothing.")
     if plan.diff:
         print_line()
-        print_diff(plan.diff)
+        draw_diff(plan.diff)
     print_line()
     print_line(f"{to_lend(plan)} to lend, {to_return(plan)} to return")
 
@@ -239,8 +237,7 @@ def print_batch_nodes(
         return
     header = ["node", "type", "state", "verdict", "reason"]
     rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]
-    meanings: Meanings = {"verdict": {"OK": "ok", "SKIP": "muted"}}
-    print_table("Batch nodes", header, rows, "none", meanings)
+    print_table("Batch nodes", header, rows, "none", {"verdict": {"OK": "ok", "SKIP": "muted"}})
 
 
 def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:

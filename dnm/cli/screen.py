@@ -36,6 +36,9 @@ _STYLES: Mapping[Meaning, Style | None] = {
     "muted": Style(color="color(242)"),
     "heading": Style(bold=True),
 }
+_VERDICTS: Mapping[str, Meaning] = {
+    "lend": "ok", "return": "ok", "move": "ok", "wait": "warning", "failed": "error",
+}  # fmt: skip
 _UNFOLDED = 1_000_000  # columns of what is no terminal
 _GAP = 2
 _LEAST_LAST = 20  # columns of a last cell that is worth folding
@@ -124,6 +127,24 @@ def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
     console, left = _Screen(file or sys.stdout), iter(lines)
     while some := list(islice(left, _AT_ONCE)):
         console.print(_Lines(some), end="")
+
+
+def verdict_part(word: str) -> Part:
+    """Returns the word of a verdict with what it means."""
+    return word, _VERDICTS.get(word, "")
+
+
+def draw_diff(text: str) -> None:
+    """Draws a unified diff."""
+    of: dict[str, Meaning] = {
+        "+": "ok",
+        "-": "error",
+        "@": "muted",
+        "---": "heading",
+        "+++": "heading",
+    }
+    lines = text.expandtabs().removesuffix("\n").split("\n")
+    draw(Line(((line.rstrip("\r"), of.get(line[:3], of.get(line[:1], ""))),)) for line in lines)
 
 
 @contextmanager

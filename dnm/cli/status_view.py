@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from dnm.cli.output import (
-    VERDICT_MEANINGS,
     order_resources,
     print_line,
     print_table,
@@ -224,10 +223,12 @@ def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _print_queue(queue: Mapping[str, Any]) -> None:
     """What is decided, and a line for each resource: what is not known is `?`, and none is 0."""
+    from dnm.cli.screen import verdict_part
+
     pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_known"] else "? pods"
     word = QUEUE_WORDS.get(queue["verdict"], queue["verdict"])
     print_line(
-        f"{queue['queue']}: ", (word or "?", VERDICT_MEANINGS.get(word, "")),
+        f"{queue['queue']}: ", verdict_part(word or "?"),
         f": {queue['reason'] or 'no run has judged it yet'}", indent=2,
     )  # fmt: skip
     header = ["resource", "limit", "baseline", "lent", "used", f"pending ({pods})"]
