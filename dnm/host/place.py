@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from contextlib import suppress
@@ -47,6 +46,8 @@ def this_place(config: Config, machine_id: Path | None = None) -> Place:
     except (OSError, ValueError):
         machine = ""
     is_known = len(machine) == 32 and machine.isalnum() and _IN_A_POD not in os.environ
+    import hashlib  # as in dnm.model.state
+
     home = hashlib.sha256(f"dnm {machine} {name}".encode(errors="surrogateescape")).hexdigest()
     return Place(
         holder=printable(name, _LONGEST_HOLDER),
