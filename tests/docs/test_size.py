@@ -1,13 +1,17 @@
-"""How much an administrator meets: words of docs/, keys of the configuration. The bounds only ever
-fall; the aims are 30,000 words, for an hour's reading and looking up, and 90 keys."""
+"""How much there is to meet: words of docs/, keys of the configuration, lines of the wings. The
+bounds only ever fall; the aims are 30,000 words, for an hour's reading and looking up, 90 keys, and
+7,500 lines for each of the two larger wings."""
 
 from __future__ import annotations
 
+import pytest
+
 from packages.reference import DECLARED
-from tests.docs.pages import PAGES
+from tests.docs.pages import PAGES, ROOT
 
 WORDS = 34_200
 KEYS = 126
+LINES = {"converters": 7_830, "lab": 7_500}
 
 
 def test_the_pages_only_get_shorter() -> None:
@@ -17,3 +21,9 @@ def test_the_pages_only_get_shorter() -> None:
 
 def test_there_are_only_ever_fewer_keys() -> None:
     assert sum(map(len, DECLARED.values())) <= KEYS
+
+
+@pytest.mark.parametrize(("wing", "most"), LINES.items())
+def test_a_wing_only_gets_smaller(wing: str, most: int) -> None:
+    files = ROOT.glob(f"dnm/{wing}/**/*.py")
+    assert sum(len(file.read_text().splitlines()) for file in files) <= most
