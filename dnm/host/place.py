@@ -39,8 +39,7 @@ def this_place(config: Config, machine_id: Path | None = None) -> Place:
     """Returns where this dnm is. A machine id is not to leave the host, so it is hashed with the
     name and the path; copied images have the same one, containers often none. A pod is no place:
     what it has on disk ends with it, and its name may be its host's."""
-    path = os.path.realpath(config.converted_nodes_path)
-    name = f"{host_name()}:{path}"
+    name = f"{host_name()}:{os.path.realpath(config.converted_nodes_path)}"
     try:
         machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()
     except (OSError, ValueError):
