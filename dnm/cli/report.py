@@ -28,13 +28,13 @@ from dnm.model.config import Config
 from dnm.model.plan import (
     Action,
     BookNodes,
-    DressNode,
     EndConverter,
     EvictPods,
     Fence,
     MarkNode,
     Pass,
     Plan,
+    RelabelNode,
     ReturnNode,
     SetQueueLimits,
     ShowState,
@@ -77,7 +77,7 @@ def _line(action: Action) -> str:
             return f"action=fence node={node}"
         case Unfence(node=node):
             return f"action=unfence node={node}"
-        case DressNode(node=node, mark=mark):
+        case RelabelNode(node=node, mark=mark):
             return f"action=move node={node} to={mark.namespace}"
         case EvictPods(node=node):
             return f"action=evict node={node}"

@@ -84,7 +84,7 @@ class EvictPods(Value, tag=True):
     node: str
 
 
-class DressNode(Value, tag=True):
+class RelabelNode(Value, tag=True):
     """Exchange labels, taints and mark of a fenced Node for those of another namespace, in one
     change; looked at once more just before. `labels`: None goes. `is_back`: for its old one."""
 
@@ -155,7 +155,7 @@ Action: TypeAlias = (
     | Fence
     | Unfence
     | EvictPods
-    | DressNode
+    | RelabelNode
     | SetQueueLimits
     | StartConversion
     | ReturnNode

@@ -70,10 +70,10 @@ def list_actions(decided: Decided) -> list[Action]:
         actions += _evictions(decided)
     rules = rules_of(inputs.config, registry, inputs.facts)
     actions += [
-        rule.dresses(inputs, name, registry.nodes[name])
+        rule.relabels(inputs, name, registry.nodes[name])
         for rule in rules
-        if rule.dresses
-        for name in fates.dress
+        if rule.relabels
+        for name in fates.relabelled
     ]
     actions += [StartConversion(request=one) for one in decided.conversions.requests]
     actions += [ReturnNode(node=name) for name in fates.returned]

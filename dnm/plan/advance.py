@@ -20,7 +20,7 @@ from dnm.plan.found import Adoption, adopt_marked_nodes, by_hand_verdict, find_b
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import Arrivals, advance_requests
-from dnm.plan.rule import TurnedAway, rules_of
+from dnm.plan.rule import Unwelcome, rules_of
 from dnm.plan.transition import NodeTransition
 
 
@@ -46,10 +46,10 @@ def advance(inputs: Inputs) -> Advanced:
     claims = _claims(inputs, arrivals)
     in_use = {**arrivals.nodes, **claims.nodes}
     adopted = _adopted(inputs, {**in_use, **claims.claimed})
-    turned = _turned_away(inputs, recorded, {**in_use, **adopted.nodes})
-    before = _dated(config, turned.nodes)
+    refused = _unwelcome(inputs, recorded, {**in_use, **adopted.nodes})
+    before = _dated(config, refused.nodes)
     after = _look_at(inputs, recorded, before)
-    failures = [*arrivals.failures, *_results(before, after), *turned.failures]
+    failures = [*arrivals.failures, *_results(before, after), *refused.failures]
     registry = msgspec.structs.replace(
         inputs.registry,
         nodes={name: one.entry for name, one in after.items() if one.entry is not None},
@@ -70,13 +70,13 @@ def advance(inputs: Inputs) -> Advanced:
         },
         notes=(
             *adopted.notes,
-            *turned.notes,
+            *refused.notes,
             *claims.notes,
             *(one.remark for one in after.values() if one.remark),
         ),
         errors=(
             *arrivals.errors,
-            *turned.errors,
+            *refused.errors,
             *adopted.errors,
             *claims.errors,
             *(error for one in after.values() for error in _errors(config, one)),
@@ -119,12 +119,12 @@ def _by_hand(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
     return find_by_hand(inputs, registry)
 
 
-def _turned_away(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) -> TurnedAway:
-    after = TurnedAway(nodes=nodes)
+def _unwelcome(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) -> Unwelcome:
+    after = Unwelcome(nodes=nodes)
     given = msgspec.structs.replace(registry, nodes={**registry.nodes, **nodes})
     for rule in rules_of(inputs.config, given, inputs.facts) if nodes else ():
-        if rule.turns_away:
-            after = rule.turns_away(inputs.config, registry, after.nodes, inputs.facts)
+        if rule.refuses:
+            after = rule.refuses(inputs.config, registry, after.nodes, inputs.facts)
     return after
 
 

@@ -28,19 +28,19 @@ from dnm.plan.inputs import Inputs, demand_without, node_supply
 from dnm.plan.limits import StandingLimits
 from dnm.plan.rule import Moves, Standing, rules_of
 from dnm.plan.transition import enter_phase, node_verdict
-from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
+from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
 
 
 class Fates(Value):
     """`of`: of the nodes that are up for anything; of the others the look has said all.
-    `demand`: without the pods that were found to wait for something else. `dress`: nodes whose
+    `demand`: without the pods that were found to wait for something else. `relabelled`: nodes whose
     labels and taints are exchanged now. `returned`: those that the converter is called for."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
     demand: Demand | None
     of: Mapping[str, Fate] = {}
-    dress: tuple[str, ...] = ()
+    relabelled: tuple[str, ...] = ()
     returned: tuple[str, ...] = ()
 
     def fated(self, fate: Fate) -> list[str]:
@@ -79,7 +79,7 @@ def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fa
             fates,
             registry=moves.registry,
             verdicts={**fates.verdicts, **moves.verdicts},
-            dress=moves.dress,
+            relabelled=moves.relabelled,
         )
         left -= len(moves.begun)
     serving = [
@@ -185,7 +185,7 @@ def _judge_fenced(look: _Look, fates: Fates) -> Fates:
     }
     wanted: Mapping[str, NodeVerdict] = {}
     if stays and inputs.demand is not None and look.is_whole:
-        wanted = recall(
+        wanted = judge_fenced(
             inputs.config,
             inputs.demand,
             look.standing.limits,
@@ -235,7 +235,7 @@ def _moves(look: _Look, fates: Fates) -> Moves:
         inputs=inputs,
         limits=look.standing.limits,
         refusal=look.standing.refusal,
-        may_dress=tuple(name for name, one in look.seen.nodes.items() if one.wants_dress),
+        may_relabel=tuple(name for name, one in look.seen.nodes.items() if one.wants_relabel),
     )
     for rule in rules_of(inputs.config, fates.registry, inputs.facts):
         moves = rule.moves(stands, moves.registry) if rule.moves else moves

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dnm.model.config import Config
 from dnm.model.plan import (
     Action,
-    DressNode,
     EvictPods,
     Fence,
     MarkNode,
     Plan,
+    RelabelNode,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
@@ -116,7 +116,7 @@ def _one_owner(config: Config, facts: Facts, plan: Plan) -> Iterator[str]:
 
 
 def _node_of(action: Action) -> str:
-    touching = (MarkNode, Fence, Unfence, EvictPods, DressNode, ReturnNode)
+    touching = (MarkNode, Fence, Unfence, EvictPods, RelabelNode, ReturnNode)
     return action.node if isinstance(action, touching) else ""
 
 

@@ -19,7 +19,7 @@ from dnm.model.value import Value
 
 if TYPE_CHECKING:
     from dnm.model.cluster import BatchNode, Node, QueueLimits
-    from dnm.model.plan import Action, DressNode
+    from dnm.model.plan import Action, RelabelNode
     from dnm.model.verdict import NodeVerdict
     from dnm.plan.backoff import ConversionResult
     from dnm.plan.facts import Facts
@@ -42,16 +42,16 @@ class Budgeted(Value):
 
 
 class Standing(Value):
-    """What stands before anything is fenced. `refusal`: why no limit can be changed. `may_dress`:
+    """What stands before anything is fenced. `refusal`: why no limit can be changed. `may_relabel`:
     nodes whose labels and taints may be exchanged."""
 
     inputs: Inputs
     limits: Mapping[str, QueueLimits]
     refusal: str
-    may_dress: tuple[str, ...]
+    may_relabel: tuple[str, ...]
 
 
-class TurnedAway(Value):
+class Unwelcome(Value):
     """`nodes`: all that were given, some of them leaving now, for they came although they are kept
     out of lending."""
 
@@ -62,13 +62,13 @@ class TurnedAway(Value):
 
 
 class Moves(Value):
-    """`begun`: nodes that are fenced now to change their queue. `dress`: those whose labels and
-    taints are exchanged."""
+    """`begun`: nodes that are fenced now to change their queue. `relabelled`: those whose labels
+    and taints are exchanged."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict] = {}
     begun: tuple[str, ...] = ()
-    dress: tuple[str, ...] = ()
+    relabelled: tuple[str, ...] = ()
 
 
 class Additions(Value):
@@ -98,9 +98,7 @@ class Rule(Value):
         Callable[[Config, Registry, Mapping[str, BatchNode] | None, datetime], Mapping[str, str]]
         | None
     ) = None
-    turns_away: Callable[[Config, Registry, Mapping[str, LentNode], Facts], TurnedAway] | None = (
-        None
-    )
+    refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Unwelcome] | None = None
     # What becomes of a lent node.
     phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
     is_anothers: Callable[[Config, LentNode, Node], bool] | None = None
@@ -116,7 +114,7 @@ class Rule(Value):
     is_over: Callable[[Inputs, Registry, str], bool] | None = None
     # What is done.
     moves: Callable[[Standing, Registry], Moves] | None = None
-    dresses: Callable[[Inputs, str, LentNode], DressNode] | None = None
+    relabels: Callable[[Inputs, str, LentNode], RelabelNode] | None = None
     shows: Callable[[Config, Registry, Facts], Iterable[Action]] | None = None
     adds: Callable[[Inputs, Registry, Registry], Additions] | None = None
 

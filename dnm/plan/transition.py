@@ -24,7 +24,7 @@ class NodeTransition(Value):
     conversion_failed: bool = False  # backs off the node type
     wants_release: bool = False  # idle long enough, if its queue can spare it
     wants_return: bool = False  # the converter may be called for it
-    wants_dress: bool = False  # its labels and taints may be exchanged
+    wants_relabel: bool = False  # its labels and taints may be exchanged
     note: str = ""  # what went wrong, for the log
     remark: str = ""  # what the Node says of itself and is not believed
 

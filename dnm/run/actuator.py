@@ -28,13 +28,13 @@ from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, 
 from dnm.model.plan import (
     Action,
     BookNodes,
-    DressNode,
     EndConverter,
     EvictPods,
     Fence,
     MarkNode,
     Outcome,
     Plan,
+    RelabelNode,
     ReturnNode,
     SetQueueLimits,
     ShowState,
@@ -223,7 +223,7 @@ class Actuator:
                 self._start_conversion(request)
             case ReturnNode(node=name):
                 self._start_return(name)
-            case EvictPods() | DressNode() | ShowState() | BookNodes() | UnbookNodes():
+            case EvictPods() | RelabelNode() | ShowState() | BookNodes() | UnbookNodes():
                 from dnm.run.rare_actions import apply_rare  # of a rule, or of a person's verb
 
                 apply_rare(self, action)

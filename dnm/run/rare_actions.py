@@ -15,7 +15,7 @@ from dnm.kube.nodes import mark_annotations
 from dnm.model.cluster import Node, Pod
 from dnm.model.config import Config, Taint
 from dnm.model.errors import KubeError
-from dnm.model.plan import BookNodes, DressNode, EvictPods, ShowState, UnbookNodes
+from dnm.model.plan import BookNodes, EvictPods, RelabelNode, ShowState, UnbookNodes
 from dnm.model.registry import Registry
 from dnm.run.evicting import Evictor, ask_pods
 
@@ -65,14 +65,14 @@ class Step(Protocol):
 
 
 def apply_rare(
-    step: Step, action: EvictPods | DressNode | ShowState | BookNodes | UnbookNodes
+    step: Step, action: EvictPods | RelabelNode | ShowState | BookNodes | UnbookNodes
 ) -> None:
     """Carries out one action. Raises DnmError."""
     match action:
         case EvictPods(node=name):
             _evict(step, name)
-        case DressNode():
-            _dress(step, action)
+        case RelabelNode():
+            _relabel(step, action)
         case ShowState():
             _show(step, action)
         case BookNodes(booking=booking):
@@ -106,7 +106,7 @@ def _evict(step: Step, name: str) -> None:
         raise KubeError("; ".join(dict.fromkeys(found.errors)))
 
 
-def _dress(step: Step, action: DressNode) -> None:
+def _relabel(step: Step, action: RelabelNode) -> None:
     """Only one that is still fenced, and empty, becomes another namespace's; back to its own it
     may come with pods."""
     name = action.node
@@ -138,11 +138,11 @@ def _is_others(step: Step, node: Node) -> bool:
     return node.mark is not None and node.mark.instance not in ("", step.config.instance_id)
 
 
-def _taints(node: Node, dress: DressNode) -> Sequence[Taint]:
+def _taints(node: Node, relabelled: RelabelNode) -> Sequence[Taint]:
     """All that it is to carry: a Node has one taint of a key and an effect."""
-    changed = {(taint.key, taint.effect) for taint in (*dress.off, *dress.on)}
+    changed = {(taint.key, taint.effect) for taint in (*relabelled.off, *relabelled.on)}
     kept = [taint for taint in node.taints if (taint.key, taint.effect) not in changed]
-    return [*kept, *dress.on]
+    return [*kept, *relabelled.on]
 
 
 def _show(step: Step, action: ShowState) -> None:

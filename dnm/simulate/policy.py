@@ -27,10 +27,10 @@ from dnm.model.cluster import (
 )
 from dnm.model.config import Config, Taint, WhenBatchWaits
 from dnm.model.plan import (
-    DressNode,
     Fence,
     MarkNode,
     Plan,
+    RelabelNode,
     ReturnNode,
     SetQueueLimits,
     Snapshot,
@@ -300,7 +300,7 @@ class DnmPolicy:
                 case Unfence(node=name):
                     world.nodes[name].cordoned = False
                     self._fenced.discard(name)
-                case DressNode(node=name, mark=mark):
+                case RelabelNode(node=name, mark=mark):
                     world.dress(name, mark.namespace)
                     self._marks[name] = mark
                 case SetQueueLimits():

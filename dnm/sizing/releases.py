@@ -14,7 +14,7 @@ go, they are remembered (`Releases.stalled`, for the registry), so that they ask
 until exactly these pods change.
 
     choose_releases(config, demand, queues, node_supply, Candidates(...)) -> Releases
-    recall(config, demand, queues, node_supply, fenced) -> {node: NodeVerdict}
+    judge_fenced(config, demand, queues, node_supply, fenced) -> {node: NodeVerdict}
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def choose_releases(
     `queues` and `node_supply` are as for size_queues: the limits count every node that is lent.
     """
     every = counting_young(demand)
-    with_all = Trial(config, every, queues, node_supply, candidates.budget)
+    with_all = RemovalSimulation(config, every, queues, node_supply, candidates.budget)
     stalled = _find_stalled(config, every, node_supply, candidates, with_all.base)
     trial = with_all
     if any(stalled.values()):
         patient = _leaving_out(every, stalled)
-        trial = Trial(config, patient, queues, node_supply, candidates.budget)
+        trial = RemovalSimulation(config, patient, queues, node_supply, candidates.budget)
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
     for rivals in _classes(demand, node_supply, candidates):
@@ -115,7 +115,7 @@ def choose_releases(
     )
 
 
-def recall(
+def judge_fenced(
     config: Config,
     demand: Demand,
     queues: Mapping[str, QueueLimits],
@@ -217,7 +217,7 @@ def _long_unused(
 
 
 def _release_unused(
-    trial: Trial, unused: Mapping[str, list[str]], go: list[str], at_most: int
+    trial: RemovalSimulation, unused: Mapping[str, list[str]], go: list[str], at_most: int
 ) -> dict[str, list[str]]:
     """Adds to `go` the unused nodes that only headroom keeps; returns them by queue. Each of these
     queues must do without a warm node from now on, or it would be lent one at once."""
@@ -298,7 +298,7 @@ def _leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]
 
 
 def _to_remember(
-    stalled: Mapping[str, Mapping[str, StalledPods]], with_all: Trial, go: Sequence[str]
+    stalled: Mapping[str, Mapping[str, StalledPods]], with_all: RemovalSimulation, go: Sequence[str]
 ) -> dict[str, StalledPods]:
     """The entries without which the nodes would be wanted back at once; none, if nothing is."""
     if not any(stalled.values()) or not with_all.objection(go):
@@ -315,7 +315,7 @@ def _to_remember(
 # --- as if some had left ------------------------------------------------------------------------
 
 
-class Trial:
+class RemovalSimulation:
     """Sizing as if some lent nodes had left, compared with sizing as it is: nothing may be wanted
     that is not wanted anyway."""
 
@@ -334,12 +334,12 @@ class Trial:
         self._budget = budget
         self.base = size_queues(config, demand, queues, node_supply, budget)
 
-    def without_headroom(self, queues: Iterable[str]) -> Trial:
+    def without_headroom(self, queues: Iterable[str]) -> RemovalSimulation:
         """Returns the same for queues that keep no headroom free."""
         there = self._node_supply
         unbuffered = there.unbuffered | frozenset(queues)
         there = msgspec.structs.replace(there, unbuffered=unbuffered)
-        return Trial(self._config, self._demand, self._queues, there, self._budget)
+        return RemovalSimulation(self._config, self._demand, self._queues, there, self._budget)
 
     def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
         """Counts how many of `rivals`, taken in order, may go when `gone` go too; and what speaks

@@ -18,13 +18,13 @@ from dnm.cli.report import (
 )
 from dnm.model.plan import (
     Action,
-    DressNode,
     EndConverter,
     Fence,
     MarkNode,
     Outcome,
     Pass,
     Plan,
+    RelabelNode,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
@@ -41,7 +41,7 @@ LINES = [
     (Unfence(node="a001"), "action=unfence node=a001"),
     (ReturnNode(node="a001"), "action=return node=a001"),
     (
-        DressNode(node="a001", mark=MARK, labels={"dev": "true"}),
+        RelabelNode(node="a001", mark=MARK, labels={"dev": "true"}),
         "action=move node=a001 to=dev",
     ),
     (

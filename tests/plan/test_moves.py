@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from dnm.model.cluster import BatchClaim, Node, PodList, Toleration, WaitingJobs
 from dnm.model.config import NamespacePolicy, NodeType, Taint, WhenBatchWaits
 from dnm.model.plan import (
-    DressNode,
     Fence,
     Plan,
+    RelabelNode,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
@@ -35,7 +35,7 @@ from dnm.model.registry import (
 from dnm.model.verdict import Reason
 from dnm.plan.breaker import after_transition
 from dnm.plan.budgets import counted_as_lent
-from dnm.plan.rules.namespace_labels import change_dress
+from dnm.plan.rules.namespace_labels import change_labels
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
 from dnm.sizing.budget import count_caps
 from tests.builders import MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request
@@ -210,7 +210,7 @@ def _dev(world: World, **changes: Any) -> World:
 def test_it_stays_where_something_speaks_for_that(name: str) -> None:
     plan = WORLDS[name]().plan()
     assert plan.registry.nodes["a001"].phase is not Phase.MOVING
-    assert DressNode not in kinds(plan)
+    assert RelabelNode not in kinds(plan)
 
 
 def test_headroom_alone_takes_no_other_queue_s_node() -> None:
@@ -251,8 +251,8 @@ def test_while_it_moves_it_counts_under_both_caps_and_once_in_all() -> None:
 
 def test_labels_taints_and_mark_are_exchanged_in_one_change() -> None:
     plan = moving().plan()
-    (action,) = [one for one in plan.actions if isinstance(one, DressNode)]
-    assert action == DressNode(
+    (action,) = [one for one in plan.actions if isinstance(one, RelabelNode)]
+    assert action == RelabelNode(
         node="a001",
         mark=of("notebook")["mark"],
         labels={
@@ -262,7 +262,7 @@ def test_labels_taints_and_mark_are_exchanged_in_one_change() -> None:
         off=(OURS,),
         on=(THEIRS,),
     )  # fmt: skip
-    assert kinds(plan) == [DressNode]
+    assert kinds(plan) == [RelabelNode]
     assert plan.registry.nodes["a001"].phase is Phase.MOVING
 
 
@@ -290,7 +290,7 @@ def test_until_it_is_dressed_anything_brings_it_back(name: str) -> None:
     plan = STAYS[name]().plan()
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.namespace, entry.move) == (Phase.SERVING, "dev", None)
-    assert DressNode not in kinds(plan) and ReturnNode not in kinds(plan)
+    assert RelabelNode not in kinds(plan) and ReturnNode not in kinds(plan)
 
 
 def test_dressed_it_is_not_called_back_while_its_pods_are_unknown() -> None:
@@ -331,7 +331,7 @@ def _half_blind(world: World) -> World:
 def test_it_waits_for_what_is_not_known_or_not_so_yet(name: str) -> None:
     plan = WAITS[name]().plan()
     assert plan.registry.nodes["a001"].phase is Phase.MOVING
-    assert not {DressNode, Unfence} & set(kinds(plan))
+    assert not {RelabelNode, Unfence} & set(kinds(plan))
 
 
 def test_a_fence_that_a_killed_run_did_not_set_is_set() -> None:
@@ -374,9 +374,9 @@ def test_dressed_it_turns_back_where_it_may_not_be_opened(world: World) -> None:
     plan = world.plan()
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.move) == (Phase.MOVING, Move(to="notebook", goes_back=True))
-    (action,) = [one for one in plan.actions if isinstance(one, DressNode)]
+    (action,) = [one for one in plan.actions if isinstance(one, RelabelNode)]
     assert (action.is_back, action.mark, action.on) == (True, MARK, (OURS,))
-    assert kinds(plan) == [DressNode]
+    assert kinds(plan) == [RelabelNode]
 
 
 BACK = Move(to="notebook", goes_back=True)
@@ -385,10 +385,10 @@ BACK = Move(to="notebook", goes_back=True)
 @pytest.mark.parametrize(
     ("node", "entry", "phase", "does"),
     [
-        (fenced("notebook"), {}, Phase.MOVING, [DressNode]),
+        (fenced("notebook"), {}, Phase.MOVING, [RelabelNode]),
         (fenced("dev"), {}, Phase.SERVING, [Unfence, SetQueueLimits]),
         (fenced("notebook"), {"since": LATE}, Phase.FAILED, []),
-        (of("notebook"), {}, Phase.MOVING, [DressNode]),
+        (of("notebook"), {}, Phase.MOVING, [RelabelNode]),
     ],
     ids=["not-yet", "it-is", "it-can't", "opened-by-hand"],
 )  # fmt: skip
@@ -475,7 +475,7 @@ def test_there_and_back_is_where_it_began(
     taints = list({taint.key: taint for taint in taints}.values())  # a Node has one of a key
     known = NodeType(name="a", size=SIZE, labels=labels, taints=tuple(taints))
     config = site().configured(node_types={"a": known}).config
-    there, back = change_dress(config, "a", old, new), change_dress(config, "a", new, old)
+    there, back = change_labels(config, "a", old, new), change_labels(config, "a", new, old)
     begun = Node(
         name="a001",
         allocatable={},

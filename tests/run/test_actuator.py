@@ -13,12 +13,12 @@ from dnm.model.config import Taint
 from dnm.model.errors import LeaseLostError
 from dnm.model.plan import (
     Action,
-    DressNode,
     EndConverter,
     Fence,
     MarkNode,
     Outcome,
     Plan,
+    RelabelNode,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
@@ -134,7 +134,7 @@ def test_who_falls_asleep_within_a_step_does_not_end_it(
 
 
 TAINT = Taint(key="for", value="two", effect="NoSchedule")
-DRESS = DressNode(node="a001", mark=MARK, labels={"dev": None, "two": "true"}, on=(TAINT,))
+DRESS = RelabelNode(node="a001", mark=MARK, labels={"dev": None, "two": "true"}, on=(TAINT,))
 BACK = msgspec.structs.replace(DRESS, is_back=True)
 
 
@@ -152,7 +152,7 @@ BACK = msgspec.structs.replace(DRESS, is_back=True)
     ],
 )
 def test_a_node_becomes_another_namespace_s_where_that_is_sure(
-    home: Path, action: DressNode, node: Any, on_it: Any, batch: Any, is_done: bool
+    home: Path, action: RelabelNode, node: Any, on_it: Any, batch: Any, is_done: bool
 ) -> None:
     kube = Kube([node], on_it)
     entry = a_lent_node(Phase.MOVING, move=Move(to="two"))

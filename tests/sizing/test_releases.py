@@ -13,7 +13,7 @@ from dnm.model.config import NodeType
 from dnm.model.registry import StalledPods
 from dnm.model.verdict import Reason, Verdict
 from dnm.sizing.node_supply import NodeSupply
-from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
+from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
 from dnm.sizing.sizing import counting_young, size_queues
 from tests.scenes import (
     DEV,
@@ -373,7 +373,7 @@ def recalled(some: list[Any], fenced: tuple[str, ...], **changes: Any) -> dict[s
         for number, name in enumerate(fenced)
     }
     there = node_supply([lent(name) for name in fenced], leaving=fenced)
-    verdicts = recall(conf, demand(some, conf, queues), queues, there, entries)
+    verdicts = judge_fenced(conf, demand(some, conf, queues), queues, there, entries)
     assert all(
         (one.verdict is Verdict.KEEP) == (one.reason is Reason.DEMAND_RETURNED)
         for one in verdicts.values()

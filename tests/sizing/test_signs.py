@@ -25,7 +25,7 @@ from dnm.model.registry import StalledPods
 from dnm.model.verdict import Reason, Verdict
 from dnm.sizing.budget import NodePool, count_left
 from dnm.sizing.queue_sizing import Sizing
-from dnm.sizing.releases import Candidates, Releases, choose_releases, recall
+from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
 from tests.scenes import (
     DEV,
     GPU,
@@ -386,7 +386,7 @@ def test_of_fenced_nodes_the_one_that_was_lent_first_serves_on() -> None:
     }
     found = demand(pods(1, SMALL), conf, limits)
     nodes = node_supply([lent(name) for name in fenced], leaving=fenced)
-    judged = recall(conf, found, limits, nodes, fenced)
+    judged = judge_fenced(conf, found, limits, nodes, fenced)
     assert {name: one.verdict for name, one in judged.items()} == {
         "a001": Verdict.REVERT,
         "a002": Verdict.KEEP,

@@ -34,7 +34,7 @@ from dnm.model.registry import (
 from dnm.plan.backoff import ConversionResult
 from dnm.plan.facts import Facts
 from dnm.plan.inputs import Inputs
-from dnm.plan.rule import Rule, TurnedAway
+from dnm.plan.rule import Rule, Unwelcome
 
 _LONGEST_REASON = 120
 
@@ -114,9 +114,9 @@ def _by_configuration(config: Config, row: BatchNode) -> Iterator[str]:
 # --- those that came all the same ---------------------------------------------------------------
 
 
-def turn_away(
+def refuse_unwelcome(
     config: Config, before: Registry, nodes: Mapping[str, LentNode], facts: Facts
-) -> TurnedAway:
+) -> Unwelcome:
     """Judges what is new among `nodes`, and what could not be judged yet; with a sentence for each
     that would serve."""
     out = unwelcome_nodes(config, before, facts.batch, facts.now)
@@ -135,7 +135,7 @@ def turn_away(
             continue
         errors.append(_sentence(config, name, out[name], is_told=bool(calls)))
         failures.append(ConversionResult(node_type=entry.node_type, error=errors[-1]))
-    return TurnedAway(
+    return Unwelcome(
         nodes=after, failures=tuple(failures), errors=tuple(errors), notes=tuple(notes)
     )
 
@@ -171,7 +171,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 RULE = Rule(
     keeps_out=kept_out,
     unwelcome=unwelcome_nodes,
-    turns_away=turn_away,
+    refuses=refuse_unwelcome,
     leaving=Leaving.KEPT_OUT,
     why_leaving="it came although it is kept out of lending",
     is_over=_is_over,

@@ -16,7 +16,7 @@ from datetime import timedelta
 
 import msgspec
 
-from dnm.model.plan import DressNode
+from dnm.model.plan import RelabelNode
 from dnm.model.queue_path import may_edit
 from dnm.model.registry import LentNode, Move, Phase, Registry
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
@@ -33,12 +33,12 @@ from dnm.plan.rules.moving import (
     stay,
     stay_for_now,
 )
-from dnm.plan.rules.namespace_labels import change_dress
+from dnm.plan.rules.namespace_labels import change_labels
 from dnm.plan.transition import enter_phase, node_verdict
 from dnm.queues.edit import why_no_growth
 from dnm.sizing.budget import NodePool
 from dnm.sizing.queue_sizing import QueueSizing
-from dnm.sizing.releases import Candidates, choose_releases, recall
+from dnm.sizing.releases import Candidates, choose_releases, judge_fenced
 from dnm.sizing.sizing import size_queues
 
 LEAST_IDLE = timedelta(minutes=1)
@@ -58,15 +58,15 @@ def plan_moves(standing: Standing, registry: Registry) -> Moves:
     return _begin(standing, moves)
 
 
-def dress_action(inputs: Inputs, name: str, entry: LentNode) -> DressNode:
+def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
     """Returns what is done to the Node of a node that changes its queue, or goes back to it."""
     move, change = move_of(inputs.config, entry)
     policy = inputs.config.namespaces.get(move.to)
     if not move.goes_back and policy is not None:
         mark = msgspec.structs.replace(entry.mark, namespace=policy.name, queue=policy.queue)
-        return DressNode(node=name, mark=mark, labels=change.labels, off=change.off, on=change.on)
-    back = change_dress(inputs.config, entry.node_type, move.to, entry.namespace)
-    return DressNode(
+        return RelabelNode(node=name, mark=mark, labels=change.labels, off=change.off, on=change.on)
+    back = change_labels(inputs.config, entry.node_type, move.to, entry.namespace)
+    return RelabelNode(
         node=name, mark=entry.mark, labels=back.labels, off=back.off, on=back.on, is_back=True
     )
 
@@ -75,35 +75,35 @@ def dress_action(inputs: Inputs, name: str, entry: LentNode) -> DressNode:
 
 
 def _go_on(standing: Standing, registry: Registry) -> Moves:
-    """Lets those be dressed that still may, and brings the others back."""
+    """Lets those be relabelled that still may, and brings the others back."""
     inputs = standing.inputs
     moving = registry.nodes_of(inputs.config.instance_id, Phase.MOVING)
     if not moving:
         return Moves(registry=registry)
-    nodes, verdicts, dress = dict(registry.nodes), {}, []
-    undressed = {name: one for name, one in moving.items() if _is_undressed(inputs, name, one)}
-    unwanted = _unwanted(standing, registry, undressed)
+    nodes, verdicts, relabelled = dict(registry.nodes), {}, []
+    before = {name: one for name, one in moving.items() if _is_not_relabelled(inputs, name, one)}
+    unwanted = _unwanted(standing, registry, before)
     for name, entry in moving.items():
-        if name in undressed and (why := _why_stop(inputs, registry, name)):
+        if name in before and (why := _why_stop(inputs, registry, name)):
             nodes[name] = stay(entry, inputs.facts)
             verdicts[name] = node_verdict(name, Verdict.KEEP, Reason.STAYS, why)
         elif name in unwanted:
             nodes[name] = stay_for_now(inputs.config, entry, inputs.facts)
             verdicts[name] = node_verdict(name, Verdict.KEEP, Reason.STAYS, unwanted[name])
-        elif name in undressed and registry.is_paused(inputs.now):
+        elif name in before and registry.is_paused(inputs.now):
             assert registry.pause is not None
             detail = registry.pause.detail
             verdicts[name] = node_verdict(name, Verdict.WAIT, Reason.PAUSED, detail)
-        elif name in standing.may_dress and _is_uncounted(inputs, name):
-            dress.append(name)
+        elif name in standing.may_relabel and _is_uncounted(inputs, name):
+            relabelled.append(name)
     return Moves(
         registry=msgspec.structs.replace(registry, nodes=nodes),
         verdicts=verdicts,
-        dress=tuple(dress),
+        relabelled=tuple(relabelled),
     )
 
 
-def _is_undressed(inputs: Inputs, name: str, entry: LentNode) -> bool:
+def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
     """Whether its Node is its old namespace's still. Of one that can't be seen nothing is said."""
     node = (inputs.facts.nodes or {}).get(name)
     move, change = move_of(inputs.config, entry)
@@ -136,7 +136,7 @@ def _unwanted(
     without = msgspec.structs.replace(registry, nodes={**registry.nodes, **left})
     supply = node_supply(inputs, without)
     budget = conversion_budget(inputs.config, registry, inputs.facts)
-    of_old = recall(inputs.config, inputs.demand, standing.limits, supply, moving, budget)
+    of_old = judge_fenced(inputs.config, inputs.demand, standing.limits, supply, moving, budget)
     queues = {name: policy.queue for name, policy in inputs.config.namespaces.items()}
     as_new = {
         name: msgspec.structs.replace(one, namespace=one.heads_for, queue=queues[one.heads_for])
@@ -145,7 +145,7 @@ def _unwanted(
     # As when they were chosen: of the types that can be had by moves.
     at_hand = Counter(one.node_type for one in moving.values())
     of_moves = move_budget(inputs.config, without, inputs.facts, at_hand)
-    of_new = recall(inputs.config, inputs.demand, standing.limits, supply, as_new, of_moves)
+    of_new = judge_fenced(inputs.config, inputs.demand, standing.limits, supply, as_new, of_moves)
     wanted = {name: of_old[name].detail for name in moving if _keeps(of_old[name])}
     lost = {
         name: f"{as_new[name].queue} wants no more nodes"
@@ -236,7 +236,7 @@ def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> boo
     there already was put there by others, and would not tell how far a move is."""
     if entry.node_type != pool.node_type or entry.queue == pool.queue:
         return False
-    change = change_dress(inputs.config, entry.node_type, entry.namespace, pool.namespace)
+    change = change_labels(inputs.config, entry.node_type, entry.namespace, pool.namespace)
     return not change.is_begun((inputs.facts.nodes or {})[name])
 
 
@@ -284,7 +284,7 @@ def _begun(
         breakers=breakers,
         unbuffered={**dict.fromkeys(without, inputs.now), **registry.unbuffered},
     )
-    return Moves(registry=registry, verdicts=verdicts, begun=names, dress=before.dress)
+    return Moves(registry=registry, verdicts=verdicts, begun=names, relabelled=before.relabelled)
 
 
 def _why_not_counted(
@@ -303,5 +303,5 @@ RULE = Rule(
     phases={Phase.MOVING: advance_moving},
     is_anothers=is_another_s,
     moves=plan_moves,
-    dresses=dress_action,
+    relabels=relabel_action,
 )

@@ -5,8 +5,8 @@
 
 Invariants: the node counts for no queue's limit while it moves. It carries one namespace's labels
 and taints or the other's, never some of both. It is opened for the new namespace only once it has
-been seen, fenced and dressed for it, without pods: no pod that came for the old namespace is on it
-then. How far it is stands on the Node, so that a run that was killed at any point has nothing to
+been seen, fenced and relabelled for it, without pods: no pod that came for the old namespace is on
+it then. How far it is stands on the Node, so that a run that was killed at any point has nothing to
 remember. Whatever comes in between, and a deadline in the end, bring it back to its old queue; only
 where that fails too is a person asked.
 """
@@ -22,7 +22,7 @@ from dnm.model.verdict import Reason, Verdict
 from dnm.plan.backoff import backoff_delay
 from dnm.plan.facts import Facts
 from dnm.plan.node_size import measure_node
-from dnm.plan.rules.namespace_labels import DressChange, change_dress
+from dnm.plan.rules.namespace_labels import LabelChange, change_labels
 from dnm.plan.transition import (
     UNSEEN_PODS,
     NodeTransition,
@@ -51,14 +51,14 @@ def advance_moving(config: Config, name: str, entry: LentNode, facts: Facts) -> 
     if move.goes_back:
         return _back(config, node, entry, change, facts)
     if change.is_done(node):
-        return _dressed(config, node, entry, facts)
-    return _undressed(config, node, entry, facts)
+        return _relabelled(config, node, entry, facts)
+    return _not_relabelled(config, node, entry, facts)
 
 
-def move_of(config: Config, entry: LentNode) -> tuple[Move, DressChange]:
+def move_of(config: Config, entry: LentNode) -> tuple[Move, LabelChange]:
     """Returns where a node moves, and what of its Node is exchanged for that."""
     assert entry.move is not None
-    return entry.move, change_dress(config, entry.node_type, entry.namespace, entry.move.to)
+    return entry.move, change_labels(config, entry.node_type, entry.namespace, entry.move.to)
 
 
 def is_another_s(config: Config, entry: LentNode, node: Node) -> bool:
@@ -87,7 +87,7 @@ def _stays(name: str, entry: LentNode, facts: Facts, why: str, **changes: object
     return becomes(name, stay(entry, facts, **changes), Verdict.KEEP, Reason.STAYS, why)
 
 
-def _undressed(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
+def _not_relabelled(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
     """It is its old namespace's still, and serves that on whenever anything speaks for it."""
     assert entry.move is not None
     name, pods = node.name, facts.work_on(node.name)
@@ -110,7 +110,7 @@ def _undressed(config: Config, node: Node, entry: LentNode, facts: Facts) -> Nod
         return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, UNSEEN_PODS)
     after = becomes(name, entry, Verdict.MOVE, Reason.MOVING, moving_detail(entry))
     is_ready = node.is_fenced and node.is_ready and not node.is_deleting
-    return msgspec.structs.replace(after, wants_dress=is_ready)
+    return msgspec.structs.replace(after, wants_relabel=is_ready)
 
 
 def moving_detail(entry: LentNode) -> str:
@@ -121,7 +121,7 @@ def moving_detail(entry: LentNode) -> str:
     return f"from {entry.namespace} to {entry.move.to}"
 
 
-def _dressed(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
+def _relabelled(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
     """It is the new namespace's by all that its Node carries."""
     assert entry.move is not None
     name, pods = node.name, facts.work_on(node.name)
@@ -146,11 +146,11 @@ def _turns_back(node: Node, entry: LentNode, facts: Facts, why: str) -> NodeTran
     assert entry.move is not None
     back = changed(entry, since=facts.now, move=msgspec.structs.replace(entry.move, goes_back=True))
     after = becomes(node.name, back, Verdict.MOVE, Reason.MOVING, f"{moving_detail(back)}: {why}")
-    return msgspec.structs.replace(after, wants_dress=True)
+    return msgspec.structs.replace(after, wants_relabel=True)
 
 
 def _back(
-    config: Config, node: Node, entry: LentNode, change: DressChange, facts: Facts
+    config: Config, node: Node, entry: LentNode, change: LabelChange, facts: Facts
 ) -> NodeTransition:
     """It becomes its old namespace's again, with the pods that are on it."""
     assert entry.move is not None
@@ -166,4 +166,4 @@ def _back(
         )
         return fails(name, entry, facts.now, Reason.GAVE_UP, error)
     after = becomes(name, entry, Verdict.MOVE, Reason.MOVING, moving_detail(entry))
-    return msgspec.structs.replace(after, wants_dress=True)
+    return msgspec.structs.replace(after, wants_relabel=True)

@@ -13,7 +13,7 @@ from dnm.model.config import Config, Taint
 from dnm.model.value import Value
 
 
-class DressChange(Value):
+class LabelChange(Value):
     """`labels`: as they are to be, None where there is to be none. `off`, `on`: taints."""
 
     labels: Mapping[str, str | None]
@@ -36,7 +36,7 @@ class DressChange(Value):
         )
 
 
-def change_dress(config: Config, node_type: str, before: str, after: str) -> DressChange:
+def change_labels(config: Config, node_type: str, before: str, after: str) -> LabelChange:
     """Returns what differs between nodes of a type that are lent to these two namespaces."""
     known = config.node_types.get(node_type)
     old = {**(known.labels_for(before) if known else {}), before: "true"}
@@ -45,7 +45,7 @@ def change_dress(config: Config, node_type: str, before: str, after: str) -> Dre
     will = known.taints_for(after) if known else ()
     gone: dict[str, str | None] = {key: None for key in old if key not in new}
     changed = {key: text for key, text in new.items() if old.get(key) != text}
-    return DressChange(
+    return LabelChange(
         labels={**gone, **changed},
         off=tuple(taint for taint in was if taint not in will),
         on=tuple(taint for taint in will if taint not in was),
