@@ -75,8 +75,7 @@ def take_over(sections: Sections) -> Sections:
 
 
 def _both(key: str, there: str, moved: str) -> str:
-    """What stands in the new place: what stood there, else what stood in the one before. Bookings
-    were a switch and days beside it; names of variables add up."""
+    """What stood there, else before; bookings were a switch and days, names of variables add up."""
     if key == "event_reservations":
         return moved if there.lower() in values.TRUE else there or "false"
     if key == "pass_environment":
@@ -85,8 +84,7 @@ def _both(key: str, there: str, moved: str) -> str:
 
 
 def retired_keys(sections: Sections) -> tuple[str, ...]:
-    """Returns a sentence for each key that stands there and has no effect any more, or has it by
-    another name."""
+    """Returns a sentence for each key that has no effect any more, or has it by another name."""
     return tuple(
         f"[{shown(section)}] {key}: this key is gone: {gone[key]}"
         for section, entries in sections.items()
