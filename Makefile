@@ -84,6 +84,7 @@ test: $(STAMP) tools
 # An hour or so: what of make test is a sample, whole, and what is random, anew.
 test-night: $(STAMP) tools
 	$(BIN)/python -m pytest -m night --numprocesses 3 --dist loadgroup
+	$(BIN)/python -m pytest -m 'hypothesis and not night' --hypothesis-profile anew --numprocesses 3
 	$(MAKE) soak storm bench-economy
 
 # What CI plays on real servers: a story of each kind, with what they alone need to be built.
