@@ -237,9 +237,15 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
 
 
 def first_strikes_of(runs: list[Run]) -> list[Strike]:
-    """Each point where it is met first."""
+    """Each point where it is met first; before it no kill, and one hang in four."""
     first = _met_first(runs)
-    return [strike for strike in strikes_of(runs) if strike.minute == first[strike.point]]
+    return [
+        one
+        for one in strikes_of(runs)
+        if one.minute == first[one.point]
+        and (one.number == 1 or one[3:] != ("before", "kill"))
+        and (one.what != "hang" or one.number % 4 == 0)
+    ]
 
 
 @pytest.mark.parametrize("choose", [first_strikes_of, pytest.param(strikes_of, marks=night)])
