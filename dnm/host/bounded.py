@@ -14,10 +14,12 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import IO
+
+from dnm.host.fault_points import waiting
 
 __all__ = ["TimeoutExpired", "open_regular", "read_regular", "run_bounded"]
 
@@ -57,27 +59,24 @@ def run_bounded(
     One that takes longer than `seconds` or prints more than `largest` bytes is killed with its
     children. Raises TimeoutExpired and OSError, EFBIG for what is too much.
     """
-    with (
-        _as_input(given) as stdin,
-        subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            start_new_session=True,
-        ) as child,
-    ):
-        deadline = time.monotonic() + seconds
+    child = None
+    with _as_input(given) as stdin, ExitStack() as ends:
         try:
+            with waiting(float("inf")):  # one that nobody knows of would not be ended
+                child = ends.enter_context(subprocess.Popen(
+                    command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    env=dict(environment), start_new_session=True,
+                ))  # fmt: skip
+            deadline = time.monotonic() + seconds
             assert child.stdout is not None and child.stderr is not None
             printed = _read_all((child.stdout, child.stderr), deadline, largest)
             if printed is None:
                 raise TimeoutExpired(command, seconds)
             child.wait(max(deadline - time.monotonic(), 0))
         except BaseException:
-            with suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
+            if child is not None:
+                with suppress(OSError):
+                    os.killpg(child.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(command, child.returncode, *printed)
 

@@ -53,7 +53,7 @@ def struck_by(strike: Callable[[str, str], None]) -> Iterator[None]:
 
 @contextmanager
 def waiting(patience: float = 0.0) -> Iterator[None]:
-    """While it is open dnm waits for others, and the end of a grace may end that after so long."""
+    """While it is open dnm waits, and a grace that is over ends it after so long; `inf`: never."""
     _waits.append(time.monotonic() + patience)
     try:
         yield
@@ -63,7 +63,7 @@ def waiting(patience: float = 0.0) -> Iterator[None]:
 
 def waits_too_long() -> bool:
     """Returns whether dnm is in a wait that may be ended."""
-    return any(time.monotonic() >= until for until in _waits)
+    return float("inf") not in _waits and any(time.monotonic() >= until for until in _waits)
 
 
 def fault_point(point: str) -> AbstractContextManager[None]:
