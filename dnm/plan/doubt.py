@@ -3,8 +3,8 @@
 A server that was restored, a filter before it or a cache that is cold can answer with a list that
 has everything a list needs, and is empty or holds a part. It is told by what it contradicts and not
 by its size: Nodes run pods of DaemonSets, or of their kubelets themselves, for as long as they are
-there, and the record knows which did. What rests on such a list waits, as for any fact that could
-not be read.
+there, and the record knows which did; it knows whose pods ran on each lent node too. What rests on
+such a list waits, as for any fact that could not be read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from dnm.model.cluster import PodList
+from dnm.model.cluster import PodList, YunikornView
 from dnm.model.plan import Snapshot
 from dnm.model.printable import count_of, duration
 from dnm.model.registry import Phase, Registry, RunRecord
@@ -22,15 +22,20 @@ from dnm.model.value import Unreadable, Value
 _PATIENCE = timedelta(days=1)  # with a list of no such pods at all: runs fail for as long
 _WITH_A_PART = timedelta(hours=1)  # a DaemonSet may have left some Nodes
 _SHOWN = 3  # names
+_IN_USE = frozenset((Phase.SERVING, Phase.RELEASING, Phase.MOVING))
 _WITNESSES = 3  # Nodes that are not lent, which the record knows too
 
 
 class _Doubt(Value):
-    """What speaks against a list of pods. `why`: against all of it. `nodes`: against what it says
-    of these. `patience`: then it is believed after all."""
+    """What speaks against a list of pods. `why`: against all of it. `missed`: these lack what they
+    had. `hidden`: the scheduler has pods in the queue of these, and the list has none of them.
+    `emptied`: nor has it a pod of the namespaces that these served; the next run looks again.
+    `patience`: then it is believed after all."""
 
     why: str = ""
-    nodes: frozenset[str] = frozenset()
+    missed: frozenset[str] = frozenset()
+    hidden: frozenset[str] = frozenset()
+    emptied: frozenset[str] = frozenset()
     patience: timedelta = _WITH_A_PART
 
 
@@ -63,14 +68,14 @@ def doubt_lists(
     seen = attended_nodes(snapshot) if attended is None else attended
     doubt = _doubt_pods(registry, instance, snapshot, seen)
     if not _is_in_force(doubt, registry.last_run, snapshot):
-        return snapshot
+        return replace(snapshot, unseen_nodes=doubt.emptied) if doubt.emptied else snapshot
     if doubt.why:
         error = (
             f"{doubt.why}: it is not believed for {duration(doubt.patience)}. Look at "
             "`kubectl get pods -A`"
         )
         return replace(snapshot, pods=Unreadable(what="pods", error=error))
-    return replace(snapshot, unseen_nodes=doubt.nodes)
+    return replace(snapshot, unseen_nodes=doubt.missed | doubt.hidden | doubt.emptied)
 
 
 def remember_pods(
@@ -83,11 +88,11 @@ def remember_pods(
         return last_run
     seen = attended_nodes(snapshot) if attended is None else attended
     doubt = _doubt_pods(registry, instance, snapshot, seen)
-    is_doubted = bool(doubt.why or doubt.nodes)
+    is_doubted = doubt != _Doubt(emptied=doubt.emptied)
     since = (last_run.pods_doubted_since or snapshot.taken_at) if is_doubted else None
     if doubt.why and _is_in_force(doubt, last_run, snapshot):
         return replace(last_run, pods_doubted_since=since)
-    kept = doubt.nodes if _is_in_force(doubt, last_run, snapshot) else frozenset()
+    kept = doubt.missed if _is_in_force(doubt, last_run, snapshot) else frozenset()
     lent = registry.nodes_of(instance, *Phase).keys()
     others = sorted(seen - lent, key=lambda name: (name not in last_run.attended, name))
     known = kept | (seen & lent) | set(others[:_WITNESSES])
@@ -101,8 +106,11 @@ def _doubt_pods(
     if not (isinstance(pods, PodList) and pods.cluster_wide) or isinstance(nodes, Unreadable):
         return _Doubt()
     ready = {node.name for node in nodes if node.is_ready and not node.is_deleting}
-    missed = ready.intersection(registry.last_run.attended) - attended
     lent = registry.nodes_of(instance, *Phase)
+    in_use = {name: entry for name, entry in lent.items() if entry.phase in _IN_USE}
+    held = registry.last_run.pods
+    ran = {name: held[name].namespaces for name in in_use if name in held and held[name].count}
+    missed = ready.intersection(registry.last_run.attended) - attended
     if missed and not attended and (len(missed) > 1 or not pods.pods):
         names = ", ".join(sorted(missed)[:_SHOWN])
         return _Doubt(
@@ -110,10 +118,34 @@ def _doubt_pods(
             f"kubelet itself, although Nodes are Ready that had such pods ({names})",
             patience=_PATIENCE,
         )
-    return _Doubt(nodes=frozenset(missed.intersection(lent)))
+    peopled = {pod.namespace for pod in pods.pods} if ran else set()
+    emptied = [
+        name
+        for name, namespaces in ran.items()
+        if in_use[name].phase is Phase.RELEASING and peopled.isdisjoint(namespaces)
+    ]
+    hidden = _hidden_queues(snapshot, pods, {entry.queue.lower() for entry in in_use.values()})
+    return _Doubt(
+        missed=frozenset(missed.intersection(lent)),
+        hidden=frozenset(name for name, one in in_use.items() if one.queue.lower() in hidden),
+        emptied=frozenset(ready.intersection(emptied)),
+    )
+
+
+def _hidden_queues(snapshot: Snapshot, pods: PodList, queues: set[str]) -> set[str]:
+    """Those in which the scheduler runs pods of which the list has not one."""
+    view = snapshot.yunikorn
+    if not isinstance(view, YunikornView):
+        return set()
+    known: dict[str, set[str]] = {}
+    for uid, queue in view.queue_of_pod.items():
+        if queue in queues and any(view.allocated.get(queue, {}).values()):
+            known.setdefault(queue, set()).add(uid)
+    listed = {pod.uid for pod in pods.pods} if known else set()
+    return {queue for queue, uids in known.items() if uids.isdisjoint(listed)}
 
 
 def _is_in_force(doubt: _Doubt, last_run: RunRecord, snapshot: Snapshot) -> bool:
     since = last_run.pods_doubted_since or snapshot.taken_at
     is_young = timedelta(0) <= snapshot.taken_at - since < doubt.patience
-    return is_young and bool(doubt.why or doubt.nodes)
+    return is_young and bool(doubt.why or doubt.missed or doubt.hidden)

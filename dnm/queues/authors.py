@@ -10,7 +10,7 @@ not the one that all began with, is asked about: nothing is added twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 import msgspec
@@ -73,6 +73,9 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
         then = found
     is_told = instance in then.sections or _is_moved(then)
     if found.text == text:
+        if _is_moved(found) and is_applied(document.source) and _is_put_there(document.source):
+            raise undecided("a manifest was applied beside it", _NOT_OF_THIS_TEXT)
+        _refuse_another_line(document.tree, found, then)
         chosen = _with_ours(document, then, instance)
     elif then.text == text and is_told:
         if then.sections and instance not in then.sections:
@@ -153,7 +156,9 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
     found, ours = document.ledger, then.sections.get(instance)
     if ours == found.sections.get(instance):
         return LedgerInForce(found)
-    if then.text == found.text and _differ(document.tree, then, found):
+    if then.text == found.text and _differ(
+        document.tree, {*then.entries, *found.entries}, then, found
+    ):
         raise undecided("the last run noted other baselines of the same limits", _NOT_OF_THIS_TEXT)
     if ours is None:
         return LedgerInForce(found)
@@ -173,9 +178,9 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
     return LedgerInForce(with_ours, _LOST)
 
 
-def _differ(tree: DocumentTree, one: Ledger, other: Ledger) -> bool:
-    """Whether they see another baseline in a limit as it stands."""
-    for place in {*one.entries, *other.entries} & tree.places.keys():
+def _differ(tree: DocumentTree, places: Set[LimitPlace], one: Ledger, other: Ledger) -> bool:
+    """Whether they see another baseline in one of these limits as it stands."""
+    for place in places & tree.places.keys():
         now = current(tree, place)[0]
         first, second = (
             ledger.entries.get(place, LedgerEntry(now, now)).baseline for ledger in (one, other)
@@ -189,11 +194,10 @@ def _doubt_the_record(document: QueueDocument, then: Ledger, instance: str) -> N
     """The record is this text's, but somebody may have written since, another instance or a person
     with a number of his own: then it is no ledger that is old. Raises QueueError if so."""
     found, source = document.ledger, document.source
-    owners = source.config_map.owners if source.config_map else ()
-    if owners and not is_written_by_dnm(source):
+    if is_written_by_others(source) and _is_moved(then):
         what = _GONE if found.is_empty else _NOT_OF_THIS_TEXT
         raise undecided("they stand as the last run noted them, and it did not write them", what)
-    if {*found.sections, *then.sections} != {instance}:
+    if not _owners(source) and {*found.sections, *then.sections} != {instance}:
         _refuse_older_totals(document.tree, found, all_totals(found))
 
 
@@ -210,8 +214,10 @@ def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInFo
         and (then.is_empty or instance in then.sections or held.keys() - {"without"})
     ):
         raise undecided(_why(tree, held))
-    if then.is_empty:
-        return fresh
+    lent = lent_amounts(then.sections.values())
+    is_free = not (_is_moved(then) or any(lent.at(place) for place in tree.places))
+    if is_free and (then.is_empty or is_written_by_others(source)):
+        return fresh  # no limit contains anything
     is_ours = then.sections.keys() <= {instance}
     if held.keys() == {"without"} or ("without" in held and "with" not in held and is_ours):
         return fresh
@@ -266,12 +272,33 @@ def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str
         entry = ledger.entries.get(place)
         is_new = entry is None or amount != parse_yunikorn(place.resource, entry.written)
         if is_new and total_hash(place, amount) in totals:
-            raise undecided(
-                f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm "
-                "itself has written earlier, with other nodes in it; if it contains some of the "
-                "lent nodes, first write it as it is without any",
-                "the queue document was changed, as by an older export,",
-            )
+            raise _older(place, text)
+
+
+def _refuse_another_line(tree: DocumentTree, found: Ledger, then: Ledger) -> None:
+    """Raises QueueError where the ledger does not go on from what this instance knows: it was made
+    of an older one, or begun anew on a text that has lent nodes in it."""
+    totals = all_totals(then)
+    if found.origin == then.text or not totals:
+        return  # its own text; what is lent in it is known
+    if found.origin == then.origin:
+        is_older = bool(totals.keys() - all_totals(found))
+        if is_older and _differ(tree, then.entries.keys(), then, found):
+            raise undecided("it lacks what the last run noted", _NOT_OF_THIS_TEXT)
+        return
+    for place in tree.places:
+        text = found.entries[place].baseline if place in found.entries else current(tree, place)[0]
+        if total_hash(place, parse_yunikorn(place.resource, text)) in totals:
+            raise _older(place, text)
+
+
+def _older(place: LimitPlace, text: str) -> QueueError:
+    return undecided(
+        f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm itself has "
+        "written earlier, with other nodes in it; if it contains some of the lent nodes, first "
+        "write it as it is without any",
+        "the queue document was changed, as by an older export,",
+    )
 
 
 def _refuse_half_a_manifest(tree: DocumentTree, ledger: Ledger) -> None:
@@ -289,16 +316,23 @@ def _refuse_half_a_manifest(tree: DocumentTree, ledger: Ledger) -> None:
 # --- what the ConfigMap itself says -------------------------------------------------------------
 
 
+def _owners(source: SourceDocument) -> tuple[FieldOwner, ...]:
+    return source.config_map.owners if source.config_map else ()
+
+
 def is_written_by_dnm(source: SourceDocument) -> bool:
     """Tells whether the text is as an instance has written it: whoever changes a field owns it."""
-    owners = source.config_map.owners if source.config_map else ()
-    return any(one.manager == _OURS and source.key in one.keys for one in owners)
+    return any(one.manager == _OURS and source.key in one.keys for one in _owners(source))
+
+
+def is_written_by_others(source: SourceDocument) -> bool:
+    """Tells whether somebody else has written it; neither where nothing says who did."""
+    return bool(_owners(source)) and not is_written_by_dnm(source)
 
 
 def _is_put_there(source: SourceDocument) -> bool:
     """Tells whether the ledger is as somebody else has put it there."""
-    owners = source.config_map.owners if source.config_map else ()
-    holders = {one.manager for one in owners if LEDGER_ANNOTATION in one.annotations}
+    holders = {one.manager for one in _owners(source) if LEDGER_ANNOTATION in one.annotations}
     return bool(holders) and _OURS not in holders
 
 

@@ -20,7 +20,7 @@ from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources, Value
 from dnm.queues.aims import aim_at, own_section
-from dnm.queues.authors import is_anothers_matter, is_applied, is_written_by_dnm, ledger_in_force
+from dnm.queues.authors import is_anothers_matter, is_applied, is_written_by_others, ledger_in_force
 from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.blocked import hold_back, only_recorded
 from dnm.queues.config_map_size import check_size
@@ -229,8 +229,8 @@ def _foresee(
     edited, texts, held = _fit_validly(tree, known, aim.targets, wants)
     entries = _entries(tree, ledger, known, lent, texts)
     text = edited.text if edited else source.text
-    was_lent = not document.ledger.is_empty or is_written_by_dnm(source)  # else somebody emptied it
-    is_at_rest = was_lent and not (sections or entries)
+    is_unmoved = text == source.text and not is_written_by_others(source)  # who may have emptied it
+    is_at_rest = is_unmoved and not (sections or entries)
     new_ledger = Ledger(
         sections=sections,
         entries=entries,

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import Pod, PodList, PodShape
+from dnm.model.cluster import Pod, PodList, PodShape, YunikornView
 from dnm.model.plan import ReturnNode, Snapshot
-from dnm.model.registry import Phase, Registry, RunRecord
+from dnm.model.registry import NodePods, Phase, Registry, RunRecord
 from dnm.model.value import Unreadable
 from dnm.plan.doubt import doubt_lists, remember_pods
 from dnm.plan.planner import make_plan
-from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_node
+from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node
 
 HOUR = timedelta(hours=1)
 
@@ -170,6 +170,54 @@ def test_the_doubt_begins_once_and_ends_with_what_was_missed_or_its_time(
     believed = remember_pods(record(last), "prod", over)
     assert "a001" not in believed.attended
     assert doubt_lists(record(believed), "prod", over) == over
+
+
+USED = RunRecord(pods={"a001": NodePods(count=3, namespaces={"dev": 2, "lab": 1})})
+RUNS, ENDED = {"u1": QUEUE, "u2": "root.other"}, {"u2": QUEUE}
+
+
+@pytest.mark.parametrize(
+    ("last", "phase", "seen", "is_seen"),
+    [
+        pytest.param(USED, Phase.RELEASING, listed("k1"), False, id="its namespaces are empty"),
+        pytest.param(USED, Phase.RELEASING, listed(), False, id="all are"),
+        pytest.param(USED, Phase.SERVING, listed("k1"), True, id="it has to fall idle first"),
+        pytest.param(USED, Phase.RETURNING, listed("k1"), True, id="it is on its way"),
+        pytest.param(USED, Phase.RELEASING, listed("k1", work={"k1": 1}), True, id="one is not"),
+        pytest.param(RunRecord(), Phase.RELEASING, listed("k1"), True, id="none had run"),
+    ],
+)
+def test_a_fenced_node_whose_namespaces_are_empty_at_once_is_looked_at_again(
+    last: RunRecord, phase: Phase, seen: Snapshot, is_seen: bool
+) -> None:
+    found = doubt_lists(record(last, phase), "prod", seen)
+    assert found.unseen_nodes == (frozenset() if is_seen else {"a001"})
+    noted = remember_pods(record(last, phase), "prod", seen)
+    assert noted.pods_doubted_since is None and "a001" not in noted.attended
+
+
+@pytest.mark.parametrize(
+    ("queue_of_pod", "allocated", "is_seen"),
+    [
+        pytest.param(RUNS, {QUEUE: {"vcore": 1}}, False, id="it runs one that is not listed"),
+        pytest.param(RUNS, {QUEUE: {"vcore": 0}}, True, id="it waits"),
+        pytest.param(RUNS | ENDED, {QUEUE: {"vcore": 1}}, True, id="another of the queue is"),
+        pytest.param(RUNS, {}, True, id="the queue is not known"),
+    ],
+)
+def test_the_scheduler_s_word_stands_against_a_list_without_a_pod_of_the_queue(
+    queue_of_pod: Mapping[str, str], allocated: Mapping[str, Mapping[str, int]], is_seen: bool
+) -> None:
+    pod = Pod(namespace="x", name="x", shape=PodShape(request={}), node="k1", uid="u2")
+    seen = msgspec.structs.replace(
+        listed(), pods=PodList(pods=(pod,)),
+        yunikorn=YunikornView(queue_of_pod=queue_of_pod, allocated=allocated, pending={}),
+    )  # fmt: skip
+    last = remember_pods(record(RunRecord()), "prod", seen)
+    for hours, doubts in ((0, not is_seen), (1, False)):
+        later = msgspec.structs.replace(seen, taken_at=NOW + hours * HOUR)
+        found = doubt_lists(record(last), "prod", later)
+        assert found.unseen_nodes == ({"a001"} if doubts else frozenset())
 
 
 @pytest.mark.parametrize("count", [0, 56])

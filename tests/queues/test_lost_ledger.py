@@ -391,10 +391,61 @@ def test_an_older_annotation_whose_text_a_person_has_written_by_chance() -> None
     """With nothing lent he raised 80 by just a node, which stands there as if it were one."""
     made = lend(TREE, ONE)
     gone = edit(made.text, made.ledger, {}, remembered=made.noted)
-    raised = edit(made.text, "", {}, remembered=gone.noted)
+    assert "written earlier" in edit(made.text, "", {}, remembered=gone.noted).refusal
+    rest = edit(gone.text, "", {}, remembered=gone.noted)
+    raised = edit(made.text, "", {}, remembered=rest.noted)
     assert raised.text == made.text and not raised.refusal
     asked = edit(made.text, made.ledger, {}, remembered=raised.noted)
     assert "other baselines of the same limits" in asked.refusal
+
+
+def test_another_begins_anew_on_a_text_that_a_killed_return_has_left() -> None:
+    """The 208 became a baseline: the record of the killed run had forgotten that it wrote them."""
+    made = lend(TREE, ONE)
+    killed = edit(made.text, made.ledger, {}, remembered=made.noted)
+    other = edit(made.text, "", nodes_of("root.free", "m1"), instance="test")
+    asked = edit(other.text, other.ledger, {}, remembered=killed.noted)
+    assert "which dnm itself has written earlier" in asked.refusal
+
+
+SMALL = """\
+partitions:
+- name: default
+  queues:
+  - name: root
+    queues:
+    - name: x
+      resources: {max: {vcore: 80}}
+"""
+
+
+def test_a_text_that_has_come_again_with_another_baseline() -> None:
+    """prod's record is of the same bytes, and says 80 where 208 has become right meanwhile: the
+    instance that knows asks."""
+    own, others = (nodes_of("root.x", name, size={"vcore": 128_000}) for name in ("n1", "m1"))
+    made = lend(SMALL, own)
+    both = edit(made.text, made.ledger, others, instance="test")
+    seen = edit(both.text, both.ledger, own, remembered=made.noted)
+    raised = change(both.text, "vcore: 336", "vcore: 464")
+    gone = edit(raised, both.ledger, {}, instance="test", remembered=both.noted)
+    assert gone.text == both.text
+    more = {"root.x": {**own["root.x"], "n2": {"vcore": 64_000}}}
+    wrong = lost(gone.text, more, seen.noted)
+    asked = edit(wrong.text, wrong.ledger, {}, instance="test", remembered=gone.noted)
+    assert not wrong.refusal and "it lacks what the last run noted" in asked.refusal
+
+
+def test_a_ledger_that_fits_a_manifest_by_chance() -> None:
+    """One person put a killed run's ledger there, another an older export: 208 without any node."""
+    made = lend(TREE, ONE)
+    by_hand = FieldOwner(
+        manager="kubectl-annotate", operation="Update", annotations=frozenset({LEDGER_ANNOTATION})
+    )
+    manifest = json.dumps({"metadata": {}, "data": {"queues.yaml": made.text}})
+    found = config_map(made.text, made.ledger, owners=(MANIFESTS, by_hand))
+    found.annotations["kubectl.kubernetes.io/last-applied-configuration"] = manifest  # type: ignore[index]
+    asked = edit_source(resolve_document(found, None), wants(ONE, remembered=made.noted))
+    assert "a manifest was applied beside it" in asked.refusal
 
 
 # --- at any point of any history -----------------------------------------------------------------
