@@ -44,7 +44,7 @@ def check_queue_document(
         yield wrong(
             check,
             f"line {violation.line}: {violation.message} ({violation.rule})",
-            "mend it: YuniKorn would not start with it, and dnm does not edit it",
+            "mend it: dnm does not edit such a document",
         )
     if len(violations) > _MOST_SHOWN:
         yield wrong(check, f"{len(violations)} violations in all", "'dnm queues check' shows them")

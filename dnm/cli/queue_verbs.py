@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dnm.cli.output import amounts, print_document, print_line, print_table, shown_amount
 from dnm.model.errors import ExitCode, QueueError, YunikornError
 from dnm.model.printable import Part, count_of, printable
@@ -30,39 +32,39 @@ SHOW_SCHEMA = "dnm.queues.show/1"
 # --- check -----------------------------------------------------------------------------------
 
 
-def check_files(files: Sequence[Path], output: str) -> int:
-    """Judges files as YuniKorn would; 0 where it takes all of them and lives, 1 where not."""
-    return _report([judged for path in files for judged in judge_file(path)], output)
+def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | None = None) -> int:
+    """Judges files; 0 where dnm can edit all of them and YuniKorn, if it was asked, takes them."""
+    judged = [_ask(one, yunikorn) for path in files for one in judge_file(path)]
+    return _report(judged, output)
 
 
 def check_cluster(
     kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, output: str
 ) -> int:
-    """Judges the document in force; also asks the scheduler where it can be reached."""
+    """Judges the document in force."""
     source = read_source(kube, *place)
-    judged = judge_text(_name_of(source), source.text)
-    advice = [
-        RuleViolation(rule="document", queue="", line=0, message=message)
-        for message in (source.refusal, *source.warnings)
-        if message
-    ]
-    violations = list(judged.violations)
-    if yunikorn is not None:
-        try:
-            reason = yunikorn.validate(source.text)
-        except YunikornError as error:
-            advice.append(RuleViolation(rule="yunikorn", queue="", line=0, message=str(error)))
-        else:
-            if reason and not violations:
-                message = f"YuniKorn itself refuses it: {reason}"
-                violations.append(RuleViolation(rule="yunikorn", queue="", line=0, message=message))
-    whole = Judgement(
-        file=judged.file,
-        violations=tuple(violations),
-        advice=(*advice, *judged.advice),
-        queues=judged.queues,
+    judged = _ask(judge_text(_name_of(source), source.text), yunikorn)
+    advice = tuple(_advice("document", one) for one in (source.refusal, *source.warnings) if one)
+    return _report([msgspec.structs.replace(judged, advice=(*advice, *judged.advice))], output)
+
+
+def _ask(judged: Judgement, yunikorn: YunikornClient | None) -> Judgement:
+    """With the scheduler's own word on all that an edit can't change."""
+    if yunikorn is None or not judged.text:
+        return judged
+    try:
+        reason = yunikorn.validate(judged.text)
+    except YunikornError as error:
+        advice = (_advice("yunikorn", str(error)), *judged.advice)
+        return msgspec.structs.replace(judged, advice=advice)
+    refused = (_advice("yunikorn", f"YuniKorn itself refuses it: {reason}"),) if reason else ()
+    return msgspec.structs.replace(
+        judged, is_taken=not reason, violations=(*judged.violations, *refused)
     )
-    return _report([whole], output)
+
+
+def _advice(rule: str, message: str) -> RuleViolation:
+    return RuleViolation(rule=rule, queue="", line=0, message=message)
 
 
 def _name_of(source: SourceDocument) -> str:
@@ -95,6 +97,7 @@ def _judgement_document(judged: Judgement) -> dict[str, Any]:
         "schema": CHECK_SCHEMA,
         "file": judged.file,
         "ok": judged.is_ok,
+        "taken": judged.is_taken,
         "violations": [plain(found) for found in judged.violations],
         "advice": [plain(found) for found in judged.advice],
     }
@@ -108,7 +111,8 @@ def _print_judgement(judged: Judgement) -> None:
         lead: Part = (f"{judged.file}:{found.line}: advice: ", "warning")
         print_line(lead, f"{found.message} [{found.rule}]")
     if judged.is_ok:
-        good = f"YuniKorn takes it, {count_of(judged.queues, 'queue')}"
+        asked = "takes it" if judged.is_taken else "was not asked for the rest (yunikorn_url)"
+        good = f"dnm can edit it, {count_of(judged.queues, 'queue')}; YuniKorn {asked}"
         print_line((f"{judged.file}: ", "ok"), good)
 
 

@@ -32,16 +32,18 @@ def queues_check(
     config_path: ConfigOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Judge queue documents as YuniKorn would: 0 if it takes them, 1 and every violation if not.
+    """Say whether dnm can edit queue documents: 0 if so, 1 and every reason if not.
 
-    1 also for a document without the partition `default`: YuniKorn takes it and ends everything.
+    YuniKorn's own validator is asked for the rest, at yunikorn_url; for files with --config alone.
     """
     from dnm.cli import queue_verbs
+    from dnm.cli.admin import queue_edges
+    from dnm.queues.yunikorn_rest import YunikornClient
 
     if files:
-        raise typer.Exit(queue_verbs.check_files(files, output))
-    from dnm.cli.admin import queue_edges
-
+        url = load_named_config(config_path).yunikorn_url if config_path else ""
+        yunikorn = YunikornClient(url) if url else None
+        raise typer.Exit(queue_verbs.check_files(files, output, yunikorn))
     kube, place, yunikorn = queue_edges(load_named_config(config_path))
     raise typer.Exit(queue_verbs.check_cluster(kube, place, yunikorn, output))
 

@@ -9,7 +9,6 @@ from dnm.model.quantity import format_amount
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
 from dnm.queues.decode import RuleViolation
-from dnm.queues.placement_rules import doubtful_expressions
 from dnm.queues.tree import DocumentTree
 from dnm.queues.validation import amounts_of
 
@@ -88,7 +87,7 @@ def warn_of_uncounted_limits(tree: DocumentTree, queues: Iterable[str]) -> tuple
     for path in queues:
         for above in (*lineage(path), "root"):
             queue = tree.written.get(above)
-            limits = () if queue is None else (queue.limits, queue.maxapplications)
+            limits = () if queue is None else (queue.limits, queue.maxapplications.strip("0"))
             if any(limits) or (above == "root" and partition.limits):
                 warnings.append(
                     f"{path}: {above} limits users, groups or applications, which dnm does not "
@@ -107,8 +106,6 @@ def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
     def advice(rule: str, queue: str, line: int, message: str) -> None:
         found.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
 
-    if tree.refusal and tree.partition is not None:
-        advice("document", "", 1, tree.refusal)
     for path, queue in tree.written.items():
         for kind, quantities in (
             ("max", queue.resources.max),
@@ -126,11 +123,4 @@ def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
                     right = "memory" if name == "Memory" else "vcore"
                     message = f"{path}: no pod asks for {name!r}; YuniKorn's name is {right!r}"
                     advice("resource", path, line, message)
-    for partition in tree.scheduler.partitions or []:
-        for line, expression in doubtful_expressions(partition):
-            advice(
-                "placement", "", line,
-                f"only Go can tell whether {expression[:80]!r} is a regular expression; where it "
-                "is none, YuniKorn does not start",
-            )  # fmt: skip
     return tuple(sorted(found, key=lambda violation: violation.line))

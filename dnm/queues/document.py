@@ -1,4 +1,5 @@
-"""The queue document as one value: where it stands, its tree, its ledger, and YuniKorn's verdict.
+"""The queue document as one value: where it stands, its tree, its ledger, and what speaks against
+an edit of it.
 
 Read once in a run; `edit.py` makes the next one of it.
 """
@@ -18,7 +19,7 @@ from dnm.queues.tree import DocumentTree, check_rules, parse_tree
 
 
 class QueueDocument(Value):
-    """`violations`: what YuniKorn refuses of it as it stands. `ledger_problem`: why the ledger
+    """`violations`: why it can't be edited as it stands. `ledger_problem`: why the ledger
     could not be read; it is empty then."""
 
     source: SourceDocument
@@ -60,7 +61,7 @@ class QueueDocument(Value):
 
 
 Judged = tuple[DocumentTree, tuple[RuleViolation, ...]]
-"""A text's tree, and what YuniKorn refuses of it."""
+"""A text's tree, and why it can't be edited."""
 Judge = Callable[[str], Judged]
 
 
@@ -96,6 +97,6 @@ def _why_invalid(violations: tuple[RuleViolation, ...]) -> str:
     first = violations[0]
     more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
     return (
-        f"YuniKorn refuses the queue document as it stands, line {first.line}: {first.message}"
+        f"the queue document can't be edited as it stands, line {first.line}: {first.message}"
         f"{more}; `dnm queues check` lists all, mend it first"
     )

@@ -16,17 +16,19 @@ from dnm.model.value import Value
 from dnm.queues.advice import advise
 from dnm.queues.decode import RuleViolation
 from dnm.queues.source import SourceDocument, resolve_document
-from dnm.queues.tree import DocumentTree, check_rules, read_tree
+from dnm.queues.tree import check_rules, read_tree
 from dnm.queues.yaml_nodes import MAPPING, SCALAR, YamlError, YamlNode, compose_all
 
 _LARGEST = 64 * 1024 * 1024  # bytes; a ConfigMap has one MiB, a file may hold many
 
 
 class Judgement(Value):
-    """Of one document: `violations` are what YuniKorn refuses, or ends everything with; `advice` is
-    what it takes badly."""
+    """Of one document: `violations` are why dnm can't edit it, `advice` is what YuniKorn takes
+    badly. `is_taken`: whether YuniKorn itself takes the `text`; None: it was not asked."""
 
     file: str
+    text: str = ""
+    is_taken: bool | None = None
     violations: tuple[RuleViolation, ...] = ()
     advice: tuple[RuleViolation, ...] = ()
     queues: int = 0
@@ -73,25 +75,15 @@ def judge_text(file: str, text: str) -> Judgement:
     """Judges a text; `file` is only the name it is reported under."""
     tree, problems = read_tree(text)
     if tree is None or problems:
-        return Judgement(file=file, violations=problems)
+        return Judgement(file=file, text=text, violations=problems)
+    refusals = [RuleViolation(rule="document", queue="", line=1, message=tree.refusal)]
     return Judgement(
         file=file,
-        violations=(*check_rules(tree), *_deadly(tree)),
+        text=text,
+        violations=(*check_rules(tree), *(refusals if tree.refusal else ())),
         advice=advise(tree),
         queues=len(tree.queues),
     )
-
-
-def _deadly(tree: DocumentTree) -> tuple[RuleViolation, ...]:
-    """What its validator lets pass: with this a scheduler that runs ends every application, or
-    waits for its own lock for ever (1.8, 1.9)."""
-    if tree.partition is not None:
-        return ()
-    message = (
-        "never apply it: there is no partition `default`, and so no queue for Kubernetes; a "
-        "YuniKorn that reloads it ends every application and may hang"
-    )
-    return (RuleViolation(rule="partition", queue="", line=1, message=message),)
 
 
 def _broken(file: str, rule: str, line: int, message: str) -> Judgement:

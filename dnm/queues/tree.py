@@ -58,13 +58,13 @@ def parse_tree(text: str) -> DocumentTree:
 
 
 def check_text(text: str) -> tuple[RuleViolation, ...]:
-    """Returns all that YuniKorn would refuse in a text, whatever it is; empty: it accepts it."""
+    """Returns why no limit of a text may be edited, whatever it is; empty: they may."""
     tree, problems = read_tree(text)
     return problems if tree is None or problems else check_rules(tree)
 
 
 def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
-    """Applies YuniKorn's rules to the whole tree, of every partition; empty: valid."""
+    """Applies the rules that an edit of limits can break; empty: none is broken."""
     return validate(tree.scheduler)
 
 
@@ -138,7 +138,10 @@ def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> s
         )
     partition = default_partition(scheduler)
     if partition is None:
-        return "the document has no partition `default`, the only one that Kubernetes uses"
+        return (
+            "there is no partition `default`, and so no queue for Kubernetes: never apply it, a "
+            "YuniKorn that reloads it ends every application and may hang"
+        )
     for queue in partition.queues or []:
         name = queue.name
         if name.lower() == "root" and len(partition.queues or []) > 1:

@@ -1,8 +1,8 @@
-"""What YuniKorn refuses of queues.yaml, on the whole tree: every violation, not the first.
+"""What of YuniKorn's rules an edit of max and guaranteed can break, on the whole tree: every
+violation, not the first. All else is YuniKorn's own to judge, and no edit changes it.
 
 The rules are those of pkg/common/configs/configvalidator.go of yunikorn-core, unchanged from 1.4 to
-1.9, and what its validator lets pass and a start or a reload of the scheduler does not. Amounts are
-in YuniKorn's units. A type that a map does not name is never compared: no limit.
+1.9. Amounts are in YuniKorn's units. A type that a map does not name is never compared: no limit.
 """
 
 from __future__ import annotations
@@ -13,18 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dnm.model.quantity import INT64_MAX, QuantityError, format_amount, parse_yunikorn
 from dnm.model.value import Resources
 from dnm.queues.decode import RuleViolation
-from dnm.queues.placement_rules import (
-    GROUP_NAME,
-    QUEUE_NAME,
-    USER_NAME,
-    check_placement_rules,
-)
-from dnm.queues.schema import Limit, Partition, Quantities, Queue, SchedulerConfig
+from dnm.queues.schema import Partition, Quantities, Queue, SchedulerConfig
 
 Report = Callable[[str, str, int, str], None]
 """Takes a violation: rule, queue path, line, message."""
 
-_WILDCARD = "*"
+_QUEUE_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}\Z")
 
 
 def is_default(partition: Partition) -> bool:
@@ -70,93 +64,40 @@ def amounts_of(quantities: Quantities | None) -> dict[str, int]:
 
 
 def validate(scheduler: SchedulerConfig) -> tuple[RuleViolation, ...]:
-    """Returns every violation, in the order of lines; none if and only if YuniKorn starts with the
-    decoded configuration and reloads it."""
+    """Returns every violation in the partition that Kubernetes uses, in the order of lines."""
     found: list[RuleViolation] = []
 
     def report(rule: str, queue: str, line: int, message: str) -> None:
         found.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
 
-    seen: dict[str, int] = {}
-    for partition in scheduler.partitions or []:
-        name = "default" if is_default(partition) else partition.name.lower()
-        if name in seen:
-            report("partition", "", partition.line, f"partition {name} is written twice")
-        seen[name] = partition.line
-        _check_partition(partition, report)
+    partition = default_partition(scheduler)
+    if partition is not None:
+        root = root_of(partition)
+        for path, _, queue in walk(root):
+            _check_names(path, queue, report)
+            _check_quantities(path, queue, report)
+            _check_limits(path, queue, report)
+        _check_resources(root, report)
     return tuple(sorted(found, key=lambda violation: violation.line))
 
 
-def _check_partition(partition: Partition, report: Report) -> None:
-    if partition.queues is None:
-        report("structure", "", partition.line, "the partition has no `queues`")
-        return
-    root = root_of(partition)
-    if root.name != "root":
-        message = f"YuniKorn can't start with a root written {root.name!r}"
-        report("root", "root", root.line, message)
-    resources = root.resources
-    if resources.max is not None or resources.guaranteed is not None:
-        message = "root can't have limits, not even empty ones: its size is that of the cluster"
-        report("root", "root", resources.line, message)
-    root_limits = _root_limits(partition, root, report)
-    for path, _, queue in walk(root):
-        _check_names(path, queue, report)
-        limits = root_limits if queue is root else queue.limits or []
-        _check_quantities(path, queue, limits, report)
-        _check_limits(path, queue, limits, report)
-        if queue is root or queue.parent or queue.queues:
-            _check_template(path, queue, report)
-    _check_resources(root, report)
-    check_placement_rules(partition, root, report)
-    _check_node_order(partition, report)
-    _check_limits_below(root, root_limits, report)
-
-
-def _root_limits(partition: Partition, root: Queue, report: Report) -> list[Limit]:
-    """A partition's limits are root's; where both are written they must be the same."""
-    own, above = root.limits or [], partition.limits or []
-    if own and above and [_plain(limit) for limit in own] != [_plain(limit) for limit in above]:
-        message = "the limits of the partition and of root differ: write them in one place"
-        report("limits", "root", root.line, message)
-    return own or above
-
-
-def _plain(limit: Limit) -> tuple[object, ...]:
-    texts = {name: quantity.text for name, quantity in (limit.maxresources or {}).items()}
-    return (limit.limit, limit.users, limit.groups, texts, limit.maxapplications)
-
-
 def _check_names(path: str, queue: Queue, report: Report) -> None:
-    for field, acl in (("adminacl", queue.adminacl), ("submitacl", queue.submitacl)):
-        # The validator counts words, the scheduler that starts counts single spaces.
-        if len(acl.split()) > 2 or acl.count(" ") > 1:
-            message = f"{path}: {field} is more than users, one space, groups: {acl[:60]!r}"
-            report("acl", path, queue.line, message)
+    """A path must mean one queue."""
     seen: set[str] = set()
     for child in queue.queues or []:
         name = child.name.lower()
-        if not QUEUE_NAME.match(child.name):
+        if not _QUEUE_NAME.match(child.name):
             message = f"{child.name!r} below {path} is no queue name"
             report("name", path, child.line, message)
         if name in seen:
             report("name", path, child.line, f"{path}.{name} is written twice (case is ignored)")
         seen.add(name)
-        if queue.maxapplications and not child.maxapplications:
-            message = f"{path}.{name} needs maxapplications: {path} has {queue.maxapplications}"
-            report("maxapplications", f"{path}.{name}", child.line, message)
-        elif queue.maxapplications and child.maxapplications > queue.maxapplications:
-            message = (
-                f"maxapplications {child.maxapplications} of {path}.{name} is larger than "
-                f"{queue.maxapplications} of {path}"
-            )
-            report("maxapplications", f"{path}.{name}", child.line, message)
 
 
-def _check_quantities(path: str, queue: Queue, limits: list[Limit], report: Report) -> None:
+def _check_quantities(path: str, queue: Queue, report: Report) -> None:
     """Every value of max, guaranteed and the user limits in YuniKorn's grammar."""
     maps = [("max", queue.resources.max), ("guaranteed", queue.resources.guaranteed)]
-    maps += [("maxresources", limit.maxresources) for limit in limits]
+    maps += [("maxresources", limit.maxresources) for limit in queue.limits or []]
     for kind, quantities in maps:
         for resource, quantity in (quantities or {}).items():
             try:
@@ -166,24 +107,13 @@ def _check_quantities(path: str, queue: Queue, limits: list[Limit], report: Repo
                 report("quantity", path, quantity.node.line, message)
 
 
-def _check_template(path: str, queue: Queue, report: Report) -> None:
-    """Amounts for dynamic queues: the validator passes over them, a start reads them, unless all
-    of the template is empty."""
-    template = queue.childtemplate
-    maps = (template.resources.max, template.resources.guaranteed)
-    properties = (template.properties or {}).items()
-    amounts = [(key, one.text) for quantities in maps for key, one in (quantities or {}).items()]
-    if not template.maxapplications and not any(
-        key and text for key, text in [*properties, *amounts]
-    ):
-        return
-    for quantities in maps:
-        for resource, quantity in (quantities or {}).items():
-            try:
-                parse_yunikorn(resource, quantity.text)
-            except QuantityError as error:
-                message = f"{path}: childtemplate {resource} {quantity.text!r}: {error}"
-                report("template", path, quantity.node.line, message)
+def _check_limits(path: str, queue: Queue, report: Report) -> None:
+    """L1: no user or group may have more than the queue's own max."""
+    own_max = {} if path == "root" else amounts_of(queue.resources.max)
+    for limit in queue.limits or []:
+        for resource, amount, most in _larger(amounts_of(limit.maxresources), own_max):
+            pair = _pair(resource, amount, "the queue's max", most)
+            report("L1", path, limit.line, f"{path}: limit {limit.limit!r}: {pair}")
 
 
 def _check_resources(root: Queue, report: Report) -> None:
@@ -249,103 +179,3 @@ def _tightest(own: Mapping[str, int], above: Mapping[str, int]) -> Mapping[str, 
 def _add(total: dict[str, int], amounts: Resources) -> None:
     for resource, amount in amounts.items():
         total[resource] = min(total.get(resource, 0) + amount, INT64_MAX)
-
-
-# --- limits of users and groups ----------------------------------------------------------------
-
-
-def _check_limits(path: str, queue: Queue, limits: list[Limit], report: Report) -> None:
-    """One queue's list: names, order, amounts, and L1 against the queue's own max."""
-    own_max = {} if queue.name == "root" else amounts_of(queue.resources.max)
-    users: set[str] = set()
-    groups: set[str] = set()
-    for limit in limits:
-
-        def complain(message: str, limit: Limit = limit, rule: str = "limits") -> None:
-            report(rule, path, limit.line, f"{path}: limit {limit.limit!r}: {message}")
-
-        if not limit.users and not limit.groups:
-            complain("names no user and no group")
-        _check_who("user", limit.users or [], users, USER_NAME, complain)
-        _check_who("group", limit.groups or [], groups, GROUP_NAME, complain)
-        if groups == {_WILDCARD}:
-            complain("the group wildcard needs a limit for a named group before it")
-        amounts = amounts_of(limit.maxresources)
-        if (
-            limit.maxresources
-            and len(amounts) == len(limit.maxresources)
-            and not any(amounts.values())
-        ):
-            complain("maxresources needs a value above zero")
-        if not limit.maxresources and not limit.maxapplications:
-            complain("has neither maxresources nor maxapplications")
-        if queue.maxapplications and limit.maxapplications > queue.maxapplications:
-            complain(
-                f"maxapplications {limit.maxapplications} is larger than the queue's "
-                f"{queue.maxapplications}"
-            )
-        for resource, amount, most in _larger(amounts, own_max):
-            complain(_pair(resource, amount, "the queue's max", most), rule="L1")
-
-
-def _check_who(
-    kind: str,
-    names: list[str],
-    seen: set[str],
-    pattern: re.Pattern[str],
-    complain: Callable[[str], None],
-) -> None:
-    for name in names:
-        if name != _WILDCARD and not pattern.match(name):
-            complain(f"{name!r} is no {kind} name")
-        if name in seen:
-            complain(f"{kind} {name!r} has a limit in this queue already")
-        seen.add(name)
-        if _WILDCARD in seen and name != _WILDCARD:
-            complain(f"{kind} {name!r} comes after the wildcard")
-
-
-def _check_limits_below(root: Queue, root_limits: list[Limit], report: Report) -> None:
-    """L2: nobody may have more than a queue above grants, by name or by the wildcard."""
-    granted: dict[str, dict[str, tuple[Resources, int]]] = {}
-    for path, parent, queue in walk(root):
-        above = granted[parent] if parent else {}
-        own = dict(above)
-        for limit in root_limits if queue is root else queue.limits or []:
-            amounts = amounts_of(limit.maxresources)
-            names = [f"user {name}" for name in limit.users or []]
-            names += [f"group {name}" for name in limit.groups or []]
-            for name in names:
-                most = above.get(name)
-                is_named = most is not None
-                most = most or above.get(f"{name.split(' ')[0]} {_WILDCARD}")
-                if most is not None:
-                    _check_grant(path, limit, name, (amounts, most), report)
-                bounded = _tightest(amounts, most[0]) if is_named and most else amounts
-                own[name] = (bounded, limit.maxapplications)
-        granted[path] = own
-
-
-def _check_grant(
-    path: str,
-    limit: Limit,
-    name: str,
-    grants: tuple[Resources, tuple[Resources, int]],
-    report: Report,
-) -> None:
-    amounts, (most, applications) = grants
-    for resource, amount, bound in _larger(amounts, most):
-        message = _pair(resource, amount, "what a queue above grants", bound)
-        report("L2", path, limit.line, f"{path}: {name}: {message}")
-    if applications and (limit.maxapplications > applications or not limit.maxapplications):
-        message = f"maxapplications {limit.maxapplications} exceeds {applications} of a queue above"
-        report("L2", path, limit.line, f"{path}: {name}: {message}")
-
-
-def _check_node_order(partition: Partition, report: Report) -> None:
-    policy = partition.nodesortpolicy
-    if policy.type not in ("", "fair", "binpacking"):
-        report("nodesortpolicy", "", policy.line, f"{policy.type!r}: fair and binpacking exist")
-    for resource, weight in (policy.resourceweights or {}).items():
-        if weight < 0:
-            report("nodesortpolicy", "", policy.line, f"the weight of {resource} is negative")

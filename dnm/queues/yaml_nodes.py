@@ -29,7 +29,6 @@ SCALAR: Final = "scalar"
 MAPPING: Final = "mapping"
 SEQUENCE: Final = "sequence"
 ALIAS: Final = "alias"
-FLOW: Final = "flow"  # style of a mapping or sequence in brackets
 
 _LONG_TAG = "tag:yaml.org,2002:"
 _DIRECTIVE = re.compile("(?:\\A\ufeff?|[\n\r\x85\u2028\u2029])%")
@@ -149,9 +148,7 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
     shape = composed.shape
     anchors: dict[str, YamlNode] = {}
     open_nodes: list[YamlNode] = []
-    flow_depth = 0
     next_event = parser.get_event
-    has_slash_escapes = "\\/" in text
     while True:
         event = next_event()
         kind = type(event)
@@ -165,13 +162,8 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
             shape.append(kind)
             closed = open_nodes.pop()
             closed.end = event.end_mark.index + offset
-            flow_depth -= closed.style == FLOW
             continue
         node = _node(event, kind, offset)
-        if node.style == "" and "?" in node.value and flow_depth:
-            raise YamlError(node.line, f"`{node.value}` needs quotes: `?` is a mark in flow style")
-        if has_slash_escapes and node.style == '"':
-            _refuse_slash_escape(text[node.start - offset : node.end - offset], node.line)
         if node.kind is ALIAS:
             target = anchors.get(node.value)
             if target is None:
@@ -193,15 +185,8 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
             composed.root = node
         if node.kind is MAPPING or node.kind is SEQUENCE:
             open_nodes.append(node)
-            flow_depth += node.style == FLOW
             if len(open_nodes) > _MAX_DEPTH:
                 raise YamlError(node.line, f"nested deeper than {_MAX_DEPTH} levels")
-
-
-def _refuse_slash_escape(quoted: str, line: int) -> None:
-    """JSON and libyaml know `\\/`, go-yaml does not."""
-    if "\\/" in quoted.replace("\\\\", ""):
-        raise YamlError(line, "`\\/` is no escape for YuniKorn; write `/`")
 
 
 def _node(event: Any, kind: type, offset: int) -> YamlNode:
@@ -217,8 +202,6 @@ def _node(event: Any, kind: type, offset: int) -> YamlNode:
     else:
         assert kind is AliasEvent
         return YamlNode(ALIAS, event.anchor, mark.line + 1, mark.index + offset)
-    if kind is not ScalarEvent and event.flow_style:
-        node.style = FLOW
     if event.tag:
         tag: str = event.tag
         node.tag = "!!" + tag.removeprefix(_LONG_TAG) if tag.startswith(_LONG_TAG) else tag

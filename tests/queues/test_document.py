@@ -12,7 +12,7 @@ from tests.queue_kit import TREE, A, change, config_map, edit, lend, nodes_of, r
 def test_a_refused_document_is_reported_and_not_touched() -> None:
     invalid = change(TREE, "max: {vcore: 80, memory: 320G}", "max: {vcore: 8000, memory: 320G}")
     refused = edit(invalid, "", nodes_of(A, "n1"))
-    assert "YuniKorn refuses the queue document as it stands, line 14" in refused.refusal
+    assert "the queue document can't be edited as it stands, line 14" in refused.refusal
     assert refused.text == invalid and not refused.is_changed
 
 
