@@ -73,8 +73,8 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
         then = found
     is_told = instance in then.sections or _is_moved(then)
     if found.text == text:
-        if _is_moved(found) and is_applied(document.source) and _is_put_there(document.source):
-            raise undecided("a manifest was applied beside it", _NOT_OF_THIS_TEXT)
+        if _is_moved(found) and _are_of_two_hands(document.source):
+            raise undecided("one has put it there and another the limits", _NOT_OF_THIS_TEXT)
         _refuse_another_line(document.tree, found, then)
         chosen = _with_ours(document, then, instance)
     elif then.text == text and is_told:
@@ -334,6 +334,15 @@ def _is_put_there(source: SourceDocument) -> bool:
     """Tells whether the ledger is as somebody else has put it there."""
     holders = {one.manager for one in _owners(source) if LEDGER_ANNOTATION in one.annotations}
     return bool(holders) and _OURS not in holders
+
+
+def _are_of_two_hands(source: SourceDocument) -> bool:
+    """Tells whether text and ledger are as two others than dnm have put them there: that they fit
+    is chance."""
+    of_text = {one.manager for one in _owners(source) if source.key in one.keys}
+    of_ledger = {one.manager for one in _owners(source) if LEDGER_ANNOTATION in one.annotations}
+    is_dnms = _OURS in of_text | of_ledger or not (of_text and of_ledger)
+    return not is_dnms and of_text.isdisjoint(of_ledger)
 
 
 def is_applied(source: SourceDocument) -> bool:

@@ -42,7 +42,7 @@ def test_the_clusters_document_is_judged(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check_cluster(kube, PLACE, YunikornClient(sandbox.url), output="text") == 0
-    assert "queues.yaml: YuniKorn takes it, 5 queues" in capsys.readouterr().out
+    assert "queues.yaml: dnm can edit it, 5 queues; YuniKorn takes it" in capsys.readouterr().out
     sandbox.yunikorn.has_webhook = False
     sandbox.set_queues(change(TREE, "vcore: 80", "vcore: 7"))
     assert check_cluster(kube, PLACE, None, output="text") == 1

@@ -441,11 +441,9 @@ def test_a_ledger_that_fits_a_manifest_by_chance() -> None:
     by_hand = FieldOwner(
         manager="kubectl-annotate", operation="Update", annotations=frozenset({LEDGER_ANNOTATION})
     )
-    manifest = json.dumps({"metadata": {}, "data": {"queues.yaml": made.text}})
     found = config_map(made.text, made.ledger, owners=(MANIFESTS, by_hand))
-    found.annotations["kubectl.kubernetes.io/last-applied-configuration"] = manifest  # type: ignore[index]
     asked = edit_source(resolve_document(found, None), wants(ONE, remembered=made.noted))
-    assert "a manifest was applied beside it" in asked.refusal
+    assert "one has put it there and another the limits" in asked.refusal
 
 
 # --- at any point of any history -----------------------------------------------------------------

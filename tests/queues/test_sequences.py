@@ -243,8 +243,8 @@ def edit_a_total(world: World, rng: random.Random) -> None:
         return
     pattern = rf"(name: {path.split('.')[-1]}\n *resources: {{max: {{vcore: )\d+"
     text = re.sub(pattern, rf"\g<1>{total}", world.text)
-    if total != baseline:  # else it is the manifest's again, as docs/queues.md says
-        world.shadow[path] = baseline + delta
+    is_back = total == world.known[path]  # the manifest's again, as docs/queues.md says
+    world.shadow[path] = total if is_back else baseline + delta
     world.write(text, world.ledger, "kubectl-edit")
 
 
@@ -359,6 +359,7 @@ def play(seed: int) -> Counter[str]:
     rng = random.Random(seed)
     world = World(rng.choice(TREES))
     world.story.insert(0, f"sequence {seed}")
+    assert world.settle(rng)  # nobody lends in his first run
     for _ in range(rng.randint(4, 14)):
         for name in rng.sample("pq", rng.randint(0, 2)):
             world.move(rng, name)
