@@ -50,11 +50,12 @@ class LedgerInForce(NamedTuple):
 
 def is_anothers_matter(document: QueueDocument, wants: QueueWants) -> bool:
     """Tells whether this instance has no part in what is to be made of a text that is not the
-    ledger's: it lends nothing and has lent nothing, others have, and it has seen one of the two."""
+    ledger's: it lends nothing and has lent nothing, others have, and it has seen one of the two.
+    Where no ledger is there each of two could leave it to the other."""
     found, then = document.ledger, _remembered(wants) or Ledger()
     text = checksum(document.source.text)
     known = {**found.sections, **then.sections}
-    is_seen = then in (Ledger(), found) or then.text == text
+    is_seen = then in (Ledger(), found) or (then.text == text and not found.is_empty)
     return (
         bool(known)
         and is_seen
@@ -205,9 +206,10 @@ def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInFo
     """No ledger is there, and the text is not the record's: somebody has put another one there."""
     tree, source = document.tree, document.source
     fresh = LedgerInForce(document.ledger)
-    if checksum(source.text) in (then.origin, then.text if then.is_empty else ""):
-        return fresh
     held = _held(tree, then, document.ledger, then.sections)
+    is_first = checksum(source.text) in (then.origin, then.text if then.is_empty else "")
+    if is_first and not (is_written_by_dnm(source) and held.keys() - {"without"}):
+        return fresh
     if (
         then.text
         and is_written_by_dnm(source)
