@@ -93,9 +93,9 @@ def compose(text: str) -> Composed:
     documents = _documents(text)
     composed = next(documents)
     try:
-        composed.has_more_documents = next(documents, None) is not None
+        composed.has_more_documents |= next(documents, None) is not None
     except YamlError:
-        composed.has_more_documents = True  # what follows is not read, so it need not be YAML
+        composed.has_more_documents = True
     return composed
 
 
@@ -150,7 +150,13 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
     open_nodes: list[YamlNode] = []
     next_event = parser.get_event
     while True:
-        event = next_event()
+        try:
+            event = next_event()
+        except yaml.MarkedYAMLError:
+            if composed.root is None or open_nodes:
+                raise
+            composed.has_more_documents = True  # what follows is not read, so it need not be YAML
+            return composed
         kind = type(event)
         if kind is DocumentStartEvent or kind is StreamStartEvent:
             continue

@@ -321,7 +321,7 @@ def put_an_older_export_without_its_ledger_back(world: World, rng: random.Random
     if world.past:
         text, _, shadow = rng.choice(world.past)
         if limits_in(text) != limits_in(world.text):
-            world.shadow = dict(shadow)
+            world.shadow, world.is_a_manifest = dict(shadow), True
         if rng.random() < 0.5:
             world.write(text, "", "kubectl-replace")
         else:

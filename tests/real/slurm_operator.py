@@ -68,6 +68,8 @@ class PodSlurm(SlurmLab):
         (self.directory / "spool" / name).mkdir(parents=True, exist_ok=True)
         given = shlex.split(arguments)
         conf = given[given.index("--conf") + 1]
+        # Since 1.3; a Node without the annotation gives the variable no value, and slurmd no key.
+        conf = " ".join(one for one in conf.split() if one != "Topology=$SLINKY_TOPOLOGY")
         port = self._ports.setdefault(name, _free_ports(1)[0])
         self._spawn("slurmd", "-N", name, "-Z", "--conf", f"{conf} Port={port}")
         return port
