@@ -9,11 +9,15 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from dnm.kube.client import KubeClient
+from dnm.queues.source import LEDGER_ANNOTATION
+from tests.builders import a_config
 from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
@@ -251,3 +255,60 @@ def test_a_site_that_re_applies_its_manifest_every_few_seconds(
     site.run_until(lambda: rig.queue(DEV)["maxResource"] == ONE_MORE, "the node counts again")
     assert sum("--set k8s" in call for call in site.calls) == 1
     end(rig, site)
+
+
+LEDGER, KEY = LEDGER_ANNOTATION, "queues.yaml"
+MANIFEST = json.dumps({
+    "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owners"}, "data": {KEY: "m"},
+})  # fmt: skip
+WRITERS = [  # what is done to dnm's own write, and who owns text and ledger then
+    pytest.param("EDITOR='sed -i s/dnm-text/edited/' kubectl edit configmap owners",
+                 {"kubectl-edit"}, {"dnm"}, id="edit"),
+    pytest.param("EDITOR='sed -i s/dnm-ledger/edited/' kubectl edit configmap owners",
+                 {"dnm"}, {"kubectl-edit"}, id="edit of the ledger"),
+    pytest.param("kubectl patch configmap owners -p '{\"data\": {\"queues.yaml\": \"p\"}}'",
+                 {"kubectl-patch"}, {"dnm"}, id="patch"),
+    pytest.param(f"kubectl annotate --overwrite configmap owners {LEDGER}=other",
+                 {"dnm"}, {"kubectl-annotate"}, id="annotate"),
+    pytest.param(f"kubectl annotate configmap owners {LEDGER}-", {"dnm"}, set(), id="take off"),
+    pytest.param("kubectl apply -f - <<< $MANIFEST", {"kubectl-client-side-apply"}, {"dnm"},
+                 id="apply"),
+    pytest.param("kubectl replace -f - <<< $MANIFEST", {"kubectl-replace"}, set(), id="replace"),
+    pytest.param("kubectl apply --server-side --force-conflicts -f - <<< $MANIFEST",
+                 {"kubectl"}, {"dnm"}, id="server-side apply"),
+    pytest.param("kubectl get cm owners -o json | sed s/dnm-text/old/ | kubectl replace -f -",
+                 {"kubectl-replace"}, {"dnm"}, id="an export with its ledger, changed"),
+    pytest.param("kubectl get configmap owners -o json | kubectl replace -f -",
+                 {"dnm"}, {"dnm"}, id="an export as it is"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "of_text", "of_ledger"), WRITERS)
+def test_who_wrote_text_and_ledger_is_told_by_the_server(
+    rig: Rig, script: str, of_text: set[str], of_ledger: set[str]
+) -> None:
+    """dnm's questions rest on managedFields (`dnm/queues/authors.py`)."""
+    rig.shell("kubectl create configmap owners --from-literal=queues.yaml=a")
+    config = a_config(kubeconfig_path=Path(rig.kubeconfig()))
+    try:
+        with closing(KubeClient.connect(config)) as kube:
+            for _ in range(2):  # over whatever others have written it is dnm's again
+                found = kube.read_config_map("default", "owners")
+                assert found is not None
+                text = {**found.data, KEY: "dnm-text"}
+                ledger = {**found.annotations, LEDGER: "dnm-ledger"}
+                kube.write_config_map(replace(found, data=text, annotations=ledger))
+                assert writers(kube) == ({"dnm"}, {"dnm"})
+                rig.shell(script, MANIFEST=MANIFEST)
+                assert writers(kube) == (of_text, of_ledger)
+    finally:
+        rig.shell("kubectl delete configmap owners")
+
+
+def writers(kube: KubeClient) -> tuple[set[str], set[str]]:
+    found = kube.read_config_map("default", "owners")
+    assert found is not None
+    return (
+        {one.manager for one in found.owners if KEY in one.keys},
+        {one.manager for one in found.owners if LEDGER in one.annotations},
+    )
