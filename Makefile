@@ -26,7 +26,7 @@ help:
 	@echo "make test-packages  both installed, upgraded and removed in roots of their own"
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
 	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
-	@echo "make bench-economy  dnm and others over nineteen workloads of two days, measured"
+	@echo "make bench-economy  dnm and others over 24 workloads of two days, measured"
 	@echo "make report-page    the pages of dnm in a real browser: Chromium and axe-core"
 	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
 	@echo "make model          the protocol of several hosts, every interleaving (half a minute)"

@@ -21,8 +21,12 @@ MARK = Mark(instance="prod", node_type="a", namespace="dev", queue=QUEUE)
 FENCED = msgspec.structs.replace(MARK, fenced=True)
 
 
+def a_policy(**changes: Any) -> NamespacePolicy:
+    return NamespacePolicy(**{"name": "dev", "queue": QUEUE, "node_types": ("a",), **changes})
+
+
 def a_config(state_dir: Path = Path("/nonexistent"), **changes: Any) -> Config:
-    policy = NamespacePolicy(name="dev", queue=QUEUE, node_types=("a",))
+    policy = a_policy()
     values: dict[str, Any] = {
         "path": state_dir / "dnm.ini",
         "namespaces": {"dev": policy},

@@ -46,7 +46,6 @@ _WHAT_CHANGES_IT = {
     Reason.CAPPED: "a node that goes back, or a higher cap in the configuration",
     Reason.NO_BATCH_NODE: "a batch node that falls idle; `dnm nodes` says why none can be lent",
     Reason.BATCH_FLOOR: "a node that goes back or falls idle, or a lower floor",
-    Reason.BATCH_WAITS: "those jobs starting, a priority above 0, or when_batch_waits = lend",
     Reason.BRIDGE_EVICTS: "slurm-bridge kept off these names (docs/slinky.md)",
     Reason.HOURS_SPENT: "Monday, 00:00 UTC, or a higher node_hours_per_week",
     Reason.LEAVING: (
@@ -66,7 +65,6 @@ _WHAT_CHANGES_IT = {
     Reason.HELD_BY_ADMIN: "`kubectl uncordon NODE`",
     Reason.KEPT_READY: "a lower min_nodes of its namespace",
     Reason.IDLE: "pods that land on it, or time: reversion_idle_seconds",
-    Reason.UNBUFFERED: "pods that wait for a node, or `dnm reset QUEUE`",
     Reason.IN_USE: "its pods ending",
     Reason.NEEDED: "pending pods that end, or that get room elsewhere",
     Reason.MOVING: "`dnm hold NODE`, until its labels are exchanged",

@@ -212,10 +212,6 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             for name, one in sorted(registry.excluded.items())
             if one.is_in_force(now)
         },
-        "deficits": {
-            name: {"node_hours": round(one.seconds_at(now) / 3600, 1), "since": one.since}
-            for name, one in registry.deficits.items()
-        },
         "budgets": {
             name: {
                 "node_hours_left": round(left, 1),

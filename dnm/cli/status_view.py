@@ -291,12 +291,6 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
         if breaker["tripped_at"]:
             since = duration(now - breaker["tripped_at"])
             yield f"breaker of {queue} is open for {since}: `dnm reset {queue}` closes it"
-    for name, deficit in brakes["deficits"].items():
-        since = f", for {duration(now - deficit['since'])}" if deficit["since"] else ""
-        yield (
-            f"type {name}: Slurm has had {deficit['node_hours']:g} node-hours less than its share "
-            f"while jobs waited{since}"
-        )
     for name, budget in brakes["budgets"].items():
         left, most = max(budget["node_hours_left"], 0.0), budget["of"]
         yield f"namespace {name}: {left:g} of {most:g} node-hours are left this week"

@@ -36,7 +36,7 @@ SETTINGS: Keys = {
     "kubeconfig_path": ("kubeconfig_path", path_text),
     "monitored_namespaces": ("", values.namespaces),
     "reversion_idle_seconds": ("", values.seconds(0, _YEAR)),
-    "reversion_idle_at_most_seconds": ("reversion_idle_at_most", values.seconds(0, 86_400)),
+    "pod_minute_worth": ("pod_minute_worth", values.amount(0, 1_000)),
     "check_interval_seconds": ("check_interval", values.seconds(1, 86_400)),
     "max_converted_nodes": ("max_converted_nodes", values.whole_number(0, 100_000)),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
@@ -64,17 +64,13 @@ SETTINGS: Keys = {
     "max_conversions_per_run": ("max_conversions_per_run", values.whole_number(0, 100_000)),
     "max_reversions_per_run": ("max_reversions_per_run", values.whole_number(0, 100_000)),
     "headroom": ("headroom", values.share),
-    "headroom_idle_seconds": ("headroom_idle", values.seconds(0, _YEAR)),
     "pending_grace_seconds": ("pending_grace", values.seconds(0, 86_400)),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, _YEAR)),
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, _YEAR)),
     "relist_minutes": ("relist_interval", values.minutes(0, 1_440)),
     "watch_from_pods": ("watch_from_pods", values.whole_number(0, 10_000_000)),
     "request_timeout_seconds": ("request_timeout", values.seconds(0.1, 3_600)),
-    "batch_floor": ("", values.floor),
-    "batch_idle_floor": ("", values.floor),
-    "when_batch_waits": ("when_batch_waits", values.when_batch_waits),
-    "batch_reclaim_minutes": ("batch_reclaim", values.minutes(0, 10_080)),
+    "batch_floor": ("batch_floor", values.floor),
     "max_lend_hours": ("max_lend", values.hours(0, 8_760)),
     "events_zone": ("events_zone", values.time_zone),
     "events_dir": ("events_dir", path_text),
@@ -103,6 +99,7 @@ NAMESPACE_KEYS: Keys = {
     "node_hours_per_week": ("node_hours_per_week", values.amount(0, 10_000_000)),
     "priority": ("priority", values.whole_number(-1_000_000, 1_000_000)),
     "reversion_idle_seconds": ("reversion_idle", values.seconds(0, _YEAR)),
+    "pod_minute_worth": ("pod_minute_worth", values.amount(0, 1_000)),
 }
 
 # [node_type:NAME] -> NodeType; a key that looks like RESOURCE is an amount of it
@@ -114,13 +111,11 @@ NODE_TYPE_KEYS: Keys = {
     "labels": ("labels", values.labels),
     "taints": ("taints", values.taints),
     "batch_floor": ("batch_floor", values.floor),
-    "batch_idle_floor": ("batch_idle_floor", values.floor),
 }
 
-# [partition:NAME] -> Floors
+# [partition:NAME] -> Floor
 PARTITION_KEYS: Keys = {
-    "batch_floor": ("kept", values.floor),
-    "batch_idle_floor": ("idle", values.floor),
+    "batch_floor": ("", values.floor),
 }
 
 # [node_type:NAME] too -> KubeletSettings
@@ -191,9 +186,15 @@ _NO_FORECAST = dict.fromkeys(
     ("forecast", "forecast_share", "forecast_except"),
     "there are no forecasts any more; min_nodes or an event keeps nodes ready",
 )
+_FLOOR = {"batch_idle_floor": "batch_floor keeps nodes in service, max_nodes caps what is lent"}
 RETIRED: Mapping[str, Mapping[str, str]] = {
     "settings": {
         **_NO_FORECAST,
+        "reversion_idle_at_most_seconds": "a node is idle for as long as pays: pod_minute_worth",
+        "headroom_idle_seconds": "a headroom below 1 is a share that is always warm",
+        "when_batch_waits": "max_nodes and batch_floor bound what is lent, while jobs wait too",
+        "batch_reclaim_minutes": "max_lend_hours ends what is lent, while jobs wait too",
+        **_FLOOR,
         "batch_pressure_command": "the converter's list says it, as `waiting_jobs`",
         "status_page": "`dnm report --html` writes a page, `dnm status -o json` has all of now",
         "log_console": "start dnm with --log-console, or with DNM_LOG_CONSOLE=1 in its environment",
@@ -203,6 +204,8 @@ RETIRED: Mapping[str, Mapping[str, str]] = {
         "default_mem_request": "a pod that names no memory counts as 2Gi; a LimitRange names it",
     },
     "namespace": _NO_FORECAST,
+    "node_type": _FLOOR,
+    "partition": _FLOOR,
     "node_convert": {
         "command_timeout_seconds": "a command of Slurm may take 30 seconds",
         "reach_timeout_seconds": "a machine may take 30 seconds to answer",

@@ -53,7 +53,7 @@ from dnm.config.sections import (
     take_over,
 )
 from dnm.model.calendar import CalendarReading
-from dnm.model.config import Config, Floors, NamespacePolicy, NodeType
+from dnm.model.config import Config, Floor, NamespacePolicy, NodeType
 from dnm.model.errors import ConfigError
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.printable import printable
@@ -92,9 +92,6 @@ def load_config(
     namespaces = _namespaces(sections, settings, problems)
     node_types = _node_types(sections, settings, namespaces, problems)
     fields = fields_of(settings, SETTINGS)
-    fields["floors"] = Floors(
-        kept=settings.get("batch_floor"), idle=settings.get("batch_idle_floor")
-    )
     fields["partition_floors"] = _partition_floors(sections, problems)
     fields["retired"] = retired
     _check_group(settings.get("state_group") or "", problems)
@@ -143,7 +140,7 @@ def find_converter(environ: Mapping[str, str]) -> Path:
     return Path(found) if found and not shipped.exists() else shipped
 
 
-def _partition_floors(sections: Sections, problems: list[str]) -> dict[str, Floors]:
+def _partition_floors(sections: Sections, problems: list[str]) -> dict[str, Floor]:
     floors = {}
     for name, section in named_sections(sections, "partition").items():
         try:
@@ -151,7 +148,8 @@ def _partition_floors(sections: Sections, problems: list[str]) -> dict[str, Floo
         except ValueError as error:
             problems.append(f"[{shown(section)}]: {printable(str(error))}")
         parsed = parse_section(section, sections[section], PARTITION_KEYS, problems)
-        floors[name] = Floors(**fields_of(parsed, PARTITION_KEYS))
+        if parsed.get("batch_floor") is not None:
+            floors[name] = parsed["batch_floor"]
     return floors
 
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from dnm.calendar.windows import zone_named
-from dnm.model.config import Floor, Taint, WhenBatchWaits, fill_namespace
+from dnm.model.config import Floor, Taint, fill_namespace
 from dnm.model.errors import DnmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.quantity import parse_kubernetes, parse_span, parse_yunikorn
@@ -135,13 +135,6 @@ def floor(text: str) -> Floor:
     if percent is None or float(percent[1]) > 100:
         raise ValueError("is no floor; write a number of nodes, e.g. 10, or a percentage, e.g. 5%")
     return Floor(percent=float(percent[1]))
-
-
-def when_batch_waits(text: str) -> WhenBatchWaits:
-    """lend, wait or return."""
-    if text not in set(WhenBatchWaits):
-        raise ValueError("is not known; write lend, wait or return")
-    return WhenBatchWaits(text)
 
 
 def partition_name(text: str) -> str:

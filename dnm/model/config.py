@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from enum import StrEnum
 from math import ceil
 from pathlib import Path
 
@@ -40,21 +39,6 @@ class Floor(Value):
         return max(self.nodes, ceil(total * self.percent / 100))
 
 
-class Floors(Value):
-    """Never lent below: nodes in service (`kept`), and idle ones. None: no floor."""
-
-    kept: Floor | None = None
-    idle: Floor | None = None
-
-
-class WhenBatchWaits(StrEnum):
-    """What becomes of lending while jobs wait that more nodes of the type would start."""
-
-    LEND = "lend"
-    WAIT = "wait"
-    RETURN = "return"
-
-
 class NodeType(Value):
     """A class of equal machines. `{namespace}` in labels and taints is the namespace it serves."""
 
@@ -65,7 +49,6 @@ class NodeType(Value):
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     batch_floor: Floor | None = None  # None: that of all types
-    batch_idle_floor: Floor | None = None
     kubelet: KubeletSettings | None = None  # None: no key about kubelets stands in its section
 
     def labels_for(self, namespace: str) -> dict[str, str]:
@@ -99,7 +82,8 @@ class NamespacePolicy(Value):
     min_nodes_by: str = ""  # what raised it for now, as people are told; empty: the key itself
     node_hours_per_week: float | None = None  # None: no budget
     priority: int = 0  # above 0: it comes before jobs that wait
-    reversion_idle: timedelta = timedelta(seconds=600)
+    reversion_idle: timedelta | None = None  # None: as long as it pays
+    pod_minute_worth: float | None = None  # None: that of all
 
 
 class Config(Value):
@@ -122,17 +106,14 @@ class Config(Value):
     events_zone: str = "UTC"  # of events that name none
     lead: timedelta = timedelta(minutes=30)  # before an event, until it is known how long it takes
     check_interval: timedelta = timedelta(seconds=60)
-    floors: Floors = Floors()  # of each node type that has none of its own
-    partition_floors: Mapping[str, Floors] = {}
-    when_batch_waits: WhenBatchWaits = WhenBatchWaits.LEND
-    batch_reclaim: timedelta = timedelta(minutes=30)  # zero: nodes that pods use are never fenced
+    batch_floor: Floor | None = None  # of each node type that has none of its own
+    partition_floors: Mapping[str, Floor] = {}
     max_lend: timedelta = timedelta()  # zero: for as long as they are used
-    reversion_idle_at_most: timedelta = timedelta(seconds=2700)  # as far as it may be learned
+    pod_minute_worth: float = 0.1  # node-minutes that a minute of a waiting pod is worth
     max_converted_nodes: int = 30
     max_conversions_per_run: int = 4
     max_reversions_per_run: int = 4
-    headroom: float = 0.95
-    headroom_idle: timedelta = timedelta(hours=1)  # zero: a warm node stays, used or not
+    headroom: float = 1.0  # below: a warm share of each limit
     pending_grace: timedelta = timedelta(seconds=20)
     global_cooldown: timedelta = timedelta(seconds=30)
     join_timeout: timedelta = timedelta(seconds=900)
@@ -194,13 +175,15 @@ class Config(Value):
                 return node_type.name
         return None
 
-    def floors_of(self, node_type: str) -> Floors:
-        """Returns what is left to Slurm of a node type."""
+    def floor_of(self, node_type: str) -> Floor | None:
+        """Returns how many nodes of a type are left to Slurm; None: as few as may be."""
         known = self.node_types.get(node_type)
-        return Floors(
-            kept=(known.batch_floor if known else None) or self.floors.kept,
-            idle=(known.batch_idle_floor if known else None) or self.floors.idle,
-        )
+        return (known.batch_floor if known else None) or self.batch_floor
+
+    def worth_of(self, policy: NamespacePolicy) -> float:
+        """Returns what a minute of its waiting pods is worth, in minutes of a node."""
+        own = policy.pod_minute_worth
+        return self.pod_minute_worth if own is None else own
 
     @property
     def counts_lending(self) -> bool:

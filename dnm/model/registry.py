@@ -29,7 +29,7 @@ class Phase(Enum):
 class Leaving(Enum):
     """Why a node that serves is fenced, to go back as soon as it is empty."""
 
-    FOR_JOBS = "for-jobs"
+    FOR_JOBS = "for-jobs"  # of an older dnm: the fence comes off
     OVERDUE = "overdue"
     SPENT = "spent"
     KEPT_OUT = "kept-out"
@@ -74,6 +74,7 @@ class LentNode(Value):
     counted: dict[str, int] = {}  # what the queue grew by; empty before it serves
     idle_since: datetime | None = None
     was_used: bool = False
+    is_needed: bool = False  # idle for its time, and pods elsewhere use the quota that it brings
     attempts: int = 0  # converter calls of this phase that did not end it
     is_handed_over: bool = False  # the last of them ended with exit code 0
     retry_after: datetime | None = None
@@ -181,10 +182,12 @@ class StalledPods(Value):
 
 class IdleGaps(Value):
     """For how long nodes of a queue were without work before they were wanted again, in seconds,
-    the latest last; `open`: since when those are idle that went and are not wanted again yet."""
+    the latest last; `open`: since when those are idle that went and are not wanted again yet;
+    `pods`: how many waited for each node, whenever some were asked for."""
 
     recent: tuple[int, ...] = ()
     open: tuple[datetime, ...] = ()
+    pods: tuple[int, ...] = ()
 
 
 class LendTimes(Value):
@@ -201,26 +204,6 @@ class BookingTry(Value):
     at: datetime
     missing: int
     wanted: int
-
-
-class Deficit(Value):
-    """What the batch side has had less than its share of nodes of a type while jobs waited.
-
-    `seconds`: in node-seconds, until `at`; since then it grows by a node-second a second for each
-    node of `share` that is not among the `given`, those that were given back for jobs. `since`:
-    jobs have waited without a break since then; None: none waits.
-    """
-
-    at: datetime
-    seconds: float = 0.0
-    since: datetime | None = None
-    given: int = 0
-    share: int = 0
-
-    def seconds_at(self, now: datetime) -> float:
-        """Returns the node-seconds at a later moment; never less than none."""
-        rate = self.share - self.given if self.since else 0
-        return max(0.0, self.seconds + rate * (now - self.at).total_seconds())
 
 
 class SpentHours(Value):
@@ -385,14 +368,11 @@ class Registry(Value):
     breakers: dict[str, Breaker] = {}  # by queue path
     # By fingerprint of a group of equal pending pods; the file has always called it `waiting`.
     stalled: dict[str, StalledPods] = msgspec.field(default_factory=dict, name="waiting")
-    # Queue path -> since when it has no warm node, because the last one went unused.
-    unbuffered: dict[str, datetime] = {}
     idle_gaps: dict[str, IdleGaps] = {}  # by queue path
     lend_times: dict[str, LendTimes] = {}  # by node type
     events: dict[str, CalendarEvent] = {}  # by name: those of `dnm event add`
     calendars: dict[str, KeptCalendar] = {}  # by path: the configuration is one
     booking_tries: dict[str, BookingTry] = {}  # by the booking's name
-    deficits: dict[str, Deficit] = {}  # by node type
     spent_hours: dict[str, SpentHours] = {}  # by namespace
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps: lent ones stay, others are not taken

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from dnm.model.cluster import Node, PodList
-from dnm.model.config import Config, WhenBatchWaits
+from dnm.model.config import Config
 from dnm.model.registry import Phase, Registry
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
@@ -35,9 +35,6 @@ def needs_batch_side(
     if config.book_ahead or (config.node_conditions and registry.nodes):
         return True
     if any(policy.min_nodes for policy in config.namespaces.values()):
-        return True
-    has_waited = any(one.since for one in registry.deficits.values())
-    if config.when_batch_waits is WhenBatchWaits.RETURN and (registry.nodes or has_waited):
         return True
     return wanted_nodes(registry) or _may_want_nodes(config, pods)
 

@@ -43,14 +43,12 @@ def conversion_budget(config: Config, registry: Registry, facts: Facts) -> Conve
     return budget.within(_bounds(asked))
 
 
-def fresh_budget(
-    config: Config, registry: Registry, facts: Facts, *, is_forced: bool = False
-) -> ConversionBudget:
+def fresh_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
     """What the caps and Slurm's own needs leave for nodes that are claimed anew, with all that is
-    claimed counted. `is_forced`: whatever jobs wait."""
+    claimed counted."""
     lent = counted_as_lent(config, registry, facts)
     budget = count_left(config, lent, {}, _barred_types(config, registry, facts))
-    asked = Budgeted(config=config, registry=registry, facts=facts, is_forced=is_forced)
+    asked = Budgeted(config=config, registry=registry, facts=facts)
     return budget.within(_bounds(asked))
 
 

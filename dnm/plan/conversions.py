@@ -50,7 +50,6 @@ def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) 
     }
     judged = msgspec.structs.replace(
         ordered,
-        registry=_buffered_again(ordered.registry, sizing),
         verdicts={
             **sizing.verdicts,
             **{queue: waiting(queue, one) for queue, one in objections.items()},
@@ -65,23 +64,12 @@ def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) 
 
 def _size(inputs: Inputs, demand: Demand, registry: Registry, limits: PlannedLimits) -> Sizing:
     """What the queues need; what they are counted against is only made out where any needs some."""
-    config, unbuffered = inputs.config, frozenset(registry.unbuffered)
-    at_rest = size_at_rest(config, demand, limits.limits, unbuffered)
+    config = inputs.config
+    at_rest = size_at_rest(config, demand, limits.limits)
     if at_rest is not None:
         return at_rest
     budget = conversion_budget(config, registry, inputs.facts)
     return size_queues(config, demand, limits.limits, node_supply(inputs, registry), budget)
-
-
-def _buffered_again(registry: Registry, sizing: Sizing) -> Registry:
-    """A queue whose pods wait for a node may have a warm one again."""
-    waiting = {queue for queue, one in sizing.queues.items() if one.for_pods}
-    unbuffered = {
-        queue: since
-        for queue, since in registry.unbuffered.items()
-        if queue in sizing.queues and queue not in waiting
-    }
-    return msgspec.structs.replace(registry, unbuffered=unbuffered)
 
 
 def _blind(start: Conversions, why: Objection) -> Conversions:

@@ -28,7 +28,7 @@ class Facts(Value):
     # Queues with pods that wait while their scheduler does not answer: what they leave unused says
     # nothing about them.
     unscheduled: frozenset[str] = frozenset()
-    idle_times: Mapping[str, timedelta] = {}  # by namespace, where more than the configured one
+    idle_times: Mapping[str, timedelta] = {}  # by namespace, for how long an idle node is kept
     lenders: Mapping[str, str] | None = {}  # node -> instance whose part of the ledger counts it
     # Nodes of machines that Slurm has, and so none for pods: they are not in `nodes`.
     with_batch: Mapping[str, Node] = {}

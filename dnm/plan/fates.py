@@ -12,6 +12,7 @@ end of the reason: then the fence comes off. The reasons are rules of their own:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -28,7 +29,7 @@ from dnm.plan.inputs import Inputs, demand_without, node_supply
 from dnm.plan.limits import StandingLimits
 from dnm.plan.rule import Moves, Standing, rules_of
 from dnm.plan.transition import enter_phase, node_verdict
-from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
+from dnm.sizing.releases import IS_USED, Candidates, Releases, choose_releases, judge_fenced
 
 
 class Fates(Value):
@@ -266,7 +267,6 @@ def _fence_spare(look: _Look, fates: Fates, most: int) -> Fates:
         names=names,
         at_most=most,
         budget=conversion_budget(inputs.config, registry, inputs.facts),
-        early=frozenset(n for n in names if fates.verdicts[n].reason is Reason.FOR_JOBS),
     )
     supply = node_supply(inputs, registry)
     chosen = choose_releases(inputs.config, inputs.demand, look.standing.limits, supply, asked)
@@ -274,6 +274,7 @@ def _fence_spare(look: _Look, fates: Fates, most: int) -> Fates:
     if chosen.stalled:
         demand = demand_without(inputs, {**stalled, **chosen.stalled}) or demand
         stalled = dict(demand.stalled)
+    chosen, clocks = _with_clocks(chosen, registry.nodes, inputs.now)
     gone = {
         name: enter_phase(registry.nodes[name], Phase.RELEASING, inputs.now) for name in chosen.go
     }
@@ -281,34 +282,50 @@ def _fence_spare(look: _Look, fates: Fates, most: int) -> Fates:
     return msgspec.structs.replace(
         fates,
         demand=demand,
-        registry=_without_warm(inputs, registry, gone, chosen, stalled),
+        registry=_once_gone(inputs, registry, {**clocks, **gone}, chosen.go, stalled),
         verdicts={**fates.verdicts, **chosen.verdicts},
         of={**fates.of, **of},
     )
 
 
-def _without_warm(
+def _with_clocks(
+    chosen: Releases, nodes: Mapping[str, LentNode], now: datetime
+) -> tuple[Releases, dict[str, LentNode]]:
+    """A node whose quota pods elsewhere used until now was of use as if they had been on it: its
+    idle time begins when it is needed no more."""
+    clocks: dict[str, LentNode] = {}
+    verdicts = dict(chosen.verdicts)
+    for name, verdict in chosen.verdicts.items():
+        is_needed = verdict.reason is Reason.NEEDED and verdict.detail.endswith(IS_USED)
+        if is_needed and not nodes[name].is_needed:
+            clocks[name] = msgspec.structs.replace(nodes[name], is_needed=True, was_used=True)
+        elif nodes[name].is_needed and not is_needed:
+            clocks[name] = msgspec.structs.replace(nodes[name], is_needed=False, idle_since=now)
+            verdicts[name] = node_verdict(
+                name, Verdict.KEEP, Reason.IDLE, "it was needed until now"
+            )
+    go = tuple(name for name in chosen.go if verdicts[name].verdict is Verdict.REVERT)
+    return msgspec.structs.replace(chosen, go=go, verdicts=verdicts), clocks
+
+
+def _once_gone(
     inputs: Inputs,
     registry: Registry,
-    gone: Mapping[str, LentNode],
-    chosen: Releases,
+    changed: Mapping[str, LentNode],
+    gone: Iterable[str],
     stalled: Mapping[str, StalledPods],
 ) -> Registry:
-    """The record once these have gone: which pods wait for something else, which queues have no
-    warm node from now on, and which nodes are held against nobody although they went unused."""
-    unused = {name: one for name, one in gone.items() if not one.was_used}
-    queues = {one.queue for one in unused.values()} if inputs.config.headroom_idle else set()
-    without = dict.fromkeys(chosen.unbuffered | queues, inputs.now)
+    """The record once these have gone: which pods wait for something else, and which nodes are held
+    against nobody although they went unused."""
     breakers = dict(registry.breakers)
-    for name, entry in unused.items():
-        is_forgiven = chosen.verdicts[name].reason in (Reason.UNUSED, Reason.FOR_JOBS)
-        if is_forgiven or _is_excused(inputs, registry.nodes[name]):
+    for name in gone:
+        entry = registry.nodes[name]
+        if not entry.was_used and _is_excused(inputs, entry):
             breakers = forgive(breakers, entry.queue)
     return msgspec.structs.replace(
         registry,
-        nodes={**registry.nodes, **gone},
+        nodes={**registry.nodes, **changed},
         stalled=dict(stalled),
-        unbuffered={**without, **registry.unbuffered},
         breakers=breakers,
     )
 

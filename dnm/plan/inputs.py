@@ -20,7 +20,7 @@ from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import backoff_delay
 from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
 from dnm.plan.facts import Facts
-from dnm.plan.learned import learned_times
+from dnm.plan.learned import idle_times
 from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
 from dnm.queues.source import resolve_document
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
@@ -79,7 +79,7 @@ def gather_inputs(
             snapshot,
             demand,
             document,
-            learned_times(config, registry) if registry.idle_gaps else {},
+            idle_times(config, registry) if registry.nodes else {},
         ),
         demand=demand,
         document=document,
@@ -259,7 +259,6 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
         lent=serving,
         incoming=tuple(incoming),
         leaving=frozenset(leaving),
-        unbuffered=frozenset(registry.unbuffered),
     )
 
 

@@ -1,63 +1,111 @@
 """What is learned of a site: for how long nodes of a queue are without work before they are wanted
-again, and how long lending and returning take. Pure.
+again, how long lending and returning take, and how long an idle node is therefore kept. Pure.
 
-The rule: an idle node costs batch its time, one that goes and comes back costs two boots. Over the
-last gaps of its queue that idle time is chosen that would have cost the least; it only ever extends
-`reversion_idle_seconds`, never beyond `reversion_idle_at_most_seconds`, and needs a few gaps.
+The rule is that of who rents skis and does not know for how many days. An idle node costs batch its
+time; one that goes and comes back costs two boots, and pods wait for the second:
+
+    beta = mean(last lends) + mean(last returns)
+    B    = beta + pod_minute_worth x pods per lend x mean(last lends)
+    T    = B until five gaps are known; then what would have cost least over the last forty (the gap
+           where it is no longer than T, else T + B), between B / 2 and 2 B
+
+So it never costs more than three times what one pays who knows every gap beforehand, twice while
+nothing is learned, and over gaps that are like those before hardly more than the best fixed time. A
+site's `reversion_idle_seconds` stands in its place.
 
 A gap begins when a node falls idle. It ends when a pod lands on the node, or, after the node has
 gone, when its queue asks for another; one that lasts for longer than the most that could be waited
 is known to be long, and no more is kept of it. Gaps shorter than the least idle time cost the same
 whatever is chosen, so they are not kept at all.
 
-How long lending takes is from asking for a node to its serving: the 95th percentile of the last
-lends of a type; before there are ten of them, the configured `lead_minutes`. The same for returns.
+How long lending takes before an event is from asking for a node to its serving: the 95th percentile
+of the last lends of a type; before there are ten of them, the configured `lead_minutes`. The same
+for returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import ceil
+from statistics import fmean
 
 import msgspec
 
-from dnm.model.config import Config
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.registry import IdleGaps, LendTimes, Phase, Registry
 from dnm.model.verdict import NodeVerdict, Reason
 
 KEPT_GAPS = 40
 FEWEST_GAPS = 5
-THERE_AND_BACK = timedelta(minutes=20)  # of no use to anybody: two boots and what they wait for
+USUAL = 600.0  # seconds that going, and coming, takes a node of a type of which none has been seen
 
 
-def learned_idle(gaps: IdleGaps, least: timedelta, config: Config) -> timedelta:
-    """Returns the idle time that would have been the cheapest over these gaps."""
-    most = max(least, config.reversion_idle_at_most)
-    if len(gaps.recent) < FEWEST_GAPS:
-        return least
-    lengths = [timedelta(seconds=seconds) for seconds in gaps.recent]
-    # A node that waits for a gap to end must wait for the run that sees it ended.
-    choices = {least, *(min(length + config.check_interval, most) for length in lengths)}
-    return min(sorted(choices), key=lambda wait: _cost(lengths, wait)) if most > least else least
+def best_wait(gaps: Sequence[float], back: float, slack: float = 0.0) -> float:
+    """Returns how long to keep an idle node that it costs `back` to give back and fetch again. A
+    node that waits for a gap to end must wait `slack` longer, for the run that sees it ended."""
+    if len(gaps) < FEWEST_GAPS:
+        return back
+    least, most = back / 2, 2 * back
+    choices = {least, most, *(gap + slack for gap in gaps if least < gap + slack < most)}
+    return min(sorted(choices), key=lambda wait: cost_of(gaps, wait, back))
 
 
-def _cost(lengths: list[timedelta], wait: timedelta) -> timedelta:
-    """What nodes would have cost that go after `wait`: idleness, and boots where they went."""
-    costs = (length if length <= wait else wait + THERE_AND_BACK for length in lengths)
-    return sum(costs, timedelta())
+def cost_of(gaps: Iterable[float], wait: float, back: float) -> float:
+    """Returns what a node has cost over these gaps that goes after `wait`."""
+    return sum(gap if gap <= wait else wait + back for gap in gaps)
 
 
-def learned_times(config: Config, registry: Registry) -> dict[str, timedelta]:
-    """Returns by namespace the idle times that are longer than the configured ones."""
-    times = {
-        name: learned_idle(registry.idle_gaps[policy.queue], policy.reversion_idle, config)
-        for name, policy in config.namespaces.items()
-        if policy.queue in registry.idle_gaps
-    }
+def cost_of_return(config: Config, registry: Registry, policy: NamespacePolicy) -> float:
+    """Returns B, in seconds of a node: what it costs to give one back and to fetch it again, with
+    the pods that wait for it."""
+    times = [registry.lend_times.get(name, LendTimes()) for name in policy.node_types]
+    lend = _mean(second for one in times for second in one.lends)
+    back = _mean(second for one in times for second in one.returns)
+    gaps = registry.idle_gaps.get(policy.queue, IdleGaps())
+    pods = fmean(gaps.pods) if gaps.pods else 1.0
+    worth = config.worth_of(policy)
+    return lend + back + worth * pods * lend
+
+
+def _mean(seconds: Iterable[int]) -> float:
+    known = tuple(seconds)
+    return fmean(known) if known else USUAL
+
+
+def idle_times(config: Config, registry: Registry) -> dict[str, timedelta]:
+    """Returns by namespace for how long its idle nodes are kept."""
     return {
-        name: time for name, time in times.items() if time > config.namespaces[name].reversion_idle
+        name: timedelta(seconds=round(_idle_time(config, registry, policy)))
+        for name, policy in config.namespaces.items()
     }
+
+
+def _idle_time(config: Config, registry: Registry, policy: NamespacePolicy) -> float:
+    if policy.reversion_idle is not None:
+        return policy.reversion_idle.total_seconds()
+    gaps = registry.idle_gaps.get(policy.queue, IdleGaps())
+    back = cost_of_return(config, registry, policy)
+    return best_wait(gaps.recent, back, config.check_interval.total_seconds())
+
+
+def next_closed(config: Config, registry: Registry) -> list[datetime]:
+    """Returns when gaps that are open now will have lasted for longer than any wait."""
+    return [
+        since + _longest(config, registry, queue)
+        for queue, gaps in registry.idle_gaps.items()
+        for since in gaps.open
+    ]
+
+
+def _bounds(config: Config, registry: Registry, queue: str) -> list[float]:
+    """B of each namespace that the queue is of."""
+    policies = [one for one in config.namespaces.values() if one.queue == queue]
+    return [cost_of_return(config, registry, one) for one in policies] or [2 * USUAL]
+
+
+def _longest(config: Config, registry: Registry, queue: str) -> timedelta:
+    return timedelta(seconds=2 * max(_bounds(config, registry, queue)))
 
 
 def note_gaps(
@@ -66,17 +114,23 @@ def note_gaps(
     after: Registry,
     verdicts: Mapping[str, NodeVerdict],
     now: datetime,
+    pods_per_node: Mapping[str, float] = {},
 ) -> Registry:
-    """Returns `after` with the gaps that have begun or ended since `before`."""
+    """Returns `after` with the gaps that have begun or ended since `before`. `pods_per_node`: by
+    queue how many pods wait now for each node that it wants."""
     noted = dict(after.idle_gaps)
     for queue in config.queues:
-        gaps = _asked_again(config, noted.get(queue, IdleGaps()), before, after, queue, now)
+        known = noted.get(queue, IdleGaps())
+        gaps = _asked_again(config, known, before, after, queue, now)
+        if gaps is not known and (waiting := pods_per_node.get(queue)):
+            pods = (*gaps.pods, max(1, round(waiting)))
+            gaps = msgspec.structs.replace(gaps, pods=pods[-KEPT_GAPS:])
         for name, entry in before.nodes.items():
             if entry.queue == queue and entry.owner == config.instance_id:
                 gaps = _after_node(gaps, before, after, name, verdicts.get(name), now)
-        noted[queue] = _closed_late(gaps, now - config.reversion_idle_at_most)
+        noted[queue] = _closed_late(gaps, now - _longest(config, after, queue))
     kept = {queue: one for queue, one in noted.items() if queue in config.queues and one != _NONE}
-    return msgspec.structs.replace(after, idle_gaps=_without_short(config, kept))
+    return msgspec.structs.replace(after, idle_gaps=_without_short(config, after, kept))
 
 
 _NONE = IdleGaps()
@@ -127,7 +181,9 @@ def _asked_again(
         for name, one in after.nodes.items()
         if name in before.nodes and before.nodes[name].phase is not Phase.MOVING
     )
-    ended = sorted(gaps.open)[-count:] if count else []
+    if not count:
+        return gaps
+    ended = sorted(gaps.open)[-count:]
     left = sorted(gaps.open)[: len(gaps.open) - len(ended)]
     gaps = msgspec.structs.replace(gaps, open=tuple(left))
     for since in ended:
@@ -149,14 +205,18 @@ def _with(gaps: IdleGaps, length: timedelta) -> IdleGaps:
     return msgspec.structs.replace(gaps, recent=recent)
 
 
-def _without_short(config: Config, noted: Mapping[str, IdleGaps]) -> dict[str, IdleGaps]:
-    """Without gaps shorter than the queue's least idle time, and no more than are kept."""
+def _without_short(
+    config: Config, registry: Registry, noted: Mapping[str, IdleGaps]
+) -> dict[str, IdleGaps]:
+    """Without new gaps shorter than the queue's least idle time, and no more than are kept."""
     kept = {}
     for queue, gaps in noted.items():
-        least = min(one.reversion_idle for one in config.namespaces.values() if one.queue == queue)
-        recent = tuple(one for one in gaps.recent if timedelta(seconds=one) >= least)
-        if recent or gaps.open:
-            kept[queue] = msgspec.structs.replace(gaps, recent=recent[-KEPT_GAPS:])
+        known = registry.idle_gaps.get(queue, IdleGaps()).recent
+        least = min(_bounds(config, registry, queue)) / 2
+        new = (one for one in gaps.recent[len(known) :] if one >= least)
+        recent = (*known, *new)[-KEPT_GAPS:]
+        if recent or gaps.open or gaps.pods:
+            kept[queue] = msgspec.structs.replace(gaps, recent=recent)
     return kept
 
 

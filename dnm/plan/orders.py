@@ -79,7 +79,7 @@ def _allowed(
     )
     if (found := first_objection((*OF_THE_QUEUE, *OF_THE_MOMENT, _breaker), wish)) is not None:
         return 0, found.sentence
-    budget = fresh_budget(inputs.config, before.registry, inputs.facts, is_forced=order.is_forced)
+    budget = fresh_budget(inputs.config, before.registry, inputs.facts)
     room = {name: budget.left[name] for name in budget.bounds_of(pool)}
     room["max_conversions_per_run"] = before.left
     name, left = min(room.items(), key=lambda one: one[1])

@@ -23,6 +23,7 @@ from dnm.model.registry import Ended, Leaving, LentNode, Phase, Registry
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.bridged import what_to_do, why_pods_leave
 from dnm.plan.facts import Facts
+from dnm.plan.learned import USUAL
 from dnm.plan.node_size import grown, measure_node
 from dnm.plan.requests import return_ended, return_error
 from dnm.plan.rule import Rule, rules_of
@@ -165,7 +166,7 @@ def _in_use_or_idle(config: Config, node: Node, entry: LentNode, facts: Facts) -
         unknown = changed(entry, idle_since=None)
         return becomes(node.name, unknown, Verdict.WAIT, Reason.UNKNOWN, UNSEEN_PODS)
     if pods:
-        used = changed(entry, idle_since=None, was_used=True)
+        used = changed(entry, idle_since=None, was_used=True, is_needed=False)
         # Pods of a dead node stay Terminating until a person removes them.
         detail = "" if node.is_ready else f"but it is NotReady; kubectl describe node {node.name}"
         return becomes(node.name, used, Verdict.KEEP, Reason.IN_USE, detail)
@@ -176,32 +177,22 @@ def _in_use_or_idle(config: Config, node: Node, entry: LentNode, facts: Facts) -
 
 
 def _idle(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    policy, now = config.namespaces.get(entry.namespace), facts.now
-    timeout = policy.reversion_idle if policy else timedelta(seconds=600)
-    learned = facts.idle_times.get(entry.namespace)
-    timeout = learned or timeout
+    now = facts.now
+    timeout = facts.idle_times.get(entry.namespace, timedelta(seconds=USUAL))
     # A clock that stands in the future was set by a host whose time was wrong.
     since = min(entry.idle_since or now, now)
     idle = changed(entry, idle_since=since)
-    rules = _rules(config, name, entry, facts)
-    is_early = now < since + timeout and any(
-        rule.goes_early(config, entry, facts) for rule in rules if rule.goes_early
-    )
     if entry.stays_until is not None and entry.is_kept_at(now):
         detail = f"until {show_time(entry.stays_until)}"
         return becomes(name, idle, Verdict.KEEP, Reason.ASKED_FOR, detail)
     if entry.leaves is not None:
         after = becomes(name, idle, Verdict.REVERT, Reason.LEAVING, "it is empty")
         return msgspec.structs.replace(after, wants_release=True)
-    if now < since + timeout and not is_early:
+    if now < since + timeout:
         detail = f"since {show_time(since)}, goes back after {show_time(since + timeout)}"
-        if learned:
-            minutes = learned.total_seconds() / 60
-            detail += f": nodes of {entry.queue} were often wanted again within {minutes:.0f} min"
         return becomes(name, idle, Verdict.KEEP, Reason.IDLE, detail)
     detail = f"since {show_time(since)}"
-    reason = Reason.FOR_JOBS if is_early else Reason.IDLE_LONG_ENOUGH
-    after = becomes(name, idle, Verdict.REVERT, reason, detail)
+    after = becomes(name, idle, Verdict.REVERT, Reason.IDLE_LONG_ENOUGH, detail)
     return msgspec.structs.replace(after, wants_release=True)
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from dnm.model.config import Config, Floors, WhenBatchWaits
+from dnm.model.config import Config
 from dnm.model.registry import Leaving, LentNode, Phase, Registry
 from dnm.model.value import Value
 
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
 class Budgeted(Value):
     """What a bound is asked for. `resumable`: nodes of a type that are claimed already.
-    `is_forced`: a person passes what jobs wait for. `is_move`: nothing is taken of Slurm."""
+    `is_move`: nothing is taken of Slurm."""
 
     config: Config
     registry: Registry
     facts: Facts
     resumable: Mapping[str, int] = {}
-    is_forced: bool = False
     is_move: bool = False
 
 
@@ -102,7 +101,6 @@ class Rule(Value):
     # What becomes of a lent node.
     phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
     is_anothers: Callable[[Config, LentNode, Node], bool] | None = None
-    goes_early: Callable[[Config, LentNode, Facts], bool] | None = None
     why_late: Callable[[Config, str], str] | None = None
     tells: Callable[[Inputs, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None = None
     books: Callable[[Config, Registry, Registry, datetime], Registry] | None = None
@@ -139,13 +137,7 @@ def _keeps_nodes_out(config: Config, registry: Registry, facts: Facts | None) ->
 
 
 def _has_floors(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    return bool(config.partition_floors) or any(
-        config.floors_of(name) != Floors() for name in config.node_types
-    )
-
-
-def _heeds_jobs(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    return config.when_batch_waits is not WhenBatchWaits.LEND or bool(registry.deficits)
+    return bool(config.partition_floors) or any(map(config.floor_of, config.node_types))
 
 
 def _has_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
@@ -172,7 +164,6 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("batch_floors", _has_floors),
     ("max_lend", lambda config, registry, facts: bool(config.max_lend)),
     ("node_hours", _has_hours),
-    ("batch_waits", _heeds_jobs),
     ("moves", _moves),
     ("node_conditions", _shows_conditions),
     ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),

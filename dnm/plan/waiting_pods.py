@@ -17,7 +17,7 @@ from dnm.plan.conversions import Decided
 IN_VAIN = frozenset({
     Reason.NOTHING_HELPS, Reason.CAPPED, Reason.NO_BATCH_NODE, Reason.KUBELET_SETTINGS,
     Reason.BACKOFF, Reason.BREAKER, Reason.PAUSED, Reason.QUEUE_UNREADABLE, Reason.OTHERS_FIRST,
-    Reason.BATCH_FLOOR, Reason.BATCH_WAITS, Reason.BRIDGE_EVICTS,
+    Reason.BATCH_FLOOR, Reason.BRIDGE_EVICTS,
     Reason.HOURS_SPENT,
 })  # fmt: skip
 

@@ -14,7 +14,7 @@ from dnm.model.errors import RegistryError
 from dnm.model.printable import duration
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.model.value import Value
-from dnm.plan.learned import learned_times
+from dnm.plan.learned import idle_times
 from dnm.record.history_file import History
 
 
@@ -113,5 +113,4 @@ def time_to_return(
     idle, policy = idle_time(entry, now), config.namespaces.get(entry.namespace)
     if idle is None or policy is None or entry.phase is not Phase.SERVING:
         return None
-    timeout = learned_times(config, registry).get(policy.name, policy.reversion_idle)
-    return max(timedelta(0), timeout - idle)
+    return max(timedelta(0), idle_times(config, registry)[policy.name] - idle)

@@ -22,7 +22,7 @@ from dnm.model.registry import LentNode, Phase, Registry
 from dnm.run.state import FileState, HasStateObjects, State
 
 VERSION = 1
-_GONE = ("needs",)  # what an older dnm wrote, and nobody reads any more
+_GONE = ("needs", "unbuffered", "deficits")  # of an older dnm, and nobody reads them any more
 MOVED, ARRIVING = "moved", "arriving"  # in its place: it is elsewhere, or not yet in force
 
 

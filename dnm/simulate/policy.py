@@ -25,7 +25,7 @@ from dnm.model.cluster import (
     Toleration,
     WaitingJobs,
 )
-from dnm.model.config import Config, Taint, WhenBatchWaits
+from dnm.model.config import Config, Taint
 from dnm.model.plan import (
     Fence,
     MarkNode,
@@ -48,7 +48,7 @@ from dnm.model.registry import (
     RunRecord,
 )
 from dnm.model.verdict import Reason
-from dnm.plan.learned import learned_times
+from dnm.plan.learned import idle_times, next_closed
 from dnm.plan.planner import make_plan
 from dnm.plan.rules.foreseen import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
@@ -63,7 +63,7 @@ _MOST_ERRORS = 20
 _MOST_TEXTS = 200
 # What a queue may be told for days; of the others some moment makes something else.
 _LASTING = frozenset(
-    (Reason.ENOUGH, Reason.NEARLY_FULL, Reason.UNBUFFERED, Reason.NOTHING_HELPS, Reason.CAPPED,
+    (Reason.ENOUGH, Reason.NEARLY_FULL, Reason.NOTHING_HELPS, Reason.CAPPED,
      Reason.ON_THE_WAY)
 )  # fmt: skip
 
@@ -151,7 +151,6 @@ class DnmPolicy:
         nodes = self._registry.nodes.values()
         is_settled = (
             self.may_rest
-            and self._config.when_batch_waits is WhenBatchWaits.LEND
             and not self._config.counts_lending
             and all(one.reason in _LASTING for one in plan.queues)
             and all(one.phase in (Phase.SERVING, Phase.RETURNING) for one in nodes)
@@ -164,6 +163,7 @@ class DnmPolicy:
         moments += [one.since + self._config.convert_timeout for one in self._registry.requests]
         now = self._begins + timedelta(seconds=world.now)
         moments += filter(None, [next_change(self._config, self._registry, now)])
+        moments += next_closed(self._config, self._registry)
         seconds = [(moment - self._begins).total_seconds() for moment in moments]
         return min((one for one in seconds if one > world.now), default=float("inf"))
 
@@ -176,15 +176,8 @@ class DnmPolicy:
             return [node.retry_after]
         if node.idle_since is None:
             return []
-        config, policy = self._config, self._config.namespaces[node.namespace]
-        learned = learned_times(config, self._registry).get(policy.name, policy.reversion_idle)
-        spans = {
-            policy.reversion_idle,
-            learned,
-            config.headroom_idle,
-            config.reversion_idle_at_most,
-        }
-        if config.move_in_place:
+        spans = {idle_times(self._config, self._registry)[node.namespace]}
+        if self._config.move_in_place:
             spans.add(LEAST_IDLE)
         moments = [node.idle_since + span for span in spans]
         return [*moments, node.retry_after] if node.retry_after else moments

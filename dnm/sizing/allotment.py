@@ -43,8 +43,7 @@ class Allotment:
     ) -> None:
         self._packing_input = packing_input
         self._bins = list(packing_input.bins)
-        self._quota = Quota(config, demand, queues, node_supply.unbuffered)
-        self._unbuffered = node_supply.unbuffered
+        self._quota = Quota(config, demand, queues)
         for incoming, size in zip(node_supply.incoming, packing_input.incoming_sizes, strict=True):
             self._quota.grow(incoming.queue, size)
         self._lent = Counter((one.namespace, one.node_type) for one in node_supply.lent.values())
@@ -104,7 +103,6 @@ class Allotment:
             ),
             relies_on_incoming=has_quota_now != has_quota or self._uses_incoming(packing),
             waits_since=_waits_since(groups, fits),
-            is_unbuffered=backlog.queue in self._unbuffered,
             fits=fits,
             unschedulable=tuple(unschedulable),
             fingerprint=backlog.fingerprint,

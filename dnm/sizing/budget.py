@@ -19,9 +19,7 @@ from dnm.model.value import Value
 BATCH_NODES = "batch nodes"
 KUBELETS = "kubelet settings"
 BATCH_FLOOR = "batch_floor"
-BATCH_IDLE_FLOOR = "batch_idle_floor"
 NODE_HOURS = "node_hours_per_week"
-WAITING_JOBS = "what waiting jobs leave"
 BRIDGE = "nodes that slurm-bridge leaves pods on"
 
 

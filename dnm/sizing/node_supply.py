@@ -39,14 +39,12 @@ class IncomingNode(Value):
 class NodeSupply(Value):
     """Holds the nodes there are. `nodes`: all Nodes of the cluster. `lent`: the registry's entries
     that serve, whose `counted` is in the limits. `leaving`: nodes that are fenced or on their way
-    back: they have no room, and the limits do not count them. `unbuffered`: queues whose headroom
-    mark brings no node, since the last one that it brought went unused."""
+    back: they have no room, and the limits do not count them."""
 
     nodes: tuple[Node, ...]
     lent: Mapping[str, LentNode] = {}
     incoming: tuple[IncomingNode, ...] = ()
     leaving: frozenset[str] = frozenset()
-    unbuffered: frozenset[str] = frozenset()
 
 
 class ExpectedNode(Value):

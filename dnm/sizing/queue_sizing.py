@@ -36,10 +36,9 @@ class QueueSizing(Value):
     is too low. `below_min_nodes`: namespaces that have fewer nodes than min_nodes, or what raised
     it there, once per node.
     `relies_on_incoming`: without the nodes on their way it would lack something. `waits_since`: the
-    oldest pod that lacks something was created then. `is_unbuffered`: it keeps no headroom, since
-    its last warm node went unused. `fits`: per group of pending pods (by fingerprint) how many have
-    room and quota on nodes that are there. `spent`: the bounds of its nodes that have run out.
-    `fingerprint` changes when the pending pods do.
+    oldest pod that lacks something was created then. `fits`: per group of pending pods (by
+    fingerprint) how many have room and quota on nodes that are there. `spent`: the bounds of its
+    nodes that have run out. `fingerprint` changes when the pending pods do.
     """
 
     queue: str
@@ -53,11 +52,15 @@ class QueueSizing(Value):
     below_min_nodes: tuple[str, ...] = ()
     relies_on_incoming: bool = False
     waits_since: str = ""
-    is_unbuffered: bool = False
     fits: Mapping[str, int] = {}
     unschedulable: tuple[UnschedulablePods, ...] = ()
     spent: tuple[str, ...] = ()
     fingerprint: str = ""
+
+    @property
+    def pods_per_node(self) -> float:
+        """How many pods lack something for each node that is wanted."""
+        return max(self.no_room, self.no_quota) / max(sum(self.wanted.values()), 1)
 
     @property
     def for_pods(self) -> bool:
@@ -121,8 +124,6 @@ def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Reason, 
     young = sum(group.young for group in demand.groups if is_under(group.queue, sizing.queue))
     if young:
         return Verdict.WAIT, Reason.TOO_YOUNG, count_of(young, "pod")
-    if sizing.is_unbuffered:
-        return Verdict.KEEP, Reason.UNBUFFERED, ""
     return Verdict.KEEP, Reason.ENOUGH, ""
 
 

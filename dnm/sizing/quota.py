@@ -40,16 +40,14 @@ class Shortage(Value):
 
 class Quota:
     """Counts limits and their use. `now` is what stands, `limits` the same with the nodes on their
-    way and those granted. Of `unbuffered` queues no headroom is kept free."""
+    way and those granted."""
 
     def __init__(
         self,
         config: Config,
         demand: Demand,
         queues: Mapping[str, QueueLimits],
-        unbuffered: frozenset[str] = frozenset(),
     ) -> None:
-        self._unbuffered = unbuffered
         self._headroom = Fraction(config.headroom).limit_denominator(10**6)
         self._queues = queues
         self._own = {path: demand.queues.get(path, QueueDemand(queue=path)).used for path in queues}
@@ -141,7 +139,6 @@ class Quota:
         for group, count in groups:
             for resource, amount in group.request.items():
                 asked[resource] = asked.get(resource, 0) + amount * count
-        headroom = Fraction(1) if queue in self._unbuffered else self._headroom
         marked: set[str] = set()
         for path in known_lineage(queue, self._queues):
             for resource, limit in self.limits[path].items():
@@ -155,8 +152,8 @@ class Quota:
                 marked.add(resource)
                 lack = used + wants - limit if wants else 0
                 early = 0
-                if is_marked and (wants or headroom < 1):
-                    early = ceil((used + wants) / headroom) - limit
+                if is_marked and (wants or self._headroom < 1):
+                    early = ceil((used + wants) / self._headroom) - limit
                 if max(lack, early) > 0:
                     yield Shortage(
                         path=path,

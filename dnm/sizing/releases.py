@@ -5,9 +5,6 @@ want with it. So what lets a node go can never bring one back: trigger and relea
 Nor may it go if one like it would be taken instead of what is wanted and can't be had. Pods that
 are too young to ask for a node do hold one.
 
-A node that only the headroom mark keeps goes too, once nothing has used it for `headroom_idle`; its
-queue then keeps no headroom free until pods have waited (`Releases.unbuffered`, for the registry).
-
 Pods that stayed pending for as long as a node was idle, although it had room and quota for them, or
 although no such node helps them, wait for something else. They hold no node; and when they let one
 go, they are remembered (`Releases.stalled`, for the registry), so that they ask for none either,
@@ -20,7 +17,7 @@ until exactly these pods change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -39,12 +36,15 @@ from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import counting_young, size_queues
 
+IS_USED = "is used"
+"""So ends the objection that pods elsewhere use the quota that a node brings."""
+
 
 class Candidates(Value):
     """Names serving nodes (keys of NodeSupply.lent) that have been idle for their whole idle time
     and that nobody holds. `at_most`: how many may go in this run. `budget`: how many nodes could be
     lent as things are; None: no bound. `early`: those of the names that have not been idle for
-    their time, and go because jobs wait: no headroom keeps them."""
+    their time."""
 
     now: datetime
     names: tuple[str, ...]
@@ -55,13 +55,11 @@ class Candidates(Value):
 
 class Releases(Value):
     """Says who goes: `go`, in order. `verdicts`: one for every candidate. `stalled`: to be added to
-    the registry's when these nodes go: the pods that are left out for it. `unbuffered`: queues that
-    have no warm node from now on, for that is what went unused."""
+    the registry's when these nodes go: the pods that are left out for it."""
 
     go: tuple[str, ...]
     verdicts: Mapping[str, NodeVerdict]
     stalled: Mapping[str, StalledPods] = {}
-    unbuffered: frozenset[str] = frozenset()
 
 
 def choose_releases(
@@ -78,7 +76,7 @@ def choose_releases(
     """
     every = counting_young(demand)
     with_all = RemovalSimulation(config, every, queues, node_supply, candidates.budget)
-    stalled = _find_stalled(config, every, node_supply, candidates, with_all.base)
+    stalled = _find_stalled(every, node_supply, candidates, with_all.base)
     trial = with_all
     if any(stalled.values()):
         patient = _leaving_out(every, stalled)
@@ -89,8 +87,9 @@ def choose_releases(
         asked = rivals[: max(0, candidates.at_most - len(spare))]
         count, objection = trial.count_spare(spare, asked)
         for name in rivals:
-            reason = Reason.FOR_JOBS if name in candidates.early else Reason.IDLE_LONG_ENOUGH
-            verdicts[name] = _goes(name, reason)
+            verdicts[name] = NodeVerdict(
+                node=name, verdict=Verdict.REVERT, reason=Reason.IDLE_LONG_ENOUGH
+            )
         for name in rivals[count:]:
             is_needed = count < len(asked)
             verdicts[name] = (
@@ -99,20 +98,8 @@ def choose_releases(
                 else NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
             )
         spare += rivals[:count]
-    unused = _long_unused(config, node_supply, candidates, spare)
-    unbuffered = _release_unused(trial, unused, spare, candidates.at_most)
     remembered = _to_remember(stalled, with_all, spare)
-    verdicts |= {
-        name: _goes(name, Reason.FOR_JOBS if name in candidates.early else Reason.UNUSED)
-        for names in unbuffered.values()
-        for name in names
-    }
-    return Releases(
-        go=tuple(spare),
-        verdicts=verdicts,
-        stalled=remembered,
-        unbuffered=frozenset(unbuffered),
-    )
+    return Releases(go=tuple(spare), verdicts=verdicts, stalled=remembered)
 
 
 def judge_fenced(
@@ -193,49 +180,11 @@ def _stays(
     return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.NEEDED, detail=objection)
 
 
-def _goes(name: str, reason: Reason) -> NodeVerdict:
-    return NodeVerdict(node=name, verdict=Verdict.REVERT, reason=reason)
-
-
-# --- warm nodes that went unused ---------------------------------------------------------------
-
-
-def _long_unused(
-    config: Config, node_supply: NodeSupply, candidates: Candidates, gone: Sequence[str]
-) -> dict[str, list[str]]:
-    """Per queue, the candidates that stay, and that nothing has used for `headroom_idle`, or that
-    jobs wait for."""
-    unused: dict[str, list[str]] = {}
-    bound = candidates.now - config.headroom_idle
-    for name in candidates.names:
-        entry = node_supply.lent[name]
-        is_long = entry.idle_since is not None and entry.idle_since <= bound
-        is_unused = name in candidates.early or (is_long and bool(config.headroom_idle))
-        if name not in gone and is_unused and entry.queue not in node_supply.unbuffered:
-            unused.setdefault(entry.queue, []).append(name)
-    return {queue: sorted(names) for queue, names in sorted(unused.items())}
-
-
-def _release_unused(
-    trial: RemovalSimulation, unused: Mapping[str, list[str]], go: list[str], at_most: int
-) -> dict[str, list[str]]:
-    """Adds to `go` the unused nodes that only headroom keeps; returns them by queue. Each of these
-    queues must do without a warm node from now on, or it would be lent one at once."""
-    released: dict[str, list[str]] = {}
-    for queue, names in unused.items():
-        without = trial.without_headroom({*released, queue})
-        count, _ = without.count_spare(go, names[: max(0, at_most - len(go))])
-        if count:
-            released[queue] = names[:count]
-            go += names[:count]
-    return released
-
-
 # --- pods that wait for something else --------------------------------------------------------
 
 
 def _find_stalled(
-    config: Config, demand: Demand, node_supply: NodeSupply, candidates: Candidates, base: Sizing
+    demand: Demand, node_supply: NodeSupply, candidates: Candidates, base: Sizing
 ) -> dict[str, dict[str, StalledPods]]:
     """Per queue, pods that had an idle node, and room and quota, for that node's whole idle time.
 
@@ -245,7 +194,7 @@ def _find_stalled(
     stalled: dict[str, dict[str, StalledPods]] = {}
     fits = base.fits()
     for queue in sorted({node_supply.lent[name].queue for name in candidates.names}):
-        bound = _idle_bound(config, node_supply, candidates, queue)
+        bound = _idle_bound(node_supply, candidates, queue)
         is_settled = bound is not None and not (
             any(one.since > bound for one in node_supply.lent.values() if one.queue == queue)
             or any(one.queue == queue for one in node_supply.incoming)
@@ -262,18 +211,11 @@ def _find_stalled(
     return stalled
 
 
-def _idle_bound(
-    config: Config, node_supply: NodeSupply, candidates: Candidates, queue: str
-) -> datetime | None:
+def _idle_bound(node_supply: NodeSupply, candidates: Candidates, queue: str) -> datetime | None:
     """What was there at this moment has seen the queue's candidates idle for their whole time."""
-    lent = [
-        node_supply.lent[name]
-        for name in candidates.names
-        if node_supply.lent[name].queue == queue and name not in candidates.early
-    ]
-    policies = [config.namespaces.get(entry.namespace) for entry in lent]
-    idle_times = [policy.reversion_idle for policy in policies if policy is not None]
-    return candidates.now - max(idle_times) if idle_times else None
+    lent = [node_supply.lent[name] for name in candidates.names if name not in candidates.early]
+    return max((one.idle_since for one in lent if one.queue == queue and one.idle_since),
+               default=None)  # fmt: skip
 
 
 def _is_of(group: PendingGroup, queue: str) -> bool:
@@ -317,7 +259,8 @@ def _to_remember(
 
 class RemovalSimulation:
     """Sizing as if some lent nodes had left, compared with sizing as it is: nothing may be wanted
-    that is not wanted anyway."""
+    that is not wanted anyway, and no limit on their path may fall below what is used of it: the
+    next pod of a core would bring one back."""
 
     def __init__(
         self,
@@ -333,13 +276,6 @@ class RemovalSimulation:
         self._node_supply = node_supply
         self._budget = budget
         self.base = size_queues(config, demand, queues, node_supply, budget)
-
-    def without_headroom(self, queues: Iterable[str]) -> RemovalSimulation:
-        """Returns the same for queues that keep no headroom free."""
-        there = self._node_supply
-        unbuffered = there.unbuffered | frozenset(queues)
-        there = msgspec.structs.replace(there, unbuffered=unbuffered)
-        return RemovalSimulation(self._config, self._demand, self._queues, there, self._budget)
 
     def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
         """Counts how many of `rivals`, taken in order, may go when `gone` go too; and what speaks
@@ -386,6 +322,19 @@ class RemovalSimulation:
             for pool, count in after.items():
                 if count > before.get(pool, 0):
                     return sizing.verdicts[pool.queue].sentence
+        return self._used_beyond(limits, names)
+
+    def _used_beyond(self, limits: Mapping[str, QueueLimits], names: Sequence[str]) -> str:
+        """Says which limit would be below what is used of it, and is not now."""
+        served = {self._node_supply.lent[name].queue for name in names}
+        for path in dict.fromkeys(one for queue in served for one in known_lineage(queue, limits)):
+            used = self._demand.queues[path].used if path in self._demand.queues else {}
+            for resource, limit in limits[path].max.items():
+                if limit < used.get(resource, 0) <= self._queues[path].max[resource]:
+                    from dnm.sizing.wanted_words import amount_text
+
+                    amounts = (amount_text(resource, one) for one in (limit, used[resource]))
+                    return "{} would have {}, and {} ".format(path, *amounts) + IS_USED
         return ""
 
     def _limits_without(self, names: Sequence[str]) -> dict[str, QueueLimits]:

@@ -57,7 +57,7 @@ def size_queues(
     Scarce nodes go to the queue of the highest priority, then to the one whose pods have lacked
     something for the longest time.
     """
-    at_rest = size_at_rest(config, demand, queues, node_supply.unbuffered)
+    at_rest = size_at_rest(config, demand, queues)
     if at_rest is not None:
         return at_rest
     sizings = _hand_out(config, demand, queues, node_supply, budget)
@@ -65,7 +65,7 @@ def size_queues(
 
 
 def size_at_rest(
-    config: Config, demand: Demand, queues: Mapping[str, QueueLimits], unbuffered: frozenset[str]
+    config: Config, demand: Demand, queues: Mapping[str, QueueLimits]
 ) -> Sizing | None:
     """Returns the same where no pod waits that counts, no limit is nearly full, and no number of
     nodes is to be kept: then nothing has to be packed to know that nothing is wanted. None: it
@@ -74,7 +74,7 @@ def size_at_rest(
         return None
     if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
         return None
-    quota = Quota(config, demand, queues, unbuffered)
+    quota = Quota(config, demand, queues)
     there = [queue for queue in config.queues if queue in queues]
     if any(True for queue in there for _ in quota.shortages(queue, ())):
         return None
@@ -82,7 +82,6 @@ def size_at_rest(
         QueueSizing(
             queue=queue,
             priority=max(one.priority for one in config.namespaces.values() if one.queue == queue),
-            is_unbuffered=queue in unbuffered,
             fingerprint=pending_fingerprint(demand, queue),
         )
         for queue in there

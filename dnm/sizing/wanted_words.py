@@ -8,11 +8,9 @@ from dnm.model.printable import count_of
 from dnm.model.verdict import Reason, Verdict
 from dnm.sizing.budget import (
     BATCH_FLOOR,
-    BATCH_IDLE_FLOOR,
     BATCH_NODES,
     BRIDGE,
     NODE_HOURS,
-    WAITING_JOBS,
     ConversionBudget,
 )
 from dnm.sizing.queue_sizing import QueueSizing
@@ -20,8 +18,6 @@ from dnm.sizing.quota import Shortage
 
 _BY_BOUND = (
     (BRIDGE, Reason.BRIDGE_EVICTS),
-    (WAITING_JOBS, Reason.BATCH_WAITS),
-    (BATCH_IDLE_FLOOR, Reason.BATCH_FLOOR),
     (BATCH_FLOOR, Reason.BATCH_FLOOR),
     (NODE_HOURS, Reason.HOURS_SPENT),
 )

@@ -134,8 +134,7 @@ def reset(config: Config, registry: Registry, name: str, now: datetime) -> Regis
     # Pods found to wait for something else are looked at afresh too, whatever their queue: the
     # record has no queue, and they are soon found out again.
     breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
-    unbuffered = without(registry.unbuffered, queue)
-    return replace(registry, breakers=breakers, stalled={}, unbuffered=unbuffered)
+    return replace(registry, breakers=breakers, stalled={})
 
 
 def _returning_again(registry: Registry, name: str, now: datetime) -> Registry | Refusal:

@@ -25,7 +25,7 @@ from dnm.model.registry import (
     RunRecord,
 )
 from dnm.model.verdict import Reason
-from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
+from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
 
 IDLE = {"idle_since": NOW - timedelta(minutes=11)}
 STATUS: dict[str, Any] = {
@@ -112,7 +112,8 @@ KEPT = [Reason.KEPT_READY, Reason.HELD_BY_ADMIN, Reason.NEEDED]
 def test_a_node_that_is_kept_does_not_go_back_in_0_s(reason: Reason) -> None:
     record = RunRecord(nodes={"a001": f"{reason.value}: why"})
     registry = Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record)
-    (row,) = status_document(a_config(), registry, NOW)["nodes"]
+    config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(0))})
+    (row,) = status_document(config, registry, NOW)["nodes"]
     assert row["goes_back_in_seconds"] == (None if reason in KEPT else 0)
 
 

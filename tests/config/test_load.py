@@ -28,11 +28,9 @@ from dnm.host.trust import check_trust
 from dnm.model.config import (
     Config,
     Floor,
-    Floors,
     NamespacePolicy,
     NodeType,
     Taint,
-    WhenBatchWaits,
 )
 from dnm.model.errors import ConfigError
 from dnm.model.kubelet import KubeletSettings
@@ -160,7 +158,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
-    built = {"path", "namespaces", "node_types", "default_request", "floors", "partition_floors",
+    built = {"path", "namespaces", "node_types", "default_request", "partition_floors",
              "calendar_events", "unread_events", "retired"}  # fmt: skip
     assert {field for field, _ in SETTINGS.values()} - {""} == set(Config.__struct_fields__) - built
     assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
@@ -169,7 +167,6 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
     assert {field for field, _ in NODE_TYPE_KEYS.values()} - {""} == set(
         NodeType.__struct_fields__
     ) - {"name", "size", "kubelet"}
-    assert {field for field, _ in PARTITION_KEYS.values()} == set(Floors.__struct_fields__)
     assert {field for field, _ in KUBELET_KEYS.values()} == set(KubeletSettings.__struct_fields__)
 
 
@@ -250,17 +247,16 @@ GOOD = [
     ),
     pytest.param("[node_convert]\nanything = goes", "instance_id", "prod", id="other-command"),
     pytest.param("# [x]\n; y = z\n", "instance_id", "prod", id="comments"),
-    pytest.param("batch_floor = 10", "floors", Floors(kept=Floor(nodes=10)), id="floor"),
-    pytest.param("batch_idle_floor = 5%", "floors", Floors(idle=Floor(percent=5)), id="floor-%"),
+    pytest.param("batch_floor = 10", "batch_floor", Floor(nodes=10), id="floor"),
+    pytest.param("batch_floor = 5%", "batch_floor", Floor(percent=5), id="floor-%"),
     pytest.param(
         "[partition:gpu]\nbatch_floor = 2.5 %",
         "partition_floors",
-        {"gpu": Floors(kept=Floor(percent=2.5))},
+        {"gpu": Floor(percent=2.5)},
         id="floor-of-a-partition",
     ),
-    pytest.param("when_batch_waits = return", "when_batch_waits", WhenBatchWaits.RETURN, id="jobs"),
     pytest.param("max_lend_hours = 72", "max_lend", timedelta(days=3), id="hours"),
-    pytest.param("batch_reclaim_minutes = 0", "batch_reclaim", timedelta(0), id="no-reclaim"),
+    pytest.param("pod_minute_worth = 0.3", "pod_minute_worth", 0.3, id="price"),
 ]
 
 
@@ -347,7 +343,6 @@ BAD = [
     pytest.param("batch_floor = some", "write a number of nodes, e.g. 10, or a", id="floor-word"),
     pytest.param("batch_floor = 101%", "or a percentage, e.g. 5%", id="floor-above-all"),
     pytest.param("batch_floor = -1", "is no floor", id="floor-negative"),
-    pytest.param("when_batch_waits = yes", "write lend, wait or return", id="jobs-word"),
     pytest.param("max_lend_hours = 1.5", "is not a whole number", id="half-an-hour"),
     pytest.param("[namespace:dev]\nnode_hours_per_week = much", "is no number", id="budget-word"),
     pytest.param(
@@ -604,7 +599,8 @@ def test_option_then_environment_then_default(tmp_path: Path) -> None:
 def test_a_key_that_is_gone_says_what_took_its_place_and_stops_nothing(
     tmp_path: Path, kind: str, key: str
 ) -> None:
-    section = "namespace:dev" if kind == "namespace" else kind
+    named = {"namespace": "namespace:dev", "node_type": "node_type:a", "partition": "partition:x"}
+    section = named.get(kind, kind)
     head = "" if kind == "settings" else f"[{section}]\n"
     config = load_config(site(tmp_path, f"{head}{key.upper()} = whatever"), {})
     assert config.retired == (f"[{section}] {key}: this key is gone: {RETIRED[kind][key]}",)
@@ -614,6 +610,8 @@ def test_a_key_that_is_gone_says_what_took_its_place_and_stops_nothing(
         "settings": SETTINGS,
         "namespace": NAMESPACE_KEYS,
         "node_convert": NODE_CONVERT_KEYS,
+        "node_type": NODE_TYPE_KEYS,
+        "partition": PARTITION_KEYS,
     }
     assert key not in declared[kind]
 

@@ -12,23 +12,21 @@ from dnm.config import values
 from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_request
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
-from dnm.model.config import Config, Floors
+from dnm.model.config import Config
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import (
     Backoff,
     Breaker,
     ConversionRequest,
-    IdleGaps,
     Registry,
     RunRecord,
 )
 from dnm.plan.backoff import with_failure
 from dnm.plan.breaker import next_chance
-from dnm.plan.learned import learned_idle
+from dnm.plan.learned import best_wait
 from dnm.plan.planner import make_plan
 from dnm.plan.rules.batch_floors import floor_bounds
-from dnm.plan.rules.batch_waits import fair_share
 from dnm.queues.tree import parse_tree
 from tests.docs.pages import quoted, section, table_of
 from tests.queue_kit import TREE, A, change, edit, lend
@@ -185,16 +183,9 @@ def test_a_floor_leaves_as_many_as_the_row_says(row: list[str]) -> None:
         since=NOW, known_nodes=(),
     )  # fmt: skip
     registry = Registry(requests=(asked,) if int(coming) else ())
-    conf = config(floors=Floors(kept=values.floor(floor)))
+    conf = config(batch_floor=values.floor(floor))
     bounds = {bound.name: bound.left for bound in floor_bounds(conf, registry, batch)}
     assert bounds["batch_floor of type a"] == int(left)
-
-
-@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "lent | ret"), ids=" | ".join)
-def test_slurm_s_share_is_as_the_row_says(row: list[str]) -> None:
-    there, given, wanted, share, fenced = map(int, row)
-    assert fair_share(there, given, wanted) == share
-    assert max(0, share - given) == fenced
 
 
 # --- one node, minute by minute ----------------------------------------------------------------
@@ -289,11 +280,10 @@ def test_characters_of_a_baseline_come_back() -> None:
 
 # --- the idle time that is learned --------------------------------------------------------------
 
-PAUSES = table_of(DECISIONS, "When a node goes back", "pauses that")
+PAUSES = table_of(DECISIONS, "When a node goes back", "pauses")
 
 
 @pytest.mark.parametrize(("pauses", "goes_after"), PAUSES)
 def test_the_idle_time_is_what_would_have_been_cheapest(pauses: str, goes_after: str) -> None:
-    gaps = IdleGaps(recent=tuple(int(one) * 60 for one in pauses.split(", ")))
-    learned = learned_idle(gaps, timedelta(minutes=10), CONFIG)
-    assert learned == timedelta(minutes=int(goes_after))
+    gaps = [int(one) * 60 for one in pauses.split(", ")]
+    assert best_wait(gaps, 20 * 60, 60) == int(goes_after) * 60

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.model.config import Floor, Floors, NamespacePolicy, WhenBatchWaits
+from dnm.model.config import Floor, NamespacePolicy
 from dnm.simulate.measure import Figures, play
 from dnm.simulate.values import HOUR, Workload
 from dnm.simulate.world import NobodyLends, Policy
@@ -44,20 +44,12 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
 # dnm without one of its rules.
 WITHOUT: dict[str, Callable[[Workload], Policy]] = {
     "a grace of a minute": lambda one: DnmPolicy(one, pending_grace=timedelta(minutes=1)),
-    "warm nodes stay": lambda one: DnmPolicy(one, headroom_idle=timedelta(0)),
-    "nothing is learned": lambda one: DnmPolicy(one, reversion_idle_at_most=timedelta(0)),
-    "no headroom": lambda one: DnmPolicy(one, headroom=1.0),
+    "headroom 0.95": lambda one: DnmPolicy(one, headroom=0.95),
 }
 
 # dnm with one of the rules on Slurm's behalf, which are off by default.
 FOR_SLURM: dict[str, Callable[[Workload], Policy]] = {
-    "wait for jobs": lambda one: DnmPolicy(one, when_batch_waits=WhenBatchWaits.WAIT),
-    "return idle ones for jobs": lambda one: DnmPolicy(
-        one, when_batch_waits=WhenBatchWaits.RETURN, batch_reclaim=timedelta(0)
-    ),
-    "return for jobs": lambda one: DnmPolicy(one, when_batch_waits=WhenBatchWaits.RETURN),
-    "half stays in Slurm": lambda one: DnmPolicy(one, floors=Floors(kept=Floor(percent=50))),
-    "eight idle nodes stay": lambda one: DnmPolicy(one, floors=Floors(idle=Floor(nodes=8))),
+    "half stays in Slurm": lambda one: DnmPolicy(one, batch_floor=Floor(percent=50)),
     "six hours at most": lambda one: DnmPolicy(one, max_lend=timedelta(hours=6)),
     "50 node-hours a week": lambda one: DnmPolicy(
         one, namespaces=_changed(one, node_hours_per_week=50)

@@ -1,4 +1,4 @@
-"""`batch_floor` and `batch_idle_floor`: how many more nodes may be lent, row by row."""
+"""`batch_floor`: how many more nodes may be lent, row by row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.config import Config, Floor, Floors, NodeType
+from dnm.model.config import Config, Floor, NodeType
 from dnm.model.registry import ClaimedNode, Registry
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.budgets import conversion_budget, fresh_budget
@@ -25,8 +25,8 @@ def left(config: Config, batch: list[Any], registry: Registry | None = None) -> 
     return {bound.name: bound.left for bound in bounds}
 
 
-def floors(kept: Floor | None = None, idle: Floor | None = None, **changes: Any) -> Config:
-    return a_config(node_types=TYPES, floors=Floors(kept=kept, idle=idle), **changes)
+def floors(kept: Floor | None = None, **changes: Any) -> Config:
+    return a_config(node_types=TYPES, batch_floor=kept, **changes)
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,6 @@ def floors(kept: Floor | None = None, idle: Floor | None = None, **changes: Any)
 def test_nodes_in_service(floor: Floor, batch: list[Any], requests: Any, more: int) -> None:
     found = left(floors(kept=floor), batch, Registry(requests=requests))
     assert found["batch_floor of type a"] == more
-
-
-@pytest.mark.parametrize(
-    ("state", "counts"),
-    [("IDLE", True), ("ALLOCATED", False), ("IDLE+PLANNED", False), ("IDLE+COMPLETING", False)],
-)
-def test_idle_nodes(state: str, counts: bool) -> None:
-    batch = [*SIX, a_batch_node("a009", state=state)]
-    assert left(floors(idle=Floor(nodes=2)), batch)["batch_idle_floor of type a"] == 4 + counts
 
 
 def test_a_type_has_a_floor_of_its_own() -> None:
@@ -91,7 +82,7 @@ def test_partitions(partition: str, more: dict[str, int | None]) -> None:
         a_batch_node("b001", partitions=("both",)),
         a_batch_node("b002"),
     ]
-    config = floors(partition_floors={partition: Floors(kept=Floor(nodes=1))})
+    config = floors(partition_floors={partition: Floor(nodes=1)})
     budget = conversion_budget(config, Registry(), facts(batch=batch))
     name = f"batch_floor of partition {partition}"
     for node_type, expected in more.items():
@@ -110,7 +101,7 @@ def test_a_node_that_is_claimed_already_costs_slurm_nothing() -> None:
 @pytest.mark.parametrize(("floor", "asked"), [(8, 2), (9, 1), (10, 0)])
 def test_a_plan_leaves_the_floor(floor: int, asked: int) -> None:
     """Ten idle nodes, and pods for three."""
-    world = wanting(3).configured(floors=Floors(kept=Floor(nodes=floor)))
+    world = wanting(3).configured(batch_floor=Floor(nodes=floor))
     found = world.converted()
     assert sum(request.count for request in found.requests) == asked
     if not asked:

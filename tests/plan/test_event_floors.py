@@ -281,7 +281,7 @@ NOBODY_CAME = {
 def test_nodes_of_an_event_to_which_nobody_came_are_held_against_no_queue(
     since: datetime, told: CalendarEvent | None, strikes: int
 ) -> None:
-    asked = world(*filter(None, [told]), headroom=1.0, reversion_idle_at_most=timedelta(0))
+    asked = world(*filter(None, [told]), headroom=1.0)
     asked.lent("a001", since=since, idle_since=since).node("a001")
     after = asked.plan()
     assert [one.reason for one in after.nodes] == [Reason.IDLE_LONG_ENOUGH]

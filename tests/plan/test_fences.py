@@ -108,3 +108,19 @@ def test_beside_a_node_whose_fence_comes_off_no_other_is_asked_for() -> None:
     world = fenced().with_pods(*pods(1))
     world.batch["a050"] = a_batch_node("a050")
     assert not world.plan().registry.requests
+
+
+def test_the_idle_time_of_a_node_that_was_needed_begins_when_it_is_needed_no_more() -> None:
+    """Pods on the permanent nodes use what it brings: it stays, and then has its whole time."""
+    used = pods(104, SMALL, node="k1", running=True)  # of a core each, where the queue has 80
+    needed = idle().with_pods(*used).fates()
+    assert needed.verdicts["a001"].reason is Reason.NEEDED
+    assert "would have 80 vcore, and 104 vcore is used" in needed.verdicts["a001"].detail
+    entry = needed.registry.nodes["a001"]
+    assert entry.is_needed and entry.idle_since == LONG_AGO
+    again = idle().with_pods(*used).recorded(nodes={"a001": entry}).fates()
+    assert again.registry.nodes["a001"] == entry, "what stays as it is is not written anew"
+    over = idle().recorded(nodes={"a001": entry}).fates()
+    assert over.verdicts["a001"].reason is Reason.IDLE
+    entry = over.registry.nodes["a001"]
+    assert (entry.phase, entry.is_needed, entry.idle_since) == (Phase.SERVING, False, NOW)

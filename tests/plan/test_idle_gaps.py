@@ -1,32 +1,34 @@
-"""The idle time is learned from pauses: which are noted, and what follows from them."""
+"""How long an idle node is kept: which pauses are noted, and what follows from them and from what
+going and coming back costs."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from itertools import pairwise
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.registry import IdleGaps, LentNode, Phase, Registry
+from dnm.model.registry import IdleGaps, LendTimes, LentNode, Phase, Registry
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.learned import (
     FEWEST_GAPS,
     KEPT_GAPS,
-    THERE_AND_BACK,
-    learned_idle,
-    learned_times,
+    USUAL,
+    best_wait,
+    cost_of,
+    cost_of_return,
+    idle_times,
     note_gaps,
 )
-from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
+from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
 from tests.plan.worlds import serving
 
-LEAST = timedelta(minutes=10)
 MINUTE = timedelta(minutes=1)
-CONFIG = a_config()
-MOST = CONFIG.reversion_idle_at_most
+CONFIG = a_config(pod_minute_worth=0.0)
+BACK = 2 * timedelta(seconds=USUAL)  # what it costs where nothing is measured yet
+LEAST, MOST = BACK / 2, 2 * BACK
 NONE = IdleGaps()
 BEGAN = NOW - timedelta(minutes=20)
 
@@ -126,40 +128,100 @@ def test_a_look_at_nothing_new_notes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "learned"),
+    ("minutes", "kept"),
     [
-        pytest.param([12] * (FEWEST_GAPS - 1), 10, id="too few"),
+        pytest.param([12] * (FEWEST_GAPS - 1), 20, id="too few: what a return costs"),
         pytest.param([12] * FEWEST_GAPS, 13, id="just enough, and the run that sees it"),
-        pytest.param([600] * 9, 10, id="no wait would have helped"),
-        pytest.param([29] * 9, 30, id="waiting costs as much as going"),
+        pytest.param([600] * 9, 10, id="no wait would have helped: half of it"),
+        pytest.param([29] * 9, 30, id="waiting costs less than going"),
         pytest.param([31] * 9, 10, id="waiting costs more"),
         pytest.param([44.5] * 3 + [11] * 20, 12, id="the most of them"),
         pytest.param([25] * 6 + [600], 26, id="a long one among them"),
     ],
 )
-def test_what_is_learned(minutes: list[float], learned: int) -> None:
+def test_how_long_an_idle_node_is_kept(minutes: list[float], kept: int) -> None:
+    """Where giving it back and fetching it again costs twenty minutes."""
     gaps = IdleGaps(recent=tuple(int(one * 60) for one in minutes))
-    assert learned_idle(gaps, LEAST, CONFIG) == learned * MINUTE
-    off = a_config(reversion_idle_at_most=timedelta(0))
-    assert learned_idle(gaps, LEAST, off) == LEAST
-    assert learned_times(CONFIG, Registry(idle_gaps={QUEUE: gaps})) == (
-        {"dev": learned * MINUTE} if learned > 10 else {}
+    assert best_wait(gaps.recent, BACK.total_seconds(), 60) == kept * 60
+    assert idle_times(CONFIG, Registry(idle_gaps={QUEUE: gaps})) == {"dev": kept * MINUTE}
+
+
+TIMES = LendTimes(lends=(420, 540), returns=(240,))
+WORTH = {
+    "nothing is known": ({}, Registry(), 2 * USUAL + 0.1 * USUAL),
+    "what lending and returning took": ({}, Registry(lend_times={"a": TIMES}), 768),
+    "of another type": ({}, Registry(lend_times={"x": TIMES}), 2 * USUAL + 0.1 * USUAL),
+    "with the pods that wait for a node": (
+        {}, Registry(lend_times={"a": TIMES}, idle_gaps={QUEUE: IdleGaps(pods=(10, 20))}), 1440,
+    ),
+    "a price of its own": (
+        {"namespaces": {"dev": a_policy(pod_minute_worth=1.0)}},
+        Registry(lend_times={"a": TIMES}), 1200,
+    ),
+    "pods that are worth nothing": (
+        {"pod_minute_worth": 0.0}, Registry(lend_times={"a": TIMES}), 720,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WORTH)
+def test_what_it_costs_to_give_a_node_back(case: str) -> None:
+    changes, registry, seconds = WORTH[case]
+    config = a_config(**changes)
+    assert cost_of_return(config, registry, config.namespaces["dev"]) == pytest.approx(seconds)
+
+
+def test_a_time_that_a_site_has_set_stands() -> None:
+    config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(minutes=7))})
+    gaps = IdleGaps(recent=(840,) * FEWEST_GAPS)
+    assert idle_times(config, Registry(idle_gaps={QUEUE: gaps})) == {"dev": 7 * MINUTE}
+
+
+@pytest.mark.parametrize(
+    ("requested", "pods"), [(0, ()), (2, (12,))], ids=["nothing is asked for", "nodes are"]
+)
+def test_how_many_pods_wait_for_a_node_is_noted_when_one_is_asked_for(
+    requested: int, pods: tuple[int, ...]
+) -> None:
+    was = Registry()
+    asked = (a_request(count=requested),) if requested else ()
+    after = note_gaps(
+        CONFIG, was, msgspec.structs.replace(was, requests=asked), {}, NOW, {QUEUE: 12.4}
     )
+    assert after.idle_gaps.get(QUEUE, NONE).pods == pods
 
 
-@given(st.lists(st.integers(600, 90_000), max_size=KEPT_GAPS), st.integers(0, 5000))
-def test_it_only_ever_grows_and_never_costs_more(recent: list[int], most: int) -> None:
-    config = a_config(reversion_idle_at_most=timedelta(seconds=most))
-    learned = learned_idle(IdleGaps(recent=tuple(recent)), LEAST, config)
-    assert LEAST <= learned <= max(LEAST, config.reversion_idle_at_most)
+# --- what the rule promises --------------------------------------------------------------------
 
-    def cost(wait: timedelta) -> timedelta:
-        lengths = [timedelta(seconds=one) for one in recent]
-        return sum((one if one <= wait else wait + THERE_AND_BACK for one in lengths), timedelta())
+GAPS = st.lists(st.integers(1, 20_000), min_size=1, max_size=120)
 
-    assert cost(learned) <= cost(LEAST)
-    for shorter, longer in pairwise(sorted({LEAST, learned})):
-        assert cost(longer) < cost(shorter), "it is not extended for nothing"
+
+def paid(gaps: list[int], back: float, learns: bool = True) -> float:
+    """What the rule has cost, which knows the gaps before each one and no other."""
+    known: list[float] = []
+    total = 0.0
+    for gap in gaps:
+        total += cost_of([gap], best_wait(known[-KEPT_GAPS:], back), back)
+        known += [gap] if learns and gap >= back / 2 else []
+    return total
+
+
+@given(GAPS, st.integers(60, 7200))
+def test_it_costs_at_most_three_times_the_best_fixed_time_in_hindsight(
+    gaps: list[int], back: int
+) -> None:
+    best = min(cost_of(gaps, wait, back) for wait in (0, *gaps))
+    assert paid(gaps, back) <= 3 * best
+    assert paid(gaps, back, learns=False) <= 2 * best
+
+
+@given(st.lists(st.integers(1, 20_000), max_size=KEPT_GAPS), st.integers(60, 7200))
+def test_it_stays_between_half_and_twice_of_what_a_return_costs(gaps: list[int], back: int) -> None:
+    wait = best_wait(gaps, back)
+    assert back / 2 <= wait <= 2 * back
+    if len(gaps) >= FEWEST_GAPS:
+        steps = [back / 2 + step * back / 20 for step in range(31)]
+        assert cost_of(gaps, wait, back) <= min(cost_of(gaps, one, back) for one in steps)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +236,5 @@ def test_a_node_waits_for_the_time_that_was_learned(idle_for: timedelta, reason:
     plan = serving(idle_since=NOW - idle_for).recorded(idle_gaps={QUEUE: gaps}).plan()
     (verdict,) = plan.nodes
     assert verdict.reason is reason
-    if reason is Reason.IDLE:
-        assert "wanted again within 15 min" in verdict.sentence
-    else:
+    if reason is Reason.IDLE_LONG_ENOUGH:
         assert plan.registry.idle_gaps[QUEUE].open == (NOW - idle_for,)

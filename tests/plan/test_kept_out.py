@@ -135,7 +135,7 @@ def test_a_list_that_is_too_long_for_an_argument_is_told_by_names() -> None:
 
 
 def test_what_is_named_is_free_in_kubernetes_and_nobody_elses() -> None:
-    world = excluding(wanting(2), "a050").node("a051", mark=None)
+    world = excluding(wanting(3), "a050").node("a051", mark=None)
     world.recorded(requests=(a_request(id="r0", node="a052", known_nodes=("a051",)),))
     assert [node for _, node, _ in calls(world)] == ["a053"]
 

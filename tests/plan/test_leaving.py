@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import WaitingJobs
-from dnm.model.config import Config, WhenBatchWaits
+from dnm.model.config import Config
 from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
-from dnm.model.registry import Breaker, Deficit, Leaving, Pause, Phase, Registry, SpentHours
+from dnm.model.registry import Breaker, Leaving, Pause, Phase, Registry, SpentHours
 from dnm.model.verdict import Reason
 from dnm.plan.breaker import after_transition
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
-from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_request
+from tests.builders import FENCED, NOW, a_config, a_lent_node, a_request
 from tests.plan.worlds import LONG_AGO, SMALL, World, fenced, namespace_policy, pods
 
 HOUR = timedelta(hours=1)
@@ -217,84 +217,3 @@ def test_a_budget_that_is_used_up() -> None:
     assert leaving(plan) == {"a001": Leaving.SPENT} and not plan.registry.requests
     assert plan.queues[0].reason is Reason.HOURS_SPENT
     assert "node_hours_per_week of namespace dev used up" in plan.queues[0].sentence
-
-
-# --- jobs ----------------------------------------------------------------------------------------
-
-
-def wanted_by_jobs(world: World, since: timedelta, **changes: Any) -> World:
-    """Jobs have waited for so long, and half of the nodes are theirs."""
-    share = (len(world.registry.nodes) + 1) // 2
-    deficit = Deficit(at=NOW - since, since=NOW - since, share=share)
-    world.recorded(deficits={"a": msgspec.structs.replace(deficit, **changes)})
-    return world.configured(when_batch_waits=WhenBatchWaits.RETURN).set(waiting_jobs=JOBS)
-
-
-@pytest.mark.parametrize(
-    ("minutes", "changes", "some"),
-    [
-        pytest.param(29, {}, set(), id="not-yet"),
-        pytest.param(30, {}, {"a001", "a002", "a003"}, id="the-least-used-half"),
-        pytest.param(30, {"given": 1, "seconds": 9e9}, {"a001", "a002"}, id="one-was-given"),
-        pytest.param(30, {"given": 5, "seconds": 0.0}, set(), id="it-has-had-its-share"),
-    ],
-)
-def test_the_least_used_nodes_are_fenced_for_jobs(
-    minutes: int, changes: dict[str, Any], some: set[str]
-) -> None:
-    plan = wanted_by_jobs(used(5), timedelta(minutes=minutes), **changes).plan()
-    assert fences(plan) == some
-    assert set(leaving(plan).values()) <= {Leaving.FOR_JOBS}
-
-
-@pytest.mark.parametrize(
-    ("change", "some"),
-    [
-        pytest.param({"waiting_jobs": None}, 0, id="nobody-says-now"),
-        pytest.param({"waiting_jobs": ()}, 0, id="none-waits-now"),
-        pytest.param(
-            {"waiting_jobs": (WaitingJobs("main", "a", 1, 1),)}, 1, id="a-job-of-one-node"
-        ),
-        pytest.param({}, 2, id="both-sides-want-them"),
-    ],
-)
-def test_as_many_as_jobs_ask_for(change: dict[str, Any], some: int) -> None:
-    assert len(fences(wanted_by_jobs(used(4), HOUR).set(**change).plan())) == some
-
-
-@pytest.mark.parametrize(
-    ("policy", "keys", "some"),
-    [
-        pytest.param({"min_nodes": 3}, {}, 1, id="min_nodes"),
-        pytest.param({"priority": 1}, {}, 0, id="priority"),
-        pytest.param({}, {"batch_reclaim": timedelta(0)}, 0, id="switched-off"),
-        pytest.param({}, {"when_batch_waits": WhenBatchWaits.WAIT}, 0, id="wait"),
-    ],
-)
-def test_who_is_left_alone(policy: dict[str, Any], keys: dict[str, Any], some: int) -> None:
-    world = wanted_by_jobs(used(4), HOUR)
-    world.configured(namespaces=namespace_policy(world.config, **policy), **keys)
-    assert len(fences(world.plan())) == some
-
-
-def test_a_deficit_grows_while_jobs_wait_and_is_forgotten_later() -> None:
-    world = used(4).configured(when_batch_waits=WhenBatchWaits.RETURN).set(waiting_jobs=JOBS)
-    begun = world.plan().registry.deficits["a"]
-    assert begun == Deficit(at=NOW, since=NOW, share=2)
-    assert begun.seconds_at(NOW + HOUR) == 2 * 3600
-    early = msgspec.structs.replace(begun, at=NOW - HOUR, since=NOW - HOUR)
-    same = world.recorded(deficits={"a": early}).configured(batch_reclaim=2 * HOUR).plan()
-    assert same.registry.deficits == {"a": early}, "what only grows is not written anew"
-    over = world.set(waiting_jobs=()).plan().registry.deficits["a"]
-    assert (over.seconds, over.since, over.seconds_at(NOW + HOUR)) == (7200, None, 7200)
-    long_ago = msgspec.structs.replace(over, at=NOW - 4 * HOUR)
-    assert not world.recorded(deficits={"a": long_ago}).plan().registry.deficits
-
-
-def test_a_node_that_went_for_jobs_was_given() -> None:
-    """It is back in Slurm; three are left, and half of four is two."""
-    world = wanted_by_jobs(used(3), HOUR, share=2)
-    world.lent("a009", Phase.RETURNING, leaves=Leaving.FOR_JOBS)
-    world.set(batch={"a009": a_batch_node("a009")})
-    deficit = world.plan().registry.deficits["a"]
-    assert (deficit.given, deficit.share) == (1, 2)

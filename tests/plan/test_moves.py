@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.model.cluster import BatchClaim, Node, PodList, Toleration, WaitingJobs
-from dnm.model.config import NamespacePolicy, NodeType, Taint, WhenBatchWaits
+from dnm.model.cluster import BatchClaim, Node, PodList, Toleration
+from dnm.model.config import NamespacePolicy, NodeType, Taint
 from dnm.model.plan import (
     Fence,
     Plan,
@@ -162,11 +162,6 @@ WORLDS: dict[str, Callable[[], World]] = {
     "a cap": lambda: of_idle(wanted(site(max_nodes=0))),
     "a budget": lambda: of_idle(wanted(site(node_hours_per_week=1))).recorded(
         spent_hours={"notebook": SpentHours(week=week_of(NOW), seconds=3600)}
-    ),
-    "jobs wait": lambda: (
-        idle()
-        .configured(when_batch_waits=WhenBatchWaits.WAIT)
-        .set(waiting_jobs=(WaitingJobs(partition="main", node_type="a", jobs=9, nodes=9),))
     ),
     "a breaker": lambda: idle().recorded(
         breakers={OTHER: Breaker(strikes=3, tripped_at=NOW, trips=3)}

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import BatchClaim, WaitingJobs
-from dnm.model.config import Floor, Floors, WhenBatchWaits
+from dnm.model.config import Floor
 from dnm.model.plan import Fence
 from dnm.model.registry import (
     Backoff,
@@ -109,8 +109,6 @@ BACKED_OFF = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
                      id="back-off"),
         pytest.param(ordered().recorded(breakers=TRIPPED), "--force` passes it", True,
                      id="breaker"),
-        pytest.param(ordered().configured(when_batch_waits=WhenBatchWaits.WAIT)
-                     .set(waiting_jobs=JOBS), "what waiting jobs leave", True, id="jobs-wait"),
         pytest.param(ordered().recorded(pause=Pause(since=NOW)), "dnm is paused", False,
                      id="pause"),
         pytest.param(ordered().recorded(pause=Pause(since=NOW, half=Way.LENDING)),
@@ -119,7 +117,7 @@ BACKED_OFF = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
                      False, id="cap"),
         pytest.param(ordered().configured(max_conversions_per_run=0),
                      "max_conversions_per_run is used up", False, id="per-run"),
-        pytest.param(ordered().configured(floors=Floors(kept=Floor(nodes=10))), "batch_floor",
+        pytest.param(ordered().configured(batch_floor=Floor(nodes=10)), "batch_floor",
                      False, id="floor"),
         pytest.param(ordered().set(batch=UNREAD), "did not answer", False, id="slurm-unread"),
         pytest.param(ordered().set(batch=None), "has not been asked yet", False, id="not-asked"),

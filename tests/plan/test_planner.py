@@ -65,21 +65,15 @@ QUEUE_CASES: dict[str, tuple[Callable[[], World], Reason, Verdict, int]] = {
         1,
     ),
     "nearly full without pending pods": (
-        lambda: World().node("k2", mark=None).with_pods(*pods(78, SMALL, node="k2", running=True)),
-        Reason.NEARLY_FULL,
-        Verdict.CONVERT,
-        1,
-    ),
-    "nearly full, and its warm node went unused": (
         lambda: (
             World()
-            .recorded(unbuffered={QUEUE: LONG_AGO})
+            .configured(headroom=0.95)
             .node("k2", mark=None)
             .with_pods(*pods(78, SMALL, node="k2", running=True))
         ),
-        Reason.UNBUFFERED,
-        Verdict.KEEP,
-        0,
+        Reason.NEARLY_FULL,
+        Verdict.CONVERT,
+        1,
     ),
     "kept ready": (
         lambda: World().configured(namespaces=namespace_policy(a_config(), min_nodes=2)),
@@ -287,14 +281,6 @@ NODE_CASES: dict[str, tuple[Callable[[], World], Reason, tuple[type, ...], Phase
         (SetQueueLimits, Fence),
         Phase.RELEASING,
     ),
-    "kept for headroom and unused": (
-        lambda: (
-            serving(idle_since=LONG_AGO).configured(headroom=0.01).with_pods(*pods(1, node="k1"))
-        ),
-        Reason.UNUSED,
-        (SetQueueLimits, Fence),
-        Phase.RELEASING,
-    ),
     "over this run's budget": (
         lambda: serving(idle_since=LONG_AGO).configured(max_reversions_per_run=0),
         Reason.BUDGET,
@@ -431,7 +417,7 @@ def test_a_node_s_verdict(name: str) -> None:
 
 ELSEWHERE = {
     Reason.RETRY, Reason.CAPPED, Reason.OTHERS_FIRST, Reason.CLAIMED, Reason.KUBELET_SETTINGS,
-    Reason.BATCH_FLOOR, Reason.BATCH_WAITS, Reason.FOR_JOBS, Reason.HOURS_SPENT, Reason.LEAVING,
+    Reason.BATCH_FLOOR, Reason.HOURS_SPENT, Reason.LEAVING,
     Reason.BRIDGE_EVICTS, Reason.EVICTS, Reason.BY_HAND, Reason.ASKED_FOR, Reason.MOVING,
     Reason.MOVED, Reason.STAYS,
 }  # fmt: skip

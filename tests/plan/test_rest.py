@@ -6,14 +6,10 @@ pods are some that never start, among the nodes some that bring less than their 
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dnm.model.cluster import WaitingJobs
-from dnm.model.config import Floor, Floors, NamespacePolicy, WhenBatchWaits
+from dnm.model.config import NamespacePolicy
 from dnm.model.plan import Snapshot
 from dnm.model.registry import ConversionRequest
 from dnm.simulate.values import HOUR, Ask, NodeClass, Workload
@@ -90,11 +86,10 @@ def histories(count: int) -> settings:
     workloads(),
     st.sampled_from((1.0, 0.95, 0.8)),
     st.sampled_from((0, 1)),
-    st.sampled_from((0, 15, 30)),
     st.booleans(),
 )
 def test_an_unchanged_demand_leads_to_no_action(
-    workload: Workload, headroom: float, min_nodes: int, unused: int, moves: bool
+    workload: Workload, headroom: float, min_nodes: int, moves: bool
 ) -> None:
     policies = {
         name: NamespacePolicy(name=name, queue=queue, node_types=("a",), min_nodes=min_nodes)
@@ -104,71 +99,11 @@ def test_an_unchanged_demand_leads_to_no_action(
         workload,
         headroom=headroom,
         namespaces=policies,
-        headroom_idle=timedelta(minutes=unused),
         move_in_place=moves,
     )
     world = World(workload)
     world.play(policy)
     late = [when for when in policy.acted_at if when >= SETTLED]
-    assert not late, f"still acting at {late[:5]} s, arrivals stopped at {STOP:.0f} s"
-
-
-class Played(AwakePolicy):
-    """With jobs that somebody makes wait and takes away again, a bit a minute; and what holds of
-    each conversion."""
-
-    def __init__(self, workload: Workload, bits: int, rule: WhenBatchWaits, floors: Floors) -> None:
-        super().__init__(workload, when_batch_waits=rule, floors=floors)
-        self.bits, self.floors = bits, floors
-        self.is_waiting = False
-        self.converted = 0
-        self.returned_at: list[float] = []
-
-    def snapshot(self, world: World) -> Snapshot:
-        self.is_waiting = bool(self.bits >> (round(world.now / 60) % 64) & 1)
-        rows = (WaitingJobs(partition="batch", node_type="a", jobs=1, nodes=2),)
-        there = super().snapshot(world)
-        return msgspec.structs.replace(there, waiting_jobs=rows if self.is_waiting else ())
-
-    def _convert(self, world: World, request: ConversionRequest) -> None:
-        assert not self.is_waiting, "lent while jobs wait"
-        super()._convert(world, request)
-        self.converted += request.count
-        side, total = world.batch["a"], world.workload.classes["a"].count
-        for floor, there in (
-            (self.floors.kept, len(side.idle) + len(side.busy)),
-            (self.floors.idle, len(side.idle)),
-        ):
-            assert floor is None or there >= floor.of(total), "a floor is undercut"
-
-    def _return(self, world: World, name: str) -> None:
-        self.returned_at.append(world.now)
-        super()._return(world, name)
-
-    @property
-    def is_held_back(self) -> bool:
-        """Whether jobs wait so long without a break that nodes are fenced for them, and what pods
-        want is still to come when they begin to stand still."""
-        longest = max(len(ones) for ones in f"{self.bits:064b}{self.bits:064b}".split("0"))
-        return timedelta(minutes=longest) >= self._config.batch_reclaim
-
-
-@histories(4)
-@given(
-    workloads(),
-    st.integers(1, 2**64 - 2),
-    st.sampled_from((WhenBatchWaits.WAIT, WhenBatchWaits.RETURN)),
-    st.sampled_from((Floors(), Floors(kept=Floor(nodes=3)), Floors(idle=Floor(percent=30)))),
-)
-def test_jobs_that_come_and_go_move_nothing_to_and_fro(
-    workload: Workload, bits: int, rule: WhenBatchWaits, floors: Floors
-) -> None:
-    """Demand stands still and jobs do not: no node is lent and given back because of that. Where
-    they wait nearly always, nodes come late and are fenced meanwhile; none goes back."""
-    policy = Played(workload, bits, rule, floors)
-    World(workload).play(policy)
-    moves = policy.returned_at if policy.is_held_back else policy.acted_at
-    late = [when for when in moves if when >= SETTLED]
     assert not late, f"still acting at {late[:5]} s, arrivals stopped at {STOP:.0f} s"
 
 

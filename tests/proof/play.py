@@ -18,7 +18,7 @@ import msgspec
 
 from dnm.host.fault_points import struck_by
 from dnm.model.calendar import CalendarEvent
-from dnm.model.config import Config, Floor, Floors, NamespacePolicy, NodeType, WhenBatchWaits
+from dnm.model.config import Config, Floor, NamespacePolicy, NodeType
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.plan import Pass
 from dnm.model.quantity import format_yunikorn
@@ -88,7 +88,6 @@ def make_config(
         max_conversions_per_run=2,
         max_reversions_per_run=2,
         pending_grace=timedelta(0),
-        reversion_idle_at_most=timedelta(seconds=240),  # what is learned is over in six rounds
         join_timeout=timedelta(seconds=300),
         convert_timeout=timedelta(seconds=600),
         state_dir=directory,
@@ -102,11 +101,7 @@ def make_config(
 # What may be set on Slurm's behalf, and how a host is configured then.
 FOR_SLURM: dict[str, dict[str, object]] = {
     "nothing": {},
-    "wait": {"when_batch_waits": WhenBatchWaits.WAIT},
-    "return": {
-        "when_batch_waits": WhenBatchWaits.RETURN, "batch_reclaim": timedelta(minutes=3),
-    },
-    "floors": {"floors": Floors(kept=Floor(nodes=2))},
+    "floors": {"batch_floor": Floor(nodes=2)},
     "time": {"max_lend": timedelta(minutes=20)},
     "budget": {"node_hours_per_week": 4.0},
     "moves": {"move_in_place": True},

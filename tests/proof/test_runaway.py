@@ -191,7 +191,7 @@ ADVERSARIES = [
     pytest.param(binds_nothing, 25, WAITS, id="binds-nothing"),
     pytest.param(makes_pods_anew, 25, "has room and quota", id="makes-pods-anew"),
     pytest.param(makes_more_pods, 60, UNUSED, id="makes-more-pods"),
-    pytest.param(makes_other_pods, 75, UNUSED, id="makes-other-pods", marks=night),
+    pytest.param(makes_other_pods, 110, UNUSED, id="makes-other-pods", marks=night),
     pytest.param(taints, 25, "does not tolerate", id="taints-nodes"),
     pytest.param(taints_and_evicts, 25, "does not tolerate", id="taints-and-evicts", marks=night),
     pytest.param(cordons, 30, UNUSED, id="cordons-nodes"),

@@ -47,9 +47,6 @@ class Site:
             "global_cooldown_seconds": 0,
             "pending_grace_seconds": 0,
             "reversion_idle_seconds": 2,
-            # A story lends and gives back more often than any site: it would learn to wait.
-            "reversion_idle_at_most_seconds": 0,
-            "headroom": 1,
             **settings,
         }
         (directory / "state").mkdir(mode=0o700)

@@ -26,7 +26,6 @@ def test_nodes_serve_when_an_event_begins_and_go_when_it_is_over(
         tmp_path,
         sections=f"[event:stars]\nnamespace = dev\nnodes = 2\nfrom = {begins:%Y-%m-%d %H:%M}\n"
         f"until = {begins + timedelta(hours=1):%Y-%m-%d %H:%M}\n",
-        headroom_idle_seconds=60,
     )
     assert not site.run().plan.actions
     before = site.registry

@@ -68,7 +68,16 @@ def test_what_an_older_dnm_remembered_and_nobody_reads_any_more_stops_nothing(
     config = a_config(tmp_path)
     document = json.loads(encode_registry(FULL))
     needs = {"dev": {"points": [[96, 4, 30]]}}
-    config.converted_nodes_path.write_text(json.dumps({**document, "needs": needs}))
+    config.converted_nodes_path.write_text(
+        json.dumps(
+            {
+                **document,
+                "needs": needs,
+                "unbuffered": {QUEUE: "2026-03-02T03:00:00Z"},
+                "deficits": {},
+            }
+        )
+    )
     assert load_registry(config, NOW) == FULL
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.config import Floor, Floors
+from dnm.model.config import Floor
 from dnm.queues.tree import parse_tree
 from dnm.simulate.compare import play_under
 from dnm.simulate.measure import play
@@ -61,7 +61,7 @@ def test_what_is_kept_out_at_the_site_is_not_in_the_world() -> None:
     kept = dict.fromkeys(("partitions", "features", "reservations"), ("debug",))
     config = make_config(some, **{f"exclude_{key}": names for key, names in kept.items()},
                          exclude_nodes=frozenset({"a0001", "a001"}),
-                         partition_floors={"debug": Floors(kept=Floor(nodes=2))})  # fmt: skip
+                         partition_floors={"debug": Floor(nodes=2)})  # fmt: skip
     figures, errors = play_under(some, config)
     assert figures == play_under(some, make_config(some))[0] and not errors
     assert figures.conversions, "else this shows nothing"

@@ -1206,8 +1206,8 @@ def test_what_is_at_rest_is_found_without_packing_and_is_the_same() -> None:
         scene: Any = param.values[1]
         for some in (scene.get("pods", []), [pod for pod in scene.get("pods", []) if pod.node]):
             inputs = inputs_of({**scene, "pods": some})
-            config, demand, queues, supply = inputs
-            at_rest = size_at_rest(config, demand, queues, supply.unbuffered)
+            config, demand, queues, _ = inputs
+            at_rest = size_at_rest(config, demand, queues)
             if at_rest is not None:
                 found += 1
                 packed = _hand_out(*inputs, None)

@@ -164,10 +164,9 @@ def test_a_queue_is_given_another_chance_with_what_waits(name: str) -> None:
         nodes={"a001": a_lent_node()},
         breakers={QUEUE: Breaker(strikes=3, tripped_at=NOW), "root.other": Breaker(strikes=1)},
         stalled={"f": StalledPods(count=1, until="")},
-        unbuffered={QUEUE: NOW},
     )
     answer = reset(CONFIG, before, name, NOW)
-    assert isinstance(answer, Registry) and not answer.stalled and not answer.unbuffered
+    assert isinstance(answer, Registry) and not answer.stalled
     assert answer.breakers == {QUEUE: Breaker(strikes=-1), "root.other": Breaker(strikes=1)}
 
 

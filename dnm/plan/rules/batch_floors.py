@@ -1,4 +1,4 @@
-"""`batch_floor` and `batch_idle_floor`: what is left to Slurm, however many pods wait. Pure.
+"""`batch_floor`: what is left to Slurm, however many pods wait. Pure.
 
 The rule: a node is lent only while Slurm keeps the floor without it and without every node that is
 asked for and has not come yet, of its type and of each partition that nodes of its type are in. A
@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from dnm.model.cluster import BatchNode
-from dnm.model.config import Config, Floors
+from dnm.model.config import Config, Floor
 from dnm.model.registry import Registry
 from dnm.plan.rule import Budgeted, Rule
-from dnm.sizing.budget import BATCH_FLOOR, BATCH_IDLE_FLOOR, Bound
+from dnm.sizing.budget import BATCH_FLOOR, Bound
 
 
 def floor_bounds(
@@ -27,8 +27,8 @@ def floor_bounds(
 ) -> Iterator[Bound]:
     """Yields how many more nodes each floor allows. `resumable`: nodes of a type that are claimed
     already, and may be lent without Slurm losing one."""
-    of_types = {name: config.floors_of(name) for name in config.node_types}
-    if not config.partition_floors and all(one == Floors() for one in of_types.values()):
+    of_types = {name: config.floor_of(name) for name in config.node_types}
+    if not config.partition_floors and not any(of_types.values()):
         return
     types = {name: config.type_of(name) for name in batch}
     coming: Counter[str] = Counter()
@@ -38,25 +38,20 @@ def floor_bounds(
         rows = [node for name, node in batch.items() if types[name] == node_type]
         spare = resumable.get(node_type, 0) - coming[node_type]
         yield from _bounds(f"of type {node_type}", of_types[node_type], rows, spare, {node_type})
-    for partition, floors in config.partition_floors.items():
+    for partition, floor in config.partition_floors.items():
         rows = [node for node in batch.values() if partition in node.partitions]
         held = {one for node in rows if (one := types[node.name])} or set(config.node_types)
         spare = sum(resumable.get(one, 0) - coming[one] for one in held)
-        yield from _bounds(f"of partition {partition}", floors, rows, spare, held)
+        yield from _bounds(f"of partition {partition}", floor, rows, spare, held)
 
 
 def _bounds(
-    of: str, floors: Floors, rows: list[BatchNode], spare: int, types: Iterable[str]
+    of: str, floor: Floor | None, rows: list[BatchNode], spare: int, types: Iterable[str]
 ) -> Iterator[Bound]:
     in_service = sum(node.in_service is True for node in rows)
-    idle = sum(node.is_idle for node in rows)
-    for word, floor, there in (
-        (BATCH_FLOOR, floors.kept, in_service),
-        (BATCH_IDLE_FLOOR, floors.idle, idle),
-    ):
-        if floor is not None:
-            left = max(0, there + spare - floor.of(len(rows)))
-            yield Bound(name=f"{word} {of}", left=left, node_types=frozenset(types))
+    if floor is not None:
+        left = max(0, in_service + spare - floor.of(len(rows)))
+        yield Bound(name=f"{BATCH_FLOOR} {of}", left=left, node_types=frozenset(types))
 
 
 def _left(asked: Budgeted) -> Iterator[Bound]:

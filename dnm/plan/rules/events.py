@@ -112,7 +112,6 @@ def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[
         nodes=tuple(node for node in supply.nodes if node.name not in lent_to),
         lent={name: entry for name, entry in supply.lent.items() if name not in lent_to},
         incoming=tuple(one for one in supply.incoming if one.namespace not in names),
-        unbuffered=frozenset(config.queues),
     )
     sizing = size_queues(_without_floors(config), demand, limits, supply)
     needed: Counter[tuple[str, str]] = Counter()
@@ -163,7 +162,7 @@ def _without_floors(config: Config) -> Config:
         name: msgspec.structs.replace(policy, min_nodes=0, min_of_type={})
         for name, policy in config.namespaces.items()
     }
-    return msgspec.structs.replace(config, namespaces=namespaces)
+    return msgspec.structs.replace(config, namespaces=namespaces, headroom=1.0)
 
 
 def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueLimits]:

@@ -196,7 +196,7 @@ def _begin(standing: Standing, before: Moves) -> Moves:
             early=frozenset(names),
         )
         chosen = choose_releases(inputs.config, inputs.demand, standing.limits, supply, asked)
-        after = _begun(inputs, before, pool, chosen.go, chosen.unbuffered)
+        after = _begun(inputs, before, pool, chosen.go)
         if chosen.go and not _why_not_counted(inputs, after.registry, pool, chosen.go):
             return after
     return before
@@ -205,8 +205,7 @@ def _begin(standing: Standing, before: Moves) -> Moves:
 def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
     """Whether nothing but its own queue's needs may speak against it."""
     node = (inputs.facts.nodes or {}).get(name)
-    policy = inputs.config.namespaces.get(entry.namespace)
-    least = min(LEAST_IDLE, policy.reversion_idle) if policy else LEAST_IDLE
+    least = min(LEAST_IDLE, inputs.facts.idle_times.get(entry.namespace, LEAST_IDLE))
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
     if node is None or not is_idle or node.is_cordoned or not node.is_ready or node.is_deleting:
         return False
@@ -263,18 +262,15 @@ def _begun(
     before: Moves,
     pool: NodePool,
     names: tuple[str, ...],
-    unbuffered: frozenset[str],
 ) -> Moves:
     registry, nodes = before.registry, dict(before.registry.nodes)
     verdicts = dict(before.verdicts)
-    unused = {nodes[name].queue for name in names if not nodes[name].was_used}
     for name in names:
         nodes[name] = enter_phase(
             nodes[name], Phase.MOVING, inputs.now,
             move=Move(to=pool.namespace), attempts=nodes[name].attempts,
         )  # fmt: skip
         verdicts[name] = node_verdict(name, Verdict.MOVE, Reason.MOVING, moving_detail(nodes[name]))
-    without = unbuffered | (unused if inputs.config.headroom_idle else set())
     breakers = dict(registry.breakers)
     if pool.queue in breakers:
         breakers[pool.queue] = take_chance(inputs.config, breakers[pool.queue])
@@ -282,7 +278,6 @@ def _begun(
         registry,
         nodes=nodes,
         breakers=breakers,
-        unbuffered={**dict.fromkeys(without, inputs.now), **registry.unbuffered},
     )
     return Moves(registry=registry, verdicts=verdicts, begun=names, relabelled=before.relabelled)
 
