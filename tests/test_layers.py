@@ -45,7 +45,7 @@ def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) ->
 PURE_QUEUES = (
     "queues.source queues.tree queues.document queues.edit queues.ledger queues.baselines "
     "queues.validation queues.new_limits queues.edit_report queues.aims queues.blocked "
-    "queues.config_map_size queues.lease queues.authors"
+    "queues.authors"
 )
 HOUSE: dict[str, Rule] = {
     "model": _rule("", EVERYTHING, config=frozenset({"pathlib"})),

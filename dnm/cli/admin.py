@@ -32,10 +32,10 @@ from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Pause, Way
 from dnm.model.value import Resources
 from dnm.plan.inputs import gather_inputs
+from dnm.plan.lease import acts_elsewhere
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
-from dnm.queues.lease import acts_elsewhere
 from dnm.queues.rebase import rebase_document
 from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient

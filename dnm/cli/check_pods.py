@@ -9,6 +9,11 @@ import msgspec
 
 from dnm.cli.findings import Finding, doubtful, fine, wrong
 from dnm.cli.output import amounts
+from dnm.cli.queue_advice import (
+    warn_of_gangs,
+    warn_of_quota_preemption,
+    warn_of_uncounted_limits,
+)
 from dnm.demand.demand import Demand, gather_demand
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import Node, PodList, YunikornView
@@ -18,11 +23,6 @@ from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.value import Resources, Unreadable
 from dnm.plan.inputs import offered_resources
-from dnm.queues.advice import (
-    warn_of_gangs,
-    warn_of_quota_preemption,
-    warn_of_uncounted_limits,
-)
 from dnm.queues.document import QueueDocument
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import counting_young, size_queues

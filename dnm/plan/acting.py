@@ -14,7 +14,7 @@ from dnm.model.config import Config
 from dnm.model.plan import EndConverter, Plan, Snapshot
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.queues.lease import Actor, Judgement, after_refusal, judge_lease
+from dnm.plan.lease import Actor, Judgement, after_refusal, judge_lease
 
 
 def judge_actor(config: Config, registry: Registry, snapshot: Snapshot) -> Judgement | None:

@@ -23,7 +23,6 @@ from dnm.queues.aims import aim_at, own_section
 from dnm.queues.authors import is_anothers_matter, is_applied, is_written_by_others, ledger_in_force
 from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.blocked import hold_back, only_recorded
-from dnm.queues.config_map_size import check_size
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit_report import (
     blocked_of,
@@ -46,7 +45,7 @@ from dnm.queues.ledger import (
     total_hash,
 )
 from dnm.queues.new_limits import fit_limits
-from dnm.queues.source import SourceDocument
+from dnm.queues.source import SourceDocument, check_size
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
 from dnm.queues.tree import DocumentTree, LimitPlace
 from dnm.queues.validation import validate

@@ -46,9 +46,9 @@ from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, LentNode, Registry
 from dnm.model.value import Unreadable, Value
 from dnm.plan.backoff import with_failure
+from dnm.plan.lease import check_held
 from dnm.plan.requests import conversion_error, request_ended, return_ended, return_error
 from dnm.queues.edit import edit_source
-from dnm.queues.lease import check_held
 from dnm.queues.source import SourceDocument
 from dnm.record.tell import tell_change, tell_limits
 from dnm.record.transitions import Cause

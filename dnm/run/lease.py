@@ -15,7 +15,7 @@ from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, LeaseError
 from dnm.model.lease import Lease
 from dnm.model.registry import Registry
-from dnm.queues.lease import Actor, Judgement, after_refusal, judge_lease, with_lease
+from dnm.plan.lease import Actor, Judgement, after_refusal, judge_lease, with_lease
 
 _TRIES = 5  # against others who write at the same time
 _OTHERS_WRITE = (

@@ -15,7 +15,7 @@ from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.store import ApiError
 from dnm.model.lease import Lease
-from dnm.queues.lease import with_lease
+from dnm.plan.lease import with_lease
 from tests.builders import NOW, a_config
 from tests.cli.check_site import INI, CheckedSite, results_of
 from tests.plan.worlds import World, queue_map

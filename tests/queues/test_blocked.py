@@ -7,9 +7,8 @@ import gzip
 
 import pytest
 
-from dnm.queues.config_map_size import DATA_LIMIT
 from dnm.queues.edit import edit_source, why_no_growth
-from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
+from dnm.queues.source import DATA_LIMIT, LEDGER_ANNOTATION, resolve_document
 from tests.queue_kit import (
     NODE,
     ONE,

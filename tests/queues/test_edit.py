@@ -6,7 +6,6 @@ import pytest
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.value import Resources
-from dnm.queues.config_map_size import ANNOTATIONS_LIMIT, DATA_LIMIT
 from dnm.queues.document import read_document
 from dnm.queues.edit import (
     edit_document,
@@ -14,7 +13,7 @@ from dnm.queues.edit import (
     foresee_edit,
     why_no_shrink,
 )
-from dnm.queues.source import resolve_document
+from dnm.queues.source import ANNOTATIONS_LIMIT, DATA_LIMIT, resolve_document
 from dnm.queues.tree import parse_tree
 from tests.queue_kit import (
     NODE,

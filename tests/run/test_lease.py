@@ -16,7 +16,7 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, LeaseError
 from dnm.model.lease import Place
 from dnm.model.registry import Registry
-from dnm.queues.lease import lease_annotation, read_lease
+from dnm.plan.lease import lease_annotation, read_lease
 from dnm.run import lease as edge
 from dnm.run.lease import new_lease, put_lease, take_lease
 from tests.builders import NOW, a_config

@@ -15,7 +15,7 @@ from dnm.model.history import HistoryLine, Memory
 from dnm.model.lease import Lease
 from dnm.model.plan import Pass
 from dnm.model.registry import Ended, LentNode, Phase, Registry
-from dnm.queues.lease import read_lease, with_lease
+from dnm.plan.lease import read_lease, with_lease
 from dnm.run.planning import make_pass_plan
 from dnm.run.registry import load_registry, save_registry
 from dnm.run.runner import run_pass

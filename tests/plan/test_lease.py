@@ -11,7 +11,7 @@ import pytest
 from dnm.model.cluster import ConfigMap
 from dnm.model.lease import Lease, Place
 from dnm.model.registry import Registry
-from dnm.queues.lease import (
+from dnm.plan.lease import (
     Actor,
     acts_elsewhere,
     after_refusal,
