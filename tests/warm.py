@@ -32,7 +32,8 @@ from dnm.host import fault_points
 from dnm.run import planning, runner
 
 _LOADED_LATE = (
-    "dnm.queues.writer", "dnm.queues.yunikorn_rest", "dnm.run.actuator",
+    "dnm.queues.writer", "dnm.queues.yunikorn_rest", "dnm.run.actuator", "dnm.run.lost",
+    "kubernetes.client", "kubernetes.config.exec_provider",
     "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers", "rich.table",
 )  # fmt: skip
 _PR_SET_CHILD_SUBREAPER = 36
