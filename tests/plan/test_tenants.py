@@ -14,7 +14,7 @@ from dnm.model.cluster import Pod, PodList, PodShape, Requirement
 from dnm.model.plan import Plan, StartConversion
 from dnm.model.registry import QueueStatus, RunRecord
 from dnm.model.verdict import Reason
-from dnm.plan import queue_reports
+from dnm.plan import waiting_pods
 from dnm.plan.inputs import offered_resources
 from dnm.record.events import LONGEST_NOTE, list_events, mark_new
 from dnm.record.exposition import format_families
@@ -168,10 +168,10 @@ def test_a_tenant_with_a_thousand_kinds_takes_no_others_events() -> None:
     many = [asking(number, amounts(number)) for number in range(MOST_KINDS - 10)]
     some = world(*many).configured(max_converted_nodes=0)
     plan = some.plan()
-    assert len(plan.waiting) == queue_reports.MOST_KINDS
+    assert len(plan.waiting) == waiting_pods.MOST_KINDS
     assert plan.waiting[0].name == "p0", "the largest group, which is another's"
     memory, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
-    assert len(list_events((), marked, {}, NOW)) == queue_reports.MOST_KINDS
+    assert len(list_events((), marked, {}, NOW)) == waiting_pods.MOST_KINDS
     assert list_events((), mark_new(memory, plan.waiting, NOW)[1], {}, NOW) == []
 
 
