@@ -194,7 +194,7 @@ BROKEN: list[object] = [
                  "queue document", "failed", "line 7", 1, id="quantity-refused"),
     pytest.param(lambda s: s.sandbox.set_queues(
         QUEUES.replace("{max: {", "{guaranteed: {vcore: 90}, max: {")), "queue document", "failed",
-                 "YuniKorn would not start with it", 1, id="rule-broken"),
+                 "guaranteed vcore 90 is larger than its max, 80", 1, id="rule-broken"),
     pytest.param(lambda s: s.sandbox.delete("configmaps", "yunikorn-configs", "yunikorn"),
                  "queue document", "failed", "there is no queues.yaml", 1, id="no-document"),
     pytest.param(lambda s: s.sandbox.set_queues(QUEUES + "---\nmore: true\n"), "queue document",
