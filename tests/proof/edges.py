@@ -583,7 +583,7 @@ class ModelConverter:
 
     def _keeps_floor(self, options: Mapping[str, str]) -> None:
         """What is left to Slurm, if all that is asked for comes: this host alone lends."""
-        floor = self.host.config.floors.kept
+        floor = self.host.config.batch_floor
         if floor is None or "--num-nodes" not in options:
             return
         node_type = options["--node-type"]

@@ -8,6 +8,7 @@ a function of the world alone (`play_events`), so it goes on from any state that
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -192,16 +193,27 @@ def check_end(world: World) -> None:
     check_rest(world)
 
 
+def _without_gaps(files: dict[str, bytes]) -> dict[str, Any]:
+    """What is kept of the record before goes with them: it moves up when they are written."""
+    known: dict[str, Any] = {
+        name: content for name, content in files.items() if not name.endswith(".previous")
+    }
+    for name, content in files.items():
+        if name.endswith("converted_nodes.json"):
+            known[name] = {**json.loads(content), "idle_gaps": None}
+    return known
+
+
 def check_rest(world: World) -> None:
     """Invariant 6: another run writes nothing to the cluster, and the one after it changes no
     file's content either (the first may still write down what it sees now, wherever its registry
-    is)."""
+    is), but for a gap that has become longer than any wait meanwhile."""
     world.sandbox.requests.clear()
     for is_last in (False, True):
         files = world.state_files()
         world.tick(MINUTE)
         assert world.run().code == 0
-        assert not is_last or world.state_files() == files
+        assert not is_last or _without_gaps(world.state_files()) == _without_gaps(files)
         writes = world.sandbox.requests.writes()
         if not is_last and all(one.namespace == "dnm" for one in writes):
             world.sandbox.requests.clear()  # its registry is there

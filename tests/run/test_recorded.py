@@ -10,7 +10,7 @@ import pytest
 
 from dnm.model.registry import LentNode, Phase, Registry
 from dnm.run.recorded import LastRun, time_to_return, unseen_since, warn_of_last_run
-from tests.builders import NOW, a_config, a_lent_node
+from tests.builders import NOW, a_config, a_lent_node, a_policy
 
 MINUTE = timedelta(minutes=1)
 
@@ -69,4 +69,5 @@ def test_since_when_nobody_looked(
     ],
 )
 def test_when_a_node_goes_back(entry: LentNode, left: timedelta | None) -> None:
-    assert time_to_return(a_config(), Registry(), entry, NOW) == left
+    policy = a_policy(reversion_idle=10 * MINUTE)
+    assert time_to_return(a_config(namespaces={"dev": policy}), Registry(), entry, NOW) == left
