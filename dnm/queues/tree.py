@@ -81,6 +81,10 @@ def read_tree(text: str) -> tuple[DocumentTree | None, tuple[RuleViolation, ...]
     except RecursionError:
         violation = RuleViolation(rule="yaml", queue="", line=1, message="nested too deep")
         return None, (violation,)
+    if composed.root is not None and scheduler.partitions is None and not problems:
+        # Something else was put in its place: a run says so, also where it has nothing to change.
+        message = "it has no `partitions`, so it is no configuration of YuniKorn"
+        problems = (RuleViolation(rule="dialect", queue="", line=1, message=message),)
     return _tree_of(text, scheduler, composed), problems
 
 
