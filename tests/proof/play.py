@@ -221,7 +221,9 @@ class Play:
         for one in self.hosts:
             one.config = msgspec.structs.replace(one.config, state=state)
         for host in self.hosts:
-            host.config = for_slurm(host.config, rule if rule != "floors" or hosts == 1 else "wait")
+            host.config = for_slurm(
+                host.config, rule if rule != "floors" or hosts == 1 else "nothing"
+            )
             host.config = booking(host.config) if books else host.config
         self.behaviours: dict[str, list[str]] = {"k8s": [], "batch": []}
         self.steps = self.runs = 0
