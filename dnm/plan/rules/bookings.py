@@ -47,6 +47,9 @@ class Bookings(msgspec.Struct, frozen=True):
     tries: Mapping[str, BookingTry] = {}
 
 
+_Short = tuple[Window, Booking, int]  # what is wanted for it, and how many of it are missing
+
+
 def plan_bookings(inputs: Inputs, registry: Registry) -> Bookings:
     """Returns the steps towards the invariant. Where the batch side could not be asked, none."""
     config, now = inputs.config, inputs.now
@@ -63,40 +66,60 @@ def plan_bookings(inputs: Inputs, registry: Registry) -> Bookings:
             notes=("event_reservations: the converter does not tell each node's reservations",),
             tries=inputs.registry.booking_tries,
         )
+    given_up, short = _compare(inputs, registry)
+    return _asked(inputs, given_up, short)
+
+
+def _compare(inputs: Inputs, registry: Registry) -> tuple[list[UnbookNodes], list[_Short]]:
+    """What is booked and not needed, and what is needed and not booked."""
+    config, now = inputs.config, inputs.now
     out = nodes_kept_out(config, registry, inputs.facts)
     there = _booked(inputs, registry)
     wanted = {booking_name(one.event.name, one.begins, config.instance_id): one
               for one in _windows(inputs)}  # fmt: skip
-    actions: list[BookNodes | UnbookNodes] = []
-    notes: list[str] = []
-    tries: dict[str, BookingTry] = {}
-    for name in sorted(there.keys() - wanted.keys()):
-        actions.append(UnbookNodes(name=name, why="no event that is known asks for it"))
+    given_up = [
+        UnbookNodes(name=name, why="no event that is known asks for it")
+        for name in sorted(there.keys() - wanted.keys())
+    ]
+    short: list[_Short] = []
     for name, window in wanted.items():
         need, nodes = _need(inputs, registry, window, out), there.get(name, frozenset())
         begins = window.begins - lead_of(config, inputs.registry, window.event)
         if need is None:
             continue
         if now >= begins - _LEAST_AHEAD:
-            actions += _spare(inputs, registry, name, window, nodes) if now >= begins else []
+            given_up += _spare(inputs, registry, name, window, nodes) if now >= begins else []
             continue
         late = _late(inputs, name, nodes, begins)
         missing = need.count - len(nodes - late)
         if len(nodes) > need.count:
             kept = fold_hostlist(sorted(nodes, key=lambda one: (one in late, one))[: need.count])
-            actions.append(UnbookNodes(name=name, why="it takes fewer nodes", leave_out=kept))
-        if missing <= 0:
-            continue
-        tried = inputs.registry.booking_tries.get(name)
+            given_up.append(UnbookNodes(name=name, why="it takes fewer nodes", leave_out=kept))
+        if missing > 0:
+            asked = msgspec.structs.replace(need, name=name, begins=begins)
+            short.append((window, asked, missing))
+    return given_up, short
+
+
+def _asked(inputs: Inputs, given_up: list[UnbookNodes], short: list[_Short]) -> Bookings:
+    """What one event gives up another can have in the same run."""
+    booked: list[BookNodes] = []
+    notes: list[str] = []
+    tries: dict[str, BookingTry] = {}
+    for window, need, missing in short:
+        tried = inputs.registry.booking_tries.get(need.name)
         if tried is not None:
-            notes.append(_why_short(window, need, len(nodes - late)))
-        asks = missing, need.count
-        if tried is None or now >= tried.at + _AGAIN or (tried.missing, tried.wanted) != asks:
-            tried = BookingTry(at=now, missing=missing, wanted=need.count)
-            more = msgspec.structs.replace(need, name=name, count=missing, begins=begins)
-            actions.append(BookNodes(booking=more))
-        tries[name] = tried
-    return Bookings(actions=tuple(actions), notes=tuple(notes), tries=tries)
+            notes.append(_why_short(window, need, need.count - missing))
+        is_due = (
+            tried is None
+            or inputs.now >= tried.at + _AGAIN
+            or (tried.missing, tried.wanted) != (missing, need.count)
+        )
+        if tried is None or is_due or given_up:
+            tried = BookingTry(at=inputs.now, missing=missing, wanted=need.count)
+            booked.append(BookNodes(booking=msgspec.structs.replace(need, count=missing)))
+        tries[need.name] = tried
+    return Bookings(actions=(*given_up, *booked), notes=tuple(notes), tries=tries)
 
 
 def with_tries(registry: Registry, bookings: Bookings) -> Registry:
