@@ -1,21 +1,25 @@
-"""Credential plug-ins of a kubeconfig (client.authentication.k8s.io), run by the official client.
+"""Credential plug-ins of a kubeconfig (client.authentication.k8s.io).
 
-The client waits for ever and does not look whose program it is. So the program is judged first, and
-run by `timeout`: one that hangs is ended with all that it started.
+The official client would wait for ever, take as much as comes, give a plug-in the terminal whatever
+`interactiveMode` says, and not look whose program it is. So the program is judged first, and run
+within bounds: one that hangs, or prints without an end, is ended with all that it started.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
+import json
 import os
 import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from dnm.host.bounded import TimeoutExpired, run_bounded
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import check_trust
 from dnm.kube.kubeconfig_fields import ExecSettings
@@ -24,7 +28,8 @@ from dnm.model.errors import KubeError
 from dnm.model.printable import printable
 
 _EARLY = timedelta(minutes=2)  # before its end a token is asked for again
-_KILLED = "process returned -9"  # what `timeout` and the client make of one that hangs
+_CONFIG = "client.authentication.k8s.io/exec"  # the extension of a cluster that is its plug-in's
+_LARGEST = 1 << 20  # bytes; a token and a chain of certificates have some thousand
 
 
 class _Given(msgspec.Struct, frozen=True, rename="camel"):
@@ -39,6 +44,17 @@ class _Given(msgspec.Struct, frozen=True, rename="camel"):
         """Tells whether it ends soon, or has ended."""
         ends = self.expiration_timestamp
         return ends is not None and datetime.now(UTC) + _EARLY > ends.astimezone(UTC)
+
+
+class _Credential(msgspec.Struct, frozen=True, rename="camel"):
+    """What it prints."""
+
+    api_version: str
+    kind: Literal["ExecCredential"]
+    status: _Given
+
+
+_decode = msgspec.json.Decoder(_Credential).decode
 
 
 class ExecPlugin:
@@ -59,6 +75,9 @@ class ExecPlugin:
         self._cluster = {key: cluster[key] for key in known if cluster.get(key)}
         if authority:
             self._cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+        for extension in cluster.get("extensions") or ():
+            if extension.get("name") == _CONFIG:
+                self._cluster["config"] = extension.get("extension")
         given = self._known = self._run()
         certificate, key = given.client_certificate_data, given.client_key_data
         if bool(certificate) != bool(key) or not (given.token or certificate):
@@ -74,39 +93,55 @@ class ExecPlugin:
         return self._known.token
 
     def _run(self) -> _Given:
-        from kubernetes.config import ConfigException
-        from kubernetes.config.exec_provider import ExecProvider
-        from kubernetes.config.kube_config import ConfigNode
-
-        settings, seconds = self._settings, self._timeout.total_seconds()
-        called = {
-            "apiVersion": settings.api_version,
-            "command": "timeout",
-            "args": ["--signal=KILL", str(seconds), self._program, *(settings.args or ())],
-            "env": [{"name": one.name, "value": one.value} for one in settings.env or ()],
-            "provideClusterInfo": settings.provide_cluster_info,
-        }
+        settings = self._settings
+        own = {variable.name: variable.value for variable in settings.env or ()}
         try:
             check_trust(Path(self._program), KubeError)
             with fault_point("kube.plugin_start"):
-                provider = ExecProvider(
-                    ConfigNode("exec", called), "", ConfigNode("cluster", self._cluster)
+                done = run_bounded(
+                    [self._program, *(settings.args or ())],
+                    {**os.environ, **own, "KUBERNETES_EXEC_INFO": self._request()},
+                    self._timeout.total_seconds(),
+                    _LARGEST,
                 )
-                return msgspec.convert(provider.run(), _Given)
+        except TimeoutExpired as error:
+            raise self._refusal(
+                "took longer than request_timeout_seconds to give credentials and was ended: run "
+                "it by hand"
+            ) from error
         except OSError as error:
-            raise self._refusal(f"can't be started: {error.strerror or error}") from error
-        except msgspec.ValidationError as error:
-            raise self._refusal(f"did not print an ExecCredential: {error}") from error
-        except (ConfigException, UnicodeDecodeError) as error:
-            if _KILLED in str(error):
+            if error.errno == errno.EFBIG:
                 raise self._refusal(
-                    "took longer than request_timeout_seconds to give credentials and was ended: "
-                    "run it by hand"
+                    f"printed more than {_LARGEST} bytes and was ended: run it by hand"
                 ) from error
-            own = [variable.value for variable in settings.env or ()]
-            secrets = Secrets([*own, *secrets_by_name(os.environ)])
-            said = printable(" ".join(secrets.hide(str(error)).split())[:400])
-            raise self._refusal(f"gave nothing: {said}") from error
+            raise self._refusal(f"can't be started: {error.strerror or error}") from error
+        if done.returncode:
+            secrets = Secrets([*own.values(), *secrets_by_name(os.environ)])
+            text = secrets.hide(done.stderr.decode(errors="replace"))
+            said = printable(" ".join(text.split())[:400])
+            raise self._refusal(f"gave nothing, exit code {done.returncode}: {said}")
+        return self._read(done.stdout)
+
+    def _request(self) -> str:
+        """What it is told of who asks: never a terminal, for there may be none."""
+        spec: dict[str, Any] = {"interactive": False}
+        if self._settings.provide_cluster_info:
+            spec["cluster"] = self._cluster
+        version = self._settings.api_version
+        return json.dumps({"apiVersion": version, "kind": "ExecCredential", "spec": spec})
+
+    def _read(self, printed: bytes) -> _Given:
+        try:
+            given = _decode(printed)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            why = printable(str(error), 200)
+            raise self._refusal(f"did not print an ExecCredential: {why}") from error
+        if given.api_version != self._settings.api_version:
+            raise self._refusal(
+                f"printed an ExecCredential of {printable(given.api_version, 60)}, and the "
+                f"kubeconfig says {self._settings.api_version}"
+            )
+        return given.status
 
     def _refusal(self, why: str) -> KubeError:
         hint = f"; {self._settings.install_hint}" if self._settings.install_hint else ""

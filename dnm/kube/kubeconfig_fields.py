@@ -48,7 +48,7 @@ class ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 class _Strict(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"
 ):
-    extensions: Any = None
+    extensions: list[dict[str, Any]] | None = None
 
 
 class KubeconfigCluster(_Strict, frozen=True, kw_only=True):

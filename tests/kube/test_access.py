@@ -213,6 +213,7 @@ REFUSED = [
     pytest.param({}, {"client-certificate": "client.pem"}, {}, "only one is given", id="no key"),
     pytest.param({}, {**FILES, **DATA}, {}, "keep one", id="files and data"),
     pytest.param({}, {"token": "a", "username": "b"}, {}, "keep one", id="two ways"),
+    pytest.param({"extensions": {"a": 1}}, {}, {}, "Expected `array", id="extensions are no list"),
     pytest.param({}, {"token": 7}, {}, "Expected `str | null`", id="a number for a token"),
     pytest.param({}, {"auth-provider": {"name": "gcp"}}, {}, "exec plug-in", id="provider"),
     pytest.param({}, {}, {"current-context": "y"}, "'y' is not among", id="no such context"),
@@ -415,12 +416,32 @@ def test_a_token_that_has_expired_is_asked_for_again(tmp_path: Path) -> None:
     assert authorization(access) != authorization(access)
 
 
+OLD = json.dumps({"apiVersion": f"{V1}beta1", "kind": "ExecCredential", "status": {"token": "x"}})
+NO_KIND = json.dumps({"apiVersion": V1, "kind": "Pod", "status": {}})
+FOREVER = "import sys; x = 'x' * 9999\nwhile True: "
+TOO_MUCH = "printed more than 1048576 bytes and was ended: run it by hand"
+
+
 @pytest.mark.parametrize(
     ("script", "why"),
     [
         pytest.param("raise SystemExit('no ticket')", "no ticket", id="fails"),
-        pytest.param("print('hello')", "failed to decode", id="says something else"),
-        pytest.param("print('{}')", "missing key", id="says nothing"),
+        pytest.param(
+            "print('hello')", "print an ExecCredential: JSON is malformed", id="says something else"
+        ),
+        pytest.param(
+            "sys = __import__('sys'); sys.stdout.buffer.write(b'\\xff')",
+            "did not print",
+            id="no text",
+        ),
+        pytest.param("print('[' * 99999)", "did not print", id="brackets"),
+        pytest.param("print('{}')", "missing required field `apiVersion`", id="says nothing"),
+        pytest.param(
+            f"print('{OLD}')", "an ExecCredential of .*v1beta1, and", id="another version"
+        ),
+        pytest.param(f"print('{NO_KIND}')", "Invalid enum value 'Pod'", id="another kind"),
+        pytest.param(f"{FOREVER}sys.stdout.write(x)", TOO_MUCH, id="prints for ever"),
+        pytest.param(f"{FOREVER}sys.stderr.write(x)", TOO_MUCH, id="complains for ever"),
     ],
 )
 def test_a_plugin_that_gives_nothing_is_an_error(tmp_path: Path, script: str, why: str) -> None:
@@ -532,13 +553,16 @@ def test_a_plugin_is_told_what_client_go_tells_it(tmp_path: Path) -> None:
         "env": [{"name": "SITE", "value": "hpc"}],
         "provideClusterInfo": True,
     }
-    path = a_kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, {"exec": plugin})
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "hpc"}}
+    known = {"certificate-authority": "ca.pem", "extensions": [extension]}
+    path = a_kubeconfig(tmp_path, known, {"exec": plugin})
     assert authorization(load_access(a_config(kubeconfig_path=path))) == "Bearer x"
     info, site, arguments = told.read_text().split("\n")
     assert (site, arguments) == ("hpc", "login --now")
     cluster = {
         "server": "https://api.example.org:6443",
         "certificate-authority-data": encoded(PEM),
+        "config": {"audience": "hpc"},
     }
     assert json.loads(info) == {
         "apiVersion": V1,
