@@ -15,11 +15,15 @@ from pathlib import Path
 
 from dnm.demand.demand import gather_demand
 from dnm.demand.waiting import DemandFacts
-from dnm.model.cluster import BatchNode, ConfigMap, Mark, Node, Pod, PodList, PodShape, Toleration
+from dnm.model.batch import BatchNode
+from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
+from dnm.model.lent import LentNode, Phase
+from dnm.model.node import Mark, Node
 from dnm.model.plan import Snapshot
+from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.queue_edit import QueueWants
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.plan.planner import make_plan
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document, with_document

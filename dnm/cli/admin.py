@@ -27,9 +27,9 @@ from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import LeaseError
 from dnm.model.history import Deed
+from dnm.model.orders import Pause, Way
 from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import Pause, Way
 from dnm.model.value import Resources
 from dnm.plan.inputs import gather_inputs
 from dnm.plan.lease import acts_elsewhere

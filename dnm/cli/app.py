@@ -232,7 +232,7 @@ def pause(
     """Stop lending and returning until resumed or for a while, or one of them."""
     from dnm.cli import admin
     from dnm.cli.output import print_answer
-    from dnm.model.registry import Way
+    from dnm.model.orders import Way
 
     config = load_named_config(config_path)
     half = None if lending is returning else Way.LENDING if lending else Way.RETURNING

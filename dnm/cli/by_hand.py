@@ -17,8 +17,9 @@ from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 from dnm.model.hostlist import expand_hostlist, fold_hostlist
+from dnm.model.orders import Keeping, LendOrder, Way
 from dnm.model.printable import count_of
-from dnm.model.registry import Keeping, LendOrder, Registry, Way
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.run.registry import load_registry
 from dnm.verbs.lending import Wanted, orders_of

@@ -33,14 +33,15 @@ from dnm.config.load import find_config_path, load_config
 from dnm.converter.contract import given_to_converter, list_program
 from dnm.converter.node_list import list_batch_nodes
 from dnm.host.trust import find_distrust
+from dnm.model.batch import BatchNode
 from dnm.model.blackout import LEAST, is_too_short
-from dnm.model.cluster import BatchNode
 from dnm.model.config import PASSED_BY_DEFAULT, Config
 from dnm.model.errors import DnmError, ExitCode
+from dnm.model.lent import Phase
 from dnm.model.printable import count_of
-from dnm.model.registry import Phase, Registry
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.backoff import backoffs_in_force
+from dnm.plan.breaker import backoffs_in_force
 from dnm.plan.rules.foreseen import known_events, why_incomplete
 from dnm.run.calendars import read_calendars
 from dnm.run.lock import find_lock_holder, find_open_lock

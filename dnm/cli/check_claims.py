@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dnm.cli.findings import Finding, doubtful, fine, skipped, wrong
-from dnm.model.cluster import BatchClaim, BatchNode
+from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.config import Config
-from dnm.model.registry import Phase, Registry
+from dnm.model.lent import Phase
+from dnm.model.registry import Registry
 
 _CHECK = "claims"
 

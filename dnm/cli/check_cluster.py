@@ -26,9 +26,11 @@ from dnm.host.trust import find_distrust
 from dnm.kube.access import find_kubeconfig
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
-from dnm.model.cluster import BatchNode, ConfigMap, Node
+from dnm.model.batch import BatchNode
+from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, KubeConflict, KubeError
+from dnm.model.node import Node
 from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
 from dnm.model.registry import Registry

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from dnm.cli.findings import Finding, doubtful, fine
-from dnm.model.cluster import BatchList
+from dnm.model.batch import BatchList
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.printable import count_of

@@ -16,9 +16,11 @@ from dnm.cli.queue_advice import (
 )
 from dnm.demand.demand import Demand, gather_demand
 from dnm.demand.waiting import DemandFacts
-from dnm.model.cluster import Node, PodList, YunikornView
+from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
+from dnm.model.node import Node
 from dnm.model.plan import Snapshot
+from dnm.model.pod import PodList
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.value import Resources, Unreadable

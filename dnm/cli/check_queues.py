@@ -9,9 +9,10 @@ from dnm.cli.output import amounts
 from dnm.cli.queue_advice import advise, warn_of_spreading
 from dnm.config import values
 from dnm.model.config import Config
+from dnm.model.last_run import RunRecord
 from dnm.model.plan import Snapshot
 from dnm.model.printable import count_of
-from dnm.model.registry import Registry, RunRecord
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.limits import queue_wants
 from dnm.queues.document import QueueDocument, read_document

@@ -14,9 +14,10 @@ from dnm.demand.constraints import NodeTraits, meets, why_unfit
 from dnm.demand.demand import Demand
 from dnm.kube import slinky
 from dnm.kube.requests import ApiRequests
-from dnm.model.cluster import BatchNode, Node
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
+from dnm.model.node import Node
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.slinky import MANAGED_TAINT

@@ -26,9 +26,9 @@ from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine
+from dnm.model.last_run import NodePods
 from dnm.model.plan import Plan
 from dnm.model.printable import count_of, printable
-from dnm.model.registry import NodePods
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Reason, Verdict
 from dnm.plan.acting import judge_actor

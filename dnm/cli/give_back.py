@@ -18,8 +18,9 @@ from dnm.kube.errors import ApiRefused
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.eviction import PodOnNode
+from dnm.model.lent import Emptying
+from dnm.model.orders import Way
 from dnm.model.printable import count_of
-from dnm.model.registry import Emptying, Way
 from dnm.run.registry import load_registry
 from dnm.verbs.lending import what_goes_back, why_not_emptied
 from dnm.verbs.refusal import Refusal

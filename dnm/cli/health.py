@@ -18,8 +18,9 @@ from datetime import datetime, timedelta
 from dnm.cli.output import shown_amount
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
+from dnm.model.orders import LOST
 from dnm.model.printable import count_of, duration, printable
-from dnm.model.registry import LOST, Registry
+from dnm.model.registry import Registry
 from dnm.plan.counting import count_missing, count_missing_of_floor
 from dnm.run.lock import find_lock_holder
 from dnm.run.recorded import read_last_run, warn_of_last_run

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from dnm.model.cluster import WaitingJobs
+from dnm.model.batch import WaitingJobs
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.printable import Meanings, Part, count_of, duration, printable
 

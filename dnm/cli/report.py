@@ -23,8 +23,9 @@ from dnm.cli.output import (
     waiting_rows,
 )
 from dnm.cli.status_view import pause_line
-from dnm.model.cluster import BatchNode
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config
+from dnm.model.orders import LendOrder
 from dnm.model.plan import (
     Action,
     BookNodes,
@@ -43,7 +44,7 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.printable import count_of
-from dnm.model.registry import LendOrder, Registry
+from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
 from dnm.plan.counting import count_missing
 

@@ -16,10 +16,11 @@ from dnm.cli.status_view import SortBy, print_status
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
+from dnm.model.lent import ConverterProcess, LentNode, Phase
 from dnm.model.printable import count_of
-from dnm.model.registry import ConverterProcess, LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason
-from dnm.plan.backoff import backoffs_in_force, cooldown_end
+from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.rules.node_hours import hours_left

@@ -20,8 +20,9 @@ from dnm.cli.output import (
     waiting_lines,
 )
 from dnm.model.hostlist import fold_hostlist
+from dnm.model.last_run import NodePods
+from dnm.model.lent import Leaving
 from dnm.model.printable import Meanings, count_of, duration
-from dnm.model.registry import Leaving, NodePods
 from dnm.model.verdict import OTHERS_DRAIN, QUEUE_WORDS, Reason
 
 Row = dict[str, str]

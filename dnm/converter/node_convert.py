@@ -14,13 +14,12 @@ from dnm.converter.bookings import run_booking
 from dnm.converter.contract import REQUEST, Given, given_to_converter
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
-from dnm.converter.processes import still_running
+from dnm.converter.processes import Started, end_started, started_at, still_running
 from dnm.converter.start import ConverterCall, Waits, run_converters
-from dnm.converter.started import Started, end_started, started_at
 from dnm.host.fault_points import fault_point
-from dnm.model.cluster import BatchList
+from dnm.model.batch import BatchList
 from dnm.model.config import Config
-from dnm.model.registry import ConverterProcess, Ended
+from dnm.model.lent import ConverterProcess, Ended
 from dnm.model.value import Unreadable
 
 

@@ -15,8 +15,8 @@ from dnm.converter.contract import BOOK, LEAVE_OUT, NODE_NAME, Given, list_comma
 from dnm.host.bounded import TimeoutExpired, run_bounded
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import check_trust
+from dnm.model.batch import BatchClaim, BatchList, BatchNode, SlurmReason, WaitingJobs
 from dnm.model.blackout import SafeLines, Secrets
-from dnm.model.cluster import BatchClaim, BatchList, BatchNode, SlurmReason, WaitingJobs
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, SlurmError
 from dnm.model.printable import printable

@@ -19,7 +19,7 @@ from dnm.converter.contract import NODE_NAME
 from dnm.host.bounded import read_regular
 from dnm.host.fault_points import fault_point
 from dnm.model.blackout import SafeLines, Secrets
-from dnm.model.registry import LONGEST_REASON
+from dnm.model.lent import LONGEST_REASON
 
 # Of one call, as ends of their names.
 FILES = ("out", "err", "process", "converter", "heard", "exit")

@@ -24,13 +24,12 @@ import msgspec
 
 from dnm.converter.contract import Given
 from dnm.converter.output import FILES, ConverterOutput, file_of, open_file
-from dnm.converter.processes import process_of
-from dnm.converter.started import Started, end_started, started_at
+from dnm.converter.processes import Started, end_started, process_of, started_at
 from dnm.host.fault_points import fault_point, waiting
 from dnm.host.place import boot_id
 from dnm.host.trust import check_trust
 from dnm.model.errors import ConverterError, StoppedError
-from dnm.model.registry import ConverterProcess, Ended
+from dnm.model.lent import ConverterProcess, Ended
 from dnm.model.value import Value
 
 _OWN = os.O_RDWR | os.O_CREAT | os.O_APPEND

@@ -14,7 +14,7 @@ import msgspec
 
 from dnm.converters.select import Judged, ListVerdict
 from dnm.converters.slurm.text import SlurmNode
-from dnm.model.cluster import BATCH_TAINT, Node
+from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, SLURM_NAME
 from dnm.model.slurm_state import ABSENT, NodeState
 from dnm.model.value import Value

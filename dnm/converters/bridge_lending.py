@@ -17,8 +17,8 @@ from dnm.converters.nodeset import FENCE
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.converters.standing_node import CORDONED, open_to_pods
-from dnm.model.cluster import Node
 from dnm.model.errors import ConverterError, KubeError, SlurmError
+from dnm.model.node import Node
 from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT
 
 TOUCHES = "cordon"

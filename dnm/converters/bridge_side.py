@@ -14,7 +14,7 @@ from dnm.host.fault_points import fault_point
 from dnm.kube.lists import List
 from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
 from dnm.kube.requests import ApiRequests
-from dnm.model.cluster import Node
+from dnm.model.node import Node
 from dnm.model.slinky import PARTITIONS
 
 TAKEN = f"{MARK_PREFIX}taken-from-slurm-bridge"

@@ -18,7 +18,7 @@ from dnm.converters.marks import instances_on, operation_of, reason_of_drain
 from dnm.converters.select import Judged, ListVerdict, SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
-from dnm.model.cluster import BatchClaim
+from dnm.model.batch import BatchClaim
 from dnm.model.errors import ConverterError
 from dnm.model.slurm_state import ABSENT
 

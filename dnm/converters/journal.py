@@ -21,10 +21,9 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.readers import Access, mend_access
-from dnm.host.trust import check_trust, read_trusted
+from dnm.host.trust import Access, check_trust, mend_access, read_trusted
 from dnm.model.errors import ConverterError
-from dnm.model.registry import ConverterProcess
+from dnm.model.lent import ConverterProcess
 from dnm.model.value import Value
 
 _LARGEST = 1 << 22  # bytes of one journal

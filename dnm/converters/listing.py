@@ -22,7 +22,7 @@ from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmClient
 from dnm.converters.slurm.interface import Slurm
 from dnm.converters.slurm.text import SlurmJob
-from dnm.model.cluster import BatchClaim, WaitingJobs
+from dnm.model.batch import BatchClaim, WaitingJobs
 from dnm.model.printable import count_of, printable
 
 SCHEMA = "node-convert.list/1"

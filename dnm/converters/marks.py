@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
-from dnm.model.cluster import SlurmReason
+from dnm.model.batch import SlurmReason
 from dnm.model.errors import ConverterError
 
 

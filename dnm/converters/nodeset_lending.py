@@ -16,8 +16,8 @@ from dnm.converters.nodeset import FENCE, OnNode, why_not_moved
 from dnm.converters.nodeset_replicas import SCALED, shrink, stateful_set
 from dnm.converters.settings import Settings
 from dnm.converters.standing_node import is_label_on, label_of, open_to_pods, read_own_node
-from dnm.model.cluster import Node
 from dnm.model.errors import KubeError, SlurmError
+from dnm.model.node import Node
 
 TOUCHES = "leave"
 _LEFT = "pod that left"  # key of the journal's facts: its uid

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from dnm.converters.select import SlurmFacts, is_own_reservation
 from dnm.converters.slurm.text import SlurmJob
-from dnm.model.cluster import WaitingJobs
+from dnm.model.batch import WaitingJobs
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
 

@@ -18,8 +18,8 @@ import msgspec
 
 from dnm.converters.machines import Machines, maintained_nodes, plain_state, why_not_ours
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
+from dnm.model.batch import BatchNode, SlurmReason
 from dnm.model.booking import booking_on
-from dnm.model.cluster import BatchNode, SlurmReason
 from dnm.model.printable import count_of
 from dnm.model.slurm_state import in_service_of
 from dnm.model.value import Value

@@ -19,11 +19,12 @@ import msgspec
 from dnm.demand.pending import PendingGroup, Uncounted, with_siblings
 from dnm.demand.pod_request import as_counted
 from dnm.demand.waiting import DemandFacts, Waiting, gather_waiting
-from dnm.model.cluster import Pod, QueueLimits, YunikornView
+from dnm.model.cluster import QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.history import PodKind
+from dnm.model.learned import StalledPods
+from dnm.model.pod import Pod
 from dnm.model.queue_path import is_under, known_lineage
-from dnm.model.registry import StalledPods
 from dnm.model.value import Resources, Value
 
 

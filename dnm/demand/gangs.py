@@ -17,7 +17,7 @@ import msgspec
 
 from dnm.demand.pending import NotCounted
 from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
-from dnm.model.cluster import Pod, TaskGroup
+from dnm.model.pod import Pod, TaskGroup
 from dnm.model.quantity import INT64_MAX
 from dnm.model.value import Resources, Value
 

@@ -9,9 +9,10 @@ from datetime import datetime
 
 from dnm.demand.gangs import GangApp
 from dnm.demand.pending import PendingGroup, text_time
-from dnm.model.cluster import Node, Pod
 from dnm.model.config import Config
 from dnm.model.history import NodeRoom, PodKind
+from dnm.model.node import Node
+from dnm.model.pod import Pod
 from dnm.model.queue_path import is_under
 from dnm.model.value import Resources
 

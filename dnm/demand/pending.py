@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from dnm.demand.constraints import keeps_apart
-from dnm.model.cluster import Claim, NodeSelectorTerm, Pod, PodShape
 from dnm.model.config import Config
-from dnm.model.registry import StalledPods
+from dnm.model.learned import StalledPods
+from dnm.model.pod import Claim, NodeSelectorTerm, Pod, PodShape
 from dnm.model.value import Resources, Unreadable, Value
 
 Volumes: TypeAlias = tuple[tuple[NodeSelectorTerm, ...], ...]

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
-from dnm.model.cluster import Pod, PodShape, TaskGroup
+from dnm.model.pod import Pod, PodShape, TaskGroup
 from dnm.model.quantity import QuantityError, kube_resources
 from dnm.model.value import Resources, Value
 

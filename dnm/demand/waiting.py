@@ -8,9 +8,10 @@ from datetime import datetime
 
 from dnm.demand.gangs import GangApp, gang_apps, gang_demand, largest_gangs, split_countable
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted
-from dnm.model.cluster import Claim, Pod, YunikornView
+from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
-from dnm.model.registry import StalledPods
+from dnm.model.learned import StalledPods
+from dnm.model.pod import Claim, Pod
 from dnm.model.value import Resources, Unreadable, Value
 
 

@@ -5,19 +5,26 @@ power-cycled. So each must belong to root or to the user dnm runs as, and nobody
 not even the group; and the same holds for every folder and link on the way to it (as sshd's
 StrictModes), or else another file could be put in its place between the look and the use. In a
 folder with the sticky bit, as /tmp, others can't rename what is not theirs.
+
+And who may read the record and its history: their owner, and a group where the site names one. What
+converters printed stands in both, and who lends what to whom.
 """
 
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
 from dnm.host.bounded import open_regular
+from dnm.host.fault_points import fault_point
 from dnm.model.errors import ConfigError, DnmError
+from dnm.model.value import Value
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # as the kernel follows at most
@@ -134,3 +141,44 @@ def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) 
     if len(content) > largest:
         raise error(f"{path} is larger than {largest} bytes: is it another file?")
     return content
+
+
+class Access(Value):
+    """The mode of a file, and the numbers of its group and its owner; -1 for those that it has."""
+
+    mode: int = 0o600
+    group: int = -1
+    owner: int = -1
+
+
+def access_of(group: str) -> Access:
+    """Returns what the owner's files get. Raises OSError for a group that there is not."""
+    if not group:
+        return Access()
+    try:
+        return Access(mode=0o640, group=grp.getgrnam(group).gr_gid)
+    except KeyError:
+        raise OSError(errno.EINVAL, f"state_group = {group} is no group of this host") from None
+
+
+def give_access(descriptor: int, access: Access) -> None:
+    """Gives it to a file that was made for its owner alone. Raises OSError."""
+    os.fchown(descriptor, -1, access.group)
+    os.fchmod(descriptor, access.mode)
+
+
+def mend_access(path: Path, access: Access) -> None:
+    """Closes a file that an earlier dnm left open, or opens it to a group that was named since; at
+    no moment it is open to more. Raises OSError, but not where there is none."""
+    with suppress(FileNotFoundError):
+        info = os.lstat(path)
+        is_right = (
+            stat.S_IMODE(info.st_mode) == access.mode
+            and access.group in (-1, info.st_gid)
+            and access.owner in (-1, info.st_uid)
+        )
+        if stat.S_ISREG(info.st_mode) and not is_right:
+            with fault_point("registry.access"):
+                os.chmod(path, 0o600)
+                os.chown(path, access.owner, access.group)
+                os.chmod(path, access.mode)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dnm.kube.pod_columns import ColumnWriter, PodColumns
 from dnm.kube.watch_log import Change, NotProved, Why
-from dnm.model.cluster import Node, Pod
+from dnm.model.node import Node
+from dnm.model.pod import Pod
 
 Reduce = Callable[[bytes], Sequence[Pod]]
 

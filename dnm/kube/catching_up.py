@@ -12,8 +12,8 @@ from dnm.kube.pods import make_reducer
 from dnm.kube.store import Store, StoreFile, StoreHead
 from dnm.kube.watch_log import NotProved, WatchLog, Why
 from dnm.kube.watching import Watches
-from dnm.model.cluster import Pod
 from dnm.model.config import Config
+from dnm.model.pod import Pod
 
 
 def catch_up(

@@ -27,11 +27,13 @@ from dnm.kube.pods import UNFINISHED, PodEnd, PodReducer, make_reducer, read_pod
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
 from dnm.kube.topology import read_zone_page
-from dnm.model.cluster import Claim, ConfigMap, Node, Pod, PodList
+from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config, Taint
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.kubelet import Amounts
+from dnm.model.node import Node
+from dnm.model.pod import Claim, Pod, PodList
 from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from dnm.kube.pod_columns import PodColumns
-from dnm.model.cluster import Node, Pod
+from dnm.model.node import Node
+from dnm.model.pod import Pod
 
 View = tuple[Sequence[Node], PodColumns]
 _NAMED = 5

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dnm.model.cluster import NodeSelectorTerm, PodAffinityTerm, Requirement, Toleration
+from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, Requirement, Toleration
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,9 @@ from typing import Protocol
 from dnm.kube.access import Access
 from dnm.kube.pods import PodReducer
 from dnm.kube.requests import ApiRequests
-from dnm.model.cluster import Node, PodList
 from dnm.model.config import Config
+from dnm.model.node import Node
+from dnm.model.pod import PodList
 from dnm.model.reading import Reading
 
 

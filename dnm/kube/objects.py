@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from dnm.kube.constraints import read_volume_affinity
-from dnm.model.cluster import Claim, ConfigMap, Deployment, FieldOwner, NodeSelectorTerm
+from dnm.model.cluster import ConfigMap, Deployment, FieldOwner
+from dnm.model.pod import Claim, NodeSelectorTerm
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):

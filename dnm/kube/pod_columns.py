@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.model.cluster import Pod, PodShape, TaskGroup
+from dnm.model.pod import Pod, PodShape, TaskGroup
 
 _OWN = ("name", "uid", "created", "node")  # and its version: what a pod shares with no other
 

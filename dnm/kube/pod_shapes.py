@@ -19,8 +19,8 @@ from dnm.demand.pod_request import (
 )
 from dnm.kube.constraints import read_constraints, read_host_ports
 from dnm.kube.pod_fields import EMPTY, Container, ContainerStatus, Spec, Status, is_given
-from dnm.model.cluster import PodShape
 from dnm.model.kubelet import Amounts
+from dnm.model.pod import PodShape
 from dnm.model.quantity import QuantityError, kube_resources, parse_kubernetes
 
 MOST_CONTAINERS = 100  # of a pod that is not bound

@@ -21,9 +21,9 @@ from dnm.kube.pod_fields import (
     make_page_decoder,
 )
 from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, aligned_amounts, has_peers, short_key
-from dnm.model.cluster import Pod, PodShape
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
+from dnm.model.pod import Pod, PodShape
 from dnm.model.quantity import QuantityError
 from dnm.model.value import Value
 

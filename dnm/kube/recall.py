@@ -27,9 +27,10 @@ from dnm.kube.store_file import read_store, remove_store, write_store
 from dnm.kube.unreliable_watch import note_distrust, read_distrust
 from dnm.kube.watch_log import NotProved, Why, Witness, read_version
 from dnm.kube.watching import OpenWatchers, watch_over_http
-from dnm.model.cluster import Node, PodList
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
+from dnm.model.node import Node
+from dnm.model.pod import PodList
 from dnm.model.quantity import QuantityError
 from dnm.model.reading import Reading
 

@@ -17,7 +17,7 @@ from dnm.kube.constraints import read_constraints
 from dnm.kube.deployments import list_deployments
 from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
-from dnm.model.cluster import PodShape, Requirement
+from dnm.model.pod import PodShape, Requirement
 from dnm.model.value import Value
 
 GROUP = "slinky.slurm.net"

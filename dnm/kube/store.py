@@ -16,7 +16,7 @@ import msgspec
 
 from dnm.kube.pod_columns import PodColumns
 from dnm.kube.watch_log import NotProved, Why, Witness
-from dnm.model.cluster import Node
+from dnm.model.node import Node
 
 _MAGIC = b"dnm cluster store 1\n"
 _DIGEST = 32

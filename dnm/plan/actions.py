@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from dnm.model.cluster import Mark, Node
+from dnm.model.lent import LentNode, Phase
+from dnm.model.node import Mark, Node
 from dnm.model.plan import (
     Action,
     EndConverter,
@@ -21,7 +22,7 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.conversions import Decided
 from dnm.plan.facts import Facts

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.registry import Backoff, Breaker, LentNode, Phase, Registry
+from dnm.model.learned import Backoff, Breaker
+from dnm.model.lent import LentNode, Phase
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Reason
-from dnm.plan.backoff import ConversionResult, after_conversions
-from dnm.plan.breaker import after_transition
+from dnm.plan.breaker import ConversionResult, after_conversions, after_transition
 from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
 from dnm.plan.found import Adoption, adopt_marked_nodes, by_hand_verdict, find_by_hand
 from dnm.plan.inputs import Inputs

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from dnm.model.cluster import Node, PodList
 from dnm.model.config import Config
-from dnm.model.registry import Phase, Registry
+from dnm.model.lent import Phase
+from dnm.model.node import Node
+from dnm.model.pod import PodList
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
 from dnm.plan.counting import count_missing

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from dnm.model.cluster import BatchNode, Node
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config
+from dnm.model.node import Node
 from dnm.model.registry import Registry
 from dnm.model.slinky import MANAGED_TAINT, SLURM_NAME, evicting_taint
 from dnm.plan.facts import Facts

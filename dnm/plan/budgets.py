@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from dnm.model.cluster import BatchNode
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.registry import Registry
 from dnm.plan.bridged import bridge_bounds

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from dnm.model.cluster import BatchClaim, BatchNode, Node
+from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.config import Config, NamespacePolicy
+from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
+from dnm.model.node import Node
 from dnm.model.printable import printable
-from dnm.model.registry import ClaimedNode, ConversionRequest, LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.facts import Facts

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from dnm.model.config import Config
-from dnm.model.registry import ConversionRequest, LendOrder, Phase, Registry
+from dnm.model.lent import ConversionRequest, Phase
+from dnm.model.orders import LendOrder
+from dnm.model.registry import Registry
 
 _HERE = (Phase.JOINING, Phase.SERVING)
 

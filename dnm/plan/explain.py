@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dnm.demand.demand import gather_demand
 from dnm.demand.pending import PendingGroup
 from dnm.demand.waiting import DemandFacts
-from dnm.model.cluster import Pod, YunikornView
+from dnm.model.cluster import YunikornView
+from dnm.model.pod import Pod
 from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.value import Unreadable, Value

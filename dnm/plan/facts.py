@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from dnm.model.cluster import BatchClaim, BatchNode, Node, WaitingJobs
-from dnm.model.registry import ConverterProcess, Ended, LentNode
+from dnm.model.batch import BatchClaim, BatchNode, WaitingJobs
+from dnm.model.lent import ConverterProcess, Ended, LentNode
+from dnm.model.node import Node
 from dnm.model.value import Value
 
 

@@ -8,8 +8,10 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
+from dnm.model.lent import Emptying, Leaving, LentNode, Phase
+from dnm.model.orders import Way
 from dnm.model.queue_path import may_edit
-from dnm.model.registry import Emptying, Leaving, LentNode, Phase, Registry, Way
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.inputs import Inputs

@@ -18,7 +18,10 @@ from typing import NamedTuple
 import msgspec
 
 from dnm.demand.demand import Demand
-from dnm.model.registry import Leaving, LentNode, Phase, Registry, StalledPods, Way
+from dnm.model.learned import StalledPods
+from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.orders import Way
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.advance import Advanced

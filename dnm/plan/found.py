@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Container
 from datetime import datetime
 
-from dnm.model.cluster import Mark
 from dnm.model.config import Config
+from dnm.model.lent import LentNode, Phase
+from dnm.model.node import Mark
 from dnm.model.printable import printable
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.facts import Facts

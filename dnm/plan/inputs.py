@@ -10,14 +10,18 @@ import msgspec
 
 from dnm.demand.demand import Demand, gather_demand
 from dnm.demand.waiting import DemandFacts
-from dnm.model.cluster import Node, PodList, QueueLimits, YunikornView
+from dnm.model.cluster import QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import QueueError
+from dnm.model.learned import StalledPods
+from dnm.model.lent import LentNode, Phase
+from dnm.model.node import Node
 from dnm.model.plan import Snapshot
+from dnm.model.pod import PodList
 from dnm.model.queue_path import is_under
-from dnm.model.registry import LentNode, Phase, Registry, StalledPods
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
-from dnm.plan.backoff import backoff_delay
+from dnm.plan.breaker import backoff_delay
 from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
 from dnm.plan.facts import Facts
 from dnm.plan.learned import idle_times

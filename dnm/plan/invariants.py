@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dnm.model.config import Config
+from dnm.model.lent import Phase
 from dnm.model.plan import (
     Action,
     EvictPods,
@@ -22,7 +23,7 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import Phase, Registry
+from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
 
 

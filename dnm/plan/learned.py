@@ -33,7 +33,9 @@ from statistics import fmean
 import msgspec
 
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.registry import IdleGaps, LendTimes, Phase, Registry
+from dnm.model.learned import IdleGaps, LendTimes
+from dnm.model.lent import Phase
+from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Reason
 
 KEPT_GAPS = 40

@@ -26,8 +26,9 @@ import msgspec
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import LeaseError
 from dnm.model.lease import Lease, Place
+from dnm.model.orders import LOST
 from dnm.model.printable import printable
-from dnm.model.registry import LOST, Registry
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 
 _RENEWED_AFTER = timedelta(hours=6)  # in work it is written four times a day

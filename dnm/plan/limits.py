@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
+from dnm.model.lent import Phase
 from dnm.model.plan import SetQueueLimits
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.model.registry import Phase, Registry
+from dnm.model.registry import Registry
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection, Reason
 from dnm.plan.breaker import note_used_quota

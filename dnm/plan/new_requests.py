@@ -9,7 +9,10 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.registry import Breaker, ConversionRequest, LendOrder, Registry
+from dnm.model.learned import Breaker
+from dnm.model.lent import ConversionRequest
+from dnm.model.orders import LendOrder
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Reason, Verdict
 from dnm.plan.brakes import (

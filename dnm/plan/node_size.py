@@ -7,8 +7,8 @@ What a type does not declare is not counted, but for `pods`, which every kubelet
 
 from __future__ import annotations
 
-from dnm.model.cluster import Node
 from dnm.model.config import Config
+from dnm.model.node import Node
 from dnm.model.quantity import format_amount
 from dnm.model.value import Resources, Value
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import msgspec
 
-from dnm.model.registry import LendOrder, Registry
+from dnm.model.orders import LendOrder
+from dnm.model.registry import Registry
 from dnm.model.verdict import Objection, Reason
 from dnm.plan.brakes import (
     OF_THE_MOMENT,

@@ -16,10 +16,11 @@ from datetime import timedelta
 
 import msgspec
 
-from dnm.model.cluster import Node
 from dnm.model.config import Config
+from dnm.model.lent import Ended, Leaving, LentNode, Phase
+from dnm.model.node import Node
 from dnm.model.printable import printable
-from dnm.model.registry import Ended, Leaving, LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.bridged import what_to_do, why_pods_leave
 from dnm.plan.facts import Facts

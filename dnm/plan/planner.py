@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import msgspec
 
-from dnm.model.cluster import WaitingJobs
+from dnm.model.batch import WaitingJobs
 from dnm.model.config import Config
 from dnm.model.history import NodeRoom, PodKind
+from dnm.model.last_run import NodePods, QueueStatus, run_name
 from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import NodePods, QueueStatus, Registry, run_name
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.acting import judge_actor, refuse_plan, with_judgement
 from dnm.plan.actions import find_conflicts, list_actions

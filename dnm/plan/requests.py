@@ -10,17 +10,10 @@ from datetime import datetime
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.registry import (
-    ClaimedNode,
-    ConversionRequest,
-    ConverterProcess,
-    Ended,
-    LentNode,
-    Phase,
-    Registry,
-)
+from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, Ended, LentNode, Phase
+from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.plan.backoff import ConversionResult, backoff_delay
+from dnm.plan.breaker import ConversionResult, backoff_delay
 from dnm.plan.facts import Facts
 
 _MOST_NAMES = 20  # in one sentence

@@ -14,7 +14,9 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.registry import ClaimedNode, LentNode, Phase, Registry, Way
+from dnm.model.lent import ClaimedNode, LentNode, Phase
+from dnm.model.orders import Way
+from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.inputs import Inputs
 from dnm.sizing.budget import NodePool

@@ -14,14 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from dnm.model.config import Config
-from dnm.model.registry import Leaving, LentNode, Phase, Registry
+from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 
 if TYPE_CHECKING:
-    from dnm.model.cluster import BatchNode, Node, QueueLimits
+    from dnm.model.batch import BatchNode
+    from dnm.model.cluster import QueueLimits
+    from dnm.model.node import Node
     from dnm.model.plan import Action, RelabelNode
     from dnm.model.verdict import NodeVerdict
-    from dnm.plan.backoff import ConversionResult
+    from dnm.plan.breaker import ConversionResult
     from dnm.plan.facts import Facts
     from dnm.plan.floors import NodeFloor
     from dnm.plan.inputs import Inputs

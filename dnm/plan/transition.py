@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from dnm.model.registry import LentNode, Phase
+from dnm.model.lent import LentNode, Phase
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.facts import Facts

@@ -19,7 +19,6 @@ from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources, Value
-from dnm.queues.aims import aim_at, own_section
 from dnm.queues.authors import is_anothers_matter, is_applied, is_written_by_others, ledger_in_force
 from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.blocked import hold_back, only_recorded
@@ -44,7 +43,7 @@ from dnm.queues.ledger import (
     standing_totals,
     total_hash,
 )
-from dnm.queues.new_limits import fit_limits
+from dnm.queues.new_limits import aim_at, fit_limits, own_section
 from dnm.queues.source import SourceDocument, check_size
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
 from dnm.queues.tree import DocumentTree, LimitPlace

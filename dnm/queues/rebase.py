@@ -9,12 +9,12 @@ import msgspec
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.queues.aims import own_section
 from dnm.queues.authors import ledger_in_force
 from dnm.queues.baselines import Reading, compare, declared
 from dnm.queues.document import QueueDocument
 from dnm.queues.edit import foresee, prove, refused_edit
 from dnm.queues.ledger import Ledger, lent_amounts
+from dnm.queues.new_limits import own_section
 
 
 def rebase_document(

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.readers import Access, access_of, give_access, mend_access
+from dnm.host.trust import Access, access_of, give_access, mend_access
 from dnm.model.history import HistoryLine
 
 LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500

@@ -8,7 +8,8 @@ from datetime import datetime
 import msgspec
 
 from dnm.model.history import BOUNDS, Asked, Durations, HistoryLine, Lent, Memory, Totals
-from dnm.model.registry import LentNode, Registry
+from dnm.model.lent import LentNode
+from dnm.model.registry import Registry
 from dnm.record.transitions import is_in_force, request_of, why_requested
 
 _CONVERSIONS = {("node", "joined"): "joined", ("node", "failed"): "failed"}

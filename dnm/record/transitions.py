@@ -14,7 +14,9 @@ import msgspec
 
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
-from dnm.model.registry import ConversionRequest, LentNode, Pause, Phase, Registry
+from dnm.model.lent import ConversionRequest, LentNode, Phase
+from dnm.model.orders import Pause
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Reason
 

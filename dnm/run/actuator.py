@@ -22,9 +22,12 @@ from dnm.converter.contract import (
 )
 from dnm.converter.processes import this_host
 from dnm.kube.nodes import FENCED, mark_annotations
-from dnm.model.cluster import BatchList, ConfigMap, Mark, Node, Pod
+from dnm.model.batch import BatchList
+from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config, Taint
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
+from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode
+from dnm.model.node import Mark, Node
 from dnm.model.plan import (
     Action,
     BookNodes,
@@ -42,10 +45,11 @@ from dnm.model.plan import (
     UnbookNodes,
     Unfence,
 )
+from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueWants
-from dnm.model.registry import ConversionRequest, ConverterProcess, Ended, LentNode, Registry
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
-from dnm.plan.backoff import with_failure
+from dnm.plan.breaker import with_failure
 from dnm.plan.lease import check_held
 from dnm.plan.requests import conversion_error, request_ended, return_ended, return_error
 from dnm.queues.edit import edit_source

@@ -18,8 +18,7 @@ from shlex import quote
 
 from dnm.host.bounded import read_regular
 from dnm.host.fault_points import fault_point
-from dnm.host.readers import Access, mend_access
-from dnm.host.trust import check_trust
+from dnm.host.trust import Access, check_trust, mend_access
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
 from dnm.model.printable import printable

@@ -11,8 +11,9 @@ from datetime import datetime
 
 from dnm.model.config import Config
 from dnm.model.history import HistoryLine
+from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.printable import printable
-from dnm.model.registry import LOST, Keeping, Pause, Registry, Way
+from dnm.model.registry import Registry
 from dnm.record.history_file import History
 
 _MOST = 10  # names

@@ -19,8 +19,10 @@ from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import Deed
+from dnm.model.last_run import run_name
+from dnm.model.lent import ConverterProcess
 from dnm.model.printable import printable
-from dnm.model.registry import ConverterProcess, Registry, run_name
+from dnm.model.registry import Registry
 from dnm.record.tell import tell_deed
 from dnm.record.transitions import Cause
 from dnm.run.registry import ARRIVING, MOVED, encode_registry, load_registry

@@ -17,8 +17,10 @@ from dnm.kube.client import KubeClient
 from dnm.kube.no_store import open_recall
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
+from dnm.model.last_run import run_name
+from dnm.model.orders import LOST
 from dnm.model.plan import Outcome, Pass, Plan, Snapshot
-from dnm.model.registry import LOST, Registry, run_name
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QueueVerdict, Reason
 from dnm.plan.conversions import Decided

@@ -15,8 +15,9 @@ from typing import Protocol
 from dnm.model.config import Config
 from dnm.model.errors import KubeError, StoppedError
 from dnm.model.event import KubeEvent
+from dnm.model.last_run import RunRecord
 from dnm.model.printable import count_of
-from dnm.model.registry import Registry, RunRecord
+from dnm.model.registry import Registry
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.counting import count_missing_nodes
 from dnm.record.exposition import Family, format_families

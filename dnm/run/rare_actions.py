@@ -12,10 +12,11 @@ import msgspec
 
 from dnm.converter.contract import book_command, unbook_command
 from dnm.kube.nodes import mark_annotations
-from dnm.model.cluster import Node, Pod
 from dnm.model.config import Config, Taint
 from dnm.model.errors import KubeError
+from dnm.model.node import Node
 from dnm.model.plan import BookNodes, EvictPods, RelabelNode, ShowState, UnbookNodes
+from dnm.model.pod import Pod
 from dnm.model.registry import Registry
 from dnm.run.evicting import Evictor, ask_pods
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from dnm.host.fault_points import fault_point
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
+from dnm.model.lent import LentNode, Phase
 from dnm.model.printable import duration
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.learned import idle_times
 from dnm.record.history_file import History

@@ -17,8 +17,9 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
+from dnm.model.lent import LentNode, Phase
 from dnm.model.printable import printable
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.run.state import FileState, HasStateObjects, State
 
 VERSION = 1

@@ -21,10 +21,11 @@ from dnm.model.errors import (
     RegistryError,
     StoppedError,
 )
+from dnm.model.last_run import RunRecord
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.reading import Reading
-from dnm.model.registry import Registry, RunRecord
+from dnm.model.registry import Registry
 from dnm.plan.acting import needs_lease, refuse_plan
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.events import list_events

@@ -14,20 +14,16 @@ from msgspec.structs import replace
 
 from dnm.converter.processes import is_elsewhere
 from dnm.host.place import this_place
-from dnm.model.cluster import (
-    BatchList,
-    Claim,
-    ConfigMap,
-    Node,
-    Pod,
-    PodList,
-    YunikornView,
-)
+from dnm.model.batch import BatchList
+from dnm.model.cluster import ConfigMap, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import KubeError, YunikornError
 from dnm.model.kubelet import Amounts
+from dnm.model.lent import ConverterProcess, Ended
+from dnm.model.node import Node
 from dnm.model.plan import Snapshot
-from dnm.model.registry import ConverterProcess, Ended, Registry
+from dnm.model.pod import Claim, Pod, PodList
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.batch_side import asks_anyway, needs_batch_side
 from dnm.plan.requests import calls_until

@@ -14,8 +14,7 @@ from typing import Protocol
 
 from dnm.host.bounded import read_regular
 from dnm.host.fault_points import fault_point
-from dnm.host.readers import Access, access_of, give_access, mend_access
-from dnm.host.trust import read_trusted
+from dnm.host.trust import Access, access_of, give_access, mend_access, read_trusted
 from dnm.model.errors import RegistryError
 from dnm.model.state import RunLease, StoredRegistry
 

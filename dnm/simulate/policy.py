@@ -14,18 +14,12 @@ from functools import cache
 
 import msgspec
 
-from dnm.model.cluster import (
-    BatchNode,
-    ConfigMap,
-    Mark,
-    Node,
-    Pod,
-    PodList,
-    PodShape,
-    Toleration,
-    WaitingJobs,
-)
+from dnm.model.batch import BatchNode, WaitingJobs
+from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config, Taint
+from dnm.model.last_run import RunRecord
+from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode, Phase
+from dnm.model.node import Mark, Node
 from dnm.model.plan import (
     Fence,
     MarkNode,
@@ -37,16 +31,9 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
+from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.queue_path import lineage
-from dnm.model.registry import (
-    ConversionRequest,
-    ConverterProcess,
-    Ended,
-    LentNode,
-    Phase,
-    Registry,
-    RunRecord,
-)
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason
 from dnm.plan.learned import idle_times, next_closed
 from dnm.plan.planner import make_plan

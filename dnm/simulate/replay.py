@@ -21,7 +21,8 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.history import NODES, PODS_ON_A_NODE, HistoryLine, NodeRoom, pods_on
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.lent import LentNode, Phase
+from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.simulate.accounting import Accounting
 from dnm.simulate.kinds import KindReplay, Span

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.registry import LentNode
+from dnm.model.lent import LentNode
 from dnm.model.value import Value
 
 BATCH_NODES = "batch nodes"

@@ -13,10 +13,10 @@ import msgspec
 
 from dnm.demand.constraints import HOSTNAME, NodeTraits
 from dnm.demand.demand import NO_USE, Demand
-from dnm.model.cluster import Node
 from dnm.model.config import Config, NodeType
 from dnm.model.kubelet import NumaRoom
-from dnm.model.registry import LentNode
+from dnm.model.lent import LentNode
+from dnm.model.node import Node
 from dnm.model.value import Resources, Value
 from dnm.sizing.budget import NodePool
 

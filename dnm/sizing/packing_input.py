@@ -13,8 +13,8 @@ from operator import ge
 from dnm.demand.constraints import NodeTraits, keeps_apart, needs_one_domain, why_unfit
 from dnm.demand.demand import NO_USE, Demand
 from dnm.demand.pending import PendingGroup
-from dnm.model.cluster import Node
 from dnm.model.config import Config
+from dnm.model.node import Node
 from dnm.model.value import Resources, Value
 from dnm.sizing.node_supply import (
     ExpectedNode,

@@ -26,9 +26,10 @@ from dnm.demand.demand import NO_USE, Demand
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
+from dnm.model.learned import StalledPods
+from dnm.model.lent import LentNode
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under, known_lineage
-from dnm.model.registry import LentNode, StalledPods
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.sizing.budget import ConversionBudget, NodePool, pool_of

@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.lease import Lease
-from dnm.model.registry import Keeping, Pause, Phase, Registry
+from dnm.model.lent import Phase
+from dnm.model.orders import Keeping, Pause
+from dnm.model.registry import Registry
 from dnm.plan.breaker import close_breaker
 from dnm.plan.transition import enter_phase
 from dnm.verbs.refusal import Refusal, without

@@ -8,10 +8,12 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from dnm.model.cluster import BatchNode, Node
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.lent import LentNode, Phase
+from dnm.model.node import Node
+from dnm.model.registry import Registry
 from dnm.plan.rules.kept_out import kept_out
 from dnm.verbs.refusal import Refusal, policy_of, without
 

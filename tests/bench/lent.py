@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.lent import LentNode, Phase
+from dnm.model.registry import Registry
 from dnm.run.registry import write_registry
 from tests.bench.cluster import NAMESPACES
 

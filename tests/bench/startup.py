@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import median
 
 import dnm
-from dnm.model.registry import Registry, RunRecord
+from dnm.model.last_run import RunRecord
+from dnm.model.registry import Registry
 from dnm.run.registry import write_registry
 from tests.builders import QUEUE, a_lent_node
 

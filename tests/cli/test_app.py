@@ -20,7 +20,8 @@ import pytest
 from dnm.cli.logs import StopSignals
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import StoppedError
-from dnm.model.registry import ConversionRequest, Phase, Registry
+from dnm.model.lent import ConversionRequest, Phase
+from dnm.model.registry import Registry
 from dnm.run.registry import encode_registry
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
 

@@ -20,7 +20,8 @@ from dnm.cli.status import status_document
 from dnm.cli.status_view import brake_lines
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
-from dnm.model.registry import Registry, Way
+from dnm.model.orders import Way
+from dnm.model.registry import Registry
 from dnm.record.history_file import History
 from dnm.run.registry import load_registry, save_registry
 from tests.builders import NOW, a_config, a_lent_node

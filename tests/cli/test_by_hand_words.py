@@ -10,7 +10,9 @@ import pytest
 
 from dnm.cli.app import main
 from dnm.model.config import Config, NamespacePolicy, NodeType
-from dnm.model.registry import Keeping, Leaving, LendOrder, Phase, Registry
+from dnm.model.lent import Leaving, Phase
+from dnm.model.orders import Keeping, LendOrder
+from dnm.model.registry import Registry
 from dnm.run.registry import encode_registry, save_registry
 from tests.builders import NOW, QUEUE, SIZE, a_config, a_lent_node
 

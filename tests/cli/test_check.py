@@ -14,7 +14,9 @@ from dnm.cli.check import check_syslog, run_checks
 from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import LentNode, Phase, Registry, RunRecord
+from dnm.model.last_run import RunRecord
+from dnm.model.lent import LentNode, Phase
+from dnm.model.registry import Registry
 from tests.cli.check_site import INI, QUEUES, CheckedSite, add_settings
 
 ROOT = Path(__file__).parents[2]

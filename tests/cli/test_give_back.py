@@ -18,7 +18,7 @@ from dnm.cli.status import status_document
 from dnm.cli.status_view import by_hand_lines
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
-from dnm.model.registry import Leaving, Phase
+from dnm.model.lent import Leaving, Phase
 from dnm.verbs.lending import Wanted
 from tests.cli.test_permissions import RBAC
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site

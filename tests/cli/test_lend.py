@@ -18,9 +18,11 @@ from dnm.cli.person import RefusedError
 from dnm.kube.nodes import mark_annotations
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.manifests import node_manifest
-from dnm.model.cluster import Mark
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.registry import Keeping, Leaving, LendOrder, Phase, Registry
+from dnm.model.lent import Leaving, Phase
+from dnm.model.node import Mark
+from dnm.model.orders import Keeping, LendOrder
+from dnm.model.registry import Registry
 from dnm.run.registry import load_registry, save_registry
 from dnm.verbs.lending import USUAL, Wanted
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request

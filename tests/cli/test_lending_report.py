@@ -23,7 +23,9 @@ from dnm.cli.lending_report import (
 )
 from dnm.cli.report_page import MOST_NODES, make_page
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import Phase, QueueStatus, Registry, RunRecord
+from dnm.model.last_run import QueueStatus, RunRecord
+from dnm.model.lent import Phase
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason
 from dnm.record.accounts import Bookkeeper
 from dnm.record.price import SeenPrice

@@ -16,6 +16,8 @@ from dnm.cli.report import (
     print_run,
     run_document,
 )
+from dnm.model.lent import ConverterProcess
+from dnm.model.orders import Pause
 from dnm.model.plan import (
     Action,
     EndConverter,
@@ -31,7 +33,7 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
-from dnm.model.registry import ConverterProcess, Pause, Registry
+from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, QueueVerdict, Reason, Verdict
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_request
 

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from dnm.cli import screen
 from dnm.cli.output import print_line, print_table
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from dnm.run.registry import save_registry
 from tests.site import QUEUE, Site, a_workshop_site
 

@@ -14,16 +14,10 @@ from dnm.cli.health import judge_health
 from dnm.cli.status import status_document
 from dnm.cli.status_view import SortBy, print_status, run_lines
 from dnm.host.place import host_name
-from dnm.model.registry import (
-    LOST,
-    ConverterProcess,
-    LendOrder,
-    Pause,
-    Phase,
-    QueueStatus,
-    Registry,
-    RunRecord,
-)
+from dnm.model.last_run import QueueStatus, RunRecord
+from dnm.model.lent import ConverterProcess, Phase
+from dnm.model.orders import LOST, LendOrder, Pause
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
 

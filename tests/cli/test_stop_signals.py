@@ -25,7 +25,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Fault
 from dnm.model.errors import StoppedError
 from dnm.model.event import KubeEvent
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from dnm.queues.yunikorn_rest import checksum_of
 from dnm.run.publish import send_events
 from tests.builders import NOW

@@ -10,7 +10,7 @@ from dnm.cli.explain import _sentences
 from dnm.cli.output import shown_amount
 from dnm.cli.queue_verbs import _shown
 from dnm.cli.report import print_plan
-from dnm.model.registry import Pause, Way
+from dnm.model.orders import Pause, Way
 from dnm.model.verdict import Reason, Verdict
 from tests.builders import NOW, QUEUE
 from tests.cli.test_shell import LEAVES

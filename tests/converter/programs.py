@@ -10,7 +10,7 @@ from pathlib import Path
 from dnm.converter.contract import Given
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.model.blackout import Secrets
-from dnm.model.registry import Ended
+from dnm.model.lent import Ended
 
 LONG = timedelta(seconds=30)
 

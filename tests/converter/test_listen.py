@@ -9,7 +9,7 @@ from pathlib import Path
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.processes import process_of, still_running
 from dnm.converter.start import ConverterCall, Waits, run_converters
-from dnm.model.registry import Ended
+from dnm.model.lent import Ended
 from tests.builders import a_config
 from tests.converter.programs import LONG, an_environment, never, run_one, script
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dnm.converter.node_list import list_batch_nodes, parse_list
-from dnm.model.cluster import BatchList, BatchNode, SlurmReason
+from dnm.model.batch import BatchList, BatchNode, SlurmReason
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.converter.programs import an_environment, script

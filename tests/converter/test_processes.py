@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from dnm.converter.processes import is_alive, process_of, still_running
-from dnm.model.registry import ConverterProcess
+from dnm.model.lent import ConverterProcess
 
 
 def test_a_later_process_of_the_same_number_is_not_ours() -> None:

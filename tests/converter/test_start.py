@@ -12,9 +12,8 @@ import pytest
 
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.node_list import list_batch_nodes
-from dnm.converter.processes import process_of
+from dnm.converter.processes import Started, process_of, started_at
 from dnm.converter.start import ConverterCall, Waits, run_converters
-from dnm.converter.started import Started, started_at
 from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable
 from tests.builders import a_config

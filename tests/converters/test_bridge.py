@@ -27,8 +27,8 @@ from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE
 from dnm.converters.select import Rules, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
-from dnm.model.cluster import Mark, Node
 from dnm.model.errors import KubeError
+from dnm.model.node import Mark, Node
 from dnm.model.slurm_state import ABSENT, NodeState, in_service_of
 from tests.converters.bridge_world import (
     LABEL,

@@ -12,8 +12,8 @@ from dnm.converters.select import SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import Reservation
+from dnm.model.batch import BatchClaim
 from dnm.model.booking import booking_name
-from dnm.model.cluster import BatchClaim
 from tests.converters.test_failures import a_journal
 from tests.converters.test_select import NOW, node
 

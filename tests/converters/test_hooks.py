@@ -20,7 +20,7 @@ from dnm.converters.kubelet_file import check_kubelets, kubelet_facts
 from dnm.converters.settings import Settings, load_settings
 from dnm.model.blackout import Secrets
 from dnm.model.errors import ConverterError
-from dnm.model.registry import ConverterProcess
+from dnm.model.lent import ConverterProcess
 
 Script = Callable[[str], Path]
 SOON = timedelta(seconds=10)

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converter.processes import is_alive
-from dnm.converter.started import started_at
+from dnm.converter.processes import is_alive, started_at
 from dnm.converters.journal import Journal, JournalStore
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from tests.real_slurm_hooks import write_lab_hooks
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 from tests.slurm_lab import REPOSITORY, needs_other_slurm, put_back, the_lab

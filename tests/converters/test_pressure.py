@@ -12,7 +12,7 @@ from dnm.converters.listing import describe_waiting, list_as_json
 from dnm.converters.pressure import MOST_JOBS, count_tasks, list_waiting_jobs, would_start
 from dnm.converters.select import Rules, judge_nodes
 from dnm.converters.slurm.text import SlurmJob
-from dnm.model.cluster import WaitingJobs
+from dnm.model.batch import WaitingJobs
 from tests.converters.test_select import NOW, facts, job, node, reservation
 
 _DOWN = (

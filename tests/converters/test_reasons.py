@@ -10,7 +10,7 @@ from dnm.converters.marks import slurm_reason_of
 from dnm.converters.select import Rules, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation
-from dnm.model.cluster import BatchClaim
+from dnm.model.batch import BatchClaim
 from tests.converters.test_select import NOW, node
 
 OURS = Settings(instance="prod", mark_reason="lent to Kubernetes")

@@ -11,8 +11,8 @@ import pytest
 from dnm.converter.contract import given_to_converter
 from dnm.converter.node_list import list_batch_nodes
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.cluster import BatchList
-from dnm.model.registry import Phase
+from dnm.model.batch import BatchList
+from dnm.model.lent import Phase
 from tests.builders import a_config
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 from tests.slurm_lab import SlurmSite, needs_slurm

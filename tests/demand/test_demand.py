@@ -20,8 +20,9 @@ from dnm.demand.pod_request import (
     task_groups,
 )
 from dnm.demand.waiting import DemandFacts
-from dnm.model.cluster import Claim, NodeSelectorTerm, Pod, Requirement, TaskGroup, YunikornView
+from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
+from dnm.model.pod import Claim, NodeSelectorTerm, Pod, Requirement, TaskGroup
 from dnm.model.value import Resources, Unreadable
 from tests.scenes import (
     DEV,

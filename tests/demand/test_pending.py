@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dnm.model.cluster import Pod
-from dnm.model.registry import StalledPods
+from dnm.model.learned import StalledPods
+from dnm.model.pod import Pod
 from tests.scenes import SMALL, config, demand, pods, text, tree
 
 STUCK = pods(3, SMALL, ago=500)

@@ -11,19 +11,18 @@ import pytest
 from dnm.config import values
 from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_request
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
+from dnm.model.batch import BatchNode
+from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
+from dnm.model.last_run import RunRecord
+from dnm.model.learned import Backoff, Breaker
+from dnm.model.lent import ConversionRequest
+from dnm.model.node import Node
 from dnm.model.plan import Plan, Snapshot
+from dnm.model.pod import Pod, PodList
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import (
-    Backoff,
-    Breaker,
-    ConversionRequest,
-    Registry,
-    RunRecord,
-)
-from dnm.plan.backoff import with_failure
-from dnm.plan.breaker import next_chance
+from dnm.model.registry import Registry
+from dnm.plan.breaker import next_chance, with_failure
 from dnm.plan.learned import best_wait
 from dnm.plan.planner import make_plan
 from dnm.plan.rules.batch_floors import floor_bounds

@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from tests.docs.pages import ROOT, quoted, table_of
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 

@@ -14,9 +14,11 @@ from dnm.kube import deployments
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.cluster import Claim, ConfigMap, Mark, NodeSelectorTerm, Pod, Requirement
+from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
+from dnm.model.node import Mark
+from dnm.model.pod import Claim, NodeSelectorTerm, Pod, Requirement
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.scripted_server import ScriptedServer, an_access, answer
@@ -349,7 +351,7 @@ def make_volume(sandbox: Sandbox, name: str, zone: str) -> None:
 
 
 def pods_with(*claims: str, node: str = "") -> tuple[Pod, ...]:
-    from dnm.model.cluster import PodShape
+    from dnm.model.pod import PodShape
 
     shape = PodShape(request={})
     return tuple(

@@ -15,7 +15,7 @@ from dnm.kube.nodes import (
     read_node_page,
     read_one_node,
 )
-from dnm.model.cluster import ShownState
+from dnm.model.node import ShownState
 from dnm.model.quantity import QuantityError
 from dnm.model.slurm_state import CONDITION
 

@@ -20,7 +20,7 @@ from dnm.demand.pod_request import (
 )
 from dnm.kube.pod_shapes import MOST_CONTAINERS
 from dnm.kube.pods import PodReducer
-from dnm.model.cluster import (
+from dnm.model.pod import (
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,

@@ -17,9 +17,10 @@ from dnm.kube.client import KubeClient
 from dnm.kube.recall import Recall
 from dnm.kube.unreliable_watch import distrust_path
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.cluster import Node, Pod, PodList
 from dnm.model.config import Config
 from dnm.model.kubelet import KubeletSettings
+from dnm.model.node import Node
+from dnm.model.pod import Pod, PodList
 from dnm.model.reading import Reading
 from tests.builders import a_config
 

@@ -23,8 +23,10 @@ from dnm.kube import deployments
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.questions import can_i, read_server_time, read_version
-from dnm.model.cluster import ConfigMap, Node, Pod, PodShape
+from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.node import Node
+from dnm.model.pod import Pod, PodShape
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.scripted_server import (

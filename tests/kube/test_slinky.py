@@ -10,8 +10,8 @@ import pytest
 
 from dnm.demand.constraints import NodeTraits, why_unfit
 from dnm.kube.slinky import BridgeSettings, parse_bridge, read_node_set_page
-from dnm.model.cluster import Requirement
 from dnm.model.config import Taint
+from dnm.model.pod import Requirement
 
 
 def page(spec: dict[str, Any], **metadata: Any) -> bytes:

@@ -12,7 +12,8 @@ from dnm.kube.nodes import read_node_page
 from dnm.kube.pod_columns import PodColumns, make_columns
 from dnm.kube.pods import PodReducer
 from dnm.kube.watch_log import NotProved, WatchLog, Why, Witness, read_version
-from dnm.model.cluster import Node, Pod
+from dnm.model.node import Node
+from dnm.model.pod import Pod
 
 GONE = {"code": 410, "reason": "Expired", "message": "too old resource version: 5 (9)"}
 

@@ -15,8 +15,8 @@ from dnm.demand.constraints import NodeTraits, why_unfit
 from dnm.kube.pod_fields import Spec
 from dnm.kube.pod_shapes import aligned_amounts
 from dnm.kubelet.reservation import numa_room
-from dnm.model.cluster import PodShape
 from dnm.model.kubelet import KubeletSettings, ReservedMemory
+from dnm.model.pod import PodShape
 
 Question = dict[str, Any]
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.plan import (
     EndConverter,
     Fence,
@@ -17,7 +18,6 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import ConverterProcess, Phase
 from dnm.plan.actions import list_actions
 from tests.builders import COUNTED, FENCED, MARK, NOW, a_batch_node, a_request
 from tests.plan.worlds import LONG_AGO, World, pods, queue_map

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import BatchNode, Mark
-from dnm.model.registry import Phase, Registry
+from dnm.model.batch import BatchNode
+from dnm.model.lent import Phase
+from dnm.model.node import Mark
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.facts import Facts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dnm.model.registry import Backoff, Breaker, Phase
+from dnm.model.learned import Backoff, Breaker
+from dnm.model.lent import Phase
 from tests.builders import COUNTED, NOW, QUEUE, a_batch_node, a_request
 from tests.plan.worlds import LONG_AGO, World, pods, queue_map
 

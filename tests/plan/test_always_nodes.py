@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dnm.model.config import Taint
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from dnm.model.verdict import Reason
 from tests.builders import a_batch_node
 from tests.plan.worlds import World

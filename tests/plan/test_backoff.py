@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.registry import Backoff
-from dnm.plan.backoff import ConversionResult, after_conversions, backoff_delay, with_failure
+from dnm.model.learned import Backoff
+from dnm.plan.breaker import ConversionResult, after_conversions, backoff_delay, with_failure
 from tests.builders import NOW, a_config
 
 

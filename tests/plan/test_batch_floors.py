@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from dnm.model.config import Config, Floor, NodeType
-from dnm.model.registry import ClaimedNode, Registry
+from dnm.model.lent import ClaimedNode
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.budgets import conversion_budget, fresh_budget
 from dnm.plan.rules.batch_floors import floor_bounds

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dnm.model.batch import BatchNode
 from dnm.model.booking import booking_name, booking_on
 from dnm.model.calendar import CalendarEvent
-from dnm.model.cluster import BatchNode
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.learned import LendTimes
+from dnm.model.orders import Keeping, Pause
 from dnm.model.plan import BookNodes, Plan, UnbookNodes
-from dnm.model.registry import Keeping, LendTimes, Pause
 from dnm.model.value import Unreadable
 from dnm.plan.rules.foreseen import lead_of
 from tests.builders import NOW, a_batch_node, a_request

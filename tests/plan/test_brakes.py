@@ -8,12 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import Mark
 from dnm.model.config import NamespacePolicy, NodeType
-from dnm.model.registry import Backoff, Pause, Phase, Registry
+from dnm.model.learned import Backoff
+from dnm.model.lent import Phase
+from dnm.model.node import Mark
+from dnm.model.orders import Pause
+from dnm.model.registry import Registry
 from dnm.model.verdict import Objection, Reason
-from dnm.plan.backoff import backoffs_in_force, cooldown_end
 from dnm.plan.brakes import why_wait
+from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.budgets import conversion_budget, counted_as_lent
 from dnm.sizing.budget import count_caps
 from tests.builders import (

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from dnm.demand.demand import Demand, QueueDemand
 from dnm.model.cluster import QueueLimits
-from dnm.model.registry import Breaker, LentNode, Phase, Registry
+from dnm.model.learned import Breaker
+from dnm.model.lent import LentNode, Phase
+from dnm.model.registry import Registry
 from dnm.plan.breaker import (
     after_transition,
     allowed_at_once,

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from dnm.model.cluster import BatchClaim
+from dnm.model.batch import BatchClaim
 from dnm.model.config import Taint
-from dnm.model.registry import Leaving, Phase, Registry
+from dnm.model.lent import Leaving, Phase
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.bridged import bare_types, bridge_bounds, managed_nodes
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_node, facts

@@ -8,21 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import BatchClaim, BatchNode
+from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.config import NamespacePolicy
+from dnm.model.learned import Backoff, Breaker
+from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, Ended, LentNode, Phase
+from dnm.model.orders import Pause
 from dnm.model.plan import MarkNode, Plan, ReturnNode, SetQueueLimits, StartConversion
-from dnm.model.registry import (
-    Backoff,
-    Breaker,
-    ClaimedNode,
-    ConversionRequest,
-    ConverterProcess,
-    Ended,
-    LentNode,
-    Pause,
-    Phase,
-    Registry,
-)
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.claims import take_in_claims

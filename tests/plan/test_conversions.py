@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from dnm.model.config import NamespacePolicy
-from dnm.model.registry import Backoff, Breaker, Phase
+from dnm.model.learned import Backoff, Breaker
+from dnm.model.lent import Phase
 from dnm.model.verdict import Reason, Verdict
 from tests.builders import NOW, QUEUE
 from tests.plan.worlds import LONG_AGO, UNREAD, World, namespace_policy, pods, wanting

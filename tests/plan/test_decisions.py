@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from dnm.model.cluster import BatchNode, ConfigMap, Node, Pod, PodList
+from dnm.model.batch import BatchNode
+from dnm.model.cluster import ConfigMap
+from dnm.model.node import Node
 from dnm.model.plan import Plan, Snapshot
+from dnm.model.pod import Pod, PodList
 from dnm.model.registry import Registry
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.planner import make_plan

@@ -9,9 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import Pod, PodList, PodShape, YunikornView
+from dnm.model.cluster import YunikornView
+from dnm.model.last_run import NodePods, RunRecord
+from dnm.model.lent import Phase
 from dnm.model.plan import ReturnNode, Snapshot
-from dnm.model.registry import NodePods, Phase, Registry, RunRecord
+from dnm.model.pod import Pod, PodList, PodShape
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.doubt import doubt_lists, remember_pods
 from dnm.plan.planner import make_plan

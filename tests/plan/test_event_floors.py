@@ -12,7 +12,8 @@ import pytest
 from dnm.calendar.needs import why_of_no_use
 from dnm.model.calendar import CalendarEvent, KeptCalendar, Window
 from dnm.model.config import NodeType
-from dnm.model.registry import LendTimes, Phase
+from dnm.model.learned import LendTimes
+from dnm.model.lent import Phase
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.rules import foreseen
 from dnm.plan.rules.events import floors_in_force

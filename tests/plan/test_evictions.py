@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.orders import Pause, Way
 from dnm.model.plan import EvictPods, Fence, Plan, ReturnNode, StartConversion, Unfence
-from dnm.model.registry import Emptying, Leaving, Pause, Phase, Way
 from dnm.model.verdict import Reason
 from tests.builders import FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, pods

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.cluster import PodList
-from dnm.model.registry import Pause, Phase
+from dnm.model.lent import Phase
+from dnm.model.orders import Pause
+from dnm.model.pod import PodList
 from dnm.model.verdict import Reason, Verdict
 from tests.builders import NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, serving

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.registry import IdleGaps, LendTimes, LentNode, Phase, Registry
+from dnm.model.learned import IdleGaps, LendTimes
+from dnm.model.lent import LentNode, Phase
+from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.learned import (
     FEWEST_GAPS,

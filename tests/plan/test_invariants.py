@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import Node
+from dnm.model.lent import ConverterProcess, LentNode, Phase
+from dnm.model.node import Node
 from dnm.model.plan import (
     EndConverter,
     Fence,
@@ -19,7 +20,7 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.model.registry import ConverterProcess, LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.plan.invariants import check_invariants
 from dnm.plan.planner import unless_broken
 from tests.builders import (

@@ -9,9 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import BatchClaim, PodList
+from dnm.model.batch import BatchClaim
+from dnm.model.learned import Backoff
+from dnm.model.lent import Leaving, Phase
+from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.plan import Fence, MarkNode, StartConversion
-from dnm.model.registry import Backoff, Keeping, Leaving, Pause, Phase, Registry, Way
+from dnm.model.pod import PodList
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.rules.kept_out import kept_out

@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.cluster import PodList
-from dnm.model.registry import Backoff, Phase, Registry
+from dnm.model.learned import Backoff
+from dnm.model.lent import Phase
+from dnm.model.pod import PodList
+from dnm.model.registry import Registry
 from dnm.plan.inputs import without_future
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.plan.worlds import CONVERTER, UNREAD, World, pods, queue_map, two_namespaces, wanting

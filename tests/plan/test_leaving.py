@@ -9,10 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import WaitingJobs
+from dnm.model.batch import WaitingJobs
 from dnm.model.config import Config
+from dnm.model.learned import Breaker, SpentHours
+from dnm.model.lent import Leaving, Phase
+from dnm.model.orders import Pause
 from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
-from dnm.model.registry import Breaker, Leaving, Pause, Phase, Registry, SpentHours
+from dnm.model.registry import Registry
 from dnm.model.verdict import Reason
 from dnm.plan.breaker import after_transition
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of

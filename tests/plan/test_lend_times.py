@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.registry import LendTimes, Phase, Registry
+from dnm.model.learned import LendTimes
+from dnm.model.lent import Phase
+from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.learned import lend_time, note_lends, return_time
 from tests.builders import NOW, a_config, a_lent_node, a_request

@@ -12,8 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.model.cluster import BatchClaim, Node, PodList, Toleration
+from dnm.model.batch import BatchClaim
 from dnm.model.config import NamespacePolicy, NodeType, Taint
+from dnm.model.learned import Breaker, SpentHours
+from dnm.model.lent import Leaving, Move, Phase
+from dnm.model.node import Node
+from dnm.model.orders import Pause, Way
 from dnm.model.plan import (
     Fence,
     Plan,
@@ -23,15 +27,7 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import (
-    Breaker,
-    Leaving,
-    Move,
-    Pause,
-    Phase,
-    SpentHours,
-    Way,
-)
+from dnm.model.pod import PodList, Toleration
 from dnm.model.verdict import Reason
 from dnm.plan.breaker import after_transition
 from dnm.plan.budgets import counted_as_lent

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.cluster import Node
 from dnm.model.config import Config, NodeType
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
+from dnm.model.node import Node
 from dnm.model.verdict import Reason
 from dnm.plan.node_size import grown, measure_node
 from dnm.plan.phases import advance_node

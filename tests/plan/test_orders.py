@@ -9,20 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import BatchClaim, WaitingJobs
+from dnm.model.batch import BatchClaim, WaitingJobs
 from dnm.model.config import Floor
+from dnm.model.learned import Backoff, Breaker
+from dnm.model.lent import ClaimedNode, Leaving, Phase
+from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.plan import Fence
-from dnm.model.registry import (
-    Backoff,
-    Breaker,
-    ClaimedNode,
-    Keeping,
-    Leaving,
-    LendOrder,
-    Pause,
-    Phase,
-    Way,
-)
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.counting import count_missing

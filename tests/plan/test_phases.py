@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnm.model.config import NodeType
-from dnm.model.registry import ConverterProcess, Phase
+from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.verdict import Reason
 from dnm.plan.facts import Facts
 from dnm.plan.phases import MAX_ATTEMPTS

@@ -8,18 +8,15 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from dnm.model.cluster import ConfigMap, Mark, Node, PodList, PodShape
+from dnm.model.cluster import ConfigMap
 from dnm.model.config import NamespacePolicy, NodeType
+from dnm.model.last_run import QueueStatus
+from dnm.model.learned import Backoff, Breaker
+from dnm.model.lent import ConverterProcess, Ended, Phase
+from dnm.model.node import Mark, Node
+from dnm.model.orders import Pause
 from dnm.model.plan import Fence, MarkNode, ReturnNode, SetQueueLimits, StartConversion, Unfence
-from dnm.model.registry import (
-    Backoff,
-    Breaker,
-    ConverterProcess,
-    Ended,
-    Pause,
-    Phase,
-    QueueStatus,
-)
+from dnm.model.pod import PodList, PodShape
 from dnm.model.verdict import Reason, Verdict
 from dnm.plan.planner import make_plan
 from dnm.queues.source import LEDGER_ANNOTATION

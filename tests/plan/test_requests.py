@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from dnm.model.cluster import BatchClaim, Mark
-from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
+from dnm.model.batch import BatchClaim
+from dnm.model.lent import ConverterProcess, Ended, Phase
+from dnm.model.node import Mark
+from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
 from dnm.plan.requests import advance_request, advance_requests
 from tests.builders import NOW, QUEUE, a_batch_node, a_config, a_node, a_request, facts

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dnm.model.config import NamespacePolicy
+from dnm.model.lent import ConversionRequest
 from dnm.model.plan import Snapshot
-from dnm.model.registry import ConversionRequest
 from dnm.simulate.values import HOUR, Ask, NodeClass, Workload
 from dnm.simulate.world import World
 from tests.economy.dnm_policy import AwakePolicy

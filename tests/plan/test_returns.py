@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.registry import Pause, Phase
+from dnm.model.lent import Phase
+from dnm.model.orders import Pause
 from dnm.model.verdict import Reason, Verdict
 from tests.builders import COUNTED, FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, UNREAD, World, fenced, queue_map

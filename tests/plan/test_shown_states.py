@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from dnm.model.cluster import BATCH_TAINT, BatchNode, Mark, PodList, ShownState, SlurmReason
+from dnm.model.batch import BatchNode, SlurmReason
 from dnm.model.config import Taint
+from dnm.model.lent import Phase
+from dnm.model.node import BATCH_TAINT, Mark, ShownState
 from dnm.model.plan import ReturnNode, ShowState
-from dnm.model.registry import Phase, Registry
+from dnm.model.pod import PodList
+from dnm.model.registry import Registry
 from dnm.plan.actions import list_actions
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.rules.node_conditions import list_shown

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from dnm.demand.pending import MOST_KINDS, NotCounted
-from dnm.model.cluster import NodeSelectorTerm as Term
-from dnm.model.cluster import Pod, PodList, PodShape, Requirement
+from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.plan import Plan, StartConversion
-from dnm.model.registry import QueueStatus, RunRecord
+from dnm.model.pod import NodeSelectorTerm as Term
+from dnm.model.pod import Pod, PodList, PodShape, Requirement
 from dnm.model.verdict import Reason
 from dnm.plan import waiting_pods
 from dnm.plan.inputs import offered_resources

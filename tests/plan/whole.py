@@ -4,7 +4,7 @@ one."""
 from __future__ import annotations
 
 from dnm.model.config import Config
-from dnm.model.registry import LentNode, Phase
+from dnm.model.lent import LentNode, Phase
 from dnm.model.verdict import NodeVerdict, QueueVerdict, Reason, Verdict
 from dnm.plan import phases
 from dnm.plan.facts import Facts

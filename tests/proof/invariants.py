@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
+from dnm.model.lent import Phase
 from dnm.model.quantity import parse_yunikorn
-from dnm.model.registry import Phase, Registry
+from dnm.model.registry import Registry
 from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree

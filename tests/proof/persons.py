@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.registry import Emptying, Keeping, Leaving, LendOrder, Phase, Registry
+from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.orders import Keeping, LendOrder
+from dnm.model.registry import Registry
 
 _WHILE = timedelta(minutes=30)
 _GRACE = timedelta(minutes=2)

@@ -20,9 +20,11 @@ from dnm.host.fault_points import struck_by
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config, Floor, NamespacePolicy, NodeType
 from dnm.model.errors import DnmError, RegistryError
+from dnm.model.lent import Phase
+from dnm.model.orders import Pause
 from dnm.model.plan import Pass
 from dnm.model.quantity import format_yunikorn
-from dnm.model.registry import Pause, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.transition import enter_phase
 from dnm.queues.baselines import Reading

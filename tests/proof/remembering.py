@@ -15,8 +15,9 @@ from dnm.kube.access import Access
 from dnm.kube.pods import PodReducer
 from dnm.kube.recall import Recall
 from dnm.kube.watch_log import WatchLog, Witness
-from dnm.model.cluster import Node, Pod, PodList
 from dnm.model.config import Config
+from dnm.model.node import Node
+from dnm.model.pod import Pod, PodList
 from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
 from tests.kube.fake_api import ApiServer, Cluster, Object, Watches

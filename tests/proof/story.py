@@ -12,8 +12,8 @@ import json
 from datetime import datetime
 from typing import Any
 
+from dnm.model.lent import Phase
 from dnm.model.quantity import parse_yunikorn
-from dnm.model.registry import Phase
 from dnm.queues.tree import parse_tree
 from tests.processes import Ended
 from tests.proof.harness import World

@@ -25,7 +25,9 @@ from dnm.host.fault_points import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
-from dnm.model.registry import Keeping, Leaving, LendOrder, Pause, Phase, Registry, Way
+from dnm.model.lent import Leaving, Phase
+from dnm.model.orders import Keeping, LendOrder, Pause, Way
+from dnm.model.registry import Registry
 from dnm.record.history_file import History
 from dnm.run.registry import save_registry
 from dnm.verbs.lending import Wanted

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from tests.night import one_in
 from tests.processes import Ended, Warm
 from tests.proof import story

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from tests.night import one_in
 from tests.proof.play import Play
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from tests.processes import Child, Ended
 from tests.proof import story
 from tests.proof.harness import World, note_figures

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from tests.processes import Warm
 from tests.proof import story
 from tests.proof.harness import World

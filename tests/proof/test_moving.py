@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dnm.model.registry import LentNode, Phase
+from dnm.model.lent import LentNode, Phase
 from tests.proof.edges import Weather
 from tests.proof.play import Play
 from tests.proof.world import owner_of

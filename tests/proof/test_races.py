@@ -12,7 +12,7 @@ import random
 
 import pytest
 
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from dnm.queues.tree import parse_tree
 from tests.night import by_night, night, one_in
 from tests.processes import Ended

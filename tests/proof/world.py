@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dnm.model.cluster import ConfigMap, Node, Pod, PodShape, QueueLimits, Toleration
+from dnm.model.cluster import ConfigMap, QueueLimits
 from dnm.model.config import Taint
 from dnm.model.event import KubeEvent
+from dnm.model.node import Node
+from dnm.model.pod import Pod, PodShape, Toleration
 from dnm.model.state import RunLease
 from dnm.queues.tree import check_text, parse_tree
 from tests.proof.reserving import Reserved, forget_those_over, look_for_lost_jobs, may_start

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from dnm.run.runner import run_pass
 from tests.real_slurm import SlurmLab
 from tests.real_slurm_hooks import write_lab_hooks

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dnm.model.cluster import WaitingJobs
+from dnm.model.batch import WaitingJobs
 from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, Deed, Memory
-from dnm.model.registry import Registry, RunRecord
+from dnm.model.last_run import RunRecord
+from dnm.model.registry import Registry
 from dnm.record.log_lines import log_line
 from dnm.record.tell import tell_change, tell_deed
 from dnm.record.transitions import Cause, list_job_waits, seen_waits

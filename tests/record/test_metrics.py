@@ -22,16 +22,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from dnm.host.fault_points import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.history import Durations
-from dnm.model.registry import (
-    LOST,
-    Breaker,
-    ClaimedNode,
-    LendOrder,
-    Pause,
-    QueueStatus,
-    Registry,
-    RunRecord,
-)
+from dnm.model.last_run import QueueStatus, RunRecord
+from dnm.model.learned import Breaker
+from dnm.model.lent import ClaimedNode
+from dnm.model.orders import LOST, LendOrder, Pause
+from dnm.model.registry import Registry
 from dnm.record.exposition import Family, MetricType, Sample, format_families, histogram_samples
 from dnm.record.metrics import TABLE, Facts, RunTimes, make_families
 from dnm.record.textfile import write_textfile

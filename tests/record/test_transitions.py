@@ -11,19 +11,13 @@ from msgspec.structs import replace
 from dnm.cli.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, Deed, HistoryLine, Memory
+from dnm.model.last_run import QueueStatus, RunRecord
+from dnm.model.learned import Backoff, Breaker
+from dnm.model.lent import Leaving, Move, Phase
+from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
-from dnm.model.registry import (
-    Backoff,
-    Breaker,
-    Leaving,
-    Move,
-    Pause,
-    Phase,
-    QueueStatus,
-    Registry,
-    RunRecord,
-)
+from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.record.tell import MOST_UNTOLD, tell_change, tell_deed, tell_limits, tell_plan
 from dnm.record.transitions import Cause

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dnm.model.history import SCHEMA, HistoryLine
-from dnm.model.registry import run_name
+from dnm.model.last_run import run_name
 from dnm.model.verdict import Reason
 from dnm.record.history_file import History
 

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import FieldOwner, Mark, Pod, PodShape
+from dnm.model.cluster import FieldOwner
 from dnm.model.config import Taint
 from dnm.model.errors import LeaseLostError
+from dnm.model.lent import Ended, Move, Phase
+from dnm.model.node import Mark
 from dnm.model.plan import (
     Action,
     EndConverter,
@@ -24,7 +26,8 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.registry import Ended, Move, Phase, Registry
+from dnm.model.pod import Pod, PodShape
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from tests.site import WORKSHOP_QUEUES, Site
 
 HOUR = timedelta(hours=1)

@@ -11,7 +11,7 @@ import pytest
 
 from dnm.converter.processes import is_alive
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from tests.site import Site, a_workshop_site
 
 LEND = ["--set", "k8s", "--node-name", "a003", "--namespace", "dev"]

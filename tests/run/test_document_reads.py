@@ -18,8 +18,8 @@ from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
+from dnm.model.lent import Phase
 from dnm.model.plan import Pass, SetQueueLimits
-from dnm.model.registry import Phase
 from dnm.queues.validation import validate
 from dnm.queues.yaml_nodes import compose
 from dnm.run.planning import connect

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from dnm.model.cluster import Node
 from dnm.model.eviction import PodOnNode
+from dnm.model.lent import Emptying, Leaving
+from dnm.model.node import Node
 from dnm.model.plan import EvictPods, Outcome, Plan
-from dnm.model.registry import Emptying, Leaving, Registry
+from dnm.model.registry import Registry
 from dnm.run.actuator import Actuator
 from dnm.run.evicting import Asked, ask_pods
 from dnm.run.registry import file_state

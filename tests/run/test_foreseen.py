@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.lent import Phase
 from dnm.model.plan import StartConversion
-from dnm.model.registry import Phase
 from dnm.model.verdict import Reason, Verdict
 from dnm.run.planning import plan_pass
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site

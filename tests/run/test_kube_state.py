@@ -22,7 +22,8 @@ from dnm.model.errors import (
     StoppedError,
 )
 from dnm.model.lease import Place
-from dnm.model.registry import Pause, Registry
+from dnm.model.orders import Pause
+from dnm.model.registry import Registry
 from dnm.model.state import HIGHEST, RunLease
 from dnm.run.kube_state import KubeState, object_name, pack, unpack
 from dnm.run.registry import encode_registry

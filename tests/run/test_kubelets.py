@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.lent import Phase
 from dnm.model.plan import StartConversion
-from dnm.model.registry import Phase
 from dnm.model.verdict import Reason
 from tests.site import QUEUE, Site
 

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converter.processes import process_of
-from dnm.converter.started import started_at
+from dnm.converter.processes import process_of, started_at
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
 
 OTHER_QUEUE = "root.anvil.services.notebook"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.lent import LentNode, Phase
+from dnm.model.registry import Registry
 from dnm.run.recorded import LastRun, time_to_return, unseen_since, warn_of_last_run
 from tests.builders import NOW, a_config, a_lent_node, a_policy
 

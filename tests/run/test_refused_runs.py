@@ -13,8 +13,9 @@ from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import HistoryLine, Memory
 from dnm.model.lease import Lease
+from dnm.model.lent import Ended, LentNode, Phase
 from dnm.model.plan import Pass
-from dnm.model.registry import Ended, LentNode, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.plan.lease import read_lease, with_lease
 from dnm.run.planning import make_pass_plan
 from dnm.run.registry import load_registry, save_registry

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from dnm.host.fault_points import struck_by
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError, LockedError
+from dnm.model.lent import Ended, Phase
+from dnm.model.orders import Pause
 from dnm.model.plan import Pass
-from dnm.model.registry import Ended, Pause, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.run.lock import run_lock
 from dnm.run.planning import make_pass_plan

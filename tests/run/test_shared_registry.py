@@ -12,7 +12,7 @@ from dnm.host import place
 from dnm.lab.sandbox.access import Rule
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, ExitCode, LockedError
-from dnm.model.registry import Phase
+from dnm.model.lent import Phase
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import opened_state
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site

@@ -12,7 +12,7 @@ from dnm.kube.client import KubeClient
 from dnm.kube.shown_state import make_patch
 from dnm.lab.sandbox.batch import OWN_DRAIN
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.cluster import ShownState
+from dnm.model.node import ShownState
 from dnm.model.plan import Pass, ShowState
 from tests.builders import NOW
 from tests.site import Site, a_workshop_site

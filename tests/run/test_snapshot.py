@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dnm.model.cluster import BatchList, Claim, ConfigMap, Node, Pod, PodList
+from dnm.model.batch import BatchList
+from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeError
 from dnm.model.kubelet import Amounts
+from dnm.model.lent import ConverterProcess, Ended, Phase
+from dnm.model.node import Node
 from dnm.model.plan import Snapshot
-from dnm.model.registry import ConverterProcess, Ended, Phase, Registry
+from dnm.model.pod import Claim, Pod, PodList
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.queues.source import DEFAULTS_NAME, resolve_document
 from dnm.queues.writer import read_source

@@ -10,7 +10,9 @@ import pytest
 
 from dnm.model.config import NamespacePolicy
 from dnm.model.history import HistoryLine
-from dnm.model.registry import Phase, QueueStatus, Registry, RunRecord
+from dnm.model.last_run import QueueStatus, RunRecord
+from dnm.model.lent import Phase
+from dnm.model.registry import Registry
 from dnm.record.history_file import History
 from dnm.simulate.accounting import Accounting
 from dnm.simulate.batch import Job

@@ -17,8 +17,8 @@ from dnm.demand.constraints import (
     tolerates,
     why_unfit,
 )
-from dnm.model.cluster import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
 from dnm.model.config import Taint
+from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
 from dnm.sizing.packing import Bin, BinType, Item, Packing, Problem, least_nodes
 
 NO_SCHEDULE = Taint(key="k", value="v", effect="NoSchedule")

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import TaskGroup
 from dnm.model.config import NodeType
-from dnm.model.registry import StalledPods
+from dnm.model.learned import StalledPods
+from dnm.model.pod import TaskGroup
 from dnm.model.verdict import Reason, Verdict
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced

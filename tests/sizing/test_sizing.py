@@ -12,17 +12,16 @@ import pytest
 
 from dnm.demand.constraints import HOSTNAME
 from dnm.demand.demand import Demand
-from dnm.model.cluster import (
+from dnm.model.cluster import QueueLimits, YunikornView
+from dnm.model.config import Config, NodeType, Taint
+from dnm.model.pod import (
     Claim,
     NodeSelectorTerm,
     PodAffinityTerm,
-    QueueLimits,
     Requirement,
     TaskGroup,
     Toleration,
-    YunikornView,
 )
-from dnm.model.config import Config, NodeType, Taint
 from dnm.model.verdict import Reason, Verdict
 from dnm.sizing.budget import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply

@@ -9,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.model.config import NamespacePolicy
-from dnm.model.registry import Emptying, Keeping, Leaving, LendOrder, Phase, Registry
+from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.orders import Keeping, LendOrder
+from dnm.model.registry import Registry
 from dnm.verbs.lending import (
     USUAL,
     Wanted,

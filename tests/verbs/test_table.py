@@ -14,7 +14,9 @@ from msgspec.structs import asdict, replace
 import dnm.cli
 from dnm.model.calendar import CalendarEvent
 from dnm.model.lease import Lease
-from dnm.model.registry import Keeping, LendOrder, Pause, Phase, Registry
+from dnm.model.lent import Phase
+from dnm.model.orders import Keeping, LendOrder, Pause
+from dnm.model.registry import Registry
 from dnm.verbs.table import VERBS
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
 

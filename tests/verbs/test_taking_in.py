@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dnm.model.cluster import BatchClaim, BatchNode, Node
-from dnm.model.registry import ClaimedNode, Phase, Registry
+from dnm.model.batch import BatchClaim, BatchNode
+from dnm.model.lent import ClaimedNode, Phase
+from dnm.model.node import Node
+from dnm.model.registry import Registry
 from dnm.verbs.refusal import Refusal
 from dnm.verbs.taking_in import adopt, forget
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from dnm.model.cluster import BatchNode
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config, Floor
 from dnm.model.registry import Registry
 from dnm.plan.rule import Budgeted, Rule

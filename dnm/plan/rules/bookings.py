@@ -26,8 +26,9 @@ from dnm.calendar.windows import list_windows
 from dnm.model.booking import Booking, booking_name, booking_on, is_late
 from dnm.model.calendar import Window
 from dnm.model.hostlist import fold_hostlist
+from dnm.model.learned import BookingTry
 from dnm.model.plan import BookNodes, UnbookNodes
-from dnm.model.registry import BookingTry, Registry
+from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.inputs import Inputs
 from dnm.plan.new_requests import left_out_list

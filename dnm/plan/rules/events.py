@@ -19,9 +19,11 @@ from dnm.calendar.windows import list_windows
 from dnm.demand.demand import gather_demand
 from dnm.demand.waiting import DemandFacts
 from dnm.model.calendar import Window
-from dnm.model.cluster import Pod, PodList, PodShape, QueueLimits, Toleration, YunikornView
+from dnm.model.cluster import QueueLimits, YunikornView
 from dnm.model.config import Config
-from dnm.model.registry import LentNode, Phase, Registry
+from dnm.model.lent import LentNode, Phase
+from dnm.model.pod import Pod, PodList, PodShape, Toleration
+from dnm.model.registry import Registry
 from dnm.plan.floors import NodeFloor
 from dnm.plan.inputs import Inputs, node_supply, offered_resources
 from dnm.plan.limits import queue_wants, serving_sizes

@@ -19,19 +19,14 @@ from datetime import datetime
 
 import msgspec
 
-from dnm.model.cluster import BatchNode
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
+from dnm.model.orders import Keeping
 from dnm.model.printable import printable
-from dnm.model.registry import (
-    ConversionRequest,
-    Keeping,
-    Leaving,
-    LentNode,
-    Phase,
-    Registry,
-)
-from dnm.plan.backoff import ConversionResult
+from dnm.model.registry import Registry
+from dnm.plan.breaker import ConversionResult
 from dnm.plan.facts import Facts
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Rule, Unwelcome

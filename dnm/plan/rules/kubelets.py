@@ -12,9 +12,9 @@ import msgspec
 from dnm.kubelet import compare
 from dnm.kubelet.check import why_not_lent
 from dnm.kubelet.compare import difference_sentence, differences
-from dnm.model.cluster import Node
 from dnm.model.config import Config
-from dnm.model.registry import LentNode, Phase
+from dnm.model.lent import LentNode, Phase
+from dnm.model.node import Node
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Rule
 from dnm.plan.transition import NodeTransition

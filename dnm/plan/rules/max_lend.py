@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnm.model.registry import Leaving, Phase, Registry
+from dnm.model.lent import Leaving, Phase
+from dnm.model.registry import Registry
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Rule
 

@@ -16,9 +16,10 @@ from datetime import timedelta
 
 import msgspec
 
+from dnm.model.lent import LentNode, Move, Phase
 from dnm.model.plan import RelabelNode
 from dnm.model.queue_path import may_edit
-from dnm.model.registry import LentNode, Move, Phase, Registry
+from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Reason, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.budgets import conversion_budget, move_budget

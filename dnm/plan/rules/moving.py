@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import msgspec
 
-from dnm.model.cluster import Node
 from dnm.model.config import Config
-from dnm.model.registry import LentNode, Move, Phase
+from dnm.model.lent import LentNode, Move, Phase
+from dnm.model.node import Node
 from dnm.model.verdict import Reason, Verdict
-from dnm.plan.backoff import backoff_delay
+from dnm.plan.breaker import backoff_delay
 from dnm.plan.facts import Facts
 from dnm.plan.node_size import measure_node
 from dnm.plan.rules.namespace_labels import LabelChange, change_labels

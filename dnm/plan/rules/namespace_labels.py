@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dnm.model.cluster import Node
 from dnm.model.config import Config, Taint
+from dnm.model.node import Node
 from dnm.model.value import Value
 
 

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from dnm.model.cluster import BatchNode, Node, ShownState, SlurmReason
+from dnm.model.batch import BatchNode, SlurmReason
 from dnm.model.config import Config
+from dnm.model.lent import LentNode
+from dnm.model.node import Node, ShownState
 from dnm.model.plan import ShowState
-from dnm.model.registry import LentNode, Registry
+from dnm.model.registry import Registry
 from dnm.model.slurm_state import condition_names, parse_state
 from dnm.model.verdict import OTHERS_DRAIN
 from dnm.plan.facts import Facts

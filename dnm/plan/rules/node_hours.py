@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.registry import Leaving, LentNode, Phase, Registry, SpentHours
+from dnm.model.learned import SpentHours
+from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.registry import Registry
 from dnm.plan.rule import Budgeted, Rule
 from dnm.sizing.budget import NODE_HOURS, Bound
 

@@ -1,0 +1,112 @@
+"""The batch side as a converter's list tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from dnm.model.slurm_state import parse_state
+from dnm.model.value import Unreadable, Value
+
+
+class BatchClaim(Value):
+    """What a converter says of a node that it has claimed: for which instance, and how far it is.
+
+    `instance` empty: a reservation of its kind that nobody has marked. `direction`: of a conversion
+    that has not ended, `k8s` or `batch`; empty: it has, or nothing is known of it here.
+    `is_at_work`: a living converter has the node. `error`: why it stopped, a person's to read.
+    """
+
+    instance: str
+    direction: str = ""
+    namespace: str = ""
+    node_type: str = ""
+    request: str = ""  # dnm's, if it was begun for one
+    since: datetime | None = None
+    is_at_work: bool = False
+    error: str = ""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a conversion has stopped in the middle and nobody goes on with it."""
+        return bool(self.direction) and not self.is_at_work
+
+
+class SlurmReason(Value):
+    """Why a node is drained, down or failed, as Slurm's Reason says it: who wrote that, and when.
+    `instance`: the dnm whose mark it is; empty: an administrator's, a health check's, Slurm's."""
+
+    text: str
+    by: str = ""
+    since: datetime | None = None
+    instance: str = ""
+
+    @property
+    def line(self) -> str:
+        """As scontrol prints it, in UTC."""
+        when = f"@{self.since:%Y-%m-%dT%H:%M:%SZ}" if self.since else ""
+        return f"{self.text} [{self.by}{when}]" if self.by else self.text
+
+
+class BatchNode(Value):
+    """A node as the batch side has it (`node-convert --list`). `in_service`: None is unknown.
+    `tells_claim` False: the converter does not say what it has claimed. `slurm_reason` None: there
+    is none, or the converter does not say."""
+
+    name: str
+    state: str  # Slurm's words, e.g. IDLE+DRAIN
+    verdict: str  # OK | PREEMPT | SKIP
+    reason: str = ""
+    in_service: bool | None = None
+    claim: BatchClaim | None = None
+    tells_claim: bool = False
+    partitions: tuple[str, ...] = ()  # none: it is in none, or the converter does not say
+    features: tuple[str, ...] | None = None  # None: the converter does not say
+    reservations: tuple[str, ...] | None = None  # that name it, now or later; None: as above
+    reservations_begin: Mapping[str, datetime] = {}  # those of them of which it says when
+    slurm_reason: SlurmReason | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether Slurm has it and nothing runs on it or is planned for it."""
+        state = parse_state(self.state)
+        return self.in_service is True and state.base == "IDLE" and not state.flags
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it answers, idle, and takes no jobs: somebody has drained it."""
+        state = parse_state(self.state)
+        return state.base == "IDLE" and state.flags & {"DRAIN", "NOT_RESPONDING"} == {"DRAIN"}
+
+    @property
+    def others_drain(self) -> SlurmReason | None:
+        """The drain of somebody who is no dnm, which no return lifts; None: none is told."""
+        is_drained = "DRAIN" in parse_state(self.state).flags
+        said = self.slurm_reason
+        return said if is_drained and said is not None and not said.instance else None
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether a reservation holds it, perhaps its converter's."""
+        return "RESERVED" in parse_state(self.state).flags
+
+
+class WaitingJobs(Value):
+    """Counts the pending jobs of a partition that would start now if there were more nodes of a
+    type. `nodes`: those that they ask for together. `since`: the first was submitted then."""
+
+    partition: str
+    node_type: str
+    jobs: int
+    nodes: int
+    since: datetime | None = None
+
+
+class BatchList(Value):
+    """The batch side as its converter tells it. `waiting` None: it does not say what jobs wait
+    for, and nobody else does."""
+
+    nodes: Mapping[str, BatchNode]
+    waiting: tuple[WaitingJobs, ...] | Unreadable | None = None
+    books: bool = False  # it says that it can reserve nodes ahead of time
+    leaves_out: bool = False  # it says that it can be told which nodes not to choose

@@ -1,0 +1,68 @@
+"""What the record has learned of node types, queues, pods and bookings."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dnm.model.value import Value
+
+
+class Backoff(Value):
+    """After failed conversions of a node type."""
+
+    failures: int
+    until: datetime
+    ask_at_most: int
+    last_error: str = ""
+    since: datetime | None = None  # the last failure; None: not known
+
+
+class Breaker(Value):
+    """Of one queue: conversions in a row that went unused; tripped until its demand changes."""
+
+    strikes: int = 0  # less than none: so many unused nodes are forgiven (`dnm reset`)
+    tripped_at: datetime | None = None
+    demand: str = ""  # fingerprint of the pending pods when it tripped
+    trips: int = 0  # so far, without a node that was used in between
+
+
+class StalledPods(Value):
+    """Equal pods that stayed pending beside an idle node with room and quota for them: they wait
+    for something else. They count for nothing while exactly these pods are still pending."""
+
+    count: int
+    until: str  # the youngest of them was created then, RFC 3339 as the API prints it
+
+
+class IdleGaps(Value):
+    """For how long nodes of a queue were without work before they were wanted again, in seconds,
+    the latest last; `open`: since when those are idle that went and are not wanted again yet;
+    `pods`: how many waited for each node, whenever some were asked for."""
+
+    recent: tuple[int, ...] = ()
+    open: tuple[datetime, ...] = ()
+    pods: tuple[int, ...] = ()
+
+
+class LendTimes(Value):
+    """How long nodes of a type took, in seconds, the latest last: `lends` from being asked for to
+    serving, `returns` from the converter's call to being back."""
+
+    lends: tuple[int, ...] = ()
+    returns: tuple[int, ...] = ()
+
+
+class BookingTry(Value):
+    """When `missing` nodes were last to be booked of the `wanted` of one occurrence of an event."""
+
+    at: datetime
+    missing: int
+    wanted: int
+
+
+class SpentHours(Value):
+    """What nodes that have gone back have used of a namespace's budget, in the week that began
+    then."""
+
+    week: datetime
+    seconds: float

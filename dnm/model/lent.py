@@ -1,0 +1,186 @@
+"""What is lent, asked for or claimed: nodes, requests, their phases, and how a converter ended."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+
+from dnm.model.node import Mark
+from dnm.model.value import Value
+
+
+class Phase(Enum):
+    """The recorded, durable state of a lent node."""
+
+    JOINING = "joining"
+    SERVING = "serving"
+    RELEASING = "releasing"
+    RETURNING = "returning"
+    MOVING = "moving"
+    FAILED = "failed"
+
+
+class Leaving(Enum):
+    """Why a node that serves is fenced, to go back as soon as it is empty."""
+
+    FOR_JOBS = "for-jobs"  # of an older dnm: the fence comes off
+    OVERDUE = "overdue"
+    SPENT = "spent"
+    KEPT_OUT = "kept-out"
+    BY_HAND = "by-hand"
+
+
+class Emptying(Value):
+    """The pods of a node that a person returns are asked to go, from then on."""
+
+    since: datetime
+    asked: int = 0  # pods so far
+    why: str = ""  # what the last run was told of those that did not go
+
+
+class ConverterProcess(Value):
+    """A converter that was started; the start time tells it from a later process of the same id,
+    the boot from one that got both after the host was restarted."""
+
+    pid: int
+    start_ticks: int
+    boot: str = ""  # empty: not known
+    host: str = ""  # its name; empty: this one
+
+
+class Move(Value):
+    """A lent node changes its queue: to the namespace it is to serve, or back after all. Until it
+    serves that one, its entry names the namespace that it comes from."""
+
+    to: str
+    goes_back: bool = False
+
+
+class LentNode(Value):
+    """A node that dnm converted and has not yet forgotten."""
+
+    node_type: str
+    namespace: str
+    queue: str
+    owner: str
+    phase: Phase
+    since: datetime
+    counted: dict[str, int] = {}  # what the queue grew by; empty before it serves
+    idle_since: datetime | None = None
+    was_used: bool = False
+    is_needed: bool = False  # idle for its time, and pods elsewhere use the quota that it brings
+    attempts: int = 0  # converter calls of this phase that did not end it
+    is_handed_over: bool = False  # the last of them ended with exit code 0
+    retry_after: datetime | None = None
+    error: str = ""
+    converter: ConverterProcess | None = None
+    leaves: Leaving | None = None  # None: its queue keeps it for as long as it wants it
+    emptying: Emptying | None = None  # None: its pods run on, whether it leaves or not
+    lent_since: datetime | None = None  # kept where something depends on it
+    asked_at: datetime | None = None  # when its request was written; None: not known
+    is_unjudged: bool = False  # it came, and nothing could tell yet whether it is kept out
+    order: str = ""  # the person's that it was lent for
+    stays_until: datetime | None = None  # by a person's word, idle or not; None: nobody said so
+    move: Move | None = None  # in phase `moving`, and after one that has failed
+    moved_at: datetime | None = None  # since when it serves this namespace; None: since it is lent
+
+    def is_kept_at(self, now: datetime) -> bool:
+        """Whether a person has lent it, or extended it, for a time that is not over."""
+        told_to_go = self.leaves in (Leaving.BY_HAND, Leaving.KEPT_OUT)
+        return self.stays_until is not None and now < self.stays_until and not told_to_go
+
+    @property
+    def lent_from(self) -> datetime:
+        """Since when it is lent, as far as that is known."""
+        return self.lent_since or self.since
+
+    @property
+    def heads_for(self) -> str:
+        """The namespace that it serves, or is to serve next."""
+        move = self.move if self.phase is Phase.MOVING else None
+        return self.namespace if move is None or move.goes_back else move.to
+
+    @property
+    def mark(self) -> Mark:
+        """What its Node carries."""
+        return Mark(
+            instance=self.owner,
+            node_type=self.node_type,
+            namespace=self.namespace,
+            queue=self.queue,
+        )
+
+
+class ConversionRequest(Value):
+    """Phase `requested`: written before the converter is started, gone when all nodes are named or
+    the deadline has passed."""
+
+    id: str
+    node_type: str
+    namespace: str
+    queue: str
+    owner: str
+    count: int  # nodes that have not shown up yet
+    since: datetime
+    known_nodes: tuple[str, ...]  # Nodes of this type that existed before: never adopted
+    node: str = ""  # the one whose interrupted conversion is to be gone on with; else any
+    known_out: tuple[str, ...] = ()  # of this type, that Slurm did not have in service before
+    names: tuple[str, ...] = ()  # named by the converter
+    ended: bool = False  # the converter is known to have ended; `since` is that moment then
+    asked_at: datetime | None = None  # when it was written; None: not known
+    is_given_up: bool = False  # failed, named none: nobody waits for it, late nodes are adopted
+    converter: ConverterProcess | None = None
+    error: str = ""
+    leave_out: str = ""  # a host list: nodes that the converter may not choose
+    order: str = ""  # the person's that it is for
+    stays_until: datetime | None = None  # what comes of it stays so long, idle or not
+
+
+class ClaimedNode(Value):
+    """A node that is claimed for this instance and is neither lent nor held by a request: whoever
+    converted it has died, or was no run of dnm. It counts under the caps."""
+
+    node_type: str
+    namespace: str
+    since: datetime | None = None
+    why: str = ""  # what becomes of it, and when
+    can_resume: bool = False  # its conversion was interrupted, and its converter can go on with it
+
+
+class Ended(Value):
+    """How a converter ended, as far as it can be told."""
+
+    exit_code: int | None = None  # None: it is still at work, was ended, or nobody wrote it down
+    names: tuple[str, ...] = ()  # nodes it named on stdout, a line each
+    last_lines: tuple[str, ...] = ()
+    failures: tuple[
+        str, ...
+    ] = ()  # lines that name a node and say that it failed; each node's last
+    timed_out: bool = False
+    left_running: bool = False
+    not_started: str = ""  # why
+
+    @property
+    def error(self) -> str:
+        """What went wrong; empty where it simply succeeded, or nothing is known."""
+        if self.not_started:
+            return self.not_started
+        last = f": {self._reason}" if self.failures or self.last_lines else ""
+        if self.timed_out:
+            return f"the converter ran out of its time and was ended{last}"
+        if self.exit_code not in (0, None):
+            return f"the converter ended with exit code {self.exit_code}{last}"
+        return ""
+
+    @property
+    def _reason(self) -> str:
+        """What it said of a node, rather than what it said last: that only counts, or says goodbye.
+        Cut, since it is told by record, mail and pages."""
+        if not self.failures:
+            return self.last_lines[-1][:LONGEST_REASON]
+        more = len(self.failures) - _MOST_REASONS
+        said = "; ".join(one[:LONGEST_REASON] for one in self.failures[:_MOST_REASONS])
+        return f"{said}; and {more} more" if more > 0 else said
+
+
+LONGEST_REASON, _MOST_REASONS = 500, 2  # characters of a line, and lines

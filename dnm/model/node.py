@@ -1,0 +1,84 @@
+"""Nodes of Kubernetes, reduced to what decisions need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dnm.model.config import Taint
+from dnm.model.kubelet import Amounts
+from dnm.model.slinky import EXTERNAL_NODE
+from dnm.model.value import Resources, Value
+
+
+class Mark(Value):
+    """dnm's annotations on a Node: whose it is and what it serves."""
+
+    instance: str
+    node_type: str
+    namespace: str
+    queue: str
+    fenced: bool = False  # dnm has cordoned it; a person may have lifted that since
+
+
+BATCH_TAINT = "dynamic-node-manager/batch"
+"""With NoSchedule, on a Node of a machine that Slurm has: only what slurmd needs tolerates it."""
+
+
+class ShownState(Value):
+    """What a Node shows of its state in Slurm: `states` are the conditions, without their prefix
+    and sorted, `text` is the annotation beside them, with Reason and time."""
+
+    states: tuple[str, ...] = ()
+    text: str = ""
+
+
+class Node(Value):
+    """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them.
+
+    `unreadable` says what of it could not be read: it is there, and nothing else is known of it, so
+    it offers no room, and is neither taken up nor returned."""
+
+    name: str
+    allocatable: Resources
+    uid: str = ""
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    created: str = ""
+    resource_version: str = ""
+    is_ready: bool = True
+    is_cordoned: bool = False
+    is_deleting: bool = False
+    mark: Mark | None = None
+    capacity: Resources = {}  # only read where a node type says what its kubelets keep back
+    zones: tuple[Amounts, ...] = ()  # what is free on each NUMA node, where its exporter is read
+    unreadable: str = ""
+    shown: ShownState | None = None  # None: dnm shows nothing on it
+
+    @property
+    def is_with_batch(self) -> bool:
+        """Whether it is the Node of a machine that Slurm has, and so none for pods: its converter
+        moves machines that are always Nodes. slurm-bridge's own are told by their label; one that
+        is put on a lent Node makes it no less lent."""
+        is_bridged = EXTERNAL_NODE in self.labels and self.mark is None
+        return is_bridged or any(
+            one.key == BATCH_TAINT and one.effect == "NoSchedule" for one in self.taints
+        )
+
+    def is_marked_by(self, instance: str) -> bool:
+        """Whether its annotations name this instance of dnm; its own kubelet can write them too."""
+        return self.mark is not None and self.mark.instance == instance
+
+    @property
+    def carries_fence(self) -> bool:
+        """Whether its annotations say that dnm has cordoned it, cordoned or not by now."""
+        return self.mark is not None and self.mark.fenced
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether it is cordoned, and that is dnm's own cordon."""
+        return self.is_cordoned and self.carries_fence
+
+    @property
+    def is_cordoned_by_another(self) -> bool:
+        """Whether it is cordoned without dnm's mark on it: an administrator's, not ours to take."""
+        return self.is_cordoned and not self.carries_fence

@@ -1,0 +1,69 @@
+"""What persons have said, until it is over: pauses, holds, orders."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+
+from dnm.model.value import Value
+
+
+class Way(Enum):
+    """One of the two ways in which nodes go."""
+
+    LENDING = "lending"
+    RETURNING = "returning"
+
+
+LOST = "dnm, since its registry was lost"
+"""Who pauses lending until a person has seen that."""
+
+
+class Pause(Value):
+    since: datetime
+    until: datetime | None = None
+    reason: str = ""
+    who: str = ""  # gave the verb, on which host
+    half: Way | None = None  # what alone is paused; None: both
+
+    def stops(self, half: Way | None, now: datetime) -> bool:
+        """Whether it holds now, for one way or for any."""
+        is_meant = half is None or self.half in (None, half)
+        return is_meant and (self.until is None or now < self.until)
+
+    @property
+    def detail(self) -> str:
+        """What alone is paused, and why."""
+        alone = f"{self.half.value} alone" if self.half else ""
+        return ": ".join(filter(None, (alone, self.reason)))
+
+
+class Keeping(Value):
+    """A node that a person keeps where it is, or out of lending."""
+
+    since: datetime
+    until: datetime | None = None
+    reason: str = ""
+    who: str = ""  # gave the verb, on which host
+
+    def is_in_force(self, now: datetime) -> bool:
+        return self.until is None or now < self.until
+
+
+class LendOrder(Value):
+    """What a person has asked for: nodes of a type for a namespace, for a time.
+
+    `nodes`: these, and no others. `why`: what it waits for, as the last run found it.
+    """
+
+    id: str
+    node_type: str
+    namespace: str
+    count: int
+    since: datetime
+    until: datetime
+    nodes: tuple[str, ...] = ()
+    who: str = ""  # gave the verb, on which host
+    reason: str = ""
+    is_forced: bool = False
+    why: str = ""

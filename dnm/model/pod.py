@@ -1,0 +1,127 @@
+"""Pods, reduced to what decisions need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dnm.model.kubelet import Amounts
+from dnm.model.value import Resources, Value
+
+
+class Toleration(Value):
+    key: str = ""  # empty with operator Exists: every taint
+    operator: str = "Equal"  # Equal | Exists
+    value: str = ""
+    effect: str = ""  # empty: every effect
+
+
+class Requirement(Value):
+    """One matchExpression of a node selector or label selector."""
+
+    key: str
+    operator: str  # In | NotIn | Exists | DoesNotExist | Gt | Lt
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Value):
+    """Requirements that all hold; terms are alternatives."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+class PodAffinityTerm(Value):
+    """A required inter-pod (anti-)affinity term."""
+
+    topology_key: str
+    anti: bool
+    expressions: tuple[Requirement, ...] = ()  # matchLabels as In with one value
+    namespaces: tuple[str, ...] = ()
+
+
+class PodShape(Value, gc=False):
+    """What is equal among pods of one kind and decides where they fit. Equal shapes are one object
+    (`kube/pod_shapes.py` interns them), so a group-by may use the identity, and equality else.
+
+    The constraints are only filled for unbound pods: a bound pod needs none.
+    """
+
+    request: Resources  # effective, as YuniKorn computes it, with `pods: 1`; no default applied
+    request_before_1_9: Resources = {}  # as YuniKorn before 1.9 does, where that is another
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    node_affinity: tuple[NodeSelectorTerm, ...] = ()  # required; alternatives; empty: none
+    pod_affinity: tuple[PodAffinityTerm, ...] = ()
+    spread_keys: tuple[str, ...] = ()  # topology keys of DoNotSchedule spread constraints
+    host_ports: tuple[int, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()  # only where pod_affinity or spread_keys need them
+    # What of its largest container, and of all of it, a kubelet may align to one NUMA node; only
+    # read where the kubelets of a node type do.
+    aligned: tuple[Amounts, Amounts] | None = None
+    is_cut: bool = False  # it asks for more than is counted of a pod, and the rest was cut off
+
+    @property
+    def rules(self) -> int:
+        """How much there is to compare with a node: its rules, where ten values count as one."""
+        terms = [one for term in self.node_affinity for one in (*term.expressions, *term.fields)]
+        terms += [one for affinity in self.pod_affinity for one in affinity.expressions]
+        plain = (self.node_selector, self.tolerations, self.node_affinity, self.pod_affinity,
+                 self.spread_keys, self.host_ports)  # fmt: skip
+        values = sum(len(one.values) for one in terms) + len(self.labels)
+        return sum(map(len, plain)) + len(terms) + values // 10
+
+
+class TaskGroup(Value):
+    """One entry of the annotation yunikorn.apache.org/task-groups."""
+
+    name: str
+    min_member: int
+    min_resource: Resources  # per member, with `pods: 1`
+
+
+class Pod(Value, gc=False, kw_only=False):
+    """An unfinished pod, reduced. `queue` is what it asks for, not where YuniKorn put it."""
+
+    namespace: str
+    name: str
+    shape: PodShape
+    uid: str = ""
+    created: str = ""  # RFC 3339 UTC as the API prints it; sorts as text
+    node: str = ""  # empty: not bound
+    running: bool = False  # phase Running; else Pending
+    app_id: str = ""  # resolved as the shim does, autogen included; empty: not YuniKorn's
+    queue: str = ""  # label > annotation > label `queue`; empty: none asked
+    is_yunikorn: bool = False  # spec.schedulerName == yunikorn
+    is_daemonset: bool = False
+    is_mirror: bool = False
+    is_terminating: bool = False
+    is_gated: bool = False  # has schedulingGates
+    is_placeholder: bool = False
+    is_rejected: bool = False  # status.reason ApplicationRejected
+    priority: int = 0
+    task_group: str = ""
+    task_groups: tuple[TaskGroup, ...] = ()
+    claims: tuple[str, ...] = ()  # names of PersistentVolumeClaims, unbound pods only
+
+    @property
+    def counts_as_work(self) -> bool:
+        """Whether it keeps a node from being idle: of no DaemonSet, no mirror pod."""
+        return not (self.is_daemonset or self.is_mirror)
+
+
+class Claim(Value):
+    """A PersistentVolumeClaim that a pending pod names; `node_affinity` of the bound volume."""
+
+    namespace: str
+    name: str
+    phase: str  # Pending | Bound | Lost
+    node_affinity: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PodList(Value):
+    """All unfinished pods that could be read; `cluster_wide` is False where the permissions allow
+    only namespaces, and then room on nodes is not known exactly."""
+
+    pods: tuple[Pod, ...]
+    cluster_wide: bool = True
+    unreadable: Mapping[str, str] = {}  # namespace -> why
