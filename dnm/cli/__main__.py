@@ -1,20 +1,33 @@
-"""The `dnm` command, also as `python -m dnm.cli`. It loads the rest inside of `main`, so that a
-Ctrl-C while that is loading is told like any other."""
+"""The `dnm` command, also as `python -m dnm.cli`; it loads the rest where a Ctrl-C is told."""
 
 import gc
+import signal
 import sys
 
 
 def main() -> None:
     """Runs the verb that the command line names."""
     gc.set_threshold(50_000)  # what is loaded stays: looking through it took a tenth of the start
+    sys.unraisablehook = _in_a_finalizer
     try:
-        from dnm.cli.app import main as run_verb
+        try:
+            import dnm.cli.app as app
 
-        run_verb()
-    except KeyboardInterrupt:
-        print("dnm: interrupted; the next run finds out what was under way", file=sys.stderr)
-        sys.exit(130)
+            app.main()
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter's end hears none
+    except (KeyboardInterrupt, SystemExit) as error:
+        if isinstance(error, KeyboardInterrupt) or error.code == 130:
+            from dnm.cli.interrupted import tell
+
+            tell(error)
+        raise
+
+
+def _in_a_finalizer(ignored: "sys.UnraisableHookArgs") -> None:
+    from dnm.cli.interrupted import hear
+
+    hear(ignored)
 
 
 if __name__ == "__main__":

@@ -378,11 +378,12 @@ def simulate(
     output: OutputOption = Output.text,
 ) -> None:
     """Play the record, or a workload, under this configuration and another one."""
-    from dnm.cli.output import interrupt_is_told, reader_may_leave
+    from dnm.cli.interrupted import told_with
+    from dnm.cli.output import reader_may_leave
     from dnm.cli.simulation import Question, simulate_question
 
     question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
-    with reader_may_leave(), interrupt_is_told("a simulation changes nothing"):
+    with reader_may_leave(), told_with("a simulation changes nothing"):
         simulate_question(question, output)
 
 

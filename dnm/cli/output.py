@@ -105,16 +105,6 @@ def reader_may_leave() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@contextmanager
-def interrupt_is_told(rest: str) -> Iterator[None]:
-    """A Ctrl-C inside ends the command with 130 and a sentence, whose end is `rest`."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"dnm: interrupted; {rest}", file=sys.stderr)
-        raise SystemExit(130) from None
-
-
 def clock(moment: datetime, zone: str) -> str:
     """Returns the second that the clock of `zone` shows, with its name where that is not UTC."""
     there = _by_clock_of(zone, moment)

@@ -465,18 +465,45 @@ def test_help_version_and_completion(site: Site) -> None:
     assert "COMPLETE" in site.command("--show-completion", "bash", **ANY_SHELL).stdout
 
 
-def test_a_ctrl_c_while_the_command_loads_is_told_in_a_sentence(tmp_path: Path) -> None:
-    """The library that is loaded first sends it, as the terminal would."""
-    (tmp_path / "typer.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)\n")
+# What strikes, as sitecustomize: each sends the terminal's signal to its own process.
+CTRL_C = """\
+import atexit, os, signal, sys
+def strike():
+    os.kill(os.getpid(), signal.SIGINT)
+class Finalized:
+    def __del__(self):
+        strike()
+def at(event, word, deed):
+    def hook(seen, given):
+        if seen == event and str(given[0]).endswith(word) and not struck:
+            struck.append(word)
+            deed()
+    struck = []
+    sys.addaudithook(hook)
+"""
+TOLD = (130, "dnm: interrupted; the next run finds out what was under way\n")
+MOMENTS = {
+    "while the command loads": ("at('import', 'typer', strike)", TOLD),
+    "while the verb looks": ("at('open', '.ini', strike)", TOLD),
+    "in a finalizer, where nobody catches it": ("at('import', 'typer', Finalized)", TOLD),
+    "when the verb is done": ("atexit.register(strike)", (0, "")),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_ctrl_c_is_told_in_a_sentence_whenever_it_comes(
+    site: Site, tmp_path: Path, moment: str
+) -> None:
+    when, expected = MOMENTS[moment]
+    (tmp_path / "sitecustomize.py").write_text(CTRL_C + when)
     done = subprocess.run(
         [Path(sys.executable).with_name("dnm"), "status"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "DNM_CONFIG": str(site.path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 130 and done.stderr.startswith("dnm: interrupted"), done.stderr
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr) == expected
 
 
 def test_status_and_help_start_in_twice_the_time_of_their_libraries(tmp_path: Path) -> None:
