@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from textwrap import wrap
 from time import monotonic
 from typing import TextIO
 
@@ -21,12 +22,11 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
-from rich.theme import Theme
 
 from dnm.model.printable import Meaning, Meanings, Part, printable
 
+_Run = tuple[str, Style | None]
 # Each is told from black and from white with a contrast of about 4.
 _STYLES: Mapping[Meaning, Style | None] = {
     "": None,
@@ -45,6 +45,7 @@ _LEAST_LAST = 20  # columns of a last cell that is worth folding
 _LEAST_OPTIONAL = 40  # of one that need not be shown
 _AT_ONCE = 500  # lines drawn together; a year of history has a hundred thousand
 _QUIET = 2.0  # seconds in which nobody asks how long it takes
+_END: _Run = ("\n", None)
 _AMOUNT = re.compile(r"(~?-?[\d.,]+(%|[A-Za-z]{1,2})?|no limit|[-?]?)")
 
 
@@ -70,31 +71,72 @@ def _plain(text: str) -> tuple[str, Meaning]:
     return text, ""
 
 
+def _width(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def _styled(parts: Iterable[Part]) -> list[_Run]:
+    given = (one if isinstance(one, tuple) else _plain(one) for one in parts)
+    return [(printable(text), _STYLES[meaning]) for text, meaning in given]
+
+
+def _joined(*runs: _Run) -> Iterator[Segment]:
+    """What has no style in as few segments as there can be: each of them costs."""
+    plain = ""
+    for text, style in runs:
+        if style is None:
+            plain += text
+            continue
+        if plain:
+            yield Segment(plain)
+            plain = ""
+        yield Segment(text, style)
+    if plain:
+        yield Segment(plain)
+
+
 class Line:
     """Parts of a line, each in its meaning; where it is longer than there is room, it goes on below
     and deeper, broken between words."""
 
     def __init__(self, parts: Iterable[Part], indent: int = 0, hang: int = 2) -> None:
-        given = (one if isinstance(one, tuple) else _plain(one) for one in parts)
-        self.parts = [(printable(text), _STYLES[meaning]) for text, meaning in given]
-        self.length = sum(cell_len(text) for text, _ in self.parts)
-        self.indent, self.hang = indent, hang
+        self.before: Sequence[_Run] = ((" " * indent, None),)  # which is never broken
+        self.begin, self.hang = indent, hang
+        self.parts = _styled(parts)
+        self.length = sum(_width(text) for text, _ in self.parts)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = options.max_width - self.indent
-        if self.length <= room:
-            if self.indent:
-                yield Segment(" " * self.indent)
-            for text, style in self.parts:
-                yield Segment(text, style)
-            yield Segment.line()
+    def segments(self, console: Console, width: int) -> Iterator[Segment]:
+        """Yields what is drawn of it."""
+        before, room = self.before, width - self.begin
+        if self.length <= max(room, 0):
+            yield from _joined(*before, *self.parts, _END)
+            return
+        for piece in self._broken(console, max(room - self.hang, _LEAST_LAST // 2)):
+            yield from _joined(*before, *piece, _END)
+            before = ((" " * (self.begin + self.hang), None),)
+
+    def _broken(self, console: Console, room: int) -> Iterator[list[_Run]]:
+        text, style = self.parts[0]
+        if len(self.parts) == 1 and text.isascii():  # a year of history has tens of thousands
+            yield from ([(piece, style)] for piece in wrap(text, room, break_on_hyphens=False))
             return
         whole = Text.assemble(*((text, style or "") for text, style in self.parts))
-        for number, line in enumerate(whole.wrap(console, max(room - self.hang, _LEAST_LAST // 2))):
+        for line in whole.wrap(console, room):
             line.rstrip()
-            yield Segment(" " * (self.indent + (self.hang if number else 0)))
-            yield from line.render(console)
-            yield Segment.line()
+            yield [(one.text, one.style) for one in line.render(console, end="")]
+
+
+class _Row(Line):
+    """A line of a table: cells of which the last alone is broken, and begins at `begin`."""
+
+    def __init__(self, indent: str, cells: Sequence[_Run], begin: int) -> None:
+        *lead, last = cells
+        if not last[0]:  # no blanks end a line, which would be copied
+            while lead and not lead[-1][0].strip():
+                lead.pop()
+            lead[-1:] = [(text.rstrip(), style) for text, style in lead[-1:]]
+        self.before, self.parts = ((indent, None), *lead), [last]
+        self.begin, self.hang, self.length = begin, 0, _width(last[0])
 
 
 class _Lines:
@@ -103,30 +145,14 @@ class _Lines:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self._lines:
-            yield from line.__rich_console__(console, options)
-
-
-class _Trimmed:
-    """A table without the blanks that end its lines, which would be copied."""
-
-    def __init__(self, table: Table, indent: int) -> None:
-        self._table, self._indent = table, indent
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        inside = options.update_width(options.max_width - self._indent)
-        for line in console.render_lines(self._table, inside, pad=False):
-            while line and not line[-1].text.strip():
-                line.pop()
-            yield Segment(" " * self._indent)
-            yield from line
-            yield Segment.line()
+            yield from line.segments(console, options.max_width)
 
 
 def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
-    """Draws them as they come."""
+    """Draws them as they come. They are as wide as they may be: none is measured again."""
     console, left = _Screen(file or sys.stdout), iter(lines)
     while some := list(islice(left, _AT_ONCE)):
-        console.print(_Lines(some), end="")
+        console.print(_Lines(some), end="", crop=False)
 
 
 def verdict_part(word: str) -> Part:
@@ -156,6 +182,7 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
         yield lambda done: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.theme import Theme
 
     parts: Mapping[str, Meaning] = {
         "bar.complete": "ok",
@@ -190,15 +217,20 @@ class _Column:
         self.name = name
         self.cells = [printable(cell).rstrip() for cell in cells]
         self.meanings = [of.get(cell, "") for cell in self.cells]
-        self.width = max(map(cell_len, (name, *self.cells)))
+        self.widths = list(map(_width, (name, *self.cells)))
+        self.width = max(self.widths)
         self.are_amounts = all(map(_AMOUNT.fullmatch, self.cells))
 
-    def lines(self) -> Iterator[Line]:
-        """Yields heading and cells; amounts stand right."""
+    def runs(self, gap: int) -> Iterator[_Run]:
+        """Yields heading and cells, as wide as the column and `gap`; amounts stand right. Without a
+        gap nothing stands behind them."""
         meanings: Iterable[Meaning] = ("muted", *self.meanings)
-        for text, meaning in zip((self.name, *self.cells), meanings, strict=True):
-            right = self.width - cell_len(text) if self.are_amounts else 0
-            yield Line(((text, meaning),), right, hang=0)
+        texts = (self.name, *self.cells)
+        for text, width, meaning in zip(texts, self.widths, meanings, strict=True):
+            room = " " * (self.width - width)
+            if self.are_amounts and text:
+                text, room = room + text, ""
+            yield text + (room + " " * gap if gap else ""), _STYLES[meaning]
 
 
 def draw_table(
@@ -210,25 +242,18 @@ def draw_table(
 ) -> None:
     """Draws a table whose last column is folded; where the others leave no room for that, a block a
     row. `optional`: the last columns, for a terminal that has room for them."""
-    console = _Screen(sys.stdout)
+    width = _width_of(sys.stdout)
     columns = [_Column(name, of, meanings) for name, *of in zip(header, *rows, strict=True)]
-    is_pipe, room = console.width == _UNFOLDED, console.width - indent
+    is_pipe, room = width == _UNFOLDED, width - indent
     while columns[-1].name in optional and (is_pipe or not _fits(columns, room, _LEAST_OPTIONAL)):
         columns.pop()
     if not _fits(columns, room, _LEAST_LAST):
-        console.print(_Lines(_blocks(columns, indent, console.width)), end="")
+        draw(_blocks(columns, indent, width))
         return
-    table = Table(box=None, padding=0, pad_edge=False, show_header=False)
-    for column in columns[:-1]:
-        table.add_column(width=column.width + _GAP)
-    left = _left(columns, room)
-    table.add_column(width=min(columns[-1].width, left))
-    if columns[-1].width <= left:  # nothing is folded: one row, which is drawn in half the time
-        table.add_row(*(_Lines(column.lines()) for column in columns))
-    else:
-        for row in zip(*(column.lines() for column in columns), strict=True):
-            table.add_row(*row)
-    console.print(_Trimmed(table, indent), end="")
+    *others, last = columns
+    cells = (*(column.runs(_GAP) for column in others), last.runs(0))
+    begin = width - _left(columns, room)
+    draw(_Row(" " * indent, row, begin) for row in zip(*cells, strict=True))
 
 
 def _left(columns: Sequence[_Column], room: int) -> int:

@@ -27,8 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from math import ceil
-from statistics import fmean
+from math import ceil, fsum
 
 import msgspec
 
@@ -65,14 +64,14 @@ def cost_of_return(config: Config, registry: Registry, policy: NamespacePolicy) 
     lend = _mean(second for one in times for second in one.lends)
     back = _mean(second for one in times for second in one.returns)
     gaps = registry.idle_gaps.get(policy.queue, IdleGaps())
-    pods = fmean(gaps.pods) if gaps.pods else 1.0
+    pods = fsum(gaps.pods) / len(gaps.pods) if gaps.pods else 1.0
     worth = config.worth_of(policy)
     return lend + back + worth * pods * lend
 
 
 def _mean(seconds: Iterable[int]) -> float:
     known = tuple(seconds)
-    return fmean(known) if known else USUAL
+    return fsum(known) / len(known) if known else USUAL
 
 
 def idle_times(config: Config, registry: Registry) -> dict[str, timedelta]:
