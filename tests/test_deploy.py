@@ -257,12 +257,13 @@ LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 NODES = st.lists(LABELS | st.builds("a{:03}".format, st.integers(0, 300)), max_size=9)
 MOMENTS = st.datetimes(timezones=st.just(UTC), min_value=datetime(2000, 1, 1))
 COUNTS = st.integers(1, 300)
+ACCOUNTS = st.sampled_from(("", "-", "proj_1.a-b"))
 COMMANDS = st.one_of(
     st.builds(list_command, st.just(CONFIG), LABELS | st.just("")),
-    st.builds(resume_command, st.just(CONFIG), LABELS, LABELS),
+    st.builds(resume_command, st.just(CONFIG), LABELS, LABELS, ACCOUNTS),
     st.builds(return_command, st.just(CONFIG), LABELS),
     st.builds(
-        convert_command, st.just(CONFIG), LABELS, COUNTS, LABELS, NODES.map(fold_hostlist)
+        convert_command, st.just(CONFIG), LABELS, COUNTS, LABELS, NODES.map(fold_hostlist), ACCOUNTS
     ),
     st.builds(
         book_command, st.just(CONFIG),
@@ -295,7 +296,7 @@ def test_the_other_end_of_ssh_is_made_of_the_contracts_declaration() -> None:
     assert tuple(named) == OPTIONS
     assert tuple(re.findall(r"([A-Z_]+)=\*", BY_SSH)) == VARIABLES
     (others,) = re.findall(r"-\* \| \*\[!(.*)\]\*\)", BY_SSH)
-    assert VALUE.pattern == f"(?!-)[{others}]+"
+    assert VALUE.pattern == f"-|(?!-)[{others}]+"  # - alone is an account
 
 
 @pytest.mark.parametrize(

@@ -318,6 +318,11 @@ def slurm_name(text: str) -> str:
     return text
 
 
+def charged_account(text: str) -> str:
+    """Of Slurm's accounts, which it writes in lower case; or - for none."""
+    return text if text == "-" else slurm_name(text).lower()
+
+
 def slurm_reason(text: str) -> str:
     """One line: Slurm's Reason is cut off where a bracket opens."""
     if not text.isprintable() or "[" in text or len(text) > 200:

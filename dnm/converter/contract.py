@@ -34,18 +34,23 @@ BOOK, UNBOOK = "--book", "--unbook"
 """The options by which a converter that names the first in its list reserves nodes for an event,
 and gives them up."""
 
+CHARGE = "--account"
+"""The option by which a converter that names it in its list is told whom a lend is charged to; - is
+for nobody, but as planned."""
+
 VARIABLES = (REQUEST, "DNM_INSTANCE", "RES_NAME")
 OPTIONS = (
     "--list", "--set", "--node-name", "--node-type", "--num-nodes", "--namespace", LEAVE_OUT,
-    "--allow-preempt", BOOK, UNBOOK, "--from", "--until",
+    "--allow-preempt", BOOK, UNBOOK, "--from", "--until", CHARGE,
 )  # fmt: skip
-VALUE = re.compile(r"(?!-)[]A-Za-z0-9.,:[-]+")
+VALUE = re.compile(r"-|(?!-)[]A-Za-z0-9_.,:[-]+")
 """All that a converter is ever told: deploy/node-convert-by-ssh lets nothing else through."""
 
 
-def _command(config: Config, *words: str, leave_out: str = "") -> list[str]:
+def _command(config: Config, *words: str, leave_out: str = "", account: str = "") -> list[str]:
     """The command line; raises ConverterError for what is no word of the contract."""
     words = (*words, LEAVE_OUT, leave_out) if leave_out else words
+    words = (*words, CHARGE, account) if account else words
     for word in words:
         if word not in OPTIONS and not VALUE.fullmatch(word):
             raise ConverterError(f"{word!r} is no word that may reach a command line")
@@ -63,12 +68,13 @@ def list_command(config: Config, node: str = "") -> list[str]:
     return [str(list_program(config)), *command[1:]]
 
 
-def resume_command(config: Config, node: str, namespace: str) -> list[str]:
+def resume_command(config: Config, node: str, namespace: str, account: str = "") -> list[str]:
     """`--set k8s` for one node, whose conversion was interrupted; raises ConverterError for an
     unusable name."""
     command = _command(
-        config, "--set", "k8s", "--node-name", _checked(node), "--namespace", _checked(namespace)
-    )
+        config, "--set", "k8s", "--node-name", _checked(node), "--namespace", _checked(namespace),
+        account=account,
+    )  # fmt: skip
     return [*command, "--allow-preempt"] if config.allow_preempt else command
 
 
@@ -89,13 +95,18 @@ def unbook_command(config: Config, name: str, leave_out: str = "") -> list[str]:
 
 
 def convert_command(
-    config: Config, node_type: str, count: int, namespace: str, leave_out: str = ""
+    config: Config,
+    node_type: str,
+    count: int,
+    namespace: str,
+    leave_out: str = "",
+    account: str = "",
 ) -> list[str]:
     """`--set k8s` for `count` nodes of a type, none of the host list `leave_out`; raises
     ConverterError for an unusable name."""
     command = _command(
         config, "--set", "k8s", "--node-type", _checked(node_type), "--num-nodes", str(count),
-        "--namespace", _checked(namespace), leave_out=leave_out,
+        "--namespace", _checked(namespace), leave_out=leave_out, account=account,
     )  # fmt: skip
     return [*command, "--allow-preempt"] if config.allow_preempt else command
 

@@ -11,7 +11,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dnm.converter.contract import BOOK, LEAVE_OUT, NODE_NAME, Given, list_command, list_program
+from dnm.converter.contract import (
+    BOOK,
+    CHARGE,
+    LEAVE_OUT,
+    NODE_NAME,
+    Given,
+    list_command,
+    list_program,
+)  # fmt: skip
 from dnm.host.bounded import TimeoutExpired, run_bounded
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import check_trust
@@ -44,6 +52,7 @@ class _ListedClaim(msgspec.Struct):
     since: datetime | None = None
     is_at_work: bool = False
     error: str = ""
+    account: str = ""
 
 
 class _ListedReason(msgspec.Struct):
@@ -212,6 +221,7 @@ def parse_list(content: bytes) -> BatchList | None:
         waiting=waiting_jobs(listed.waiting_jobs),
         books=BOOK in (_words(listed.options) or ()),
         leaves_out=LEAVE_OUT in (_words(listed.options) or ()),
+        charges=CHARGE in (_words(listed.options) or ()),
     )
 
 
@@ -293,6 +303,7 @@ def _claim(listed: _ListedClaim) -> BatchClaim:
         since=_in_utc(listed.since),
         is_at_work=listed.is_at_work,
         error=printable(listed.error, _LONGEST_LINE),
+        account=printable(listed.account, 80),
     )
 
 

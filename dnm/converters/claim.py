@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
+from dnm.converters.charge import uncharge
 from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed
 from dnm.converters.machines import plain_state, why_not_ours
 from dnm.converters.marks import (
@@ -242,6 +243,9 @@ def check_claim(
         raise NotClaimed(f"it is {node.state.text} by now, not drained by us: {node.reason!r}")
     bases = ("IDLE", "DOWN") if may_be_away else ("IDLE",)
     allowed = _WHILE_AWAY if may_be_away else _WHILE_TAKEN
+    own = own_reservations(conversion)
+    if any(one.is_charged for one in own):
+        allowed |= {"MAINTENANCE"}
     if node.state.base not in bases or node.state.flags - allowed:
         raise NotClaimed(f"it is {node.state.text}")
     if node.cpus_allocated or node.memory_allocated:
@@ -251,7 +255,7 @@ def check_claim(
     jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
     if jobs:
         raise NotClaimed(f"job {jobs[0].display_id} of {jobs[0].user} is on it")
-    if is_reserved and not own_reservations(conversion):
+    if is_reserved and not own:
         raise NotClaimed(f"the reservation {conversion.reservation} is gone")
 
 
@@ -277,7 +281,9 @@ def _was_ours(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 
 def lift_drain(conversion: NodeConversion) -> None:
-    """Resumes the node and clears our marks in one command; whose drain it is, the caller knows."""
+    """Resumes the node and clears our marks in one command; whose drain it is, the caller knows.
+    Until then the drain holds it, and the reservation again from before that."""
+    uncharge(conversion)
     node = conversion.read_node()
     marks = _own_marks(conversion.settings, node)
 

@@ -51,6 +51,11 @@ def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None
             for node in facts.nodes
             if (claim := _claim_of(node, reserved, journals.get(node.name)))
         }
+        charged = _charged(facts, settings.res_name)
+        claims = {
+            node: msgspec.structs.replace(claim, account=charged.get(node, ""))
+            for node, claim in claims.items()
+        }
         for node, why in unreadable.items():
             found = claims.get(node, BatchClaim(instance=settings.instance))
             claims[node] = msgspec.structs.replace(found, error=why)
@@ -76,6 +81,15 @@ def _reserved(facts: SlurmFacts, prefix: str) -> frozenset[str]:
     return frozenset(
         node for one in facts.reservations for node in one.nodes if one.name == f"{prefix}-{node}"
     )
+
+
+def _charged(facts: SlurmFacts, prefix: str) -> dict[str, str]:
+    return {
+        node: one.charged_to
+        for one in facts.reservations
+        for node in one.nodes
+        if one.name == f"{prefix}-{node}"
+    }
 
 
 def _claim_of(

@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import msgspec
 
 from dnm.config import values
-from dnm.converter.contract import BOOK, LEAVE_OUT, UNBOOK
+from dnm.converter.contract import BOOK, CHARGE, LEAVE_OUT, UNBOOK
 from dnm.converters.claimed import describe_claims, hold_unreadable, read_claims
 from dnm.converters.failures import hold_failed
 from dnm.converters.listing import (
@@ -35,6 +36,7 @@ from dnm.converters.machines import Machines
 from dnm.converters.pressure import list_waiting_jobs
 from dnm.converters.select import Judged, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings, load_settings
+from dnm.converters.slurm.commands import SlurmRefused
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 
@@ -100,6 +102,13 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
         default=frozenset(),
         help="nodes that are not chosen, e.g. a[001-004],b007 (with --set k8s --node-type)",
     )
+    if machines is not Machines.BRIDGED:  # a lent node of these is in none of Slurm's books
+        add(
+            CHARGE,
+            metavar="ACCOUNT",
+            type=_argument(values.charged_account),
+            help="whom what is lent is charged to; - for nobody, but as planned (--set k8s)",
+        )
     add(
         "--list", action="store_true", help="show which nodes could be lent, and why not the others"
     )
@@ -183,7 +192,8 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
     """The entry point; ends the process with the exit code."""
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments, machines)
     try:
-        given = {"allow_preempt": options.allow_preempt or None, "force": options.force or None}
+        names = ("allow_preempt", "force", "account")
+        given = {name: getattr(options, name, None) or None for name in names}
         settings = load_settings(given, os.environ, options.config, machines)
         code = run(options, settings)
     except DnmError as error:
@@ -248,8 +258,7 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
     waiting = [one for one in jobs if one.node_type in types]
     if options.output == "json":
         reserved = reservations_of(facts, settings.res_name)
-        books = settings.machines is Machines.OWN and not settings.slurmrestd_url
-        print(list_as_json(judged, claims, waiting, reserved, books))
+        print(list_as_json(judged, claims, waiting, reserved, _further_options(settings)))
     else:
         shown = {one.node.name for one in judged}
         known = {node: claim for node, claim in (claims or {}).items() if node in shown}
@@ -260,6 +269,18 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
         print(f"{program}: Slurm knows no node {options.node_name}", file=sys.stderr)
         return ExitCode.FAILED
     return ExitCode.OK
+
+
+def _further_options(settings: Settings) -> tuple[str, ...]:
+    """What not every one of the programs can do everywhere: slurmrestd has no words for it."""
+    if settings.slurmrestd_url:
+        return ()
+    charges = False
+    if settings.machines is not Machines.BRIDGED:
+        with suppress(SlurmRefused):
+            charges = connect_slurm(settings).keeps_accounts()
+    books = (BOOK,) if settings.machines is Machines.OWN else ()
+    return (*books, CHARGE) if charges else books
 
 
 if __name__ == "__main__":

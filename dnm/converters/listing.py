@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from dnm.converter.contract import BOOK, LEAVE_OUT
+from dnm.converter.contract import LEAVE_OUT
 from dnm.converters.marks import slurm_reason_of
 from dnm.converters.select import (
     Judged,
@@ -91,11 +91,11 @@ def list_as_json(
     claims: Mapping[str, BatchClaim] | None = None,
     waiting: Sequence[WaitingJobs] = (),
     reserved: Mapping[str, Mapping[str, datetime | None]] = {},
-    books: bool = True,
+    options: Sequence[str] = (),
 ) -> str:
     """Returns the document; without `claims` the rows don't tell of them. `waiting`: the jobs that
     would start on more nodes. `reserved`: node -> the reservations that name it, and when each
-    begins. `books`: nodes can be reserved ahead of time."""
+    begins. `options`: those of the contract that it takes, besides --exclude."""
     nodes = [
         {
             "node": one.node.name,
@@ -115,7 +115,7 @@ def list_as_json(
     ]
     document = {
         "schema": SCHEMA,
-        "options": [LEAVE_OUT, BOOK] if books else [LEAVE_OUT],
+        "options": [LEAVE_OUT, *options],
         "nodes": nodes,
         "waiting_jobs": waiting,
     }

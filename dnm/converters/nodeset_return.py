@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dnm.converters.charge import uncharge
 from dnm.converters.claim import (
     clear_marks,
     lift_drain,
@@ -81,6 +82,7 @@ def back(conversion: NodeConversion) -> str:
             f"node: 'kubectl uncordon {conversion.node}', then repeat"
         )
     key, value = label_of(conversion.settings)
+    uncharge(conversion)  # the new pod's record takes the drain off
     conversion.kube.node_sets.change(
         node,
         {**labels, key: value},

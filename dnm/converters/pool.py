@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from dnm.converters import to_batch
+from dnm.converters.charge import ACCOUNT
 from dnm.converters.claim import RESERVING
 from dnm.converters.claimed import what_to_do
 from dnm.converters.conversion import (
@@ -134,7 +135,9 @@ class ConversionPool:
                     "back"
                 )
                 return _skipped(candidate.node, why)
-            return self._carry_on(msgspec.structs.replace(journal, request=self.settings.request))
+            request, account = self.settings.request, self.settings.account
+            charged = {**journal.facts, **({ACCOUNT: account} if account else {})}
+            return self._carry_on(msgspec.structs.replace(journal, request=request, facts=charged))
 
     # --- Kubernetes -> batch ------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ class Settings(Value, frozen=True):
     boot_timeout_seconds: timedelta = timedelta(seconds=1800)
     allow_preempt: bool = False  # from here on: options of one call
     force: bool = False
+    account: str = ""  # whom what is lent is charged to; empty: nobody is
     request: str = ""  # of dnm's, which the call is for
     machines: Machines = Machines.OWN  # of the program
 

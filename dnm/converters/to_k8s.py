@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from datetime import timedelta
 
+from dnm.converters.charge import charge
 from dnm.converters.claim import check_claim, drain, reserve
 from dnm.converters.conversion import NodeConversion, Stage, missing_hook
 from dnm.converters.hooks import find_hook
@@ -40,7 +41,7 @@ def verify(conversion: NodeConversion) -> str:
     check_claim(conversion)
     conversion.wait(conversion.settings.verify_seconds)
     check_claim(conversion)
-    return "no job got in"
+    return f"no job got in{charge(conversion)}"
 
 
 def reach(conversion: NodeConversion) -> str:

@@ -25,6 +25,7 @@ class BatchClaim(Value):
     since: datetime | None = None
     is_at_work: bool = False
     error: str = ""
+    account: str = ""  # whom Slurm charges it to; empty: nobody
 
     @property
     def is_interrupted(self) -> bool:
@@ -110,3 +111,4 @@ class BatchList(Value):
     waiting: tuple[WaitingJobs, ...] | Unreadable | None = None
     books: bool = False  # it says that it can reserve nodes ahead of time
     leaves_out: bool = False  # it says that it can be told which nodes not to choose
+    charges: bool = False  # it says that it can charge what it lends to an account

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dnm.converter.node_list import parse_list
@@ -21,6 +22,7 @@ BOOKING = "--book x --node-type a --num-nodes 1 --from 2026-12-01T09:00:00Z"
 SCONTROL = f"""\
 case "$*" in
 ping) echo "Slurmctld(primary) at x is UP" ;;
+*show*config*) echo "AccountingStorageType   = accounting_storage/${{DBD-none}}" ;;
 *show*reservation*) cat '{SAMPLE}/resv.txt' ;;
 *show*nodes*) sed 's/LastBusyTime=[^ ]*/LastBusyTime=1795100000/' '{SAMPLE}/nodes.txt'
   echo 'NodeName=a005 CPUAlloc=0 AllocMem=0 State=IDLE Partitions=main LastBusyTime=1795100000' ;;
@@ -87,6 +89,7 @@ def host(tmp_path: Path) -> Host:
         "--set k8s --node-name a1 --exclude a1",
         "--set k8s --node-type a --num-nodes 1 --exclude a[",
         "--book x", "--book x --unbook x", "--unbook x --dry-run", "--unbook x --node-name a1",
+        "--set k8s --node-name a1 --account a/b", "--set k8s --node-name a1 --account ,x",
         f"{BOOKING} --until 0001-01-01T00:00:00+14:00", f"{BOOKING} --until 2026-12-01T17:00:00",
     ],
 )  # fmt: skip
@@ -95,6 +98,19 @@ def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> 
         main(arguments.split())
     assert ended.value.code == 2
     assert "node-convert: error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("what", "offered"),
+    [({}, ["--exclude", "--book"]), ({"DBD": "slurmdbd"}, ["--exclude", "--book", "--account"])],
+)
+def test_the_list_offers_to_charge_where_slurm_keeps_accounts(
+    host: Host, what: dict[str, str], offered: list[str]
+) -> None:
+    if what:
+        host.write("bin/scontrol", SCONTROL.replace("${DBD-none}", what["DBD"]))
+    listed = host.run("--list", "--output", "json")
+    assert msgspec.json.decode(listed.stdout)["options"] == offered
 
 
 @pytest.mark.parametrize("what", ["--book", "--unbook"])

@@ -65,6 +65,22 @@ def test_commands_are_lists_of_one_node() -> None:
     ]  # fmt: skip
 
 
+def test_a_reservation_is_charged_and_given_back_by_one_command_each(tmp_path: Path) -> None:
+    client = client_with(tmp_path, scontrol=f"echo $* >>{tmp_path}/told")
+    client.charge_reservation("k8s-a001", "proj")
+    client.uncharge_reservation("k8s-a001", keeps_flag=False)
+    client.uncharge_reservation("k8s-a001", keeps_flag=True)
+    update = "update ReservationName=k8s-a001"
+    assert (tmp_path / "told").read_text().splitlines() == [
+        f"{update} Flags+=MAINT Flags-=IGNORE_JOBS Accounts=proj Users=",
+        f"{update} Flags-=MAINT Users=root Accounts=",
+        f"{update} Users=root Accounts=",
+    ]
+    for account in ("", "a,b", "a b", "-"):
+        with pytest.raises(SlurmError):
+            client.charge_reservation("k8s-a001", account)
+
+
 @pytest.mark.parametrize("name", ["", "-x", "a,b", "a b", "a=b", "a[1-2]", "a\nb", "x" * 200])
 def test_a_name_that_is_more_than_a_name_reaches_no_command(name: str, tmp_path: Path) -> None:
     client = client_with(tmp_path, scontrol="echo called >>called", squeue="echo called >>called")

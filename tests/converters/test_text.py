@@ -163,6 +163,30 @@ def test_an_answer_of_another_kind_is_refused(parse: object) -> None:
             parse(text)
 
 
+CHARGED = (
+    "ReservationName=k8s-a001 StartTime=2026-11-23T15:59:51 EndTime=2027-11-23T15:59:51 "
+    "Duration=365-00:00:00 Nodes=a001 NodeCnt=1 CoreCnt=1 Features=(null) PartitionName=(null) "
+    "Flags={} TRES=cpu=1 Users={} Groups=(null) Accounts={} Licenses=(null) State=ACTIVE\n"
+)  # of 22.05
+
+
+@pytest.mark.parametrize(
+    ("flags", "users", "accounts", "charged_to"),
+    [
+        ("SPEC_NODES", "root", "(null)", ""),
+        ("MAINT,SPEC_NODES", "(null)", "proj", "proj"),
+        ("MAINT,SPEC_NODES", "(null)", "root", "-"),
+        ("MAINT,SPEC_NODES", "root", "(null)", ""),
+        ("SPEC_NODES", "(null)", "proj", ""),
+    ],
+)
+def test_whom_a_reservation_is_charged_to(
+    flags: str, users: str, accounts: str, charged_to: str
+) -> None:
+    (found,) = parse_reservations(CHARGED.format(flags, users, accounts))
+    assert found.charged_to == charged_to and found.is_charged == flags.startswith("MAINT")
+
+
 def test_nothing_is_an_answer() -> None:
     assert parse_reservations("No reservations in the system\n") == ()
     assert parse_nodes("No nodes in the system\n") == parse_nodes("") == ()

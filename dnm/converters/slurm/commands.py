@@ -98,6 +98,11 @@ def book_command(name: str, node: str, begins: datetime, until: datetime) -> lis
     ]  # fmt: skip
 
 
+def update_command(name: str, *changes: str) -> list[str]:
+    """Returns the command that changes a reservation, in one RPC."""
+    return ["scontrol", "update", f"ReservationName={name}", *changes]
+
+
 def _times(begins: datetime, until: datetime) -> list[str]:
     start, end = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" for one in (begins, until))
     return [f"StartTime={start}", f"EndTime={end}"]
@@ -190,8 +195,8 @@ class SlurmClient:
     def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
         """Gives a booking other times. Slurm refuses them as it does those of a new one, and leaves
         it as it was then (slurmctld/reservation.c, update_resv)."""
-        command = ["scontrol", "update", f"ReservationName={checked_name(name)}"]
-        self._change("slurm.update_reservation", [*command, *_times(begins, until)])
+        command = update_command(checked_name(name), *_times(begins, until))
+        self._change("slurm.update_reservation", command)
 
     def create_overlapping_reservation(
         self, name: str, node: str, end: datetime | None = None
@@ -200,6 +205,26 @@ class SlurmClient:
         command = reserve_command(checked_name(name), checked_name(node), end, True)
         command[-1] = "Flags=IGNORE_JOBS,OVERLAP"
         self._change("slurm.create_reservation", command)
+
+    def keeps_accounts(self) -> bool:
+        """Returns whether Slurm has a slurmdbd."""
+        config = self._read("scontrol", "show", "config")
+        return bool(re.search(r"^AccountingStorageType\s*= \S*slurmdbd$", config, re.MULTILINE))
+
+    def charge_reservation(self, name: str, account: str) -> None:
+        """Has a reservation's time booked as planned, for an account; what it holds with
+        IGNORE_JOBS would count as idle. Slurm refuses an account that it does not know, and leaves
+        the reservation as it was then."""
+        command = update_command(checked_name(name), "Flags+=MAINT", "Flags-=IGNORE_JOBS")
+        changes = f"Accounts={checked_name(account)}", "Users="
+        self._change("slurm.update_reservation", [*command, *changes])
+
+    def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
+        """Gives a reservation back to root alone; without `keeps_flag` it is a claim again, which
+        Slurm refuses where another reservation overlaps it by now."""
+        flag = () if keeps_flag else ("Flags-=MAINT",)
+        command = update_command(checked_name(name), *flag, "Users=root", "Accounts=")
+        self._change("slurm.update_reservation", command)
 
     def take_turn(self, name: str, node: str) -> None:
         """Reserves a name for a minute, on a node that is reserved already: Slurm gives it once,
@@ -217,15 +242,8 @@ class SlurmClient:
     def remove_from_reservation(self, name: str, node: str) -> None:
         """Takes a node out atomically; only Slurm 23.02 and later know `-=`, earlier ones
         refuse."""
-        self._change(
-            "slurm.update_reservation",
-            [
-                "scontrol",
-                "update",
-                f"ReservationName={checked_name(name)}",
-                f"Nodes-={checked_name(node)}",
-            ],
-        )
+        command = update_command(checked_name(name), f"Nodes-={checked_name(node)}")
+        self._change("slurm.update_reservation", command)
 
     def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
         self._change("slurm.drain", drain_command(checked_name(node), reason, marks))

@@ -158,6 +158,15 @@ class SlurmRestClient:
     def take_turn(self, name: str, node: str) -> None:
         raise self._cannot("share reservations out")
 
+    def keeps_accounts(self) -> bool:
+        raise self._cannot("charge nodes to accounts")
+
+    def charge_reservation(self, name: str, account: str) -> None:
+        raise self._cannot("charge nodes to accounts")
+
+    def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
+        """Leaves it to the reservation's end, which comes next."""
+
     def remove_from_reservation(self, name: str, node: str) -> None:
         raise self._cannot(f"take {node} out of the reservation {name}, which others are in")
 

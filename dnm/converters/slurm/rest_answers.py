@@ -112,6 +112,7 @@ class _Reservation(msgspec.Struct):
     node_list: str | None
     users: str | None
     flags: list[str]
+    accounts: str | None = None
 
 
 class _Reservations(msgspec.Struct):
@@ -166,6 +167,7 @@ def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
             end=_time(one.end_time),
             nodes=expand_hostlist(one.node_list or ""),
             users=one.users or "",
+            accounts=one.accounts or "",
             flags=tuple(one.flags),
         )
         for one in found

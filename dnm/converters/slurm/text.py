@@ -24,6 +24,10 @@ _NO_TIME = frozenset(("None", "Unknown", "N/A", "(null)", "NONE", "0", ""))
 # `[user@time]`; a Reason may have other brackets with an @.
 _REASON_END = re.compile(r" \[([^\s\[\]]+)@([0-9]+|[0-9-]{10}T[0-9:]{8}|Unknown)\]")
 
+NOBODY, ABOVE_ALL = "-", "root"
+"""Whom a lend is charged to that is nobody's, and Slurm's own account for it, which every slurmdbd
+has and no project."""
+
 JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y|%V|%r"
 """For `squeue -o`: no field of it but the last is free text that could be filled with bars. The
 last is why a job is pending: Slurm's own word, or a sentence of slurmctld or a site's plugin."""
@@ -75,7 +79,20 @@ class Reservation(Value, frozen=True):
     end: datetime | None
     nodes: tuple[str, ...]
     users: str = ""
+    accounts: str = ""
     flags: tuple[str, ...] = ()
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether Slurm books its time as planned."""
+        return "MAINT" in self.flags
+
+    @property
+    def charged_to(self) -> str:
+        """The account as it was asked for; empty: it is charged to none."""
+        if not self.is_charged:
+            return ""
+        return NOBODY if self.accounts == ABOVE_ALL else self.accounts
 
 
 class JobRecord(Value, frozen=True):
@@ -262,6 +279,7 @@ def parse_reservations(text: str) -> tuple[Reservation, ...]:
                     end=parse_time(_first(line, "EndTime")),
                     nodes=expand_hostlist(_first(line, "Nodes")),
                     users=_first(line, "Users", "").removeprefix("(null)"),
+                    accounts=_first(line, "Accounts", "").removeprefix("(null)"),
                     flags=tuple(filter(None, _first(line, "Flags", "").split(","))),
                 )
             )

@@ -1,0 +1,305 @@
+"""What is lent is charged to an account in Slurm: when, what holds the node meanwhile, and what is
+left where it can't be. The world is nodeset-convert's, with reservations that can be charged."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.converters.conversion import Sides, StopRequest
+from dnm.converters.machines import Machines
+from dnm.converters.pool import ConversionPool
+from dnm.converters.programs import program_of
+from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
+from dnm.converters.slurm.text import Reservation, SlurmNode
+from dnm.model.errors import SlurmError
+from tests.converters import nodeset_world
+from tests.converters.nodeset_world import BOOTED, LABEL, Killed, KubeSide, Machine
+from tests.converters.played import NODE, PlayedProgram
+from tests.converters.played import tmp_path as tmp_path
+from tests.converters.test_nodeset import assert_batch, assert_lent
+
+OURS = f"k8s-{NODE}"
+NO_ACCOUNT = "Invalid account or account/partition combination specified"
+OVERLAPS = "Requested reservation overlaps with another reservation"
+
+
+class World(nodeset_world.World):
+    """`charged`: reservation -> account, while it is an accounting one. `rows`: what slurmdbd has
+    of a node, the first word of each second. `open`: moments at which a charged node was not
+    drained, so that anybody could have taken it."""
+
+    def __init__(self, seed: int = 0, machines: int = 1) -> None:
+        self.charged: dict[str, str] = {}
+        self.accounts = {"root", "proj"}
+        self.has_slurmdbd = True
+        self.second = 0
+        self.rows: dict[str, dict[int, str]] = {}
+        self.open: list[int] = []
+        self.trouble: list[Exception] = []  # of the next changes of a charge
+        super().__init__(seed, machines)
+
+    def step(self) -> None:
+        super().step()
+        for name in self.charged:
+            node, _ = self.reservations[name]
+            if "DRAIN" not in self.machines[node].flags:
+                self.open.append(self.calls)
+
+    def tell_slurmdbd(self) -> None:
+        """Of all nodes that a reservation holds, whenever one of them changes."""
+        for name, (node, _) in self.reservations.items():
+            rows = self.rows.setdefault(node, {})
+            rows.setdefault(self.second, self.charged.get(name, ""))
+
+
+class SlurmSide(nodeset_world.SlurmSide):
+    world: World
+
+    def _node(self, one: Machine) -> SlurmNode:
+        node = super()._node(one)
+        if f"k8s-{one.name}" not in self.world.charged:
+            return node
+        flags = node.state.flags | {"MAINTENANCE"}
+        return msgspec.structs.replace(node, state=msgspec.structs.replace(node.state, flags=flags))
+
+    def read_reservations(self) -> tuple[Reservation, ...]:
+        charged = self.world.charged
+        return tuple(
+            msgspec.structs.replace(
+                one, flags=("MAINT",) if one.name in charged else (),
+                accounts=charged.get(one.name, ""), start=BOOTED,
+            )
+            for one in super().read_reservations()
+        )  # fmt: skip
+
+    def create_reservation(self, *words: Any, **more: Any) -> None:
+        super().create_reservation(*words, **more)
+        self.world.tell_slurmdbd()
+
+    def delete_reservation(self, name: str) -> None:
+        super().delete_reservation(name)
+        self.world.charged.pop(name, None)
+
+    def keeps_accounts(self) -> bool:
+        return self.world.call("read config", lambda: self.world.has_slurmdbd)
+
+    def charge_reservation(self, name: str, account: str) -> None:
+        self._change("charge", lambda: self._charge(name, account))
+
+    def _charge(self, name: str, account: str) -> None:
+        if account not in self.world.accounts:
+            raise SlurmRefused("update", NO_ACCOUNT)
+        self.world.charged[name] = account
+
+    def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
+        self._change("uncharge", lambda: self._uncharge(name, keeps_flag))
+
+    def _uncharge(self, name: str, keeps_flag: bool) -> None:
+        node, _ = self.world.reservations[name]
+        others = [one for one, (held, _) in self.world.reservations.items() if held == node]
+        if len(others) > 1 and not keeps_flag:
+            raise SlurmRefused("update", OVERLAPS)
+        if keeps_flag:
+            self.world.charged[name] = ""
+        else:
+            del self.world.charged[name]
+
+    def _change(self, what: str, act: Any) -> None:
+        def change() -> None:
+            trouble = self.world.trouble.pop(0) if self.world.trouble else None
+            if trouble is None or isinstance(trouble, SlurmOutcomeUnknown):  # carried out
+                act()
+                self.world.tell_slurmdbd()
+            if trouble is not None:
+                raise trouble
+
+        self.world.call(what, change)
+
+
+class NoWait(Event):
+    """Time passes in the world alone."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.world.second += int(timeout or 0)
+        return self.is_set()
+
+
+class Program(PlayedProgram[World]):
+    machines = Machines.PODS
+    keys = {"nodeset_label": LABEL}
+    slurm, kube = SlurmSide, KubeSide
+
+    def pool(self) -> ConversionPool:
+        sides = Sides(slurm=lambda _: self.slurm(self.world), kube=lambda _: self.kube(self.world))
+        control = StopRequest()
+        control.stop = NoWait(self.world)
+        return ConversionPool(
+            self.settings, program_of(self.machines), self.store, control, self.said.append,
+            lambda result: None, sides=sides,
+        )  # fmt: skip
+
+
+def program(directory: Path, account: str = "proj", **settings: Any) -> Program:
+    return Program(directory, World(), account=account, **settings)
+
+
+def note_of(made: Program) -> str:
+    """What the journal says of the claim that stands."""
+    journal = made.store.load(NODE)
+    assert journal is not None
+    return [line.note for line in journal.lines if line.stage == "verify"][-1]
+
+
+@pytest.mark.parametrize(
+    ("account", "charged"), [("proj", {OURS: "proj"}), ("-", {OURS: "root"}), ("", {})]
+)
+def test_what_is_lent_is_charged_until_it_goes_back(
+    tmp_path: Path, account: str, charged: dict[str, str]
+) -> None:
+    made = program(tmp_path, account)
+    assert made.lend().result == "ok"
+    assert_lent(made.world)
+    assert made.world.charged == charged
+    assert note_of(made) == "no job got in" + (f"; charged to {account}" if account else "")
+    rows = made.world.rows[NODE]
+    assert rows[max(rows)] == charged.get(OURS, "")
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+    assert not made.world.charged and not made.world.open
+    assert ("uncharge" in made.world.log) is bool(account)
+
+
+def test_a_row_that_slurmdbd_left_out_comes_in_the_next_second(tmp_path: Path) -> None:
+    """Another reservation has changed in the second of the charge."""
+    made = program(tmp_path)
+    slurm = SlurmSide(made.world)
+    made.world.reservations["class"] = ("b001", False)
+    made.world.machines["b001"] = Machine("b001")
+    charge = slurm._charge
+
+    def after_another(name: str, account: str) -> None:
+        made.world.tell_slurmdbd()
+        charge(name, account)
+
+    made.slurm = type("Busy", (SlurmSide,), {"_charge": lambda _, *words: after_another(*words)})
+    assert made.lend().result == "ok"
+    rows = made.world.rows[NODE]
+    first, last = sorted(rows)[-2:]
+    assert (rows[first], rows[last]) == ("", "proj")
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("no slurmdbd", "this Slurm has no slurmdbd (AccountingStorageType)"),
+        ("no account", NO_ACCOUNT),
+        ("booked", "the reservation class holds it too, and its time would count twice"),
+        ("refused", "Access denied"),
+    ],
+)
+def test_what_can_not_be_charged_is_lent_and_that_is_said(
+    tmp_path: Path, case: str, said: str
+) -> None:
+    made = program(tmp_path, "nosuch" if case == "no account" else "proj")
+    world = made.world
+    world.has_slurmdbd = case != "no slurmdbd"
+    if case == "booked":
+        world.reservations["class"] = (NODE, False)
+    if case == "refused":
+        world.trouble = [SlurmRefused("it was refused: Access denied", "Access denied")]
+    assert made.lend().result == "ok"
+    assert note_of(made).partition("; not charged to ")[2].endswith(f": {said}")
+    assert [line for line in made.said if "not charged to" in line]
+    assert not world.charged
+    world.reservations.pop("class", None)
+    assert made.bring_back().result == "ok"
+    assert_batch(world)
+
+
+def test_an_answer_that_was_lost_is_looked_up(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.world.trouble = [SlurmOutcomeUnknown("timed out")]
+    assert made.lend().result == "ok"
+    assert made.world.charged == {OURS: "proj"} and note_of(made).endswith("charged to proj")
+    made.world.trouble = [SlurmOutcomeUnknown("timed out"), SlurmError("away")]
+    assert made.bring_back().result == "ok"
+    assert_batch(made.world)
+
+
+def test_another_s_reservation_over_a_charged_node_keeps_nobody_from_its_return(
+    tmp_path: Path,
+) -> None:
+    """It is let in over an accounting one; ours can be no claim any more, and lets no job in."""
+    made = program(tmp_path)
+    world = made.world
+    made.lend()
+    world.reservations["class"] = (NODE, False)
+    log = len(world.log)
+    assert made.bring_back().result == "ok"
+    assert world.log[log:].count("uncharge") == 2
+    assert world.reservations == {"class": (NODE, False)} and not world.charged
+    assert [line for line in made.said if OVERLAPS in line]
+
+
+def test_another_conversion_takes_no_node_that_is_charged(tmp_path: Path) -> None:
+    """Slurm grants it a reservation of another name: the drain says whose the node is."""
+
+    class Dies(SlurmSide):
+        def charge_reservation(self, name: str, account: str) -> None:
+            super().charge_reservation(name, account)
+            if self.world.log.count("charge") == 2:
+                raise Killed
+
+    made = program(tmp_path / "ours")
+    made.slurm = Dies
+    with pytest.raises(Killed):
+        made.lend()
+    other = Program(tmp_path / "other", made.world, instance="other", res_name="x")
+    found = other.lend()
+    assert (found.result, "it is IDLE+DRAIN" in found.error) == ("skipped", True), found.error
+    assert made.world.charged == {OURS: "proj"} and list(made.world.reservations) == [OURS]
+    made.slurm = SlurmSide
+    assert [one.result for one in made.resume()] == ["ok"]
+    assert_batch(made.world)
+    assert not (made.world.charged or made.world.open)
+
+
+@pytest.mark.parametrize("kill_after", [False, True])
+def test_killed_at_every_call_it_is_charged_or_it_is_not_lent(
+    tmp_path: Path, kill_after: bool
+) -> None:
+    """There and back, each call being the last one before a kill, and then repeated."""
+    calls = 0
+    for kill_at in range(5, 400):
+        made = program(tmp_path / f"{kill_at}", boot_timeout_seconds=timedelta(seconds=5))
+        world = made.world
+        world.kill_at, world.kill_after = world.calls + kill_at, kill_after
+        ways = (made.lend, made.bring_back)
+        is_over = True
+        for way in ways:
+            try:
+                way()
+            except Killed:
+                is_over = False
+                assert way().result in ("ok", "skipped")
+            if way == made.lend:
+                assert_lent(world)
+                assert world.charged == {OURS: "proj"}, kill_at
+                rows = world.rows[NODE]
+                assert rows[max(rows)] == "proj"
+        assert_batch(world)
+        assert not (world.charged or world.open), kill_at
+        calls += 1
+        if is_over:
+            break
+    assert calls > 40
