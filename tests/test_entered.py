@@ -23,7 +23,7 @@ from dnm.plan.rule import TABLE, rules_of
 from tests.entered import ROOT, Listening
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
-IDLE = (83, 15_070)  # files, lines
+IDLE = (83, 15_085)  # files, lines
 LENDING = (126, 23_790)
 
 
