@@ -55,7 +55,7 @@ HOUSE: dict[str, Rule] = {
         "model host calendar",
         PROCESSES | NETWORK | MOMENT | SCREEN,
         load=frozenset({"sys"}),  # where its own converter is installed
-        values=frozenset({"urllib"}),  # taking an address apart
+        names=frozenset({"urllib"}),  # taking an address apart
     ),
     "http": _rule("model host", PROCESSES | SCREEN | TEXT | WIRES, reader=WIRES),
     "kube": _rule(

@@ -1,27 +1,20 @@
-"""Where a run logs, what of a plan it logs, and how it is told to stop."""
+"""Where a run logs, and what of a plan it logs."""
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from dnm.host.fault_points import waits_too_long
-from dnm.model.errors import StoppedError
 from dnm.record.log_lines import log_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import timedelta
+    from collections.abc import Iterable
 
     from dnm.model.history import Deed, HistoryLine
     from dnm.model.plan import Pass
 
 IDENT = f"dynamic-node-manager[{os.getpid()}]"
 _SYSLOG = "/dev/log"
-_LOOK_EVERY = 0.1  # seconds, from the end of a signal's grace on
 
 deeds: list[Deed] = []
 """What this command has done, for `--output json` of the verbs that write."""
@@ -81,51 +74,3 @@ def log_deed(deed: Deed, instance: str) -> None:
         "action=%s object=%s who=%r host=%r reason=%r instance=%s",
         deed.verb, deed.object or "-", deed.who, deed.host, deed.reason, instance,
     )  # fmt: skip
-
-
-class StopSignals:
-    """The first TERM or INT lets the step under way end within this grace; a second INT leaves.
-    When it is over, waits for others end where they are, and so does whatever waits later."""
-
-    def __init__(self, grace: timedelta) -> None:
-        self.came = self._is_at_once = False
-        self._grace = grace.total_seconds()
-        signal.signal(signal.SIGTERM, self._note)
-        signal.signal(signal.SIGINT, self._note)
-        signal.signal(signal.SIGALRM, self._end_wait)
-
-    def _note(self, number: int, frame: object) -> None:
-        if self.came and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        is_first, self.came = not self.came, True
-        if is_first:
-            signal.setitimer(signal.ITIMER_REAL, max(self._grace, _LOOK_EVERY), _LOOK_EVERY)
-        if self._is_at_once:
-            self._leave()
-        elif is_first and sys.stderr.isatty():
-            print("finishing the step under way; Ctrl-C again leaves it", file=sys.stderr)
-
-    def _end_wait(self, number: int, frame: object) -> None:
-        if waits_too_long():
-            raise StoppedError(f"a signal: {self._grace:g} s of shutdown_grace_seconds were over")
-
-    def close(self) -> None:
-        """Ends no wait any more."""
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # the interpreter's end would give it back
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """While a run only looks and plans, nothing is half done: it ends where it is, however long
-        that would take. Raises StoppedError."""
-        self._is_at_once = True
-        try:
-            if self.came:
-                self._leave()
-            yield
-        finally:
-            self._is_at_once = False
-
-    def _leave(self) -> NoReturn:
-        self._is_at_once = False  # what cleans up on the way out is not interrupted
-        raise StoppedError("ended by a signal before anything was done: the next run looks anew")

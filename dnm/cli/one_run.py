@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, NoReturn
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from dnm.cli.options import Output, is_console_log_asked
+from dnm.cli.stopping import StopSignals, reader_may_leave
+from dnm.model.printable import count_of
 
 if TYPE_CHECKING:
     from dnm.model.config import Config
@@ -19,13 +22,13 @@ if TYPE_CHECKING:
 def make_run(config: Config, output: Output = Output.text, log_console: bool = False) -> NoReturn:
     """Makes it, logs and prints what came of it, and ends with its exit code."""
     result = _pass(config, log_console)
-    from dnm.cli.output import print_document, reader_may_leave
-    from dnm.cli.report import print_run, run_document
-
     with reader_may_leave():
         if output is Output.text:
             print_run(result)
         else:
+            from dnm.cli.output import print_document
+            from dnm.cli.report import run_document
+
             print_document(run_document(result), output)
     raise typer.Exit(result.exit_code)
 
@@ -34,8 +37,8 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
     """Prints what a verb has to say, makes the run that acts on it, and says what came of it, with
     what its orders wait for; ends with the run's exit code."""
     from dnm.cli.logs import deeds
-    from dnm.cli.output import print_answer, print_line, reader_may_leave
-    from dnm.cli.report import order_lines, print_run, run_document
+    from dnm.cli.output import print_answer, print_line
+    from dnm.cli.report import order_lines, run_document
 
     said = tuple(deeds)  # the run has its own
     if output == Output.text:
@@ -54,7 +57,7 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
 
 
 def _pass(config: Config, log_console: bool) -> Pass:
-    from dnm.cli.logs import StopSignals, log_findings, log_told, set_up_logging
+    from dnm.cli.logs import log_findings, log_told, set_up_logging
 
     set_up_logging(log_console or is_console_log_asked(os.environ))
     signals = StopSignals(config.shutdown_grace)
@@ -65,3 +68,32 @@ def _pass(config: Config, log_console: bool) -> Pass:
     log_told(result.outcome.told if result.outcome else ())
     log_findings(result)
     return result
+
+
+def print_run(result: Pass) -> None:
+    """Prints a line per action and a summary; nothing when nothing changed and nobody watches. Of
+    errors it prints those that are news, or all of them where somebody watches."""
+    outcome = result.outcome
+    actions = outcome.actions if outcome else ()
+    errors = [*result.plan.errors, *(outcome.errors if outcome else ())]
+    shown, notes = errors, result.plan.notes
+    if outcome is not None and not sys.stdout.isatty():
+        shown, notes = list(outcome.said), result.plan.news
+    over = (*outcome.over, *outcome.notes) if outcome else ()
+    if not (actions or shown or over or sys.stdout.isatty()):
+        return
+    from dnm.cli.output import print_line
+
+    for line in actions:
+        print_line(line)
+    for note in (*notes, *over):
+        print_line(f"note: {note}")
+    for error in shown:
+        print_line(("error: ", "error"), error, to=sys.stderr)
+    if actions or sys.stdout.isatty():
+        registry = outcome.registry if outcome else result.plan.registry
+        counts = [(len(actions), "action"), (len(errors), "error"),
+                  (len(registry.nodes), "lent node")]  # fmt: skip
+        coming = sum(request.count for request in registry.requests if not request.is_given_up)
+        parts = [*(count_of(*one) for one in counts), *([f"{coming} coming"] if coming else [])]
+        print_line(", ".join(parts))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -93,16 +91,6 @@ def print_table(
         draw_table(header, rows, meanings or {}, optional, indent)
     else:
         print_line(empty, indent=indent)
-
-
-@contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """What is printed inside may be cut off by its reader, e.g. `head`: the exit code is steady."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def clock(moment: datetime, zone: str) -> str:

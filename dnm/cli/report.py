@@ -6,7 +6,6 @@ Every JSON document carries `schema`, name and version; docs/json.md describes e
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -43,7 +42,6 @@ from dnm.model.plan import (
     UnbookNodes,
     Unfence,
 )
-from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
 from dnm.plan.counting import count_missing
@@ -191,33 +189,6 @@ def run_document(result: Pass) -> dict[str, Any]:
         "errors": [*result.plan.errors, *(outcome.errors if outcome else ())],
         "notes": [*result.plan.notes, *(outcome.notes if outcome else ())],
     }
-
-
-def print_run(result: Pass) -> None:
-    """Prints a line per action and a summary; nothing when nothing changed and nobody watches. Of
-    errors it prints those that are news, or all of them where somebody watches."""
-    outcome = result.outcome
-    actions = outcome.actions if outcome else ()
-    errors = [*result.plan.errors, *(outcome.errors if outcome else ())]
-    shown, notes = errors, result.plan.notes
-    if outcome is not None and not sys.stdout.isatty():
-        shown, notes = list(outcome.said), result.plan.news
-    over = (*outcome.over, *outcome.notes) if outcome else ()
-    if not (actions or shown or over or sys.stdout.isatty()):
-        return
-    for line in actions:
-        print_line(line)
-    for note in (*notes, *over):
-        print_line(f"note: {note}")
-    for error in shown:
-        print_line(("error: ", "error"), error, to=sys.stderr)
-    if actions or sys.stdout.isatty():
-        registry = outcome.registry if outcome else result.plan.registry
-        counts = [(len(actions), "action"), (len(errors), "error"),
-                  (len(registry.nodes), "lent node")]  # fmt: skip
-        coming = sum(request.count for request in registry.requests if not request.is_given_up)
-        parts = [*(count_of(*one) for one in counts), *([f"{coming} coming"] if coming else [])]
-        print_line(", ".join(parts))
 
 
 def print_batch_nodes(

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from dnm.cli.health import warn_of_quiet
-from dnm.cli.output import print_document, reader_may_leave, waiting_rows
+from dnm.cli.output import print_document, waiting_rows
 from dnm.cli.status_view import SortBy, print_status
+from dnm.cli.stopping import reader_may_leave
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, redirect_stderr
 from typing import Any
 
 from dnm.cli.output import print_document, print_table
-from dnm.config import values
+from dnm.config import names, values
 from dnm.kube import deployments
 from dnm.kube.access import load_access
 from dnm.kube.errors import ApiRefused
@@ -246,7 +246,7 @@ def _doubts(config: Config, load: Load) -> Iterator[str]:
 
 def _is_label(text: str) -> bool:
     try:
-        return bool(values.label_value(text))
+        return bool(names.label_value(text))
     except ValueError:
         return False
 

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dnm.calendar.windows import begin_in_utc, is_day_of
-from dnm.config import values
+from dnm.config import names, numbers, values
 from dnm.config.files import MOST_EVENTS, EventSections, shown
 from dnm.config.keys import RESOURCE, Keys
 from dnm.config.sections import parse_section
@@ -117,14 +117,14 @@ EVENT_KEYS: Keys = {
     "namespace": ("namespace", values.namespace),
     "from": ("begins", moment),
     "until": ("", until),
-    "zone": ("zone", values.time_zone),
+    "zone": ("zone", names.time_zone),
     "weekly": ("weekly", weekdays),
     "last": ("last", day),
     "except": ("without", days_out),
-    "pods": ("pods", values.whole_number(1, 100_000)),
+    "pods": ("pods", numbers.whole_number(1, 100_000)),
     "cpu": ("", values.quantity("vcore")),
     "memory": ("", values.quantity("memory")),
-    "nodes": ("nodes", values.whole_number(1, 100_000)),
+    "nodes": ("nodes", numbers.whole_number(1, 100_000)),
 }
 
 

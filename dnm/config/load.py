@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from dnm.calendar.needs import why_of_no_use
-from dnm.config import values
+from dnm.config import names, values
 from dnm.config.events import read_events
 from dnm.config.files import (
     Sections,
@@ -145,7 +145,7 @@ def _partition_floors(sections: Sections, problems: list[str]) -> dict[str, Floo
     floors = {}
     for name, section in named_sections(sections, "partition").items():
         try:
-            values.partition_name(name)
+            names.partition_name(name)
         except ValueError as error:
             problems.append(f"[{shown(section)}]: {printable(str(error))}")
         parsed = parse_section(section, sections[section], PARTITION_KEYS, problems)
@@ -287,7 +287,7 @@ def _node_type(
     name: str, section: str, sections: Sections, usual: Mapping[str, int], problems: list[str]
 ) -> NodeType:
     try:
-        values.node_type_name(name)
+        names.node_type_name(name)
     except ValueError as error:
         problems.append(f"[{shown(section)}]: {printable(str(error))}")
     resources = {key: values.quantity(key) for key in sections[section] if RESOURCE.fullmatch(key)}

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.config import values
+from dnm.config import names, numbers, values
 from dnm.converter.contract import BOOK, CHARGE, LEAVE_OUT, UNBOOK
 from dnm.converters.claimed import describe_claims, hold_unreadable, read_claims
 from dnm.converters.failures import hold_failed
@@ -76,17 +76,17 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--set", choices=("k8s", "batch"), dest="direction", help="where the nodes shall go")
-    add("--node-name", metavar="NODE", type=_argument(values.object_name), help="one node by name")
+    add("--node-name", metavar="NODE", type=_argument(names.object_name), help="one node by name")
     add(
         "--node-type",
         metavar="TYPE",
-        type=_argument(values.node_type_name),
+        type=_argument(names.node_type_name),
         help="nodes of a type, by its name prefix (with --num-nodes)",
     )
     add(
         "--num-nodes",
         metavar="N",
-        type=_argument(values.whole_number(1, 100_000)),
+        type=_argument(numbers.whole_number(1, 100_000)),
         help="how many of the type",
     )
     add(
@@ -98,7 +98,7 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
     add(
         LEAVE_OUT,
         metavar="NODES",
-        type=_argument(values.host_list),
+        type=_argument(names.host_list),
         default=frozenset(),
         help="nodes that are not chosen, e.g. a[001-004],b007 (with --set k8s --node-type)",
     )
@@ -106,7 +106,7 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
         add(
             CHARGE,
             metavar="ACCOUNT",
-            type=_argument(values.charged_account),
+            type=_argument(names.charged_account),
             help="whom what is lent is charged to; - for nobody, but as planned (--set k8s)",
         )
     add(
@@ -192,8 +192,8 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
     """The entry point; ends the process with the exit code."""
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments, machines)
     try:
-        names = ("allow_preempt", "force", "account")
-        given = {name: getattr(options, name, None) or None for name in names}
+        keys = ("allow_preempt", "force", "account")
+        given = {key: getattr(options, key, None) or None for key in keys}
         settings = load_settings(given, os.environ, options.config, machines)
         code = run(options, settings)
     except DnmError as error:

@@ -12,7 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from dnm.config import values
 from dnm.config.files import Sections, read_ini, shown
 from dnm.config.keys import (
     KUBELET_KEYS,
@@ -22,6 +21,7 @@ from dnm.config.keys import (
     SETTINGS,
 )
 from dnm.config.load import find_config_path, kubelet_settings
+from dnm.config.names import request_id
 from dnm.config.sections import (
     fields_of,
     known_entries,
@@ -215,7 +215,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     names["DNM_INSTANCE"] = _SHARED["instance_id"]
     names["RES_NAME"] = _SHARED["slurm_reservation_name"]
     names["PREEMPT_ENABLED"] = SETTINGS["allow_preempt"]
-    names["DNM_REQUEST"] = "request", values.request_id
+    names["DNM_REQUEST"] = "request", request_id
     for name, (field, parse) in names.items():
         text = environ.get(name, "")
         if not text or field in _NOT_IN_ENVIRONMENT:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.logs import StopSignals
+from dnm.cli.stopping import StopSignals
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import StoppedError
 from dnm.model.lent import ConversionRequest, Phase

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from dnm.cli.one_run import print_run
 from dnm.cli.page import html_table, make_html
 from dnm.cli.report import (
     action_lines,
@@ -13,7 +14,6 @@ from dnm.cli.report import (
     plan_document,
     print_batch_nodes,
     print_plan,
-    print_run,
     run_document,
 )
 from dnm.model.lent import ConverterProcess

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.logs import StopSignals
+from dnm.cli.stopping import StopSignals
 from dnm.converter.processes import end_by_signals, process_of
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.host.bounded import run_bounded

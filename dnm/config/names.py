@@ -1,0 +1,305 @@
+"""Names, labels and addresses, one value at a time, as `values.py` reads texts.
+
+They are held to the alphabet of whoever reads them in the end, because they reach command lines,
+API paths and annotations: RFC 1123 and the label grammar for Kubernetes, Slurm's for its own.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from dnm.calendar.windows import zone_named
+from dnm.config.values import _want_commas, names, suggest
+from dnm.model.config import Taint, fill_namespace
+from dnm.model.errors import DnmError
+from dnm.model.hostlist import expand_hostlist
+
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+
+
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+_SLURM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+_SLURM_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}")
+
+
+_NODE_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61})")
+
+
+_URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?")
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+
+
+_GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+ -]{0,254}[$]?")
+
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def partition_name(text: str) -> str:
+    """A partition's name, as slurm.conf may have it."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", text):
+        raise ValueError("is no name of a partition; write it as in slurm.conf")
+    return text
+
+
+def partition_names(text: str) -> tuple[str, ...]:
+    return tuple(map(partition_name, names(text)))
+
+
+def feature_names(text: str) -> tuple[str, ...]:
+    """Features of nodes, as slurm.conf may have them."""
+    return _slurm_words(text, "a feature", "slurm.conf")
+
+
+def reservation_names(text: str) -> tuple[str, ...]:
+    return _slurm_words(text, "a reservation", "`scontrol show reservation`")
+
+
+def _slurm_words(text: str, what: str, where: str) -> tuple[str, ...]:
+    found = names(text)
+    for name in found:
+        if not _SLURM_WORD.fullmatch(name):
+            raise ValueError(f"names {name}, which is no name of {what}; write it as in {where}")
+    return found
+
+
+def host_list(text: str) -> frozenset[str]:
+    """Nodes by name, in Slurm's host lists: `a[001-004], b007`."""
+    try:
+        found = expand_hostlist(re.sub(r"\s*[,\n]\s*", ",", text).strip(","))
+    except DnmError as error:
+        raise ValueError(f"is no list of nodes: {error}; write e.g. a[001-004],b007") from error
+    if text.strip(" ,\n") and not found:
+        raise ValueError(
+            f"names no node: {text.strip()!r}; leave it empty, or write a[001-004],b007"
+        )
+    return frozenset(found)
+
+
+def time_zone(text: str) -> str:
+    """The name of a time zone, as the IANA has it and this host knows it."""
+    zone_named(text)
+    return text
+
+
+def variable_names(text: str) -> tuple[str, ...]:
+    """Of the environment, as POSIX names them."""
+    found = names(text)
+    for name in found:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(
+                f"'{name}' is not the name of a variable; write letters, digits and '_', "
+                "beginning with a letter or '_', e.g. RACADM_PASS, and no value"
+            )
+    return found
+
+
+def group_name(text: str) -> str:
+    """Of a group of this host; whether there is one of this name is looked up later."""
+    if not _GROUP.fullmatch(text):
+        raise ValueError("is not the name of a group; write e.g. hpcadmin")
+    return text
+
+
+def state_place(text: str) -> str:
+    if text not in ("file", "kubernetes"):
+        raise ValueError("is no place for the registry; write file or kubernetes")
+    return text
+
+
+def object_name(text: str) -> str:
+    """The name of a Kubernetes object, e.g. a ConfigMap."""
+    if len(text) > 253 or not _DNS_SUBDOMAIN.fullmatch(text):
+        raise ValueError(
+            "is not the name of a Kubernetes object; RFC 1123 allows a-z, 0-9, '-' and '.', "
+            "with a letter or digit at both ends"
+        )
+    return text
+
+
+def label_value(text: str) -> str:
+    """What stands in annotations and labels and in Slurm's reason of a drain."""
+    if not _LABEL_VALUE.fullmatch(text):
+        raise ValueError(
+            "is not usable as a name; write up to 63 letters, digits, '-', '_' and '.', "
+            "with a letter or digit at both ends"
+        )
+    return text
+
+
+def label_key(text: str) -> str:
+    prefix, slash, name = text.rpartition("/")
+    is_prefix = len(prefix) <= 253 and bool(_DNS_SUBDOMAIN.fullmatch(prefix))
+    if not _LABEL_VALUE.fullmatch(name) or (slash and not is_prefix):
+        raise ValueError(f"'{text}' is not a label key; write e.g. example.org/name")
+    return text
+
+
+def request_id(text: str) -> str:
+    """What dnm calls a call of its converter: the id of a request, or the name of a node."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}", text):
+        raise ValueError("is no request of dnm's; leave DNM_REQUEST unset")
+    return text
+
+
+def slurm_name(text: str) -> str:
+    """Of a reservation: it reaches a command line and a comma-separated list."""
+    if text and not _SLURM_NAME.fullmatch(text):
+        raise ValueError(
+            "is not a name that Slurm takes; write up to 64 letters, digits, '-', '_' and '.', "
+            "beginning with a letter or digit"
+        )
+    return text
+
+
+def charged_account(text: str) -> str:
+    """Of Slurm's accounts, which it writes in lower case; or - for none."""
+    return text if text == "-" else slurm_name(text).lower()
+
+
+def slurm_reason(text: str) -> str:
+    """One line: Slurm's Reason is cut off where a bracket opens."""
+    if not text.isprintable() or "[" in text or len(text) > 200:
+        raise ValueError("is no reason for Slurm; write one line of up to 200 characters without [")
+    return text
+
+
+def account_name(text: str) -> str:
+    """Of a user or an account of Slurm."""
+    if text and (len(text) > 64 or not text.replace("-", "").replace("_", "").isalnum()):
+        raise ValueError("is not the name of a user or account")
+    return text
+
+
+def preempt_mode(text: str) -> str:
+    if text not in ("requeue", "cancel"):
+        raise ValueError("is neither requeue nor cancel; write requeue to let the jobs run again")
+    return text
+
+
+def slurmrestd_url(text: str) -> str:
+    """Without a name and password in it: it is logged."""
+    is_socket = text.startswith("unix:/") and len(text) > len("unix:/")
+    if text and not is_socket and not (_URL.fullmatch(text) and _has_usable_host(text)):
+        raise ValueError(
+            "is not the address of slurmrestd; write e.g. http://127.0.0.1:6820 or "
+            "unix:/run/slurmrestd/slurmrestd.sock, without user name, password or query"
+        )
+    if text.startswith("http://") and not _HTTP_HERE.match(text):
+        raise ValueError(
+            "would send the token over the network as it is; write https://… where slurmrestd "
+            "stands behind TLS, or let it listen on this host"
+        )
+    return text.rstrip("/")
+
+
+_HTTP_HERE = re.compile(r"http://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)")
+
+
+def search_domain(text: str) -> str:
+    """Of the nodes' names in DNS, without dots at its ends."""
+    return object_name(text.strip(".")) if text else ""
+
+
+def node_type_name(text: str) -> str:
+    """It begins the names of its nodes, which are the same in Slurm and in Kubernetes."""
+    if len(text) > 63 or not _DNS_SUBDOMAIN.fullmatch(text):
+        raise ValueError(
+            f"'{text}' is not a node type; write a-z, 0-9, '-' and '.', "
+            "with a letter or digit at both ends, e.g. a"
+        )
+    return text
+
+
+def node_type_names(text: str) -> tuple[str, ...]:
+    """In order of preference."""
+    found = names(text)
+    if not found:
+        raise ValueError("is empty; name a node type, e.g. a")
+    _want_commas(found)
+    return tuple(node_type_name(name) for name in found)
+
+
+def node_prefix(text: str) -> str:
+    """Of node names, followed by digits: RFC 1123, but it may end in '-' or '.'."""
+    if not _NODE_PREFIX.fullmatch(text):
+        raise ValueError(
+            f"'{text}' is not the beginning of a Kubernetes node name; "
+            "write a-z, 0-9, '-' and '.', e.g. gpu-"
+        )
+    return text
+
+
+def url(text: str) -> str:
+    """Without a name and password in it: it is logged."""
+    if text and not (_URL.fullmatch(text) and _has_usable_host(text)):
+        raise ValueError(
+            "is not the address of YuniKorn's REST service; write e.g. "
+            "http://yunikorn-service.yunikorn:9080, without user name, password or query"
+        )
+    return text.rstrip("/")
+
+
+def _has_usable_host(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.port != 0 and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def labels(text: str) -> dict[str, str]:
+    """`key=value, key=value`; `{namespace}` may stand in both."""
+    found: dict[str, str] = {}
+    for entry in names(text):
+        key, equals, value = (part.strip() for part in entry.partition("="))
+        if not equals:
+            raise ValueError(f"'{entry}' is not a label; write key=value, key=value")
+        if key in found:
+            raise ValueError(f"gives the label {key} two values; give it one")
+        _check_template(key, value)
+        found[key] = value
+    return found
+
+
+def one_label(text: str) -> tuple[str, str]:
+    """`key=value`."""
+    if len(found := labels(text)) != 1 or "{" in text:
+        raise ValueError("is not one label; write key=value")
+    return next(iter(found.items()))
+
+
+def taints(text: str) -> tuple[Taint, ...]:
+    """`key=value:NoSchedule, key:NoExecute`; `{namespace}` may stand in key and value."""
+    found: list[Taint] = []
+    for entry in names(text):
+        pair, colon, effect = (part.strip() for part in entry.rpartition(":"))
+        if not colon or effect not in _EFFECTS:
+            hint = suggest(effect, _EFFECTS) if colon else ""
+            raise ValueError(
+                f"'{entry}' is not a taint{hint or ';'} write key=value:EFFECT "
+                f"with EFFECT one of {', '.join(_EFFECTS)}"
+            )
+        key, _, value = (part.strip() for part in pair.partition("="))
+        if any((taint.key, taint.effect) == (key, effect) for taint in found):
+            raise ValueError(f"gives the taint {key} twice with the effect {effect}; give it once")
+        _check_template(key, value)
+        found.append(Taint(key=key, value=value, effect=effect))
+    return tuple(found)
+
+
+def _check_template(key: str, value: str) -> None:
+    """A namespace is a valid name at any place of a key or a value, so a short one stands in."""
+    label_key(fill_namespace(key, "x"))
+    if value and not _LABEL_VALUE.fullmatch(fill_namespace(value, "x")):
+        raise ValueError(
+            f"'{value}' is not a label value; write up to 63 letters, digits, '-', '_' and '.', "
+            "with a letter or digit at both ends"
+        )
