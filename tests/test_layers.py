@@ -102,7 +102,7 @@ HOUSE: dict[str, Rule] = {
     ),
     "cli": _rule(
         "model host calendar config kube kubelet converter queues demand sizing plan record run "
-        "verbs simulate converters.settings lab.verbs",
+        "verbs simulate converters.settings converters.sreport lab.verbs",
         WIRES | CLIENTS,
     ),
     "converters": _rule(

@@ -69,6 +69,7 @@ def lend(config: Config, wanted: Wanted) -> list[str]:
             nodes=",".join(order.nodes),
             until=order.until.isoformat(timespec="seconds"),
             force="yes" if order.is_forced else "",
+            account=order.account,
         )
         carry_out(config, deed, order=order)
     return [_answer(config, order, registry, now) for order in orders]

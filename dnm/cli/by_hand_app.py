@@ -93,6 +93,9 @@ def lend(
         bool,
         typer.Option("--force", help="Past cooldown, back-off, breaker and jobs that wait."),
     ] = False,
+    account: Annotated[
+        str, typer.Option(help="Whom they are charged to; - for nobody, but as planned.")
+    ] = "",
     config_path: ConfigOption = None,
     output: NamesOutputOption = NamesOutput.text,
 ) -> None:
@@ -109,11 +112,21 @@ def lend(
         until=deadline_of(config, length, until),
         reason=reason,
         is_forced=is_forced,
+        account=_account(account),
     )
     said = lend(config, wanted)
     if is_now:
         answer_and_run(config, said, output)
     _say(said, output)
+
+
+def _account(text: str) -> str:
+    from dnm.config.names import charged_account
+
+    try:
+        return charged_account(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} {error}", param_hint="--account") from error
 
 
 def extend(

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
+from dnm.cli.check_charges import check_charges
 from dnm.cli.check_claims import check_claims
 from dnm.cli.check_kept_out import check_kept_out
 from dnm.cli.findings import (
@@ -51,7 +52,7 @@ from dnm.run.registry import load_registry, place_of
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
 _SYSLOG = Path("/dev/log")
 
-_LOOKED_AT = 22  # things at most sites, which say how much of it is done
+_LOOKED_AT = 23  # things at most sites, which say how much of it is done
 
 # Exit code 2 if one fails.
 _FOR_A_PERSON = ("configuration", "events", "state directory", "lock", "registry", "instance")
@@ -334,6 +335,7 @@ def check_batch_nodes(
         )
     yield from check_kept_out(config, registry, listed, datetime.now(UTC))
     yield from check_claims(config, registry, listed.nodes)
+    yield from guarded("accounting", lambda: check_charges(config, registry, listed, environ))
 
 
 def _judge_supply(name: str, nodes: list[BatchNode]) -> Finding:

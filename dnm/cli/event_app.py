@@ -41,6 +41,9 @@ def add(
     weekly: Annotated[str, typer.Option(help="On these days, e.g. Mon,Wed.")] = "",
     last: Annotated[str, typer.Option(help="The last day of a series.")] = "",
     without: Annotated[str, typer.Option("--except", help="Days of a series without it.")] = "",
+    charge_account: Annotated[
+        str, typer.Option(help="Whom its lends are charged to; else the namespace's.")
+    ] = "",
     config_path: ConfigOption = None,
     output: NamesOutputOption = NamesOutput.text,
     reason: ReasonOption = "",
@@ -52,7 +55,7 @@ def add(
     given = {
         "namespace": namespace, "from": begins, "until": until, "zone": zone, "pods": pods,
         "cpu": cpu, "memory": memory, "nodes": nodes, "weekly": weekly, "last": last,
-        "except": without,
+        "except": without, "charge_account": charge_account,
     }  # fmt: skip
     entries = {key: text for key, text in given.items() if text}
     for text in resource or ():

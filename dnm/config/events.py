@@ -125,6 +125,7 @@ EVENT_KEYS: Keys = {
     "cpu": ("", values.quantity("vcore")),
     "memory": ("", values.quantity("memory")),
     "nodes": ("nodes", numbers.whole_number(1, 100_000)),
+    "charge_account": ("charge_account", names.charged_account),
 }
 
 

@@ -60,6 +60,7 @@ SETTINGS: Keys = {
     "allowed_queue_prefixes": ("allowed_queue_prefixes", values.queue_prefixes),
     "slurm_reservation_name": ("slurm_reservation_name", names.slurm_name),
     "allow_preempt": ("allow_preempt", values.boolean),
+    "charge_account": ("charge_account", names.charged_account),
     "shutdown_grace_seconds": ("shutdown_grace", values.seconds(0, 86_400)),
     "max_conversions_per_run": ("max_conversions_per_run", numbers.whole_number(0, 100_000)),
     "max_reversions_per_run": ("max_reversions_per_run", numbers.whole_number(0, 100_000)),
@@ -100,6 +101,7 @@ NAMESPACE_KEYS: Keys = {
     "priority": ("priority", numbers.whole_number(-1_000_000, 1_000_000)),
     "reversion_idle_seconds": ("reversion_idle", values.seconds(0, _YEAR)),
     "pod_minute_worth": ("pod_minute_worth", numbers.amount(0, 1_000)),
+    "charge_account": ("charge_account", names.charged_account),
 }
 
 # [node_type:NAME] -> NodeType; a key that looks like RESOURCE is an amount of it

@@ -26,7 +26,7 @@ _NEXT_ROW = timedelta(seconds=1)
 def charge(conversion: NodeConversion) -> str:
     """Charges a claim that stands, where an account is asked for; returns what the journal is to
     say of it. What can't be charged is lent all the same."""
-    account = conversion.journal.facts.get(ACCOUNT, "")
+    account = conversion.journal.facts.get(ACCOUNT, "").lower()  # as Slurm writes them
     if not account:
         return ""
     try:

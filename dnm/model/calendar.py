@@ -27,6 +27,7 @@ class CalendarEvent(Value, omit_defaults=True):
     pods: int = 0
     request: dict[str, int] = {}
     nodes: int = 0
+    charge_account: str = ""  # empty: that of the namespace
     source: str = ""  # the file that it stands in; empty: the configuration
     seen_in: str = ""  # the zone in which people are shown it; empty: `zone`
 

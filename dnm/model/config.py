@@ -84,6 +84,7 @@ class NamespacePolicy(Value):
     priority: int = 0  # above 0: it comes before jobs that wait
     reversion_idle: timedelta | None = None  # None: as long as it pays
     pod_minute_worth: float | None = None  # None: that of all
+    charge_account: str = ""  # empty: that of all; for now, that of an event
 
 
 class Config(Value):
@@ -126,6 +127,7 @@ class Config(Value):
     adjust_guaranteed: bool = True
     move_in_place: bool = False  # nodes change their queue without a reboot
     allow_preempt: bool = False
+    charge_account: str = ""  # of Slurm, whom lends are charged to; empty: they are not
     yunikorn_cm_namespace: str = "yunikorn"
     yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_url: str = ""

@@ -56,6 +56,22 @@ class Move(Value):
     goes_back: bool = False
 
 
+class Charge(Value):
+    """Whom a lent node is charged to, and what its pods asked for: resource -> amount, now and
+    since then; before that, amount times seconds."""
+
+    account: str
+    since: datetime
+    rate: dict[str, int] = {}
+    used: dict[str, float] = {}
+
+    def used_until(self, now: datetime) -> dict[str, float]:
+        """Returns all of it by then."""
+        seconds = max((now - self.since).total_seconds(), 0.0)
+        names = {**self.used, **self.rate}
+        return {name: self.used.get(name, 0) + self.rate.get(name, 0) * seconds for name in names}
+
+
 class LentNode(Value):
     """A node that dnm converted and has not yet forgotten."""
 
@@ -82,12 +98,18 @@ class LentNode(Value):
     order: str = ""  # the person's that it was lent for
     stays_until: datetime | None = None  # by a person's word, idle or not; None: nobody said so
     move: Move | None = None  # in phase `moving`, and after one that has failed
+    charge: Charge | None = None  # None: it is charged to nobody
     moved_at: datetime | None = None  # since when it serves this namespace; None: since it is lent
 
     def is_kept_at(self, now: datetime) -> bool:
         """Whether a person has lent it, or extended it, for a time that is not over."""
         told_to_go = self.leaves in (Leaving.BY_HAND, Leaving.KEPT_OUT)
         return self.stays_until is not None and now < self.stays_until and not told_to_go
+
+    @property
+    def account(self) -> str:
+        """Whom it is charged to; empty: nobody."""
+        return self.charge.account if self.charge else ""
 
     @property
     def lent_from(self) -> datetime:
@@ -133,6 +155,7 @@ class ConversionRequest(Value):
     error: str = ""
     leave_out: str = ""  # a host list: nodes that the converter may not choose
     order: str = ""  # the person's that it is for
+    account: str = ""  # whom what comes of it is charged to; empty: nobody
     stays_until: datetime | None = None  # what comes of it stays so long, idle or not
 
 

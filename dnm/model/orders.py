@@ -66,4 +66,5 @@ class LendOrder(Value):
     who: str = ""  # gave the verb, on which host
     reason: str = ""
     is_forced: bool = False
+    account: str = ""  # whom it is charged to; empty: as the configuration says
     why: str = ""

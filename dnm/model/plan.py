@@ -42,6 +42,7 @@ class Snapshot(Value):
     place: Place = Place()  # of this dnm
     books: bool = False  # the converter can reserve nodes ahead of an event
     leaves_out: bool = False  # the converter can be told which nodes not to choose
+    charges: bool = False  # the converter can charge what it lends to an account
     unseen_nodes: frozenset[str] = frozenset()  # whose pods the list can't have all
     foreseen_at: datetime | None = None  # the moment whose events count; None: that of the look
     ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone

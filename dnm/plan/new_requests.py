@@ -30,7 +30,7 @@ from dnm.plan.resumption import (
     give_back_unwanted,
     resumable_nodes,
 )
-from dnm.plan.rule import nodes_kept_out
+from dnm.plan.rule import nodes_kept_out, rules_of
 from dnm.sizing.budget import NodePool
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
 
@@ -275,6 +275,8 @@ def with_request(
         order=order.id if order else "",
         stays_until=order.until if order else None,
     )
+    for rule in rules_of(inputs.config, registry, inputs.facts):
+        request = rule.asks(inputs, request) if rule.asks else request
     return msgspec.structs.replace(
         before,
         registry=msgspec.structs.replace(

@@ -10,7 +10,15 @@ from datetime import datetime
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, Ended, LentNode, Phase
+from dnm.model.lent import (
+    Charge,
+    ClaimedNode,
+    ConversionRequest,
+    ConverterProcess,
+    Ended,
+    LentNode,
+    Phase,
+)  # fmt: skip
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.breaker import ConversionResult, backoff_delay
@@ -282,6 +290,7 @@ def _newly_lent(request: ConversionRequest, name: str, now: datetime) -> LentNod
         converter=request.converter,
         order=request.order,
         stays_until=request.stays_until,
+        charge=Charge(account=request.account, since=now) if request.account else None,
     )
 
 

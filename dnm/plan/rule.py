@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dnm.model.config import Config
-from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 
@@ -114,6 +114,7 @@ class Rule(Value):
     leaves: Callable[[Inputs, Registry], Iterable[str]] | None = None
     is_over: Callable[[Inputs, Registry, str], bool] | None = None
     # What is done.
+    asks: Callable[[Inputs, ConversionRequest], ConversionRequest] | None = None
     moves: Callable[[Standing, Registry], Moves] | None = None
     relabels: Callable[[Inputs, str, LentNode], RelabelNode] | None = None
     shows: Callable[[Config, Registry, Facts], Iterable[Action]] | None = None
@@ -159,6 +160,13 @@ def _shows_conditions(config: Config, registry: Registry, facts: Facts | None) -
     return config.node_conditions or (facts is not None and facts.shows_states)
 
 
+def _charges(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    kept = (event for one in registry.calendars.values() for event in one.events)
+    told: list[Any] = [config, *config.namespaces.values(), *registry.events.values(), *kept]
+    lent: list[Any] = [*registry.orders, *registry.nodes.values()]
+    return any(one.charge_account for one in told) or any(one.account for one in lent)
+
+
 # The file of each rule below `plan/rules`, and whether it is on.
 TABLE: tuple[tuple[str, IsOn], ...] = (
     ("events", lambda config, registry, facts: has_events(config, registry)),
@@ -169,6 +177,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("node_hours", _has_hours),
     ("moves", _moves),
     ("node_conditions", _shows_conditions),
+    ("charges", _charges),
     ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),
 )
 

@@ -168,10 +168,19 @@ def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> Hist
     request = request_of(before, name, entry)
     asked = before.memory.asked.get(request.id) if request else None
     if request is not None:
-        fields["numbers"] = {"request": request.id}
+        fields["numbers"] = {"request": request.id, **_charged(entry, cause)}
     if asked is not None:
         fields |= {"code": asked.code, "reason": asked.reason}
     return _of_node(cause, "lent", name, entry, **fields)
+
+
+def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
+    """Whom it is charged to, and what its pods have asked for until now, times seconds."""
+    charge = entry.charge
+    if charge is None:
+        return {}
+    used = {name: round(amount) for name, amount in charge.used_until(cause.now).items()}
+    return {"account": charge.account, **({"used": used} if used else {})}
 
 
 def request_of(before: Registry, name: str, entry: LentNode) -> ConversionRequest | None:
@@ -188,7 +197,9 @@ def _departure(after: Registry, name: str, entry: LentNode, cause: Cause) -> His
     verdict = cause.nodes.get(name)
     is_returned = verdict is not None and verdict.reason is Reason.RETURNED
     lent = after.memory.lent.get(name)
-    numbers = {"lent_seconds": round((cause.now - lent.since).total_seconds())} if lent else {}
+    numbers: dict[str, object] = {**_charged(entry, cause)}
+    if lent:
+        numbers["lent_seconds"] = round((cause.now - lent.since).total_seconds())
     return _of_node(
         cause, "returned" if is_returned else "forgotten", name, entry,
         before=entry.phase.value, numbers=numbers,

@@ -361,7 +361,7 @@ class Actuator:
         self.state.keep(anew=True)
         self.tried.add(request.id)
         if request.node:
-            command = resume_command(self.config, request.node, request.namespace)
+            command = resume_command(self.config, request.node, request.namespace, request.account)
         else:
             command = convert_command(
                 self.config,
@@ -369,6 +369,7 @@ class Actuator:
                 request.count,
                 request.namespace,
                 request.leave_out,
+                request.account,
             )
         try:
             process = self.converter.start(request.id, command, self.state.until)

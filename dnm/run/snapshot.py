@@ -101,8 +101,7 @@ def _batch_fields(listed: BatchList | Unreadable) -> dict[str, Any]:
     return {
         "batch": listed.nodes,
         "waiting_jobs": listed.waiting,
-        "books": listed.books,
-        "leaves_out": listed.leaves_out,
+        **{name: getattr(listed, name) for name in ("books", "leaves_out", "charges")},
     }
 
 

@@ -45,7 +45,8 @@ def move_event(
 
 def with_times(was: CalendarEvent, times: CalendarEvent) -> CalendarEvent:
     """Returns the event at the times of another; what it needs stays."""
-    return replace(times, pods=was.pods, request=was.request, nodes=was.nodes, seen_in=was.seen_in)
+    kept = ("pods", "request", "nodes", "charge_account", "seen_in")
+    return replace(times, **{name: getattr(was, name) for name in kept})
 
 
 def remove_event(config: Config, registry: Registry, name: str) -> Registry | Refusal:

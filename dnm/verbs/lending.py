@@ -40,6 +40,7 @@ class Wanted(Value):
     until: datetime | None = None
     reason: str = ""
     is_forced: bool = False
+    account: str = ""
 
 
 class Part(Value):
@@ -79,6 +80,7 @@ def orders_of(
             who=who,
             reason=wanted.reason,
             is_forced=wanted.is_forced,
+            account=wanted.account,
         )
         for number, part in enumerate(parts)
     )

@@ -257,6 +257,8 @@ GOOD = [
     ),
     pytest.param("max_lend_hours = 72", "max_lend", timedelta(days=3), id="hours"),
     pytest.param("pod_minute_worth = 0.3", "pod_minute_worth", 0.3, id="price"),
+    pytest.param("charge_account = -", "charge_account", "-", id="nobody"),
+    pytest.param("charge_account = p_1.x", "charge_account", "p_1.x", id="an-account"),
 ]
 
 
@@ -343,6 +345,8 @@ BAD = [
     pytest.param("batch_floor = some", "write a number of nodes, e.g. 10, or a", id="floor-word"),
     pytest.param("batch_floor = 101%", "or a percentage, e.g. 5%", id="floor-above-all"),
     pytest.param("batch_floor = -1", "is no floor", id="floor-negative"),
+    pytest.param("charge_account = a b", "is not a name that Slurm takes", id="blank"),
+    pytest.param("charge_account = -x", "is not a name that Slurm takes", id="option"),
     pytest.param("max_lend_hours = 1.5", "is not a whole number", id="half-an-hour"),
     pytest.param("[namespace:dev]\nnode_hours_per_week = much", "is no number", id="budget-word"),
     pytest.param(

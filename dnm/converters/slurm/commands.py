@@ -211,6 +211,11 @@ class SlurmClient:
         config = self._read("scontrol", "show", "config")
         return bool(re.search(r"^AccountingStorageType\s*= \S*slurmdbd$", config, re.MULTILINE))
 
+    def knows_account(self, account: str) -> bool:
+        """Returns whether slurmdbd has such an account. Raises SlurmError where it is away."""
+        command = ("sacctmgr", "-nP", "show", "account", checked_name(account), "format=account")
+        return account in self._read(*command).split()
+
     def charge_reservation(self, name: str, account: str) -> None:
         """Has a reservation's time booked as planned, for an account; what it holds with
         IGNORE_JOBS would count as idle. Slurm refuses an account that it does not know, and leaves

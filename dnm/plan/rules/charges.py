@@ -1,0 +1,88 @@
+"""`charge_account`: whom what is lent is charged to. Pure.
+
+The rule: a request names the account of the order that it is for, else of the event that its
+namespace has nodes for now, else of the namespace, else of all; what comes of it is charged to that
+account until it goes back, whatever it serves by then. What the pods on a charged node ask for is
+added up; it changes when they do, so that a quiet run writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from dnm.model.lent import Charge, ConversionRequest, LentNode
+from dnm.model.pod import PodList
+from dnm.model.registry import Registry
+from dnm.plan.inputs import Inputs
+from dnm.plan.rule import Additions, Rule, has_events
+from dnm.plan.rules.foreseen import foreseen_at
+
+_COUNTED_ELSEWHERE = "pods"  # how many there are, which nobody pays for
+
+
+def account_for(inputs: Inputs, request: ConversionRequest) -> str:
+    """Returns whom a request is charged to; empty: nobody."""
+    config, registry = inputs.config, inputs.registry
+    order = next((one for one in registry.orders if one.id == request.order), None)
+    if order is not None and order.account:
+        return order.account
+    policy = config.namespaces.get(request.namespace)
+    of_event = "" if order else _account_of_event(inputs, request.namespace)
+    return of_event or (policy.charge_account if policy else "") or config.charge_account
+
+
+def _account_of_event(inputs: Inputs, namespace: str) -> str:
+    """That of the first to begin."""
+    config, registry = inputs.config, inputs.registry
+    if not has_events(config, registry):
+        return ""
+    windows = foreseen_at(config, registry, inputs.snapshot.foreseen_at or inputs.now).keep
+    named = (one.event for one in windows if one.event.namespace == namespace)
+    return next((event.charge_account for event in named if event.charge_account), "")
+
+
+def _asked(inputs: Inputs, request: ConversionRequest) -> ConversionRequest:
+    account = account_for(inputs, request) if inputs.snapshot.charges else ""
+    return msgspec.structs.replace(request, account=account)
+
+
+def _used(inputs: Inputs, registry: Registry) -> Registry:
+    """With what the pods on each charged node ask for from now on."""
+    pods = inputs.snapshot.pods
+    charged = {name: one for name, one in registry.nodes.items() if one.charge is not None}
+    if not charged or not isinstance(pods, PodList):
+        return registry
+    rates: dict[str, Counter[str]] = {name: Counter() for name in charged}
+    for pod in pods.pods:
+        if pod.node in rates and pod.counts_as_work:
+            rates[pod.node].update(pod.shape.request)
+    nodes = {name: _with_rate(one, rates[name], inputs) for name, one in charged.items()}
+    return msgspec.structs.replace(registry, nodes={**registry.nodes, **nodes})
+
+
+def _with_rate(entry: LentNode, rate: Counter[str], inputs: Inputs) -> LentNode:
+    charge = entry.charge
+    now = {name: count for name, count in sorted(rate.items()) if name != _COUNTED_ELSEWHERE}
+    if charge is None or charge.rate == now:
+        return entry
+    charge = Charge(
+        account=charge.account, since=inputs.now, rate=now, used=charge.used_until(inputs.now)
+    )
+    return msgspec.structs.replace(entry, charge=charge)
+
+
+def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+    """Says once what is lent uncharged, since the converter takes no such word."""
+    notes = tuple(
+        f"request={one.id} is not charged to {account}: the converter does not say --account in "
+        "its list; `dnm check` says why"
+        for one in registry.requests
+        if one not in inputs.registry.requests and not one.account
+        if one.asked_at == inputs.now and (account := account_for(inputs, one))
+    )
+    return Additions(registry=noted, notes=notes)
+
+
+RULE = Rule(asks=_asked, remembers=_used, adds=_add)

@@ -1,0 +1,67 @@
+"""What `dnm check` says of the accounting: what sreport has of lent nodes, and what to set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.cli.check_charges import check_charges
+from dnm.model.batch import BatchClaim, BatchList
+from dnm.model.lent import Charge
+from dnm.model.registry import Registry
+from tests.builders import NOW, a_batch_node, a_config, a_lent_node
+from tests.plan.worlds import namespace_policy
+
+DOWN = "sreport has the hours of lent nodes as Down; with charge_account = - they are planned"
+SACCTMGR = """\
+case "$*" in
+*away*) echo 'sacctmgr: error: Connection refused' >&2; exit 1 ;;
+*proj*) echo proj ;;
+esac
+"""
+
+
+def lent(account: str, charged: str) -> tuple[Registry, BatchList]:
+    charge = Charge(account=account, since=NOW) if account else None
+    claim = BatchClaim(instance="prod", account=charged)
+    nodes = {"a001": a_batch_node("a001", False, claim=claim, tells_claim=True)}
+    registry = Registry(nodes={"a001": a_lent_node(charge=charge)})
+    return registry, BatchList(nodes=nodes, charges=True)
+
+
+@pytest.mark.parametrize(
+    ("account", "charges", "lends", "said"),
+    [
+        ("", False, ("", ""), []),
+        ("", True, ("", ""), [DOWN]),
+        ("proj", False, ("", ""), ["proj is to be charged, and the converter can't: sreport has"]),
+        ("-", True, ("-", "-"), ["sreport has lent nodes as planned, charged to -, proj"]),
+        ("Proj", True, ("Proj", "proj"), ["sreport has lent nodes as planned, charged to Proj"]),
+        ("proj", True, ("", ""), ["sreport has lent nodes as planned, charged to proj"]),
+        ("proj", True, ("proj", ""),
+         ["sreport has", "a001 is lent for proj, and Slurm charges nobody"]),
+        ("nosuch", True, ("proj", "-"),
+         ["sreport has", "Slurm has no account nosuch",
+          "a001 is lent for proj, and Slurm charges -"]),
+        ("away", True, ("", ""),
+         ["sreport has", "whether Slurm has the account away can't be told"]),
+    ],
+)  # fmt: skip
+def test_the_accounting_is_looked_at(
+    account: str, charges: bool, lends: tuple[str, str], said: list[str], tmp_path: Path
+) -> None:
+    program = tmp_path / "sacctmgr"
+    program.write_text(f"#!/bin/sh\n{SACCTMGR}")
+    program.chmod(0o755)
+    registry, listed = lent(*lends)
+    changes: dict[str, Any] = {"charge_account": account}
+    if account == "-":
+        policies = namespace_policy(a_config(), charge_account="proj")
+        changes["namespaces"] = policies
+    listed = BatchList(nodes=listed.nodes, charges=charges)
+    found = check_charges(a_config(**changes), registry, listed, {"PATH": f"{tmp_path}:/bin"})
+    texts = [one.text for one in found]
+    assert len(texts) == len(said), texts
+    assert all(text.startswith(begin) for text, begin in zip(texts, said, strict=True)), texts

@@ -1,0 +1,144 @@
+"""Whom what is lent is charged to, and what its pods asked for, as the record remembers it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.calendar import CalendarEvent
+from dnm.model.lent import Charge, Phase
+from dnm.model.orders import LendOrder
+from dnm.model.plan import Plan, Snapshot, StartConversion
+from dnm.model.registry import Registry
+from dnm.plan.planner import make_plan
+from dnm.plan.rule import rules_of
+from dnm.record.transitions import Cause, list_transitions
+from tests.builders import NOW, a_batch_node, a_config, a_lent_node
+from tests.plan.worlds import SMALL, UNREAD, World, namespace_policy, pods, serving, wanting
+
+HOUR = timedelta(hours=1)
+LECTURE = CalendarEvent(
+    name="lecture", namespace="dev", begins=NOW.replace(tzinfo=None) - HOUR,
+    ends=NOW.replace(tzinfo=None) + 8 * HOUR, nodes=2, charge_account="course",
+)  # fmt: skip
+ORDER = LendOrder(
+    id="lend-1", node_type="a", namespace="dev", count=1, since=NOW, until=NOW + HOUR,
+)  # fmt: skip
+
+
+def plan_of(world: World, charges: bool = True, **facts: Any) -> Plan:
+    snapshot = msgspec.structs.replace(world.snapshot(), charges=charges, **facts)
+    return make_plan(world.config, world.registry, snapshot)
+
+
+def accounts(plan: Plan) -> list[str]:
+    """Of the requests, as the record and as the converter are told them."""
+    told = [one.request.account for one in plan.actions if isinstance(one, StartConversion)]
+    assert told == [one.account for one in plan.registry.requests]
+    return told
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_namespace", "event", "order", "account"),
+    [
+        ("", "", False, None, ""),
+        ("all", "", False, None, "all"),
+        ("all", "ns", False, None, "ns"),
+        ("-", "", False, None, "-"),
+        ("all", "ns", True, None, "course"),
+        ("", "", True, None, "course"),
+        ("all", "", True, "", "all"),
+        ("all", "ns", False, "mine", "mine"),
+        ("", "", False, "-", "-"),
+    ],
+)
+def test_the_nearest_word_says_whom_a_request_is_charged_to(
+    of_all: str, of_namespace: str, event: bool, order: str | None, account: str
+) -> None:
+    """An order is a person's own: the event that goes on meanwhile does not pay for it."""
+    world = World() if event or order is not None else wanting()
+    policies = namespace_policy(world.config, charge_account=of_namespace)
+    world.configured(charge_account=of_all, namespaces=policies)
+    if event:
+        world.recorded(events={"lecture": LECTURE})
+    if order is not None:
+        world.recorded(orders=(msgspec.structs.replace(ORDER, account=order),))
+    plan = plan_of(world)
+    assert accounts(plan)[:1] == [account] and not plan.errors
+
+
+def test_what_the_converter_can_not_be_told_is_said_once() -> None:
+    world = wanting().configured(charge_account="all")
+    plan = plan_of(world, charges=False)
+    assert accounts(plan) == [""]
+    (note,) = [one for one in plan.notes if "is not charged to all" in one]
+    assert "--account" in note
+    again = make_plan(
+        world.config, plan.registry,
+        msgspec.structs.replace(world.snapshot(), taken_at=NOW + timedelta(minutes=1)),
+    )  # fmt: skip
+    assert not [one for one in again.notes if "is not charged" in one]
+
+
+def test_off_it_is_not_there() -> None:
+    config = a_config()
+    nodes = {"a001": a_lent_node()}
+    assert rules_of(config, Registry(nodes=nodes)) == ()
+    charged = a_lent_node(charge=Charge(account="x", since=NOW))
+    assert len(rules_of(config, Registry(nodes={"a001": charged}))) == 1
+    assert len(rules_of(a_config(charge_account="-"), Registry())) == 1
+
+
+def charged(**changes: Any) -> World:
+    charge = Charge(account="proj", since=NOW - HOUR, **changes)
+    return serving(charge=charge, was_used=True)
+
+
+def test_what_pods_ask_for_is_added_up_when_it_changes() -> None:
+    world = charged(rate={"vcore": 3000}, used={"vcore": 5.0, "memory": 7.0})
+    world.with_pods(*pods(2, SMALL, node="a001", running=True))
+    world.with_pods(*pods(1, SMALL, node="k1", running=True))
+    found = plan_of(world).registry.nodes["a001"].charge
+    assert found == Charge(
+        account="proj", since=NOW, rate={"vcore": 2000, "memory": 2 * 10**9},
+        used={"vcore": 5.0 + 3000 * 3600, "memory": 7.0},
+    )  # fmt: skip
+
+
+def test_while_pods_stay_the_same_nothing_is_written() -> None:
+    world = charged(rate={"vcore": 1000, "memory": 10**9})
+    world.with_pods(*pods(1, SMALL, node="a001", running=True))
+    assert plan_of(world).registry.nodes["a001"] == world.registry.nodes["a001"]
+
+
+def test_pods_that_can_not_be_read_are_not_none() -> None:
+    world = charged(rate={"vcore": 1000}).set(pods=wanting().pods)
+    before = world.registry.nodes["a001"].charge
+    plan = plan_of(world.set(pods=UNREAD))
+    assert plan.registry.nodes["a001"].charge == before
+
+
+def test_the_history_says_whom_a_stay_was_charged_to_and_what_it_used() -> None:
+    charge = Charge(account="proj", since=NOW - HOUR, rate={"vcore": 2000}, used={"memory": 4.0})
+    entry = a_lent_node(Phase.RETURNING, charge=charge)
+    cause = Cause(now=NOW, run="r", instance="prod")
+    (line,) = list_transitions(Registry(nodes={"a001": entry}), Registry(), cause)
+    assert line.numbers == {"account": "proj", "used": {"vcore": 7_200_000, "memory": 4}}
+    plain = a_lent_node(Phase.RETURNING)
+    (line,) = list_transitions(Registry(nodes={"a001": plain}), Registry(), cause)
+    assert line.numbers == {}
+
+
+def test_what_comes_of_a_request_is_charged_to_its_account() -> None:
+    world = wanting().configured(charge_account="proj")
+    asked = plan_of(world).registry
+    (request,) = asked.requests
+    came = msgspec.structs.replace(request, names=("a050",), ended=True)
+    world.recorded(requests=(came,)).node("a050", mark=None, labels={"dev": "true"})
+    world.set(batch={"a050": a_batch_node("a050", in_service=False)})
+    facts: Snapshot = world.snapshot()
+    entry = make_plan(world.config, world.registry, facts).registry.nodes["a050"]
+    assert entry.account == "proj"
