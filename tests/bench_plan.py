@@ -17,9 +17,10 @@ from dnm.demand.demand import gather_demand
 from dnm.demand.waiting import DemandFacts
 from dnm.model.batch import BatchNode
 from dnm.model.cluster import ConfigMap
-from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Mark, Node
+from dnm.model.node_type import NodeType, Taint
 from dnm.model.plan import Snapshot
 from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.queue_edit import QueueWants

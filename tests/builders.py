@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from dnm.model.batch import BatchNode
-from dnm.model.config import Config, NamespacePolicy, NodeType
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.node import Mark, Node
+from dnm.model.node_type import NodeType
 from dnm.plan.facts import Facts
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

@@ -14,9 +14,10 @@ from typing import Any
 from dnm.demand.demand import Demand, gather_demand
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits
-from dnm.model.config import Config, NamespacePolicy, NodeType, Taint
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Mark, Node
+from dnm.model.node_type import NodeType, Taint
 from dnm.model.pod import Claim, Pod, PodShape, Toleration
 from dnm.model.value import Resources
 from dnm.sizing.budget import ConversionBudget

@@ -45,7 +45,8 @@ from dnm.model.value import Unreadable
 from dnm.plan.breaker import backoffs_in_force
 from dnm.plan.rules.foreseen import known_events, why_incomplete
 from dnm.run.calendars import read_calendars
-from dnm.run.lock import find_lock_holder, find_open_lock
+from dnm.run.lock import find_open_lock
+from dnm.run.lock_holder import find_lock_holder
 from dnm.run.recorded import read_last_run, warn_of_last_run
 from dnm.run.registry import load_registry, place_of
 

@@ -29,12 +29,13 @@ from dnm.model.history import Decision, HistoryLine
 from dnm.model.last_run import NodePods
 from dnm.model.plan import Plan
 from dnm.model.printable import count_of, printable
+from dnm.model.reason import Reason
 from dnm.model.value import Unreadable
-from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Reason, Verdict
-from dnm.plan.acting import judge_actor
+from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Verdict
 from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import PodExplanation, explain_pod
+from dnm.plan.lease import judge_actor
 from dnm.plan.planner import fold_plan
 from dnm.plan.rules.kept_out import kept_out
 from dnm.run.planning import decide_now

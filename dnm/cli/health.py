@@ -22,7 +22,7 @@ from dnm.model.orders import LOST
 from dnm.model.printable import count_of, duration, printable
 from dnm.model.registry import Registry
 from dnm.plan.counting import count_missing, count_missing_of_floor
-from dnm.run.lock import find_lock_holder
+from dnm.run.lock_holder import find_lock_holder
 from dnm.run.recorded import read_last_run, warn_of_last_run
 from dnm.run.registry import load_registry, opened_state
 

@@ -12,7 +12,7 @@ from typing import Any
 from dnm.cli.output import print_line, print_table
 from dnm.model.config import Config
 from dnm.model.printable import duration, printable
-from dnm.model.verdict import Reason
+from dnm.model.reason import Reason
 from dnm.record.accounts import Accounts, percentile
 from dnm.record.price import SeenPrice
 

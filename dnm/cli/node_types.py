@@ -18,9 +18,9 @@ from dnm.kubelet.check import check_node_type
 from dnm.kubelet.compare import config_differences
 from dnm.kubelet.render import Format, cautions, render
 from dnm.kubelet.reservation import computed_allocatable
-from dnm.model.config import NodeType
 from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.kubelet import KubeletSettings
+from dnm.model.node_type import NodeType
 from dnm.model.quantity import format_amount
 
 _LONGEST_ANSWER = 1024 * 1024  # bytes; a configuration has some thousand

@@ -19,8 +19,8 @@ from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.lent import ConverterProcess, LentNode, Phase
 from dnm.model.printable import count_of
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.counting import count_missing, nodes_of_order

@@ -23,7 +23,8 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.last_run import NodePods
 from dnm.model.lent import Leaving
 from dnm.model.printable import Meanings, count_of, duration
-from dnm.model.verdict import OTHERS_DRAIN, QUEUE_WORDS, Reason
+from dnm.model.reason import OTHERS_DRAIN, Reason
+from dnm.model.verdict import QUEUE_WORDS
 
 Row = dict[str, str]
 

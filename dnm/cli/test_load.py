@@ -20,8 +20,9 @@ from dnm.kube.access import load_access
 from dnm.kube.errors import ApiRefused
 from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import Deployment
-from dnm.model.config import Config, NodeType, Taint
+from dnm.model.config import Config
 from dnm.model.errors import ConfigError, DnmError, ExitCode
+from dnm.model.node_type import NodeType, Taint
 from dnm.model.printable import count_of
 from dnm.model.quantity import parse_kubernetes
 from dnm.model.value import Value

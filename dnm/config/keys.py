@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config import kubelet_values, names, numbers, values
+from dnm.config.values import path_text
 
 DEFAULT_NODE_TYPES = ("a",)
 DEFAULT_NODE_CPU = "128"
@@ -22,13 +23,6 @@ _YEAR = 31_536_000  # seconds
 
 Parser = Callable[[str], Any]
 Keys = Mapping[str, tuple[str, Parser]]
-
-
-def path_text(text: str) -> str:
-    """A path as it is written; `resolve_paths` takes the place of its file into account."""
-    if "\n" in text:
-        raise ValueError("runs over several lines; write one path")
-    return text
 
 
 # [settings] -> Config

@@ -54,9 +54,10 @@ from dnm.config.sections import (
     take_over,
 )
 from dnm.model.calendar import CalendarReading
-from dnm.model.config import Config, Floor, NamespacePolicy, NodeType, fill_namespace
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
 from dnm.model.kubelet import KubeletSettings
+from dnm.model.node_type import Floor, NodeType, fill_namespace
 from dnm.model.printable import printable
 from dnm.model.queue_path import may_edit
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from dnm.calendar.windows import zone_named
 from dnm.config.values import _want_commas, names, suggest
-from dnm.model.config import Taint, fill_namespace
 from dnm.model.errors import DnmError
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.node_type import Taint, fill_namespace
 
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 

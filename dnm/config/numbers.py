@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from dnm.config.values import _FALSE, TRUE
-from dnm.model.config import Floor
+from dnm.model.node_type import Floor
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:

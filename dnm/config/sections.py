@@ -22,8 +22,8 @@ from dnm.config.keys import (
     PLAIN_SECTIONS,
     RETIRED,
     Keys,
-    path_text,
 )
+from dnm.config.values import path_text
 
 _MOST_SHOWN = 50  # problems in one answer
 _REGISTRY = "converted_nodes.json"

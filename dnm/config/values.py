@@ -120,3 +120,10 @@ def queue_path(text: str) -> str:
 
 def queue_prefixes(text: str) -> tuple[str, ...]:
     return tuple(queue_path(name) for name in names(text))
+
+
+def path_text(text: str) -> str:
+    """A path as it is written; `resolve_paths` takes the place of its file into account."""
+    if "\n" in text:
+        raise ValueError("runs over several lines; write one path")
+    return text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dnm.converter.contract import NODE_NAME, Given
-from dnm.host.bounded import TimeoutExpired, run_bounded
 from dnm.host.fault_points import fault_point
+from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.host.trust import check_trust
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError

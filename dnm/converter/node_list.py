@@ -20,8 +20,8 @@ from dnm.converter.contract import (
     list_command,
     list_program,
 )  # fmt: skip
-from dnm.host.bounded import TimeoutExpired, run_bounded
 from dnm.host.fault_points import fault_point
+from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.host.trust import check_trust
 from dnm.model.batch import BatchClaim, BatchList, BatchNode, SlurmReason, WaitingJobs
 from dnm.model.blackout import SafeLines, Secrets

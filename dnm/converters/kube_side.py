@@ -16,9 +16,10 @@ from dnm.host.fault_points import fault_point
 from dnm.kube.client import KubeClient
 from dnm.kube.nodes import taint_fields
 from dnm.kube.session import MERGE_PATCH
-from dnm.model.config import Config, Taint
+from dnm.model.config import Config
 from dnm.model.eviction import PodOnNode
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 
 if TYPE_CHECKING:
     from dnm.converters.bridge_side import BridgeConnection

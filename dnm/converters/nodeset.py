@@ -13,8 +13,8 @@ import msgspec
 
 from dnm.converters.select import Judged, ListVerdict
 from dnm.demand.constraints import tolerates
-from dnm.model.config import Taint
 from dnm.model.node import BATCH_TAINT, Node
+from dnm.model.node_type import Taint
 from dnm.model.pod import Toleration
 from dnm.model.slinky import OPERATOR_REASON
 from dnm.model.value import Value

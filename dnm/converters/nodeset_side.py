@@ -23,8 +23,8 @@ from dnm.kube.lists import List
 from dnm.kube.nodes import read_node_page, taint_fields
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH
-from dnm.model.config import Taint
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 
 _JSON_PATCH = "application/json-patch+json"
 _SLURMD = "app.kubernetes.io/name=slurmd,app.kubernetes.io/component=worker"

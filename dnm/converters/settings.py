@@ -35,9 +35,10 @@ from dnm.config.sections import (
 from dnm.converters.machines import Machines
 from dnm.converters.select import Rules
 from dnm.host.bounded import read_regular
-from dnm.model.config import PASSED_BY_DEFAULT, NodeType, Taint
+from dnm.model.config import PASSED_BY_DEFAULT
 from dnm.model.errors import ConfigError
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.node_type import NodeType, Taint
 from dnm.model.value import Value
 
 

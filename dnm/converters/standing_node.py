@@ -11,9 +11,9 @@ from dnm.converters.marks import is_own_reason
 from dnm.converters.nodeset import FENCE
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
-from dnm.model.config import Taint
 from dnm.model.errors import ConfigError, ConverterError, KubeError
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 
 CORDONED = "cordoned"  # as to_batch.drain writes it: the cordon is ours
 MARKS = "dynamic-node-manager/"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dnm.model.config import Taint
 from dnm.model.kubelet import NumaRoom
+from dnm.model.node_type import Taint
 from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
 from dnm.model.quantity import format_amount
 from dnm.model.value import Value

@@ -18,6 +18,7 @@ from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
 from dnm.kube import topology
 from dnm.kube.access import Access, load_access
+from dnm.kube.claims import ClaimReader
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
 from dnm.kube.lists import List
@@ -28,11 +29,12 @@ from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
 from dnm.kube.topology import read_zone_page
 from dnm.model.cluster import ConfigMap
-from dnm.model.config import Config, Taint
+from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.kubelet import Amounts
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 from dnm.model.pod import Claim, Pod, PodList
 from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
@@ -164,7 +166,7 @@ class KubeClient:
         pod names a claim. A claim that does not exist is not in the answer.
         """
         wanted = {(pod.namespace, name) for pod in pods if not pod.node for name in pod.claims}
-        reader = kube_objects.ClaimReader(wanted)
+        reader = ClaimReader(wanted)
         try:
             for namespace in sorted({namespace for namespace, _ in wanted}):
                 self._read_claims_of(namespace, reader)
@@ -199,7 +201,7 @@ class KubeClient:
             return Unreadable(what="NUMA nodes", error=str(error))
         return found
 
-    def _read_claims_of(self, namespace: str, reader: kube_objects.ClaimReader) -> None:
+    def _read_claims_of(self, namespace: str, reader: ClaimReader) -> None:
         path = f"{_CORE}/namespaces/{quote(namespace, safe='')}/persistentvolumeclaims"
         what = f"list the volume claims of namespace {namespace}"
         with (

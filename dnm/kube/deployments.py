@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
+import msgspec
+
 from dnm.host.fault_points import fault_point
-from dnm.kube import objects as kube_objects
 from dnm.kube.lists import List
+from dnm.kube.objects import Metadata
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.cluster import Deployment
@@ -19,7 +21,7 @@ def create_deployment(api: ApiRequests, namespace: str, body: Mapping[str, Any])
     what = f"create a Deployment in namespace {namespace}"
     with api.changing(what, "create deployments"), fault_point("kube.create_deployment"):
         answer = api.session.write("POST", _path_of(namespace), body)
-        return kube_objects.read_deployment(answer.body)
+        return read_deployment(answer.body)
 
 
 def list_deployments(
@@ -31,7 +33,7 @@ def list_deployments(
 
     def restart() -> Callable[[memoryview], None]:
         found.clear()
-        return lambda page: found.extend(kube_objects.read_deployments(page))
+        return lambda page: found.extend(read_deployments(page))
 
     where = f"namespace {namespace}" if namespace else "all namespaces"
     what = f"list the Deployments of {where}"
@@ -48,7 +50,7 @@ def scale_deployment(api: ApiRequests, namespace: str, name: str, replicas: int)
     what = f"scale Deployment {namespace}/{name}"
     with api.changing(what, "patch deployments"), fault_point("kube.scale_deployment"):
         answer = api.session.write("PATCH", path, body, MERGE_PATCH)
-        return kube_objects.read_deployment(answer.body)
+        return read_deployment(answer.body)
 
 
 def delete_deployment(api: ApiRequests, namespace: str, name: str) -> bool:
@@ -62,3 +64,44 @@ def delete_deployment(api: ApiRequests, namespace: str, name: str) -> bool:
 def _path_of(namespace: str) -> str:
     within = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
     return f"/apis/apps/v1/{within}deployments"
+
+
+class _DeploymentSpec(msgspec.Struct, frozen=True):
+    replicas: int | None = None
+
+
+class _DeploymentStatus(msgspec.Struct, frozen=True, rename="camel"):
+    ready_replicas: int | None = None
+
+
+class _Deployment(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: _DeploymentSpec = _DeploymentSpec()
+    status: _DeploymentStatus = _DeploymentStatus()
+
+
+class _WholeDeployment(_Deployment, frozen=True, kw_only=True):
+    kind: Literal["Deployment"]
+
+
+class _DeploymentPage(msgspec.Struct, frozen=True):
+    items: list[_Deployment]
+
+
+def read_deployment(body: memoryview | bytes) -> Deployment:
+    return _reduce(msgspec.json.decode(body, type=_WholeDeployment))
+
+
+def read_deployments(page: memoryview | bytes) -> list[Deployment]:
+    return [_reduce(item) for item in msgspec.json.decode(page, type=_DeploymentPage).items]
+
+
+def _reduce(item: _Deployment) -> Deployment:
+    return Deployment(
+        namespace=item.metadata.namespace,
+        name=item.metadata.name,
+        replicas=1 if item.spec.replicas is None else item.spec.replicas,
+        ready=item.status.ready_replicas or 0,
+        created=item.metadata.creation_timestamp or "",
+        labels=item.metadata.labels or {},
+    )

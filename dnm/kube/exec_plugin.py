@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from dnm.host.bounded import TimeoutExpired, run_bounded
 from dnm.host.fault_points import fault_point
+from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.host.trust import check_trust
 from dnm.kube.kubeconfig_fields import ExecSettings
 from dnm.model.blackout import Secrets, secrets_by_name

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from dnm.kube.errors import clean
-from dnm.model.config import Taint
 from dnm.model.node import Mark, Node, ShownState
+from dnm.model.node_type import Taint
 from dnm.model.quantity import QuantityError, kube_resources
 from dnm.model.slurm_state import CONDITION
 

@@ -5,17 +5,15 @@ A ConfigMap that is written back keeps every field that dnm does not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from dnm.kube.constraints import read_volume_affinity
-from dnm.model.cluster import ConfigMap, Deployment, FieldOwner
-from dnm.model.pod import Claim, NodeSelectorTerm
+from dnm.model.cluster import ConfigMap, FieldOwner
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     namespace: str = ""
     resource_version: str = ""
@@ -30,7 +28,7 @@ class _FieldsOwner(msgspec.Struct, frozen=True, rename="camel"):
     fields_v1: Any = msgspec.field(name="fieldsV1", default=None)
 
 
-class _OwnedMetadata(_Metadata, frozen=True, rename="camel"):
+class _OwnedMetadata(Metadata, frozen=True, rename="camel"):
     managed_fields: list[_FieldsOwner] | None = None
 
 
@@ -40,59 +38,6 @@ class _ConfigMap(msgspec.Struct, frozen=True, rename="camel"):
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
     immutable: bool | None = None
-
-
-class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
-    volume_name: str = ""
-
-
-class _Phase(msgspec.Struct, frozen=True):
-    phase: str = "Pending"
-
-
-class _Claim(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: _ClaimSpec = _ClaimSpec()
-    status: _Phase = _Phase()
-
-
-class _ClaimPage(msgspec.Struct, frozen=True):
-    items: list[_Claim]
-
-
-class _VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
-    node_affinity: msgspec.Raw = msgspec.Raw()
-
-
-class _BoundVolume(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: _VolumeSpec = _VolumeSpec()
-
-
-class _VolumePage(msgspec.Struct, frozen=True):
-    items: list[_BoundVolume]
-
-
-class _DeploymentSpec(msgspec.Struct, frozen=True):
-    replicas: int | None = None
-
-
-class _DeploymentStatus(msgspec.Struct, frozen=True, rename="camel"):
-    ready_replicas: int | None = None
-
-
-class _Deployment(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: _DeploymentSpec = _DeploymentSpec()
-    status: _DeploymentStatus = _DeploymentStatus()
-
-
-class _WholeDeployment(_Deployment, frozen=True, kw_only=True):
-    kind: Literal["Deployment"]
-
-
-class _DeploymentPage(msgspec.Struct, frozen=True):
-    items: list[_Deployment]
 
 
 class _Allowed(msgspec.Struct, frozen=True):
@@ -189,62 +134,6 @@ def _put(target: dict[str, Any], key: str, value: Mapping[str, str]) -> None:
         target[key] = dict(value)
     else:
         target.pop(key, None)
-
-
-class ClaimReader:
-    """Collects the wanted claims of several lists, then the affinities of their volumes."""
-
-    def __init__(self, wanted: Iterable[tuple[str, str]]) -> None:
-        self._wanted = frozenset(wanted)
-        self._claims: dict[tuple[str, str], _Claim] = {}
-        self._affinities: dict[str, tuple[NodeSelectorTerm, ...]] = {}
-
-    def add_claims(self, page: memoryview | bytes) -> None:
-        for claim in msgspec.json.decode(page, type=_ClaimPage).items:
-            key = (claim.metadata.namespace, claim.metadata.name)
-            if key in self._wanted:
-                self._claims[key] = claim
-
-    @property
-    def needs_volumes(self) -> bool:
-        return any(claim.spec.volume_name for claim in self._claims.values())
-
-    def add_volumes(self, page: memoryview | bytes) -> None:
-        needed = {claim.spec.volume_name for claim in self._claims.values()}
-        for volume in msgspec.json.decode(page, type=_VolumePage).items:
-            if volume.metadata.name in needed:
-                raw = bytes(volume.spec.node_affinity)
-                self._affinities[volume.metadata.name] = read_volume_affinity(raw)
-
-    def result(self) -> tuple[Claim, ...]:
-        return tuple(
-            Claim(
-                namespace=claim.metadata.namespace,
-                name=claim.metadata.name,
-                phase=claim.status.phase,
-                node_affinity=self._affinities.get(claim.spec.volume_name, ()),
-            )
-            for claim in self._claims.values()
-        )
-
-
-def read_deployment(body: memoryview | bytes) -> Deployment:
-    return _reduce(msgspec.json.decode(body, type=_WholeDeployment))
-
-
-def read_deployments(page: memoryview | bytes) -> list[Deployment]:
-    return [_reduce(item) for item in msgspec.json.decode(page, type=_DeploymentPage).items]
-
-
-def _reduce(item: _Deployment) -> Deployment:
-    return Deployment(
-        namespace=item.metadata.namespace,
-        name=item.metadata.name,
-        replicas=1 if item.spec.replicas is None else item.spec.replicas,
-        ready=item.status.ready_replicas or 0,
-        created=item.metadata.creation_timestamp or "",
-        labels=item.metadata.labels or {},
-    )
 
 
 def read_review(body: memoryview | bytes) -> bool:

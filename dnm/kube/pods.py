@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from dnm.demand import pod_request
-from dnm.demand.pod_request import application_id, requested_queue, task_groups
 from dnm.kube.errors import clean
 from dnm.kube.pod_fields import (
-    ANNOTATIONS,
     EMPTY,
-    LABELS,
     decode_all_labels,
     given_texts,
     is_given,
     make_page_decoder,
 )
-from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, aligned_amounts, has_peers, short_key
+from dnm.kube.pod_reading import Identity, aligned_amounts, rare_fields, read_identity, short_key
+from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, has_peers
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.pod import Pod, PodShape
@@ -63,14 +60,6 @@ class _Place(msgspec.Struct, frozen=True):
 
     metadata: _PlaceName
     spec: _PlaceNode
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    """What labels and annotations say of a pod. `rare` are fields of a Pod that few pods have."""
-
-    app_id: str
-    queue: str
-    rare: dict[str, Any] = {}
 
 
 _decode_raw_page = msgspec.json.Decoder(_RawPage).decode
@@ -119,7 +108,7 @@ class PodReducer:
         self._with_qos = with_qos
         self._book = ShapeBook()
         self._strings: dict[str, str] = {}
-        self._identities: dict[object, _Identity] = {}
+        self._identities: dict[object, Identity] = {}
         self._labels: list[dict[str, str]] = []  # of the page, once somebody has asked
 
     def clear(self) -> None:
@@ -167,7 +156,7 @@ class PodReducer:
             node = spec.node_name or ""
             rare = identity.rare
             if not node or metadata.deletion_timestamp is not None or spec.priority:
-                rare = {**rare, **_rare_fields(metadata, spec, item.status)}
+                rare = {**rare, **rare_fields(metadata, spec, item.status)}
             for owner in metadata.owner_references or ():
                 if owner.kind == "DaemonSet":
                     rare = {**rare, "is_daemonset": True}
@@ -190,7 +179,7 @@ class PodReducer:
                 )
             )
 
-    def _identify(self, metadata: Any, is_yunikorn: bool) -> _Identity:
+    def _identify(self, metadata: Any, is_yunikorn: bool) -> Identity:
         key: Any = (metadata.namespace, metadata.labels, metadata.annotations, is_yunikorn)
         known = self._identities.get(key)
         if known is not None:
@@ -200,7 +189,7 @@ class PodReducer:
             key = short_key(msgspec.json.encode(key))
             known = self._identities.get(key)
         if known is None:
-            known = _read_identity(metadata, notes, labels, is_yunikorn)
+            known = read_identity(metadata, notes, labels, is_yunikorn)
             if len(self._identities) >= _MOST_KNOWN:
                 self._identities.clear()
             if not (known.app_id and known.app_id.endswith(metadata.uid)):
@@ -241,42 +230,6 @@ def _number(version: str) -> int:
 def make_reducer(config: Config) -> PodReducer:
     """Returns what makes pods of pages, as the configuration wants it."""
     return PodReducer(config.has_aligned_pods)
-
-
-def _read_identity(
-    metadata: Any, notes: Mapping[str, str], labels: Mapping[str, str], is_yunikorn: bool
-) -> _Identity:
-    rare: dict[str, Any] = {}
-    if notes or LABELS["placeholder"] in labels:
-        placeholder = (
-            notes.get(ANNOTATIONS["placeholder"]),
-            notes.get(ANNOTATIONS["placeholder_before_1_6"]),
-            labels.get(LABELS["placeholder"]),
-        )
-        rare = {
-            "task_group": notes.get(ANNOTATIONS["task_group"], "")[: pod_request.LONGEST_GROUP],
-            "task_groups": task_groups(notes.get(ANNOTATIONS["task_groups"], "")),
-            "is_placeholder": "true" in placeholder,
-            "is_mirror": ANNOTATIONS["mirror"] in notes,
-        }
-    app_id = ""
-    if is_yunikorn:
-        app_id = application_id(labels, notes, metadata.namespace, metadata.uid)
-    return _Identity(
-        app_id=app_id,
-        queue=requested_queue(labels, notes),
-        rare={field: value for field, value in rare.items() if value},
-    )
-
-
-def _rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
-    """Of pods that are not simply bound and alive."""
-    return {
-        "is_terminating": metadata.deletion_timestamp is not None,
-        "priority": spec.priority or 0,
-        "is_gated": is_given(spec.scheduling_gates),
-        "is_rejected": status.reason == "ApplicationRejected",
-    }
 
 
 def _read_claims(item: Any) -> tuple[str, ...]:

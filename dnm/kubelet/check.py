@@ -20,8 +20,8 @@ from dnm.kubelet.reservation import (
     reserved_cpu,
     shown,
 )
-from dnm.model.config import NodeType
 from dnm.model.kubelet import KubeletSettings, ReservedMemory
+from dnm.model.node_type import NodeType
 from dnm.model.quantity import format_amount, holds_int64, parse_kubernetes
 from dnm.model.value import Value
 

@@ -12,9 +12,9 @@ from typing import Any
 from dnm.kubelet.check import check_node_type
 from dnm.kubelet.render import kubelet_fields
 from dnm.kubelet.reservation import in_one_unit, pinned_reservation, reserved_cpu
-from dnm.model.config import NodeType
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node import Node
+from dnm.model.node_type import NodeType
 from dnm.model.printable import count_of
 from dnm.model.quantity import QuantityError, format_amount, parse_kubernetes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dnm.model.config import Taint
 from dnm.model.kubelet import Amounts
+from dnm.model.node_type import Taint
 from dnm.model.slinky import EXTERNAL_NODE
 from dnm.model.value import Resources, Value
 

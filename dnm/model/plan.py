@@ -9,13 +9,13 @@ from typing import TypeAlias
 from dnm.model.batch import BatchNode, WaitingJobs
 from dnm.model.booking import Booking
 from dnm.model.cluster import ConfigMap, YunikornView
-from dnm.model.config import Taint
 from dnm.model.event import WaitingPods
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
 from dnm.model.last_run import NodePods, QueueStatus
 from dnm.model.lease import Place
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
 from dnm.model.node import Mark, Node, ShownState
+from dnm.model.node_type import Taint
 from dnm.model.orders import Pause
 from dnm.model.pod import Claim, PodList
 from dnm.model.queue_edit import QueueEdit, QueueWants

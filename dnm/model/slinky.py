@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dnm.model.config import Taint
+from dnm.model.node_type import Taint
 
 OPERATOR_REASON = "slurm-operator:"  # with which each of its Reasons begins
 BRIDGE_REASON = "slurm-bridge:"

@@ -12,17 +12,18 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import LentNode, Phase
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Reason
+from dnm.model.verdict import NodeVerdict
 from dnm.plan.breaker import ConversionResult, after_conversions, after_transition
 from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
+from dnm.plan.facts import NodeTransition
 from dnm.plan.found import Adoption, adopt_marked_nodes, by_hand_verdict, find_by_hand
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import Arrivals, advance_requests
 from dnm.plan.rule import Unwelcome, rules_of
-from dnm.plan.transition import NodeTransition
 
 
 class Advanced(Value):

@@ -13,9 +13,10 @@ from datetime import datetime
 from dnm.model.config import Config
 from dnm.model.learned import Backoff
 from dnm.model.orders import LendOrder, Way
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
-from dnm.model.verdict import Objection, Reason
+from dnm.model.verdict import Objection
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.inputs import Inputs, node_supply
 from dnm.plan.limits import PlannedLimits, why_unjudged

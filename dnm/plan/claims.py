@@ -18,9 +18,10 @@ from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.printable import printable
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.facts import Facts
 from dnm.plan.rule import unwelcome_nodes
 

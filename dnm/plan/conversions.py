@@ -9,9 +9,10 @@ from __future__ import annotations
 import msgspec
 
 from dnm.demand.demand import Demand
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.model.verdict import Objection, Reason
+from dnm.model.verdict import Objection
 from dnm.plan.advance import Advanced
 from dnm.plan.budgets import conversion_budget
 from dnm.plan.fates import Fates

@@ -11,12 +11,13 @@ from typing import NamedTuple
 from dnm.model.lent import Emptying, Leaving, LentNode, Phase
 from dnm.model.orders import Way
 from dnm.model.queue_path import may_edit
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Verdict
+from dnm.plan.facts import NodeTransition, node_verdict, show_time
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import rules_of
-from dnm.plan.transition import NodeTransition, node_verdict, show_time
 
 
 class Fate(Enum):

@@ -21,17 +21,18 @@ from dnm.demand.demand import Demand
 from dnm.model.learned import StalledPods
 from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.orders import Way
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.advance import Advanced
 from dnm.plan.breaker import forgive
 from dnm.plan.budgets import conversion_budget
+from dnm.plan.facts import enter_phase, node_verdict
 from dnm.plan.fate import Case, Fate, find_fate
 from dnm.plan.inputs import Inputs, demand_without, node_supply
 from dnm.plan.limits import StandingLimits
 from dnm.plan.rule import Moves, Standing, rules_of
-from dnm.plan.transition import enter_phase, node_verdict
 from dnm.sizing.releases import IS_USED, Candidates, Releases, choose_releases, judge_fenced
 
 

@@ -14,9 +14,10 @@ from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Mark
 from dnm.model.printable import printable
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.facts import Facts
 from dnm.plan.inputs import Inputs
 

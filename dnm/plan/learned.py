@@ -34,8 +34,9 @@ import msgspec
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.learned import IdleGaps, LendTimes
 from dnm.model.lent import Phase
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import NodeVerdict, Reason
+from dnm.model.verdict import NodeVerdict
 
 KEPT_GAPS = 40
 FEWEST_GAPS = 5

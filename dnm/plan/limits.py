@@ -12,9 +12,10 @@ from dnm.model.config import Config
 from dnm.model.lent import Phase
 from dnm.model.plan import SetQueueLimits
 from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Resources, Value
-from dnm.model.verdict import Objection, Reason
+from dnm.model.verdict import Objection
 from dnm.plan.breaker import note_used_quota
 from dnm.plan.inputs import Inputs
 from dnm.queues.document import QueueDocument

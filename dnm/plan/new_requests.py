@@ -12,9 +12,10 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.learned import Breaker
 from dnm.model.lent import ConversionRequest
 from dnm.model.orders import LendOrder
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Verdict
 from dnm.plan.brakes import (
     OF_THE_MOMENT,
     OF_THE_QUEUE,

@@ -13,8 +13,9 @@ from __future__ import annotations
 import msgspec
 
 from dnm.model.orders import LendOrder
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Objection, Reason
+from dnm.model.verdict import Objection
 from dnm.plan.brakes import (
     OF_THE_MOMENT,
     OF_THE_QUEUE,

@@ -20,16 +20,13 @@ from dnm.model.config import Config
 from dnm.model.lent import Ended, Leaving, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.printable import printable
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.verdict import Verdict
 from dnm.plan.bridged import what_to_do, why_pods_leave
-from dnm.plan.facts import Facts
-from dnm.plan.learned import USUAL
-from dnm.plan.node_size import grown, measure_node
-from dnm.plan.requests import return_ended, return_error
-from dnm.plan.rule import Rule, rules_of
-from dnm.plan.transition import (
+from dnm.plan.facts import (
     UNSEEN_PODS,
+    Facts,
     NodeTransition,
     becomes,
     changed,
@@ -38,6 +35,10 @@ from dnm.plan.transition import (
     left_kubernetes,
     show_time,
 )
+from dnm.plan.learned import USUAL
+from dnm.plan.node_size import grown, measure_node
+from dnm.plan.requests import return_ended, return_error
+from dnm.plan.rule import Rule, rules_of
 
 MAX_ATTEMPTS = 3
 _NO_SCHEDULER = "its time does not count while YuniKorn, which its pods wait for, does not answer"

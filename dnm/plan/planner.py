@@ -28,7 +28,6 @@ from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.acting import judge_actor, refuse_plan, with_judgement
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided, plan_conversions
@@ -36,6 +35,7 @@ from dnm.plan.fates import Fates, decide_fates
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
 from dnm.plan.learned import note_gaps, note_lends
+from dnm.plan.lease import judge_actor, refuse_plan, with_judgement
 from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
 from dnm.plan.queue_reports import (
     holders_of,

@@ -16,8 +16,9 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.lent import ClaimedNode, LentNode, Phase
 from dnm.model.orders import Way
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.inputs import Inputs
 from dnm.sizing.budget import NodePool
 

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from dnm.model.plan import Action, RelabelNode
     from dnm.model.verdict import NodeVerdict
     from dnm.plan.breaker import ConversionResult
-    from dnm.plan.facts import Facts
+    from dnm.plan.facts import Facts, NodeTransition
     from dnm.plan.floors import NodeFloor
     from dnm.plan.inputs import Inputs
-    from dnm.plan.transition import NodeTransition
     from dnm.sizing.budget import Bound
 
 

@@ -9,8 +9,9 @@ from operator import itemgetter
 from dnm.demand.pending import PendingGroup
 from dnm.model.event import WaitingPods
 from dnm.model.queue_path import is_under
+from dnm.model.reason import Reason
 from dnm.model.value import Unreadable
-from dnm.model.verdict import QueueVerdict, Reason
+from dnm.model.verdict import QueueVerdict
 from dnm.plan.conversions import Decided
 
 # What time alone does not end soon. The others are over in a run or two, or nothing is wanted.

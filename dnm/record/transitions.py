@@ -16,9 +16,10 @@ from dnm.model.calendar import KeptCalendar
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
 from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.orders import Pause
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Reason
+from dnm.model.verdict import NodeVerdict
 
 ADOPTED = "node={} carries our mark and is recorded again"  # what a plan notes of such a node
 

@@ -24,10 +24,11 @@ from dnm.converter.processes import this_host
 from dnm.kube.nodes import FENCED, mark_annotations
 from dnm.model.batch import BatchList
 from dnm.model.cluster import ConfigMap
-from dnm.model.config import Config, Taint
+from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode
 from dnm.model.node import Mark, Node
+from dnm.model.node_type import Taint
 from dnm.model.plan import (
     Action,
     BookNodes,

@@ -22,8 +22,8 @@ import msgspec
 from dnm.calendar.in_force import keep_calendar, keep_within_bound, with_calendars
 from dnm.config.events import read_events
 from dnm.config.files import MOST_EVENTS, parse_events_alone, read_events_text
-from dnm.host.bounded import run_bounded
 from dnm.host.fault_points import fault_point
+from dnm.host.programs import run_bounded
 from dnm.host.trust import check_trust, read_trusted
 from dnm.model.calendar import CalendarReading, KeptCalendar
 from dnm.model.config import Config

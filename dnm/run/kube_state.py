@@ -22,7 +22,8 @@ from dnm.kube.errors import ApiRefused
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
 from dnm.model.state import StoredRegistry
-from dnm.run.state import LARGEST, StateObjects
+from dnm.run.file_state import LARGEST
+from dnm.run.state import StateObjects
 from dnm.run.tenure import Tenure
 
 _NOW, _BEFORE = "registry.json", "previous.json"

@@ -1,4 +1,5 @@
-"""A registry that was lost with the one before it, where runs have told a history.
+"""What a site without a registry begins with: where runs have told a history, what it says of the
+one that was lost with the one before it; where the predecessor left its file, the nodes in it.
 
 What persons have said of pauses and nodes is taken from there; orders and events are named. Nothing
 is lent until a person has seen it: `dnm resume` says so.
@@ -8,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from dnm.model.config import Config
+from dnm.model.errors import RegistryError
 from dnm.model.history import HistoryLine
+from dnm.model.lent import LentNode, Phase
 from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.record.history_file import History
+from dnm.run.state import State, unreadable
 
 _MOST = 10  # names
 _LONGEST = 200  # characters of each
@@ -92,3 +97,36 @@ def _time(text: object) -> datetime | None:
     except ValueError:
         return None
     return found if found is not None and found.tzinfo is not None else None
+
+
+def take_over(document: dict[str, Any], config: Config, state: State, now: datetime) -> Registry:
+    """Returns what the predecessor's form says: node -> {namespace, last_pod_end, owner}. Its nodes
+    serve already, and what it added to the queues for each was the configured size. Its
+    `last_pod_end` is the time of the conversion and no idle clock: that starts when dnm first sees
+    the node idle."""
+    nodes: dict[str, LentNode] = {}
+    for name, entry in document.items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("namespace"), str):
+            raise RegistryError(unreadable(state, f"entry {name!r} has no namespace"))
+        namespace = entry["namespace"]
+        owner = entry.get("owner") or config.instance_id
+        policy = config.namespaces.get(namespace)
+        if policy is None and owner == config.instance_id:
+            raise RegistryError(
+                f"the registry {state.where} says node {name!r} is lent to namespace "
+                f"{namespace!r}, which monitored_namespaces does not hold: add it there until the "
+                "node is back"
+            )
+        node_type = config.type_of(name) or (policy.node_types[0] if policy else "")
+        known = config.node_types.get(node_type)
+        nodes[name] = LentNode(
+            node_type=node_type,
+            namespace=namespace,
+            queue=policy.queue if policy else "",
+            owner=str(owner),
+            phase=Phase.SERVING,
+            since=now,
+            counted=dict(known.size) if known else {},
+            was_used=True,
+        )
+    return Registry(nodes=nodes)

@@ -20,9 +20,10 @@ from dnm.model.errors import ExitCode, KubeError
 from dnm.model.last_run import run_name
 from dnm.model.orders import LOST
 from dnm.model.plan import Outcome, Pass, Plan, Snapshot
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.model.verdict import QueueVerdict, Reason
+from dnm.model.verdict import QueueVerdict
 from dnm.plan.conversions import Decided
 from dnm.plan.planner import decide, make_plan
 from dnm.plan.rule import has_events, rules_of

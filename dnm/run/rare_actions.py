@@ -12,9 +12,10 @@ import msgspec
 
 from dnm.converter.contract import book_command, unbook_command
 from dnm.kube.nodes import mark_annotations
-from dnm.model.config import Config, Taint
+from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 from dnm.model.plan import BookNodes, EvictPods, RelabelNode, ShowState, UnbookNodes
 from dnm.model.pod import Pod
 from dnm.model.registry import Registry

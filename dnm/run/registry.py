@@ -17,10 +17,10 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
-from dnm.model.lent import LentNode, Phase
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
-from dnm.run.state import FileState, HasStateObjects, State
+from dnm.run.file_state import FileState
+from dnm.run.state import HasStateObjects, State, unreadable
 
 VERSION = 1
 _GONE = ("needs", "unbuffered", "deficits")  # of an older dnm, and nobody reads them any more
@@ -95,13 +95,15 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RegistryError(_unreadable(state, f"it is not JSON ({error})")) from error
+        raise RegistryError(unreadable(state, f"it is not JSON ({error})")) from error
     if not isinstance(document, dict):
-        raise RegistryError(_unreadable(state, "it is not a JSON object"))
+        raise RegistryError(unreadable(state, "it is not a JSON object"))
     if not document:  # also the predecessor's with no node: nobody can tell it from one that is cut
-        raise RegistryError(_unreadable(state, "it is empty (remove it if no node was ever lent)"))
+        raise RegistryError(unreadable(state, "it is empty (remove it if no node was ever lent)"))
     if "version" not in document:
-        return _take_over(document, config, state, now)
+        from dnm.run.lost import take_over
+
+        return take_over(document, config, state, now)
     version = document["version"]
     if version in (MOVED, ARRIVING):
         raise RegistryError(_on_the_way(document, state))
@@ -111,13 +113,13 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
             f"{VERSION}: run the dnm that wrote it, or restore an older copy"
         )
     if "nodes" not in document:
-        raise RegistryError(_unreadable(state, "it has no list of nodes"))
+        raise RegistryError(unreadable(state, "it has no list of nodes"))
     for name in _GONE:
         document.pop(name, None)
     try:
         return msgspec.convert(document, Registry)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
-        raise RegistryError(_unreadable(state, str(error))) from error
+        raise RegistryError(unreadable(state, str(error))) from error
 
 
 def _on_the_way(document: dict[str, Any], state: State) -> str:
@@ -138,13 +140,6 @@ def _on_the_way(document: dict[str, Any], state: State) -> str:
     return f"{moved}: set state = kubernetes in [settings] here, or say `dnm state move --to file`"
 
 
-def _unreadable(state: State, why: str) -> str:
-    return (
-        f"the registry {state.where} can't be trusted, nothing was touched: {why}. Compare it with "
-        f"{state.previous} and with `kubectl get nodes`, then restore it"
-    )
-
-
 def encode_registry(registry: Registry) -> bytes:
     """The bytes of the document: equal registries give equal bytes."""
     return msgspec.json.format(msgspec.json.encode(registry, order="sorted"), indent=1) + b"\n"
@@ -160,35 +155,3 @@ def save_registry(config: Config, registry: Registry, state: State | None = None
 def write_registry(path: Path, registry: Registry, group: str = "") -> bool:
     """The same for a file, whatever the configuration says."""
     return FileState(path, group).write(encode_registry(registry))
-
-
-def _take_over(document: dict[str, Any], config: Config, state: State, now: datetime) -> Registry:
-    """The predecessor's form: node -> {namespace, last_pod_end, owner}. Its nodes serve already,
-    and what it added to the queues for each was the configured size. Its `last_pod_end` is the time
-    of the conversion and no idle clock: that starts when dnm first sees the node idle."""
-    nodes: dict[str, LentNode] = {}
-    for name, entry in document.items():
-        if not isinstance(entry, dict) or not isinstance(entry.get("namespace"), str):
-            raise RegistryError(_unreadable(state, f"entry {name!r} has no namespace"))
-        namespace = entry["namespace"]
-        owner = entry.get("owner") or config.instance_id
-        policy = config.namespaces.get(namespace)
-        if policy is None and owner == config.instance_id:
-            raise RegistryError(
-                f"the registry {state.where} says node {name!r} is lent to namespace "
-                f"{namespace!r}, which monitored_namespaces does not hold: add it there until the "
-                "node is back"
-            )
-        node_type = config.type_of(name) or (policy.node_types[0] if policy else "")
-        known = config.node_types.get(node_type)
-        nodes[name] = LentNode(
-            node_type=node_type,
-            namespace=namespace,
-            queue=policy.queue if policy else "",
-            owner=str(owner),
-            phase=Phase.SERVING,
-            since=now,
-            counted=dict(known.size) if known else {},
-            was_used=True,
-        )
-    return Registry(nodes=nodes)

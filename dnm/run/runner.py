@@ -26,7 +26,7 @@ from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.reading import Reading
 from dnm.model.registry import Registry
-from dnm.plan.acting import needs_lease, refuse_plan
+from dnm.plan.lease import needs_lease, refuse_plan
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.events import list_events
 from dnm.record.history_file import History

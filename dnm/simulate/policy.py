@@ -16,10 +16,11 @@ import msgspec
 
 from dnm.model.batch import BatchNode, WaitingJobs
 from dnm.model.cluster import ConfigMap
-from dnm.model.config import Config, Taint
+from dnm.model.config import Config
 from dnm.model.last_run import RunRecord
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode, Phase
 from dnm.model.node import Mark, Node
+from dnm.model.node_type import Taint
 from dnm.model.plan import (
     Fence,
     MarkNode,
@@ -33,8 +34,8 @@ from dnm.model.plan import (
 )
 from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.queue_path import lineage
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason
 from dnm.plan.learned import idle_times, next_closed
 from dnm.plan.planner import make_plan
 from dnm.plan.rules.foreseen import next_change

@@ -13,10 +13,11 @@ import msgspec
 
 from dnm.demand.constraints import HOSTNAME, NodeTraits
 from dnm.demand.demand import NO_USE, Demand
-from dnm.model.config import Config, NodeType
+from dnm.model.config import Config
 from dnm.model.kubelet import NumaRoom
 from dnm.model.lent import LentNode
 from dnm.model.node import Node
+from dnm.model.node_type import NodeType
 from dnm.model.value import Resources, Value
 from dnm.sizing.budget import NodePool
 

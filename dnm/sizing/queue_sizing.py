@@ -13,8 +13,9 @@ from dnm.demand.demand import Demand
 from dnm.demand.pending import PendingGroup
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
+from dnm.model.reason import Reason
 from dnm.model.value import Value
-from dnm.model.verdict import QueueVerdict, Reason, Verdict
+from dnm.model.verdict import QueueVerdict, Verdict
 from dnm.sizing.budget import NodePool
 from dnm.sizing.quota import Shortage
 

@@ -30,8 +30,9 @@ from dnm.model.learned import StalledPods
 from dnm.model.lent import LentNode
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.reason import Reason
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.sizing.budget import ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from dnm.model.printable import count_of
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from dnm.sizing.budget import (
     BATCH_FLOOR,
     BATCH_NODES,

@@ -15,7 +15,7 @@ from dnm.model.lent import Phase
 from dnm.model.orders import Keeping, Pause
 from dnm.model.registry import Registry
 from dnm.plan.breaker import close_breaker
-from dnm.plan.transition import enter_phase
+from dnm.plan.facts import enter_phase
 from dnm.verbs.refusal import Refusal, without
 
 # --- nodes -----------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dnm.cli.app import main
-from dnm.model.config import Config, NamespacePolicy, NodeType
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import Leaving, Phase
+from dnm.model.node_type import NodeType
 from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
 from dnm.run.registry import encode_registry, save_registry

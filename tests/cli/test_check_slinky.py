@@ -14,7 +14,7 @@ from dnm.cli.findings import CheckResult, Finding
 from dnm.kube.slinky import NodeSet, read_node_set_page
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Fault
-from dnm.model.config import Taint
+from dnm.model.node_type import Taint
 from dnm.model.registry import Registry
 from tests.builders import a_batch_node, a_config, a_lent_node, a_node
 from tests.cli.check_site import CheckedSite

@@ -25,8 +25,8 @@ from dnm.cli.report_page import MOST_NODES, make_page
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import Phase
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason
 from dnm.record.accounts import Bookkeeper
 from dnm.record.price import SeenPrice
 from tests.builders import NOW, QUEUE, a_config, a_lent_node

@@ -33,8 +33,9 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import NodeVerdict, QueueVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, QueueVerdict, Verdict
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_request
 
 LINES = [

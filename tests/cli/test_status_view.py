@@ -17,8 +17,8 @@ from dnm.host.place import host_name
 from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.orders import LOST, LendOrder, Pause
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
 
 IDLE = {"idle_since": NOW - timedelta(minutes=11)}

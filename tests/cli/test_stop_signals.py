@@ -19,8 +19,8 @@ import pytest
 from dnm.cli.stopping import StopSignals
 from dnm.converter.processes import end_by_signals, process_of
 from dnm.converter.start import ConverterCall, Waits, run_converters
-from dnm.host.bounded import run_bounded
 from dnm.host.fault_points import fault_point
+from dnm.host.programs import run_bounded
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Fault
 from dnm.model.errors import StoppedError

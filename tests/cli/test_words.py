@@ -11,7 +11,8 @@ from dnm.cli.output import shown_amount
 from dnm.cli.queue_verbs import _shown
 from dnm.cli.report import print_plan
 from dnm.model.orders import Pause, Way
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from tests.builders import NOW, QUEUE
 from tests.cli.test_shell import LEAVES
 from tests.plan.test_kept_out import TEN, excluding

@@ -25,15 +25,10 @@ from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load
 from dnm.config.sections import state_folder
 from dnm.converters.settings import load_settings
 from dnm.host.trust import check_trust
-from dnm.model.config import (
-    Config,
-    Floor,
-    NamespacePolicy,
-    NodeType,
-    Taint,
-)
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
 from dnm.model.kubelet import KubeletSettings
+from dnm.model.node_type import Floor, NodeType, Taint
 
 DATA = Path(__file__).parents[1] / "data" / "config"
 BASE = "[settings]\nmonitored_namespaces = dev, test\nnamespace_queue_paths = map.json\n"

@@ -13,7 +13,7 @@ from dnm.converters.settings import Settings
 from dnm.converters.slurm.rest_answers import parse_partitions as partitions_of_rest
 from dnm.converters.slurm.text import parse_partitions
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.config import Taint
+from dnm.model.node_type import Taint
 
 LABEL = "scheduler.slinky.slurm.net/external-node"
 PARTITIONS = f"{LABEL}-partitions"

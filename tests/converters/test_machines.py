@@ -15,7 +15,7 @@ from dnm.converters.preempt import claim_from_jobs
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.slurm import text
 from dnm.converters.slurm.text import JobRecord, Reservation
-from dnm.model.config import Taint
+from dnm.model.node_type import Taint
 from dnm.model.slinky import evicting_taint, pod_of, pods_of_job, writer_of
 from tests.converters.test_select import NOW, RULES, node
 

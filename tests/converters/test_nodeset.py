@@ -21,9 +21,9 @@ from dnm.converters.pool import Candidate
 from dnm.converters.programs import program_of
 from dnm.converters.select import ListVerdict, Rules, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
-from dnm.model.config import NodeType, Taint
 from dnm.model.errors import ConfigError
 from dnm.model.node import Mark, Node
+from dnm.model.node_type import NodeType, Taint
 from tests.converters.nodeset_world import BOOTED, LABEL, Killed, KubeSide, SlurmSide, World
 from tests.converters.played import NODE, PlayedProgram
 from tests.converters.played import tmp_path as tmp_path

@@ -18,8 +18,8 @@ from dnm.converters.nodeset_objects import (
 from dnm.converters.settings import Settings
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Fault
-from dnm.model.config import Taint
 from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.node_type import Taint
 from dnm.model.pod import Toleration
 
 LENT = Taint(key="lent", effect="NoSchedule", value="dev")

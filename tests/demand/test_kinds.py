@@ -10,9 +10,9 @@ from dnm.demand.demand import gather_demand
 from dnm.demand.kinds import MOST_KINDS, list_kinds, list_rooms
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits
-from dnm.model.config import Taint
 from dnm.model.history import NodeRoom, PodKind
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape
 from tests.builders import NOW, QUEUE, a_config
 

@@ -12,7 +12,7 @@ import pytest
 from dnm.config.load import load_node_types
 from dnm.kubelet.check import check_node_type
 from dnm.kubelet.reservation import computed_allocatable, eviction_amount, memory_sides
-from dnm.model.config import NodeType
+from dnm.model.node_type import NodeType
 from dnm.model.quantity import holds_int64
 from tests.docs.pages import rows, section
 from tests.kubelet.test_vectors import VECTORS

@@ -22,7 +22,7 @@ from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.lab.sandbox.client import ask
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ConfigError, ExitCode
-from dnm.model.verdict import Reason
+from dnm.model.reason import Reason
 from dnm.record.metrics import TABLE as METRICS
 from packages import reference
 from packages.reference import DECLARED

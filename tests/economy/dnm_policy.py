@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dnm.model.config import Config, NamespacePolicy, NodeType
+from dnm.model.config import Config, NamespacePolicy
+from dnm.model.node_type import NodeType
 from dnm.simulate import policy
 from dnm.simulate.values import Workload
 

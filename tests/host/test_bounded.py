@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import dnm
-from dnm.host.bounded import TimeoutExpired, read_regular, run_bounded
+from dnm.host.bounded import read_regular
+from dnm.host.programs import TimeoutExpired, run_bounded
 
 PACKAGE = Path(dnm.__file__).parent
 
@@ -59,7 +60,7 @@ def test_one_that_prints_too_much_or_takes_too_long_is_ended_with_its_children()
 BOUNDED = {
     "http.reader": "the bodies of answers: a buffer with a bound, read piece by piece",
     "http.plain": "the same buffer",
-    "host.bounded": "the bound itself",
+    "host.programs": "the bound itself",
     "converter.processes": "/proc, written by the kernel",
     "converter.start": "/proc, in the keeper",
     "queues.decode": "a method of the decoder, no file",

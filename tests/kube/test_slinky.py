@@ -10,7 +10,7 @@ import pytest
 
 from dnm.demand.constraints import NodeTraits, why_unfit
 from dnm.kube.slinky import BridgeSettings, parse_bridge, read_node_set_page
-from dnm.model.config import Taint
+from dnm.model.node_type import Taint
 from dnm.model.pod import Requirement
 
 

@@ -15,8 +15,8 @@ from dnm.config.load import kubelet_settings
 from dnm.kubelet.check import check_node_type
 from dnm.kubelet.render import Format, render
 from dnm.kubelet.reservation import computed_allocatable, memory_sides
-from dnm.model.config import NodeType
 from dnm.model.kubelet import KubeletSettings
+from dnm.model.node_type import NodeType
 
 Settings = dict[str, str]  # as they stand in the ini
 Machine = dict[str, Any]  # as the judge is asked: memory, numa

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dnm.kubelet.check import check_node_type, why_not_lent
-from dnm.model.config import NodeType
+from dnm.model.node_type import NodeType
 from tests.kubelet.judging import Said, Settings
 
 RIGHT: Settings = {

@@ -10,8 +10,8 @@ import pytest
 from dnm.model.batch import BatchNode
 from dnm.model.lent import Phase
 from dnm.model.node import Mark
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.facts import Facts
 from dnm.plan.found import adopt_marked_nodes

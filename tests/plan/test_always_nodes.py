@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dnm.model.config import Taint
 from dnm.model.lent import Phase
-from dnm.model.verdict import Reason
+from dnm.model.node_type import Taint
+from dnm.model.reason import Reason
 from tests.builders import a_batch_node
 from tests.plan.worlds import World
 

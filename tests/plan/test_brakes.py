@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.config import NamespacePolicy, NodeType
+from dnm.model.config import NamespacePolicy
 from dnm.model.learned import Backoff
 from dnm.model.lent import Phase
 from dnm.model.node import Mark
+from dnm.model.node_type import NodeType
 from dnm.model.orders import Pause
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Objection, Reason
+from dnm.model.verdict import Objection
 from dnm.plan.brakes import why_wait
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.budgets import conversion_budget, counted_as_lent

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.config import Taint
 from dnm.model.lent import Leaving, Phase
+from dnm.model.node_type import Taint
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.verdict import Verdict
 from dnm.plan.bridged import bare_types, bridge_bounds, managed_nodes
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_node, facts
 from tests.plan.worlds import LONG_AGO, World, serving, wanting

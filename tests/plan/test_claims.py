@@ -14,8 +14,9 @@ from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, Ended, LentNode, Phase
 from dnm.model.orders import Pause
 from dnm.model.plan import MarkNode, Plan, ReturnNode, SetQueueLimits, StartConversion
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.verdict import Verdict
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.claims import take_in_claims
 from dnm.plan.facts import Facts

@@ -9,7 +9,8 @@ import pytest
 from dnm.model.config import NamespacePolicy
 from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import Phase
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from tests.builders import NOW, QUEUE
 from tests.plan.worlds import LONG_AGO, UNREAD, World, namespace_policy, pods, wanting
 

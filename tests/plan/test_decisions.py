@@ -11,8 +11,9 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.node import Node
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.pod import Pod, PodList
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.verdict import Verdict
 from dnm.plan.planner import make_plan
 from tests.scenes import DEV, GPU, NOW, SMALL, bound, config, entry, lent, node, pods
 

@@ -11,10 +11,11 @@ import pytest
 
 from dnm.calendar.needs import why_of_no_use
 from dnm.model.calendar import CalendarEvent, KeptCalendar, Window
-from dnm.model.config import NodeType
 from dnm.model.learned import LendTimes
 from dnm.model.lent import Phase
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.node_type import NodeType
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from dnm.plan.rules import foreseen
 from dnm.plan.rules.events import floors_in_force
 from dnm.plan.rules.foreseen import foreseen_at, lead_of, next_change, stay_of

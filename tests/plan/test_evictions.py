@@ -11,7 +11,7 @@ import pytest
 from dnm.model.lent import Emptying, Leaving, Phase
 from dnm.model.orders import Pause, Way
 from dnm.model.plan import EvictPods, Fence, Plan, ReturnNode, StartConversion, Unfence
-from dnm.model.verdict import Reason
+from dnm.model.reason import Reason
 from tests.builders import FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, pods
 

@@ -9,7 +9,8 @@ import pytest
 from dnm.model.lent import Phase
 from dnm.model.orders import Pause
 from dnm.model.pod import PodList
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from tests.builders import NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, serving
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dnm.model.verdict import Reason
+from dnm.model.reason import Reason
 from dnm.plan.floors import NodeFloor, raise_floors
 from tests.builders import QUEUE, a_config
 from tests.plan.worlds import LONG_AGO, World, namespace_policy, serving

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from dnm.model.learned import IdleGaps, LendTimes
 from dnm.model.lent import LentNode, Phase
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.learned import (
     FEWEST_GAPS,
     KEPT_GAPS,

@@ -15,8 +15,9 @@ from dnm.model.lent import Leaving, Phase
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.plan import Fence, MarkNode, StartConversion
 from dnm.model.pod import PodList
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.verdict import Verdict
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.rules.kept_out import kept_out
 from dnm.record.transitions import Cause, list_transitions

@@ -15,8 +15,8 @@ from dnm.model.learned import Breaker, SpentHours
 from dnm.model.lent import Leaving, Phase
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason
 from dnm.plan.breaker import after_transition
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
 from tests.builders import FENCED, NOW, a_config, a_lent_node, a_request

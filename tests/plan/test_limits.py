@@ -8,7 +8,8 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import Phase
 from dnm.model.plan import SetQueueLimits, StartConversion
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from dnm.plan.limits import diff_of, floors, plan_limits, serving_sizes
 from dnm.queues.source import LEDGER_ANNOTATION
 from tests.builders import COUNTED, QUEUE, SIZE

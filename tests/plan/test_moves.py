@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnm.model.batch import BatchClaim
-from dnm.model.config import NamespacePolicy, NodeType, Taint
+from dnm.model.config import NamespacePolicy
 from dnm.model.learned import Breaker, SpentHours
 from dnm.model.lent import Leaving, Move, Phase
 from dnm.model.node import Node
+from dnm.model.node_type import NodeType, Taint
 from dnm.model.orders import Pause, Way
 from dnm.model.plan import (
     Fence,
@@ -28,7 +29,7 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.pod import PodList, Toleration
-from dnm.model.verdict import Reason
+from dnm.model.reason import Reason
 from dnm.plan.breaker import after_transition
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.rules.namespace_labels import change_labels

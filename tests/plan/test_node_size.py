@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.config import Config, NodeType
+from dnm.model.config import Config
 from dnm.model.lent import Phase
 from dnm.model.node import Node
-from dnm.model.verdict import Reason
+from dnm.model.node_type import NodeType
+from dnm.model.reason import Reason
 from dnm.plan.node_size import grown, measure_node
 from dnm.plan.phases import advance_node
 from tests.builders import NOW, a_config, a_lent_node, a_node, facts

@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from dnm.model.batch import BatchClaim, WaitingJobs
-from dnm.model.config import Floor
 from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import ClaimedNode, Leaving, Phase
+from dnm.model.node_type import Floor
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.plan import Fence
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.counting import count_missing
 from dnm.record.transitions import Cause, list_transitions

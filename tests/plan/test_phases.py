@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.config import NodeType
 from dnm.model.lent import ConverterProcess, Phase
-from dnm.model.verdict import Reason
-from dnm.plan.facts import Facts
+from dnm.model.node_type import NodeType
+from dnm.model.reason import Reason
+from dnm.plan.facts import Facts, enter_phase
 from dnm.plan.phases import MAX_ATTEMPTS
-from dnm.plan.transition import enter_phase
 from tests.builders import (
     FENCED,
     NOW,

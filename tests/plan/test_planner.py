@@ -9,15 +9,17 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import ConfigMap
-from dnm.model.config import NamespacePolicy, NodeType
+from dnm.model.config import NamespacePolicy
 from dnm.model.last_run import QueueStatus
 from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import ConverterProcess, Ended, Phase
 from dnm.model.node import Mark, Node
+from dnm.model.node_type import NodeType
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, MarkNode, ReturnNode, SetQueueLimits, StartConversion, Unfence
 from dnm.model.pod import PodList, PodShape
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from dnm.plan.planner import make_plan
 from dnm.queues.source import LEDGER_ANNOTATION
 from tests.builders import (

@@ -8,7 +8,8 @@ import pytest
 
 from dnm.model.lent import Phase
 from dnm.model.orders import Pause
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from tests.builders import COUNTED, FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, UNREAD, World, fenced, queue_map
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dnm.model.batch import BatchNode, SlurmReason
-from dnm.model.config import Taint
 from dnm.model.lent import Phase
 from dnm.model.node import BATCH_TAINT, Mark, ShownState
+from dnm.model.node_type import Taint
 from dnm.model.plan import ReturnNode, ShowState
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry

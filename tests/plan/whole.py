@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
-from dnm.model.verdict import NodeVerdict, QueueVerdict, Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import NodeVerdict, QueueVerdict, Verdict
 from dnm.plan import phases
-from dnm.plan.facts import Facts
+from dnm.plan.facts import Facts, NodeTransition
 from dnm.plan.new_requests import Conversions
-from dnm.plan.transition import NodeTransition
 
 
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:

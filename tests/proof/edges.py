@@ -24,7 +24,7 @@ from dnm.converters.settings import Settings
 from dnm.host.fault_points import fault_point
 from dnm.model.batch import BatchClaim, BatchList, BatchNode, WaitingJobs
 from dnm.model.cluster import ConfigMap
-from dnm.model.config import Config, Taint
+from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.eviction import PodOnNode
@@ -32,6 +32,7 @@ from dnm.model.hostlist import expand_hostlist
 from dnm.model.kubelet import Amounts
 from dnm.model.lent import ConverterProcess, Ended, Phase
 from dnm.model.node import Mark, Node
+from dnm.model.node_type import Taint
 from dnm.model.plan import ShowState
 from dnm.model.pod import Claim, Pod, PodList
 from dnm.model.reading import Reading
@@ -40,8 +41,8 @@ from dnm.model.state import RunLease, StoredRegistry
 from dnm.model.value import Unreadable
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.run.file_state import previous_path
 from dnm.run.kube_state import pack, unpack
-from dnm.run.state import previous_path
 from tests.proof.invariants import over_cap
 from tests.proof.reserving import (
     ModelSlurm,

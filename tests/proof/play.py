@@ -18,24 +18,25 @@ import msgspec
 
 from dnm.host.fault_points import struck_by
 from dnm.model.calendar import CalendarEvent
-from dnm.model.config import Config, Floor, NamespacePolicy, NodeType
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.lent import Phase
+from dnm.model.node_type import Floor, NodeType
 from dnm.model.orders import Pause
 from dnm.model.plan import Pass
 from dnm.model.quantity import format_yunikorn
 from dnm.model.registry import Registry
+from dnm.plan.facts import enter_phase
 from dnm.plan.limits import queue_wants, serving_sizes
-from dnm.plan.transition import enter_phase
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
 from dnm.queues.rebase import rebase_document
 from dnm.queues.text_edit import replace_limits
 from dnm.queues.tree import LimitPlace, parse_tree
 from dnm.queues.writer import apply_queue_edit
+from dnm.run.file_state import previous_path
 from dnm.run.registry import state_in
 from dnm.run.runner import run_pass
-from dnm.run.state import previous_path
 from dnm.run.verbs import change_in, change_registry
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from tests.night import night
 from tests.proof.harness import note_figures
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site

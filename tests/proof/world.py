@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dnm.model.cluster import ConfigMap, QueueLimits
-from dnm.model.config import Taint
 from dnm.model.event import KubeEvent
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape, Toleration
 from dnm.model.state import RunLease
 from dnm.queues.tree import check_text, parse_tree

@@ -17,8 +17,9 @@ from dnm.model.lent import Leaving, Move, Phase
 from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.record.tell import MOST_UNTOLD, tell_change, tell_deed, tell_limits, tell_plan
 from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE, a_lent_node, a_request

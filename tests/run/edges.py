@@ -11,13 +11,13 @@ import msgspec
 
 from dnm.model.batch import BatchList, BatchNode
 from dnm.model.cluster import ConfigMap
-from dnm.model.config import Taint
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 from dnm.model.event import KubeEvent
 from dnm.model.eviction import PodOnNode
 from dnm.model.kubelet import Amounts
 from dnm.model.lent import ConverterProcess, Ended
 from dnm.model.node import Mark, Node
+from dnm.model.node_type import Taint
 from dnm.model.plan import ShowState
 from dnm.model.pod import Claim, Pod, PodList
 from dnm.model.reading import Reading

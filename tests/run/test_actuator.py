@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import FieldOwner
-from dnm.model.config import Taint
 from dnm.model.errors import LeaseLostError
 from dnm.model.lent import Ended, Move, Phase
 from dnm.model.node import Mark
+from dnm.model.node_type import Taint
 from dnm.model.plan import (
     Action,
     EndConverter,
@@ -32,8 +32,8 @@ from dnm.model.value import Unreadable
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document
 from dnm.run.actuator import Actuator
+from dnm.run.file_state import FileState
 from dnm.run.registry import file_state
-from dnm.run.state import FileState
 from tests.builders import (
     FENCED,
     MARK,

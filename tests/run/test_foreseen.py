@@ -10,7 +10,8 @@ from pathlib import Path
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from dnm.model.plan import StartConversion
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from dnm.run.planning import plan_pass
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 

@@ -11,7 +11,7 @@ import pytest
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from dnm.model.plan import StartConversion
-from dnm.model.verdict import Reason
+from dnm.model.reason import Reason
 from tests.site import QUEUE, Site
 
 MI = 2**20

@@ -17,7 +17,8 @@ from dnm.cli.health import judge_health
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
 from dnm.model.registry import Registry
-from dnm.run.lock import find_lock_holder, run_lock
+from dnm.run.lock import run_lock
+from dnm.run.lock_holder import find_lock_holder
 from tests.builders import NOW, a_config
 
 NOBODY = 65534

@@ -17,7 +17,7 @@ from dnm.demand.constraints import (
     tolerates,
     why_unfit,
 )
-from dnm.model.config import Taint
+from dnm.model.node_type import Taint
 from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
 from dnm.sizing.packing import Bin, BinType, Item, Packing, Problem, least_nodes
 

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.config import NodeType
 from dnm.model.learned import StalledPods
+from dnm.model.node_type import NodeType
 from dnm.model.pod import TaskGroup
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
 from dnm.sizing.sizing import counting_young, size_queues

@@ -13,7 +13,8 @@ import pytest
 from dnm.demand.constraints import HOSTNAME
 from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits, YunikornView
-from dnm.model.config import Config, NodeType, Taint
+from dnm.model.config import Config
+from dnm.model.node_type import NodeType, Taint
 from dnm.model.pod import (
     Claim,
     NodeSelectorTerm,
@@ -22,7 +23,8 @@ from dnm.model.pod import (
     TaskGroup,
     Toleration,
 )
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from dnm.sizing.budget import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing

@@ -11,8 +11,8 @@ from dnm.model.learned import Backoff, Breaker, StalledPods
 from dnm.model.lease import Lease
 from dnm.model.lent import ClaimedNode, ConverterProcess, Phase
 from dnm.model.orders import Keeping, Pause, Way
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import Reason
 from dnm.plan.phases import advance_node
 from dnm.verbs.keeping import (
     exclude,

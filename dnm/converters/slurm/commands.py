@@ -27,8 +27,8 @@ from dnm.converters.slurm.text import (
     parse_partitions,
     parse_reservations,
 )
-from dnm.host.bounded import TimeoutExpired, run_bounded
 from dnm.host.fault_points import fault_point
+from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.model.errors import SlurmError
 
 COMMAND_TIMEOUT = timedelta(seconds=30)

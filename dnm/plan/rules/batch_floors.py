@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from dnm.model.batch import BatchNode
-from dnm.model.config import Config, Floor
+from dnm.model.config import Config
+from dnm.model.node_type import Floor
 from dnm.model.registry import Registry
 from dnm.plan.rule import Budgeted, Rule
 from dnm.sizing.budget import BATCH_FLOOR, Bound

@@ -15,9 +15,9 @@ from dnm.kubelet.compare import difference_sentence, differences
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
+from dnm.plan.facts import NodeTransition
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Rule
-from dnm.plan.transition import NodeTransition
 
 
 def barred_types(config: Config) -> dict[str, str]:

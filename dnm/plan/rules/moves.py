@@ -19,10 +19,12 @@ import msgspec
 from dnm.model.lent import LentNode, Move, Phase
 from dnm.model.plan import RelabelNode
 from dnm.model.queue_path import may_edit
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import NodeVerdict, Reason, Verdict
+from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.budgets import conversion_budget, move_budget
+from dnm.plan.facts import enter_phase, node_verdict
 from dnm.plan.inputs import Inputs, node_supply
 from dnm.plan.limits import floors, queue_wants, serving_sizes
 from dnm.plan.rule import Moves, Rule, Standing
@@ -35,7 +37,6 @@ from dnm.plan.rules.moving import (
     stay_for_now,
 )
 from dnm.plan.rules.namespace_labels import change_labels
-from dnm.plan.transition import enter_phase, node_verdict
 from dnm.queues.edit import why_no_growth
 from dnm.sizing.budget import NodePool
 from dnm.sizing.queue_sizing import QueueSizing

@@ -18,13 +18,12 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Move, Phase
 from dnm.model.node import Node
-from dnm.model.verdict import Reason, Verdict
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
 from dnm.plan.breaker import backoff_delay
-from dnm.plan.facts import Facts
-from dnm.plan.node_size import measure_node
-from dnm.plan.rules.namespace_labels import LabelChange, change_labels
-from dnm.plan.transition import (
+from dnm.plan.facts import (
     UNSEEN_PODS,
+    Facts,
     NodeTransition,
     becomes,
     changed,
@@ -33,6 +32,8 @@ from dnm.plan.transition import (
     left_kubernetes,
     show_time,
 )
+from dnm.plan.node_size import measure_node
+from dnm.plan.rules.namespace_labels import LabelChange, change_labels
 
 _POD = "a pod landed on it"
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dnm.model.config import Config, Taint
+from dnm.model.config import Config
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 from dnm.model.value import Value
 
 

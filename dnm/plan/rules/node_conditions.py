@@ -15,13 +15,12 @@ from dnm.model.config import Config
 from dnm.model.lent import LentNode
 from dnm.model.node import Node, ShownState
 from dnm.model.plan import ShowState
+from dnm.model.reason import OTHERS_DRAIN
 from dnm.model.registry import Registry
 from dnm.model.slurm_state import condition_names, parse_state
-from dnm.model.verdict import OTHERS_DRAIN
-from dnm.plan.facts import Facts
+from dnm.plan.facts import Facts, NodeTransition
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import Rule
-from dnm.plan.transition import NodeTransition
 
 
 def list_shown(config: Config, registry: Registry, facts: Facts) -> list[ShowState]:

@@ -1,0 +1,64 @@
+"""What the configuration says of a class of machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+from dnm.model.kubelet import KubeletSettings
+from dnm.model.value import Resources, Value
+
+NAMESPACE = "{namespace}"
+
+
+def fill_namespace(text: str, namespace: str) -> str:
+    """Returns a label or taint of a node type with the lending namespace filled in."""
+    return text.replace(NAMESPACE, namespace)
+
+
+class Taint(Value):
+    key: str
+    effect: str  # NoSchedule | PreferNoSchedule | NoExecute
+    value: str = ""
+
+
+class Floor(Value):
+    """What is left to Slurm: so many nodes, or so many hundredths of those there are."""
+
+    nodes: int = 0
+    percent: float = 0.0
+
+    def of(self, total: int) -> int:
+        """Returns the floor in nodes, of so many; a part of a node is a node."""
+        return max(self.nodes, ceil(total * self.percent / 100))
+
+
+class NodeType(Value):
+    """A class of equal machines. `{namespace}` in labels and taints is the namespace it serves."""
+
+    name: str
+    size: Resources  # expected, used before a node has joined
+    name_prefix: str = ""  # of node names, followed by digits; empty: the type's name
+    max_nodes: int | None = None
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    batch_floor: Floor | None = None  # None: that of all types
+    kubelet: KubeletSettings | None = None  # None: no key about kubelets stands in its section
+
+    def labels_for(self, namespace: str) -> dict[str, str]:
+        """Returns the labels of a node that is lent to the namespace."""
+        return {
+            fill_namespace(key, namespace): fill_namespace(value, namespace)
+            for key, value in self.labels.items()
+        }
+
+    def taints_for(self, namespace: str) -> tuple[Taint, ...]:
+        """Returns the taints of a node that is lent to the namespace."""
+        return tuple(
+            Taint(
+                key=fill_namespace(taint.key, namespace),
+                value=fill_namespace(taint.value, namespace),
+                effect=taint.effect,
+            )
+            for taint in self.taints
+        )
