@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, ProxyError
 
 LARGEST_BODY = 1 << 26  # bytes; a page of 500 pods has some 6 MB
 _READ_AHEAD = 1 << 18
@@ -33,6 +33,10 @@ _CUT = "the connection was cut in the middle of the answer"
 
 class NoHttp(ConnectionError):
     """What came is no HTTP."""
+
+
+class ProxyFailed(OSError):
+    """There is no way through the proxy."""
 
 
 class Wire:
@@ -96,9 +100,12 @@ class Wire:
 
 def cause_of(error: BaseException) -> Exception:
     """Returns what happened to the connection, out of what urllib3 has wrapped around it."""
-    cause: BaseException | None = error
+    cause, is_of_proxy = error, False
     while isinstance(cause, HTTPError):
-        cause = cause.__cause__ or cause.__context__
+        is_of_proxy |= isinstance(cause, ProxyError)
+        cause = cause.__cause__ or cause.__context__ or ValueError(str(error))
+    if is_of_proxy and isinstance(cause, OSError):
+        return ProxyFailed(cause.strerror or str(cause))
     if isinstance(cause, SSLEOFError):
         return ConnectionResetError(_CUT)
     if isinstance(cause, HTTPException):

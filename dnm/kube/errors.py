@@ -73,10 +73,10 @@ def asking(access: Access, what: str, rule: str, is_write: bool = False) -> Iter
     except KubeError:
         raise
     except OSError as error:  # first: a refused certificate is a ValueError too
-        raise KubeError(
-            f"can't {what}: {access.server}: {describe(error)}: is the server right that "
-            f"{access.source} names, and is it up?"
-        ) from error
+        from dnm.kube.next_step import next_step
+
+        said = f"can't {what}: {access.server}: {describe(error)}: {next_step(access, error)}"
+        raise KubeError(said) from error
     except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
         detail = f"the answer can't be understood: {clean(str(error))}"
         raise KubeError(

@@ -33,6 +33,7 @@ from dnm.kube.kubeconfig_fields import (
     object_to_user,
 )
 from dnm.model.errors import KubeError
+from dnm.model.printable import printable
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
@@ -94,8 +95,12 @@ def _load(path: Path) -> dict[str, Any]:
         document = yaml.load(content, loader)  # nosec B506
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is no YAML: {error}") from error
+    document = {} if document is None else document  # an empty file is one, as for kubectl
     if not isinstance(document, dict):
         raise ValueError(f"{path} is no kubeconfig")
+    for key, known in (("apiVersion", "v1"), ("kind", "Config")):
+        if document.get(key) not in (None, "", known):
+            raise ValueError(f"{key} of {path} is {printable(str(document[key]), 60)}, not {known}")
     return document
 
 
@@ -112,7 +117,9 @@ def _named_entries(
         value = entry.get(kind)
         if not isinstance(value, dict | None):
             raise ValueError(f"{kind} {entry['name']!r} of {path} is no mapping")
-        found.setdefault(entry["name"], value or {})
+        if entry["name"] in found:
+            raise ValueError(f"{kinds} of {path} have two entries {entry['name']!r}: keep one")
+        found[entry["name"]] = value or {}
     return list(found.items())
 
 

@@ -126,6 +126,8 @@ def object_to_user(user: User) -> str:
     if any(value is not None for value in impersonation):
         return "it acts as somebody else (as, as-uid, as-groups): dnm acts as its own account only"
     if user.auth_provider is not None:
+        if user.exec_plugin is not None:
+            return "auth-provider and an exec plug-in are both given: keep the plug-in"
         from dnm.kube.oidc import object_to_provider  # few have one
 
         if objection := object_to_provider(user.auth_provider):

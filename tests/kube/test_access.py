@@ -219,6 +219,16 @@ REFUSED = [
     pytest.param({}, {}, {"current-context": "y"}, "'y' is not among", id="no such context"),
     pytest.param({}, {}, {"clusters": {"a": 1}}, "clusters of .* is no list", id="no list"),
     pytest.param({}, {}, {"contexts": [7]}, "has no name", id="contexts are numbers"),
+    pytest.param({}, {}, {"users": [{"name": "u"}] * 2}, "two entries 'u'", id="a name twice"),
+    pytest.param({}, {}, {"kind": "Secret"}, "kind of .* is Secret, not Config", id="another kind"),
+    pytest.param({}, {}, {"apiVersion": "v2"}, "is v2, not v1", id="another version"),
+    pytest.param(
+        {},
+        {"exec": {"apiVersion": V1, "command": "x"}, "auth-provider": {"name": "oidc"}},
+        {},
+        "keep the plug-in",
+        id="a plug-in and a provider",
+    ),
     pytest.param({}, {"exec": {"command": "x"}}, {}, "apiVersion", id="a plug-in of no version"),
     pytest.param(
         {},
@@ -323,7 +333,8 @@ def test_the_environment_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_several_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = a_kubeconfig(tmp_path, {"server": "http://merged"}, {"token": "abc"})
-    monkeypatch.setenv("KUBECONFIG", f"/nonexistent:{path}:")
+    (tmp_path / "empty").write_text("# nothing yet\n")
+    monkeypatch.setenv("KUBECONFIG", f"/nonexistent:{tmp_path / 'empty'}:{path}:")
     access = load_access(a_config())
     assert (access.server, authorization(access)) == ("http://merged", "Bearer abc")
 

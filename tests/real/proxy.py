@@ -45,6 +45,7 @@ class Proxy:
     seen: list[Seen] = field(default_factory=list)
     before: Callable[[Seen], None] = lambda seen: None
     after: Callable[[Seen], None] = lambda seen: None
+    below: str = ""  # what its paths begin with, and the API server's don't
 
     @property
     def writes(self) -> list[Seen]:
@@ -84,7 +85,8 @@ def proxied(rig: Rig, kubeconfig: Path, directory: Path) -> Iterator[Proxy]:
             upstream = http.client.HTTPSConnection("127.0.0.1", PORT, context=trusted, timeout=120)
             headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP}
             try:
-                upstream.request(self.command, self.path, body, headers)
+                path = self.path.removeprefix(proxy.below)
+                upstream.request(self.command, path, body, headers)
                 answer = upstream.getresponse()
                 content = answer.read()
             finally:

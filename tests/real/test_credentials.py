@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +17,7 @@ from tests.real.http_api import Json
 from tests.real.proxy import Seen, proxied
 from tests.real.rig import PORT, Rig
 from tests.real.test_lists import signed_token
+from tests.real.tunnels import tunnels
 
 FAR = 3600
 
@@ -115,48 +112,6 @@ def test_what_every_pod_is_given_is_enough(rig: Rig, make_site: MakeSite, tmp_pa
     said = site.dnm("plan", code=1, HOME=str(home))
     told = said.stdout + said.stderr
     assert "401" in told and "renew the credentials of the service account of this pod" in told
-
-
-@contextmanager
-def tunnels(answer: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> Iterator[list[str]]:
-    """An HTTP proxy that knows CONNECT alone; yields its address, then what it was asked."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    asked = [f"http://127.0.0.1:{listener.getsockname()[1]}"]
-
-    def copy(source: socket.socket, target: socket.socket) -> None:
-        try:
-            while content := source.recv(1 << 16):
-                target.sendall(content)
-        except OSError:
-            pass
-        finally:
-            for end in (source, target):
-                end.close()
-
-    def serve() -> None:
-        while True:
-            try:
-                near, _ = listener.accept()
-            except OSError:
-                return
-            head = b""
-            while not head.endswith(b"\r\n\r\n"):
-                head += near.recv(1)
-            asked.append(head.split(b"\r\n")[0].decode())
-            near.sendall(answer)
-            if b" 200 " not in answer:
-                near.close()
-                continue
-            far = socket.create_connection(("127.0.0.1", PORT))
-            for way in ((near, far), (far, near)):
-                threading.Thread(target=copy, args=way, daemon=True).start()
-
-    threading.Thread(target=serve, daemon=True).start()
-    try:
-        yield asked
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
 
 
 def test_through_a_proxy(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:

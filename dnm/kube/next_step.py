@@ -1,0 +1,20 @@
+"""What to look at where the API server could not be reached."""
+
+from __future__ import annotations
+
+from dnm.http.reader import ProxyFailed
+from dnm.kube.access import Access
+
+
+def next_step(access: Access, error: OSError) -> str:
+    """Returns it as the end of a sentence, by what stood in the way."""
+    if isinstance(error, ProxyFailed):
+        return f"look at proxy-url of {access.source}, and at HTTPS_PROXY and NO_PROXY"
+    refused = getattr(error, "verify_message", "")
+    if "expired" in refused or "not yet valid" in refused:
+        return "renew the server's certificate, or set this host's clock"
+    if "mismatch" in refused:
+        return f"let {access.source} have a server or a tls-server-name that the certificate has"
+    if refused:
+        return f"does {access.source} have the certificate-authority of this server?"
+    return f"is the server right that {access.source} names, and is it up?"

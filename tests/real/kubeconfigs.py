@@ -1,0 +1,525 @@
+"""Kubeconfigs of every kind, each with what is made of it: the cases of `test_kubeconfigs.py`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.real.http_api import Json
+from tests.real.proxy import proxied
+from tests.real.rig import PORT, Rig
+from tests.real.tunnels import socks, tunnels
+
+V1 = "client.authentication.k8s.io/v1"
+TAKEN, REFUSED, WAITS = "taken", "refused", "waits"
+IN_A_POD = """
+mount -t tmpfs tmpfs /run
+mkdir -p /run/secrets/kubernetes.io
+cp -r {given} /run/secrets/kubernetes.io/serviceaccount
+exec "$@"
+"""
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+class Asked(NamedTuple):
+    """How a command is started: its environment, and what stands before it."""
+
+    environment: Mapping[str, str]
+    before: Sequence[str] = ()
+
+
+class Kit:
+    """What a kubeconfig may be made of, and the folder where it is written."""
+
+    def __init__(self, rig: Rig, directory: Path, token: str) -> None:
+        self.rig, self.directory, self.token = rig, directory, token
+        self.ca = Path(f"{rig.keys}/ca.crt").read_text()
+        self.cert = Path(f"{rig.keys}/admin.crt").read_text()
+        self.key = Path(f"{rig.keys}/admin.key").read_text()
+        files = {"ca.pem": self.ca, "cert.pem": self.cert, "key.pem": self.key, "token": token}
+        for name, content in files.items():
+            (directory / name).write_text(content)
+        self.token_user: Json = {"token": token}
+        self.cert_user: Json = {
+            "client-certificate-data": encoded(self.cert), "client-key-data": encoded(self.key),
+        }  # fmt: skip
+
+    def document(
+        self,
+        user: Json | None = None,
+        cluster: Mapping[str, Any] = {},
+        context: Mapping[str, Any] = {},
+        **top: Any,
+    ) -> Json:
+        """A whole one of a user with a token; `cluster`: what it has besides or else, None: not."""
+        known = {
+            "server": f"https://127.0.0.1:{PORT}", "certificate-authority-data": encoded(self.ca),
+            **cluster,
+        }  # fmt: skip
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "c", "cluster": {k: v for k, v in known.items() if v is not None}}
+            ],
+            "users": [{"name": "u", "user": self.token_user if user is None else user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", **context}}],
+            "current-context": "x",
+            **top,
+        }
+
+    def write(self, document: Json | str, name: str = "kubeconfig") -> Path:
+        path = self.directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        path.chmod(0o600)
+        return path
+
+    def plugin(self, script: str, name: str = "plugin") -> str:
+        path = self.directory / name
+        path.write_text(f"#!{sys.executable}\n{script}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def printed(self, version: str = V1, **status: str) -> str:
+        """The script of a plug-in that gives this."""
+        status = status or {"token": self.token}
+        said = {"apiVersion": version, "kind": "ExecCredential", "status": status}
+        return f"print({json.dumps(said)!r})"
+
+
+Make = Callable[[Kit], Any]  # the whole document, or its text
+
+
+class Case(NamedTuple):
+    """`make` gives the one kubeconfig, `asking` all that the commands are started with. `kubectl`
+    and `dnm`: what they do; where that differs, `row` is the first cell of the page's table, or
+    stands above it."""
+
+    name: str
+    kubectl: str
+    make: Make | None = None
+    asking: Callable[[Kit], Any] | None = None
+    dnm: str = ""
+    row: str = ""
+
+    @contextmanager
+    def asked(self, kit: Kit) -> Iterator[Asked]:
+        if self.make is not None:
+            yield of_files(kit.write(self.make(kit)))
+            return
+        assert self.asking is not None
+        found = self.asking(kit)
+        if isinstance(found, Asked):
+            yield found
+            return
+        with found as asked:
+            yield asked
+
+
+def of_files(*paths: Path) -> Asked:
+    return Asked({"KUBECONFIG": ":".join(map(str, paths))})
+
+
+def taken(name: str, make: Make) -> Case:
+    return Case(name, TAKEN, make)
+
+
+def refused(name: str, make: Make) -> Case:
+    return Case(name, REFUSED, make)
+
+
+def differs(name: str, make: Make, row: str, kubectl: str = TAKEN) -> Case:
+    return Case(name, kubectl, make, dnm=REFUSED, row=row)
+
+
+def with_plugin(kit: Kit, script: str, **settings: object) -> Json:
+    known = {"apiVersion": V1, "command": kit.plugin(script), "interactiveMode": "Never"}
+    return {"exec": {k: v for k, v in {**known, **settings}.items() if v is not None}}
+
+
+def oidc(kit: Kit) -> Json:
+    config = {"id-token": kit.token, "idp-issuer-url": "https://127.0.0.1:9", "client-id": "x"}
+    return {"auth-provider": {"name": "oidc", "config": config}}
+
+
+WHO = [
+    taken("a token", lambda kit: kit.document()),
+    taken("a certificate as data", lambda kit: kit.document(kit.cert_user)),
+    taken(
+        "a certificate in files beside it",
+        lambda kit: kit.document({"client-certificate": "cert.pem", "client-key": "key.pem"}),
+    ),
+    taken("certificate and token", lambda kit: kit.document(kit.cert_user | kit.token_user)),
+    taken("a token's file", lambda kit: kit.document({"tokenFile": "token"})),
+    taken(
+        "a token's file and a token of nobody",
+        lambda kit: kit.document({"tokenFile": "token", "token": "nobody"}),
+    ),
+    taken(
+        "a token and no such file",
+        lambda kit: kit.document(kit.token_user | {"tokenFile": "none"}),
+    ),
+    refused("no such token's file", lambda kit: kit.document({"tokenFile": "none"})),
+    refused("a token of nobody", lambda kit: kit.document({"token": "nobody"})),
+    refused("a line end in a token", lambda kit: kit.document({"token": f"{kit.token}\n"})),
+    refused("a number for a token", lambda kit: kit.document({"token": 7})),
+    refused("a name and a password", lambda kit: kit.document({"username": "u", "password": "p"})),
+    refused(
+        "a token and a name",
+        lambda kit: kit.document(kit.token_user | {"username": "u", "password": "p"}),
+    ),
+    refused(
+        "a certificate without its key",
+        lambda kit: kit.document({"client-certificate": "cert.pem"}),
+    ),
+    refused(
+        "a certificate in a file and as data",
+        lambda kit: kit.document(kit.cert_user | {"client-certificate": "cert.pem"}),
+    ),
+    refused(
+        "a certificate that is no base64",
+        lambda kit: kit.document(kit.cert_user | {"client-certificate-data": "###"}),
+    ),
+    refused(
+        "a key of another certificate",
+        lambda kit: kit.document(
+            kit.cert_user
+            | {"client-key-data": encoded(Path(f"{kit.rig.keys}/apiserver.key").read_text())}
+        ),
+    ),
+    refused("nobody", lambda kit: kit.document({})),
+    taken("an id-token", lambda kit: kit.document(oidc(kit))),
+    refused(
+        "a provider that is gone", lambda kit: kit.document({"auth-provider": {"name": "gcp"}})
+    ),
+    differs(
+        "as somebody else",
+        lambda kit: kit.document(kit.cert_user | {"as": "admin", "as-groups": ["system:masters"]}),
+        "a key that nobody knows, `as`, `as-groups`",
+    ),
+]
+PLUGINS = [
+    taken("a plug-in", lambda kit: kit.document(with_plugin(kit, kit.printed()))),
+    taken(
+        "a plug-in of v1beta1",
+        lambda kit: kit.document(
+            with_plugin(
+                kit, kit.printed(f"{V1}beta1"), apiVersion=f"{V1}beta1", interactiveMode=None
+            )
+        ),
+    ),
+    taken(
+        "a plug-in beside the kubeconfig",
+        lambda kit: kit.document(with_plugin(kit, kit.printed(), command="./plugin")),
+    ),
+    taken(
+        "a plug-in that gives a certificate",
+        lambda kit: kit.document(
+            with_plugin(kit, kit.printed(clientCertificateData=kit.cert, clientKeyData=kit.key))
+        ),
+    ),
+    taken(
+        "a plug-in with arguments and variables",
+        lambda kit: kit.document(
+            with_plugin(
+                kit,
+                "import os, sys\nassert (sys.argv[1], os.environ['SITE']) == ('now', 'hpc')\n"
+                + kit.printed(),
+                args=["now"],
+                env=[{"name": "SITE", "value": "hpc"}],
+            )
+        ),
+    ),
+    refused(
+        "a plug-in of v1alpha1",
+        lambda kit: kit.document(
+            with_plugin(kit, kit.printed(f"{V1}alpha1"), apiVersion=f"{V1}alpha1")
+        ),
+    ),
+    refused(
+        "a plug-in of no mode",
+        lambda kit: kit.document(with_plugin(kit, kit.printed(), interactiveMode=None)),
+    ),
+    refused(
+        "a plug-in for a person",
+        lambda kit: kit.document(with_plugin(kit, kit.printed(), interactiveMode="Always")),
+    ),
+    refused(
+        "a plug-in that fails",
+        lambda kit: kit.document(with_plugin(kit, "raise SystemExit('no ticket')")),
+    ),
+    refused(
+        "a plug-in that says something else",
+        lambda kit: kit.document(with_plugin(kit, "print('hello')")),
+    ),
+    refused(
+        "a plug-in that gives nothing",
+        lambda kit: kit.document(with_plugin(kit, kit.printed(expirationTimestamp=""))),
+    ),
+    refused(
+        "a plug-in that answers in another version",
+        lambda kit: kit.document(with_plugin(kit, kit.printed(f"{V1}beta1"))),
+    ),
+    refused(
+        "a plug-in that is not there",
+        lambda kit: kit.document(with_plugin(kit, "", command="no-such-plugin")),
+    ),
+    refused(
+        "a plug-in and a provider",
+        lambda kit: kit.document(with_plugin(kit, kit.printed()) | oidc(kit)),
+    ),
+    differs(
+        "a plug-in that hangs",
+        lambda kit: kit.document(with_plugin(kit, "import time; time.sleep(600)")),
+        "a plug-in that hangs, asks a person, prints for ever",
+        WAITS,
+    ),
+]
+INSECURE: Json = {"insecure-skip-tls-verify": True, "certificate-authority-data": None}
+SERVER = [
+    taken(
+        "an authority in a file",
+        lambda kit: kit.document(
+            cluster={"certificate-authority": "ca.pem", "certificate-authority-data": None}
+        ),
+    ),
+    refused(
+        "an authority in a file and as data",
+        lambda kit: kit.document(cluster={"certificate-authority": "ca.pem"}),
+    ),
+    refused(
+        "another authority",
+        lambda kit: kit.document(cluster={"certificate-authority-data": encoded(kit.cert)}),
+    ),
+    refused(
+        "an authority that is none",
+        lambda kit: kit.document(cluster={"certificate-authority-data": encoded("hello")}),
+    ),
+    refused("no authority", lambda kit: kit.document(cluster={"certificate-authority-data": None})),
+    taken("no verification", lambda kit: kit.document(cluster=INSECURE)),
+    refused(
+        "no verification, and an authority",
+        lambda kit: kit.document(cluster={"insecure-skip-tls-verify": True}),
+    ),
+    refused(
+        "no verification, as a text",
+        lambda kit: kit.document(cluster=INSECURE | {"insecure-skip-tls-verify": "true"}),
+    ),
+    refused(
+        "verification, as a text",
+        lambda kit: kit.document(cluster={"insecure-skip-tls-verify": "false"}),
+    ),
+    taken(
+        "another name of the server",
+        lambda kit: kit.document(cluster={"tls-server-name": "kubernetes.default.svc"}),
+    ),
+    refused(
+        "a name that is not the server's",
+        lambda kit: kit.document(cluster={"tls-server-name": "example.org"}),
+    ),
+    taken(
+        "a slash behind the server",
+        lambda kit: kit.document(cluster={"server": f"https://127.0.0.1:{PORT}/"}),
+    ),
+    refused(
+        "a path that is not there",
+        lambda kit: kit.document(cluster={"server": f"https://127.0.0.1:{PORT}/none"}),
+    ),
+    refused(
+        "no TLS where there is some",
+        lambda kit: kit.document(cluster={"server": f"http://127.0.0.1:{PORT}"}),
+    ),
+    refused(
+        "nobody listens",
+        lambda kit: kit.document(cluster={"server": "https://127.0.0.1:9"}),
+    ),
+    refused("no server", lambda kit: kit.document(cluster={"server": None})),
+    refused(
+        "a server that is no address",
+        lambda kit: kit.document(cluster={"server": f"127.0.0.1:{PORT}"}),
+    ),
+    taken(
+        "compression is off, and extensions",
+        lambda kit: kit.document(cluster={"disable-compression": True, "extensions": []}),
+    ),
+    refused("extensions are no list", lambda kit: kit.document(cluster={"extensions": {"a": 1}})),
+    differs(
+        "a key of tomorrow",
+        lambda kit: kit.document(cluster={"new-key": 1}),
+        "a key that nobody knows, `as`, `as-groups`",
+    ),
+]
+
+
+def below_a_path(kit: Kit) -> Any:
+    @contextmanager
+    def serving() -> Iterator[Asked]:
+        with proxied(kit.rig, Path(kit.rig.kubeconfig()), kit.directory) as proxy:
+            proxy.below = "/clusters/c-1"
+            server = json.loads(proxy.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+            whole = kit.document(cluster={"server": server + proxy.below})
+            yield of_files(kit.write(whole))
+
+    return serving()
+
+
+def through(kind: Callable[[], Any], answer: bytes | None = None) -> Callable[[Kit], Any]:
+    def asking(kit: Kit) -> Any:
+        @contextmanager
+        def serving() -> Iterator[Asked]:
+            with tunnels(answer) if answer else kind() as found:
+                address = found if isinstance(found, str) else found[0]
+                yield of_files(kit.write(kit.document(cluster={"proxy-url": address})))
+
+        return serving()
+
+    return asking
+
+
+def beside_a_proxy(kit: Kit) -> Asked:
+    asked = of_files(kit.write(kit.document()))
+    return Asked({**asked.environment, "HTTPS_PROXY": "http://127.0.0.1:9"})
+
+
+WAYS = [
+    Case("a server below a path", TAKEN, asking=below_a_path),
+    Case("a proxy", TAKEN, asking=through(tunnels)),
+    Case(
+        "a proxy that refuses",
+        REFUSED,
+        asking=through(tunnels, b"HTTP/1.1 403 Forbidden\r\n\r\n"),
+    ),
+    Case("a proxy of SOCKS", TAKEN, asking=through(socks), dnm=REFUSED, row="a proxy `socks5://`"),
+    Case("a proxy of the environment, for loopback", TAKEN, asking=beside_a_proxy),
+    refused(
+        "a proxy of another kind",
+        lambda kit: kit.document(cluster={"proxy-url": "ftp://127.0.0.1:9"}),
+    ),
+]
+
+
+def several(*made: Callable[[Kit], Json | str]) -> Callable[[Kit], Asked]:
+    """Each in a folder of its own."""
+    return lambda kit: of_files(
+        *(kit.write(one(kit), f"{number}/kubeconfig") for number, one in enumerate(made))
+    )
+
+
+def only(kinds: str) -> Callable[[Kit], Json]:
+    """The part of the whole that has this, with the context in force."""
+
+    def part(kit: Kit) -> Json:
+        kept = ("apiVersion", "kind", *kinds.split())
+        return {key: value for key, value in kit.document().items() if key in kept}
+
+    return part
+
+
+def at_home(kit: Kit) -> Asked:
+    kit.write(kit.document(), ".kube/config")
+    return Asked({})
+
+
+def with_one_that_is_missing(kit: Kit) -> Asked:
+    return of_files(kit.directory / "none", kit.write(kit.document()))
+
+
+def others_may_write(kit: Kit) -> Asked:
+    path = kit.write(kit.document())
+    path.chmod(0o666)
+    return of_files(path)
+
+
+def in_a_pod(token: str = "") -> Callable[[Kit], Asked]:
+    def asking(kit: Kit) -> Asked:
+        given = kit.directory / "serviceaccount"
+        given.mkdir()
+        (given / "token").write_text(token or kit.token)
+        shutil.copy(f"{kit.rig.keys}/ca.crt", given / "ca.crt")
+        script = IN_A_POD.format(given=given)
+        return Asked(
+            {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(PORT)},
+            ["unshare", "--mount", "bash", "-euc", script, "bash"],
+        )
+
+    return asking
+
+
+def twice(kind: str) -> Make:
+    def make(kit: Kit) -> Json:
+        whole = kit.document()
+        return whole | {kind: whole[kind] * 2}
+
+    return make
+
+
+FILES = [
+    Case(
+        "merged of three", TAKEN,
+        asking=several(only("clusters"), only("users"), only("contexts current-context")),
+    ),
+    Case(
+        "of two clusters the first", TAKEN,
+        asking=several(Kit.document, lambda kit: kit.document(cluster={"server": "https://x"})),
+    ),
+    Case(
+        "of two clusters the first, which is wrong", REFUSED,
+        asking=several(
+            lambda kit: kit.document(cluster={"server": "https://127.0.0.1:9"}), Kit.document
+        ),
+    ),
+    Case(
+        "of two contexts in force the first", TAKEN,
+        asking=several(Kit.document, lambda kit: kit.document(**{"current-context": "none"})),
+    ),
+    Case(
+        "half of a cluster, and the other half", REFUSED,
+        asking=several(
+            lambda kit: kit.document(cluster={"certificate-authority-data": None}), Kit.document
+        ),
+    ),
+    Case("one that is missing", TAKEN, asking=with_one_that_is_missing),
+    Case("none of them is there", REFUSED, asking=lambda kit: of_files(kit.directory / "none")),
+    Case("an empty file and one", TAKEN, asking=several(lambda kit: "", Kit.document)),
+    Case("a comment and one", TAKEN, asking=several(lambda kit: "# empty\n", Kit.document)),
+    Case("a broken file and one", REFUSED, asking=several(lambda kit: "a: [", Kit.document)),
+    Case("a folder and one", REFUSED, asking=lambda kit: of_files(
+        kit.directory, kit.write(kit.document()))),
+    refused("an empty file", lambda kit: ""),
+    refused("a list", lambda kit: "[]"),
+    refused("another kind", lambda kit: kit.document() | {"kind": "Secret"}),
+    refused("another version", lambda kit: kit.document() | {"apiVersion": "v2"}),
+    taken("neither kind nor version", lambda kit: {
+        k: v for k, v in kit.document().items() if k not in ("kind", "apiVersion")}),
+    taken("more at the top", lambda kit: kit.document(preferences={}, colors=True)),
+    refused("no such context", lambda kit: kit.document(**{"current-context": "none"})),
+    refused("no context in force", lambda kit: kit.document(**{"current-context": ""})),
+    refused("no such user", lambda kit: kit.document(users=[])),
+    refused("no such cluster", lambda kit: kit.document(clusters=[])),
+    refused("a context without a cluster", lambda kit: kit.document(context={"cluster": ""})),
+    taken("a namespace", lambda kit: kit.document(context={"namespace": "default"})),
+    refused("a name twice among the clusters", twice("clusters")),
+    refused("a name twice among the users", twice("users")),
+    refused("a name twice among the contexts", twice("contexts")),
+    refused("an entry without a name", lambda kit: kit.document(
+        users=[{"user": kit.token_user}])),
+    Case("at home", TAKEN, asking=at_home),
+    Case("nowhere", REFUSED, asking=lambda kit: Asked({})),
+    Case("in a pod", TAKEN, asking=in_a_pod()),
+    Case("in a pod, of nobody", REFUSED, asking=in_a_pod("nobody")),
+    Case(
+        "others may write it", TAKEN, asking=others_may_write, dnm=REFUSED,
+        row="root's or the account's",
+    ),
+]  # fmt: skip
+CASES = [*WHO, *PLUGINS, *SERVER, *WAYS, *FILES]

@@ -1,0 +1,87 @@
+"""The same kubeconfigs before kubectl and before dnm, at the real API server: the same are taken
+and refused, or docs/kubernetes.md has the difference."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import section, table_of
+from tests.real.account import KUBECONFIG
+from tests.real.kubeconfigs import CASES, REFUSED, TAKEN, WAITS, Asked, Case, Kit
+from tests.real.rig import Rig
+from tests.real.site import Site
+from tests.real.test_lists import signed_token
+
+PATIENCE = 30.0  # seconds after which kubectl is said to wait
+# What differs in other ways than by a yes or a no, each with its own test.
+ELSEWHERE = {
+    "the `auth-provider` oidc",
+    "a name or password with letters beyond Latin-1",
+    "a plug-in that gives a certificate and no token",
+    "`NO_PROXY=example.org`",
+}
+
+
+@pytest.fixture(scope="module")
+def site(started_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    started_rig.reset()
+    directory = tmp_path_factory.mktemp("kubeconfigs") / "site"
+    yield Site(started_rig, directory, KUBECONFIG, kubeconfig_path=None, request_timeout_seconds=5)
+
+
+@pytest.fixture
+def kit(started_rig: Rig, tmp_path: Path) -> Kit:
+    return Kit(started_rig, tmp_path, signed_token(started_rig, 3600))
+
+
+def environment(site: Site, kit: Kit, asked: Asked) -> dict[str, str]:
+    return {**site.environment, "HOME": str(kit.directory), **asked.environment}
+
+
+def kubectl_does(site: Site, kit: Kit, asked: Asked, seconds: float) -> tuple[str, str]:
+    """The verdict, and what was said."""
+    process = subprocess.Popen(
+        [*asked.before, "kubectl", "get", "nodes"],
+        env=environment(site, kit, asked), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, _ = process.communicate(timeout=seconds)
+        return REFUSED if process.returncode else TAKEN, said
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with its plug-in
+        return WAITS, process.communicate()[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_dnm_takes_what_kubectl_takes(site: Site, kit: Kit, case: Case) -> None:
+    with case.asked(kit) as asked:
+        seconds = 3.0 if case.kubectl == WAITS else PATIENCE
+        found, told = kubectl_does(site, kit, asked, seconds)
+        assert found == case.kubectl, told
+        site.command = [*asked.before, "dnm"]
+        done = site.dnm("plan", code=None, **environment(site, kit, asked))
+    said = done.stdout + done.stderr
+    wanted = case.dnm or case.kubectl
+    assert (TAKEN if done.returncode == 0 else REFUSED) == wanted, said
+    if wanted == TAKEN:
+        return
+    assert "error: " in said, said
+    assert kit.token not in said
+    assert bool(case.row) is (case.kubectl != wanted)
+
+
+def test_every_difference_is_on_the_page_and_no_other() -> None:
+    heading = "The kubeconfig, beside kubectl"
+    told = {row[0] for row in table_of("docs/kubernetes.md", heading)}
+    named = {case.row for case in CASES if case.row}
+    assert told - named == ELSEWHERE
+    above = section("docs/kubernetes.md", heading).partition("\n|")[0]
+    assert not [row for row in named - told if row not in " ".join(above.split())]
+    assert len({case.name for case in CASES}) == len(CASES) > 28
