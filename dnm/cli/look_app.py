@@ -46,6 +46,7 @@ def plan(
 ) -> None:
     """Show what a run would do and why; writes nothing."""
     config = load_named_config(config_path)
+    from dnm.cli.one_run import shown_at_work
     from dnm.cli.output import print_document
     from dnm.cli.report import plan_document, print_plan
     from dnm.cli.stopping import reader_may_leave
@@ -59,7 +60,8 @@ def plan(
             moment = moment_at(at, config.events_zone)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--at") from error
-    result = plan_pass(config, os.environ, foreseen_at=moment)
+    with shown_at_work("planning", config):
+        result = plan_pass(config, os.environ, foreseen_at=moment)
     with reader_may_leave():
         if output is not Output.text:
             print_document(plan_document(result.plan), output)
@@ -127,6 +129,7 @@ def nodes(
 ) -> None:
     """Show which batch nodes could be lent now."""
     config = load_named_config(config_path)
+    from dnm.cli.one_run import shown_at_work
     from dnm.cli.report import print_batch_nodes
     from dnm.converter.contract import given_to_converter
     from dnm.converter.node_list import list_batch_nodes
@@ -135,7 +138,8 @@ def nodes(
     from dnm.plan.rules.kept_out import kept_out
     from dnm.run.registry import load_registry
 
-    listed = list_batch_nodes(config, given_to_converter(config, os.environ))
+    with shown_at_work("asking for nodes", None):
+        listed = list_batch_nodes(config, given_to_converter(config, os.environ))
     if isinstance(listed, Unreadable):
         raise ConverterError(listed.error)
     shown = [

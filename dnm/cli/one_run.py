@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -56,14 +56,28 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
     raise typer.Exit(result.exit_code)
 
 
+def shown_at_work(
+    what: str, config: Config | None, is_quiet: bool = False
+) -> AbstractContextManager[None]:
+    """Shows to a person at a terminal that it goes on, with the time that is left where it takes as
+    long as the last run of `config`; to nobody else anything."""
+    if is_quiet or not sys.stderr.isatty():
+        return nullcontext()
+    from dnm.cli.screen import working
+    from dnm.run.recorded import read_last_run
+
+    return working(what, read_last_run(config).took if config else None)
+
+
 def _pass(config: Config, log_console: bool) -> Pass:
     from dnm.cli.logs import log_findings, log_told, set_up_logging
 
-    set_up_logging(log_console or is_console_log_asked(os.environ))
+    is_console = log_console or is_console_log_asked(os.environ)
+    set_up_logging(is_console)
     signals = StopSignals(config.shutdown_grace)
     from dnm.run.runner import run_pass
 
-    with closing(signals):
+    with closing(signals), shown_at_work("running", config, is_quiet=is_console):
         result = run_pass(config, os.environ, lambda: signals.came, at_once=signals.at_once)
     log_told(result.outcome.told if result.outcome else ())
     log_findings(result)

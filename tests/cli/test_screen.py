@@ -6,6 +6,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from threading import Event
 
 import msgspec
 import pytest
@@ -201,3 +203,31 @@ def test_progress_has_the_time_that_is_left_and_goes_away(
     assert ("playing" in said and "left" in said) is is_shown
     assert said == "" or said.endswith("\x1b[1A\x1b[2K"), "the line is empty again"
     assert capsys.readouterr().out == "what is said meanwhile\n"
+
+
+class Drawn(Terminal):
+    """Says when something was drawn again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_drawn = Event()
+
+    def write(self, text: str) -> int:
+        if "running" in self.getvalue():
+            self.was_drawn.set()
+        return super().write(text)
+
+
+def test_work_that_says_nothing_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is left where the last time is known, else with how long it has taken."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("dnm.cli.screen._QUIET", 0.0)
+    monkeypatch.setattr("dnm.cli.screen._LOOK_EVERY", 0.001)
+    for usual, word in ((timedelta(hours=2), "left"), (None, "for")):
+        err = Drawn()
+        monkeypatch.setattr("sys.stderr", err)
+        with screen.working("running", usual):
+            assert err.was_drawn.wait(300)
+        said = err.getvalue()
+        assert word in said and said.endswith("\x1b[1A\x1b[2K")
