@@ -76,10 +76,10 @@ pure: $(STAMP)
 	$(BIN)/python -m pytest -m 'not night and not slurm' --numprocesses 2 \
 		--ignore=tests/model/test_trust.py tests/test_layers.py $(addprefix tests/,$(PURE))
 
-# Three processes on two cores: many tests wait for a Slurm or for a run, and each reads all files.
+# Four processes on two cores: two of them wait for a Slurm most of the time, and each reads all files.
 test: $(STAMP) tools
 	$(MAKE) --jobs 2 --output-sync=target lint audit
-	$(BIN)/python -m pytest -m 'not night' --numprocesses 3 --dist loadgroup
+	$(BIN)/python -m pytest -m 'not night' --numprocesses 4 --dist loadgroup
 
 # An hour or so: what of make test is a sample, whole, and what is random, anew.
 test-night: $(STAMP) tools

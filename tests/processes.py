@@ -55,9 +55,12 @@ class Child:
             self.send(signal.SIGKILL)
         code = self.warm.ask("reap", pid=self.pid)
         os.close(self.descriptor)
-        texts = [path.read_text(errors="replace") for path in self.files]
+        texts = [
+            path.read_text(errors="replace") if path.exists() else ""  # at a terminal: no file
+            for path in self.files
+        ]
         for path in self.files:
-            path.unlink()
+            path.unlink(missing_ok=True)
         assert not is_late, f"dnm did not end within {seconds} s: {texts}"
         return Ended(code, *texts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import subprocess
 import sys
 import termios
@@ -134,17 +135,22 @@ class Site:
         """What the command says where stdout and stderr are a terminal of this width."""
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (50, width))
-        given = {**os.environ, "DNM_CONFIG": str(self.path), "TERM": "xterm", **environment}
-        given.pop("COLUMNS", None)
-        with subprocess.Popen(
-            [sys.executable, "-m", "dnm.cli", *words],
-            env=given, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
-        ) as child:  # fmt: skip
-            os.close(theirs)
-            said = b""
-            while part := read_terminal(ours):
-                said += part
-            child.wait(300)
+        environ = {**os.environ, "DNM_CONFIG": str(self.path), "TERM": "xterm", **environment}
+        environ.pop("COLUMNS", None)
+        there = os.ttyname(theirs)
+        (child,) = the_warm().start({
+            "arguments": words, "environment": environ, "directory": os.getcwd(),
+            "out": there, "err": there,
+        })  # fmt: skip
+        said, ends = b"", select.poll()
+        for descriptor in (ours, child.descriptor):
+            ends.register(descriptor, select.POLLIN)
+        while ours in dict(ends.poll()):  # what it has said comes before its end
+            said += read_terminal(ours)
+        child.wait()
+        os.close(theirs)
+        while part := read_terminal(ours):
+            said += part
         os.close(ours)
         return said.decode().replace("\r\n", "\n")
 
