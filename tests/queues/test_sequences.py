@@ -83,6 +83,12 @@ class Instance:
         self.nodes: dict[str, dict[str, int]] = {}  # queue -> node -> cores
         self.record = ""
 
+    @property
+    def knows_lent_nodes(self) -> bool:
+        """Whether any serves it, or did of anybody when it last looked."""
+        noted = json.loads(self.record or "{}")
+        return bool(self.nodes or noted.get("instances") or noted.get("totals"))
+
 
 class World:
     """The ConfigMap as an API server keeps it, its shadow, and what stood there before."""
@@ -147,6 +153,8 @@ class World:
             self.text, self.ledger = made.text, made.ledger
             self.last = made.text
             self.remember()
+        if not self.ledger and not any(each.knows_lent_nodes for each in self.instances.values()):
+            self.past.clear()  # as when dnm takes the ledger away itself: here a person has
         return True
 
     def remember(self) -> None:
