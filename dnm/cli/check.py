@@ -29,12 +29,12 @@ from dnm.cli.findings import (
     wrong,
 )
 from dnm.cli.options import is_console_log_asked
+from dnm.cli.supply import Supply, supply_now
 from dnm.config.files import read_ini
 from dnm.config.load import find_config_path, load_config
 from dnm.converter.contract import given_to_converter, list_program
 from dnm.converter.node_list import list_batch_nodes
 from dnm.host.trust import find_distrust
-from dnm.model.batch import BatchNode
 from dnm.model.blackout import LEAST, is_too_short
 from dnm.model.config import PASSED_BY_DEFAULT, Config
 from dnm.model.errors import DnmError, ExitCode
@@ -330,30 +330,25 @@ def check_batch_nodes(
             "program that has one in batch_list_command",
         )
         return
-    for name in config.node_types:
-        yield _judge_supply(
-            name, [node for node in listed.nodes.values() if config.type_of(node.name) == name]
-        )
-    yield from check_kept_out(config, registry, listed, datetime.now(UTC))
+    now = datetime.now(UTC)
+    yield from map(_judge_supply, supply_now(config, registry, listed.nodes, now))
+    yield from check_kept_out(config, registry, listed, now)
     yield from check_claims(config, registry, listed.nodes)
     yield from guarded("accounting", lambda: check_charges(config, registry, listed, environ))
 
 
-def _judge_supply(name: str, nodes: list[BatchNode]) -> Finding:
-    lendable = [node for node in nodes if node.verdict != "SKIP"]
-    if not nodes:
+def _judge_supply(supply: Supply) -> Finding:
+    name = supply.node_type
+    if not supply.listed:
         return doubtful(
             "batch nodes",
             f"the converter lists no node of the type {name}",
             "correct the type or its name_prefix; 'node-convert --list' shows all",
         )
-    if not lendable:
+    if not supply.to_be_had:
         return doubtful(
             "batch nodes",
-            f"none of {count_of(len(nodes), 'node')} of the type {name} can be lent now",
+            f"none of {count_of(supply.listed, 'node')} of the type {name} can be lent now",
             "'dnm nodes' shows why not",
         )
-    return fine(
-        "batch nodes",
-        f"{len(lendable)} of {count_of(len(nodes), 'node')} of the type {name} can be lent now",
-    )
+    return fine("batch nodes", supply.sentence)

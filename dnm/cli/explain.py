@@ -15,6 +15,7 @@ from dnm.cli.history import QuestionError, describe_line, last_lines
 from dnm.cli.output import (
     amounts,
     decision_numbers,
+    pods_lacking,
     print_document,
     print_line,
     print_title,
@@ -22,7 +23,9 @@ from dnm.cli.output import (
     waiting_lines,
     waiting_rows,
 )
+from dnm.cli.supply import supply_of
 from dnm.kube.client import KubeClient
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine
@@ -32,6 +35,7 @@ from dnm.model.printable import count_of, printable
 from dnm.model.reason import Reason
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Verdict
+from dnm.plan.budgets import lendable_names
 from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import PodExplanation, explain_pod
@@ -81,7 +85,8 @@ def explain_name(
 ) -> int:
     """Looks at the cluster as a run does, and writes nothing; returns the exit code. What it is
     comes first; `is_wide`: with the numbers, the jobs that wait, and the last transitions."""
-    decided = decide_now(config, environ)
+    is_node = config.type_of(name.removeprefix("node/")) is not None
+    decided = decide_now(config, environ, asks_batch=is_node)
     plan = fold_plan(decided)
     document = _explain(decided, plan, name)
     about = (
@@ -165,18 +170,47 @@ def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
     known = decided.inputs
     batch, nodes = known.facts.batch or {}, known.facts.nodes or {}
     node_type = known.config.type_of(name) or ""
-    if name not in batch and name not in nodes and name not in known.registry.excluded:
+    is_known = name in batch or name in nodes or name in known.registry.excluded
+    if not is_known and not (node_type and known.facts.batch is None):
         return None
-    said = []
-    if (row := batch.get(name)) is not None:
-        out = kept_out(known.config, known.registry, known.facts.batch, known.now).get(name)
-        word = f"may not be lent: {out}" if out else f"{row.verdict} {row.reason}".strip()
-        said.append(f"Slurm has it as {row.state}; {word}")
-    elif known.facts.batch is None:
-        said.append("which batch nodes there are has not been asked now: `dnm nodes` does")
+    said = [_as_slurm_has_it(decided, name, node_type)]
     if name in nodes:
         said.append("Kubernetes has a Node of this name, which dnm has not lent")
     return {"phase": "not lent", "node_type": node_type, "reason": "; ".join(said)}
+
+
+def _as_slurm_has_it(decided: Decided, name: str, node_type: str) -> str:
+    """Says why it is not lent, as far as the batch side could be asked."""
+    known = decided.inputs
+    if known.facts.batch is None:
+        listed = known.snapshot.batch
+        error = listed.error if isinstance(listed, Unreadable) else "`dnm nodes` does"
+        return f"which batch nodes there are could not be asked now: {error}"
+    if (row := known.facts.batch.get(name)) is None:
+        return "the converter does not list it"
+    why = _why_not_lent(decided, row, node_type)
+    return f"Slurm has it as {row.state}, and {why}"
+
+
+def _why_not_lent(decided: Decided, row: BatchNode, node_type: str) -> str:
+    known = decided.inputs
+    if out := kept_out(known.config, known.registry, known.facts.batch, known.now).get(row.name):
+        return f"it may not be lent: {out}"
+    if row.name not in lendable_names(known.config, known.registry, known.facts):
+        off = "" if row.verdict == "SKIP" else ", and allow_preempt is off"
+        return f"it may not be lent: {row.reason}{off}"
+    supply = supply_of(known.config, known.registry, known.facts, node_type)
+    if not supply.now:
+        return f"it is not lent: {supply.what_bounds}"
+    sizing = decided.conversions.sizing
+    wanting = [
+        queue
+        for queue, one in (sizing.queues.items() if sizing else ())
+        if any(pool.node_type == node_type for pool in one.wanted)
+    ]
+    if not wanting:
+        return f"it could be lent: no queue wants one more of type {node_type} now"
+    return f"it could be lent: {', '.join(wanting)} wants more of type {node_type}"
 
 
 def _find_queue(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
@@ -326,4 +360,4 @@ def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
         yield f"  pending: {pods}, {amounts(numbers.get('pending', {}))}"
     yield from (f"  {key}: {text}" for key, text in decision_numbers(numbers))
     if numbers.get("pods"):
-        yield f"  pods that lack something: {', '.join(numbers['pods'])}"
+        yield f"  pods that lack something: {pods_lacking(numbers)}"

@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,10 @@ from dnm.cli.output import (
     amounts,
     clock,
     decision_numbers,
+    pods_lacking,
     print_document,
     print_line,
+    shown,
 )
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
@@ -192,18 +194,18 @@ def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iter
         arrow = f"was {line.before}" if line.before else ""
     who = f"by {line.who} on {line.host}" if line.who else ""
     what = line.kind if line.kind not in ("node", "queue") else ""
-    which = f" {what} {line.object} " if what else f" {line.object} "
+    which = f" {' '.join(filter(None, (what, line.object)))} "
     event: Part = (line.event, _MEANINGS.get(line.event, ""))
     rest = f"{f' {who}' if who else ''}{f' ({arrow})' if arrow else ''}"
     yield Line(((clock(line.time, zone), "muted"), which, event, rest), indent)
-    if detail := "; ".join(filter(None, [line.reason, *_numbers(line)])):
+    if detail := "; ".join(filter(None, [line.reason, *_numbers(line, zone)])):
         yield Line((detail,), indent + 4)
 
 
-def _jobs(numbers: Mapping[str, Any]) -> Iterator[str]:
+def _jobs(numbers: Mapping[str, Any], zone: str) -> Iterator[str]:
     """What jobs wait for, beside how many nodes that are lent."""
     if "since" in numbers:
-        yield f"no run has looked since {numbers['since']}"
+        yield f"no run has looked since {_shown(numbers['since'], zone)}"
     if "nodes" in numbers:
         jobs, nodes = count_of(numbers["jobs"], "job"), count_of(numbers["nodes"], "more node")
         yield f"{jobs} would start on {nodes}"
@@ -211,11 +213,18 @@ def _jobs(numbers: Mapping[str, Any]) -> Iterator[str]:
         yield f"{count_of(numbers['lent'], 'node')} lent"
 
 
-def _numbers(line: HistoryLine) -> Iterator[str]:
+def _shown(moment: str, zone: str) -> str:
+    """A moment of the record as people read it."""
+    with suppress(ValueError):
+        return shown(datetime.fromisoformat(moment), zone, seconds=True)
+    return moment
+
+
+def _numbers(line: HistoryLine, zone: str) -> Iterator[str]:
     """The numbers of a decision in words."""
     numbers = line.numbers
     if line.kind == JOBS:
-        yield from _jobs(numbers)
+        yield from _jobs(numbers, zone)
     if "count" in numbers:
         yield f"{numbers['count']} asked for"
     if "missing" in numbers:
@@ -234,7 +243,11 @@ def _numbers(line: HistoryLine) -> Iterator[str]:
         yield f"{pods} pending ({amounts(numbers.get('pending', {}))})"
     yield from (f"{key} {text}" for key, text in decision_numbers(numbers))
     if numbers.get("pods"):
-        yield f"pods {', '.join(numbers['pods'])}"
-    for key in ("failures", "until", "strikes", "reading", "forgotten_instance"):
+        yield f"pods {pods_lacking(numbers)}"
+    if half := numbers.get("half"):
+        yield f"{half} alone"
+    if until := numbers.get("until"):
+        yield f"until {_shown(until, zone)}"
+    for key in ("failures", "strikes", "reading", "forgotten_instance"):
         if numbers.get(key):
             yield f"{key.replace('_', ' ')} {numbers[key]}"

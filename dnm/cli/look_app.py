@@ -130,7 +130,7 @@ def nodes(
     """Show which batch nodes could be lent now."""
     config = load_named_config(config_path)
     from dnm.cli.one_run import shown_at_work
-    from dnm.cli.report import print_batch_nodes
+    from dnm.cli.supply import print_batch_nodes, supply_now
     from dnm.converter.contract import given_to_converter
     from dnm.converter.node_list import list_batch_nodes
     from dnm.model.errors import ConverterError
@@ -148,8 +148,11 @@ def nodes(
         if not node_type or config.type_of(node.name) == node_type
     ]
     now = datetime.now(UTC)
-    out = kept_out(config, load_registry(config, now), listed.nodes, now)
-    print_batch_nodes(config, shown, out, output)
+    registry = load_registry(config, now)
+    out = kept_out(config, registry, listed.nodes, now)
+    supplies = supply_now(config, registry, listed.nodes, now)
+    asked = [one for one in supplies if node_type in ("", one.node_type)]
+    print_batch_nodes(config, shown, out, output, asked)
 
 
 def history(

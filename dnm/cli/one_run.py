@@ -24,7 +24,7 @@ def make_run(config: Config, output: Output = Output.text, log_console: bool = F
     result = _pass(config, log_console)
     with reader_may_leave():
         if output is Output.text:
-            print_run(result)
+            print_run(result, config.events_zone)
         else:
             from dnm.cli.output import print_document
             from dnm.cli.report import run_document
@@ -46,7 +46,7 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
     result = _pass(config, False)
     with reader_may_leave():
         if output == Output.text:
-            print_run(result)
+            print_run(result, config.events_zone)
             registry = result.outcome.registry if result.outcome else result.plan.registry
             orders = [one for one in registry.orders if one.id in {deed.object for deed in said}]
             for line in order_lines(orders, registry):
@@ -84,7 +84,7 @@ def _pass(config: Config, log_console: bool) -> Pass:
     return result
 
 
-def print_run(result: Pass) -> None:
+def print_run(result: Pass, zone: str = "UTC") -> None:
     """Prints a line per action and a summary; nothing when nothing changed and nobody watches. Of
     errors it prints those that are news, or all of them where somebody watches."""
     outcome = result.outcome
@@ -98,6 +98,10 @@ def print_run(result: Pass) -> None:
         return
     from dnm.cli.output import print_line
 
+    if result.plan.pause and sys.stdout.isatty():
+        from dnm.cli.status_view import print_pause
+
+        print_pause(result.plan.pause, zone)
     for line in actions:
         print_line(line)
     for note in (*notes, *over):

@@ -173,3 +173,10 @@ def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 f"{count_of(count, 'node')} of type {name}" for name, count in numbers[key].items()
             )
             yield key, ", ".join(nodes)
+
+
+def pods_lacking(numbers: Mapping[str, Any]) -> str:
+    """Returns the names of pods that lack room or quota, and how many more do."""
+    named = numbers["pods"]
+    more = max(numbers.get("no_room", 0), numbers.get("no_quota", 0)) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -189,12 +189,22 @@ def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
     ]
 
 
+def _floors(config: Config) -> Iterator[dict[str, Any]]:
+    """What is left to Slurm of each type and partition: so many nodes, or a percentage."""
+    of = {f"type {name}": config.floor_of(name) for name in config.node_types}
+    of |= {f"partition {name}": floor for name, floor in config.partition_floors.items()}
+    for what, floor in of.items():
+        if floor is not None:
+            yield {"of": what, **msgspec.structs.asdict(floor)}
+
+
 def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
     cooldown = (cooldown_end(config, registry, now) or now) - now
     caps = count_caps(config, counted_as_lent(config, registry))
     return {
         "cooldown_seconds": cooldown.total_seconds(),
         "caps": [{"cap": one.cap, "lent": one.lent, "max": one.max} for one in caps],
+        "floors": list(_floors(config)),
         "backoffs": {
             name: msgspec.structs.asdict(backoff)
             for name, backoff in backoffs_in_force(registry, now).items()

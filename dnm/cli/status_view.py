@@ -22,6 +22,7 @@ from dnm.cli.output import (
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.last_run import NodePods
 from dnm.model.lent import Leaving
+from dnm.model.orders import Pause
 from dnm.model.printable import Meanings, count_of, duration
 from dnm.model.reason import OTHERS_DRAIN, Reason
 from dnm.model.verdict import QUEUE_WORDS
@@ -228,6 +229,7 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
     from dnm.cli.screen import verdict_part
 
     pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_known"] else "? pods"
+    pods += f", {queue['young_pods']} in their grace" if queue["young_pods"] else ""
     word = QUEUE_WORDS.get(queue["verdict"], queue["verdict"])
     print_line(
         f"{queue['queue']}: ", verdict_part(word or "?"),
@@ -276,9 +278,13 @@ def _amount(resource: str, amount: int) -> str:
 
 
 def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
-    """Yields a line for each brake: caps, cooldown, back-offs, breakers, pause, held nodes."""
+    """Yields a line for each brake: caps, floors, cooldown, back-offs, breakers, pause, holds."""
     for cap in brakes["caps"]:
         yield f"{cap['cap']}: {cap['lent']} of {count_of(cap['max'], 'node')} lent"
+    for floor in brakes["floors"]:
+        most = count_of(floor["nodes"], "node")
+        left = f"{floor['percent']:g} % of the nodes" if floor["percent"] else most
+        yield f"batch_floor of {floor['of']}: {left} left to Slurm"
     if brakes["cooldown_seconds"]:
         yield f"cooldown: {brakes['cooldown_seconds']:.0f} s left"
     for name, backoff in brakes["backoffs"].items():
@@ -312,6 +318,12 @@ def pause_line(pause: Mapping[str, Any], zone: str = "UTC") -> str:
     what = f"{half.value} is paused" if (half := pause["half"]) else "paused"
     since = shown(pause["since"], zone, seconds=True)
     return f"{what}{by} since {since} until {until}{reason}"
+
+
+def print_pause(pause: Pause, zone: str) -> None:
+    """Prints that dnm, or one half of what it does, is paused."""
+    whose = "" if pause.half else "dnm is "
+    print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause), zone)}")
 
 
 def run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:

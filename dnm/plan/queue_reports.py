@@ -61,7 +61,9 @@ def _status(
     """Where the document could not be judged, the numbers of the last run stand: the ledger is
     rebuilt from them if it is lost."""
     demand = inputs.demand.queues.get(queue) if inputs.demand else None
-    groups = inputs.demand.groups if inputs.demand else ()
+    groups = (
+        [one for one in inputs.demand.groups if is_under(one.queue, queue)] if inputs.demand else []
+    )
     last = inputs.registry.last_run.queues.get(queue)
     is_known = numbers is not None or last is None
     return QueueStatus(
@@ -76,7 +78,8 @@ def _status(
         code=last.code if last else "",
         is_demand_known=inputs.demand is not None and not inputs.unreadable_namespaces(queue),
         is_judged=numbers is not None or (last is not None and last.is_judged),
-        waits_since=min((g.oldest for g in groups if is_under(g.queue, queue)), default=""),
+        waits_since=min((one.oldest for one in groups), default=""),
+        young_pods=sum(one.young for one in groups),
         floor=sum(one.min_nodes for one in inputs.config.namespaces.values() if one.queue == queue),
     )
 

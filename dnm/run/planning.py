@@ -95,12 +95,14 @@ def make_pass_plan(
 
 
 @without_collection()
-def decide_now(config: Config, environ: Mapping[str, str]) -> Decided:
-    """For `dnm explain`: what a run would decide now, with all that it decides it from."""
+def decide_now(config: Config, environ: Mapping[str, str], asks_batch: bool = False) -> Decided:
+    """For `dnm explain`: what a run would decide now, with all that it decides it from, and with
+    the batch side though nothing depends on it, if that is asked for."""
     with at_place(config, environ, connect) as (state, edges):
         _, registry, facts, ends = _look(config, environ, wall_clock, edges, state)
         decided = decide(config, registry, facts)
-        if ends is not None and _lacks_batch_side(facts, decided.conversions.verdicts.values()):
+        lacks = _lacks_batch_side(facts, decided.conversions.verdicts.values())
+        if ends is not None and facts.batch is None and (lacks or asks_batch):
             decided = decide(config, registry, with_batch_side(facts, ends[1]))
     return decided
 

@@ -518,3 +518,23 @@ def test_status_and_help_start_in_twice_the_time_of_their_libraries(tmp_path: Pa
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_history_says_which_half_was_paused_and_until_when_as_people_read_it(
+    site: Site,
+) -> None:
+    assert site.command("pause", "--lending", "--for", "60", "--reason", "firmware").returncode == 0
+    assert site.command("exclude", "a002", "--for", "2h").returncode == 0
+    assert site.command("resume").returncode == 0
+    lines = site.command("history").stdout.splitlines()
+    pause, why, *_, resumed = lines
+    assert " verb pause by " in pause and " verb resume by " in resumed
+    assert re.fullmatch(r"    firmware; lending alone; until [-0-9]+ [0-9:]{8} UTC.*", why), why
+    assert not [line for line in lines if re.search(r"[0-9]\.[0-9]{3}|[0-9]T[0-9]", line)]
+
+
+def test_pods_that_are_not_named_are_counted(site: Site) -> None:
+    """Ten of the twenty are named."""
+    assert site.command("run").returncode == 0
+    answers = (site.command("history").stdout, site.command("explain", QUEUE, "--wide").stdout)
+    assert all(re.search(r"pods .*dev/[^ ]+ and 10 more", answer) for answer in answers), answers

@@ -12,10 +12,10 @@ from dnm.cli.report import (
     action_lines,
     describe_action,
     plan_document,
-    print_batch_nodes,
     print_plan,
     run_document,
 )
+from dnm.cli.supply import print_batch_nodes
 from dnm.model.lent import ConverterProcess
 from dnm.model.orders import Pause
 from dnm.model.plan import (
@@ -123,6 +123,20 @@ def test_a_pause_is_shown_in_a_plan_that_wants_nothing(
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("dnm is paused by erin on h1 since 20")
     assert first.endswith("until `dnm resume`: firmware")
+
+
+def test_whoever_watches_a_run_sees_that_it_is_paused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = Pause(since=NOW, reason="firmware", who="erin on h1")
+    result = Pass(plan=Plan(registry=Registry(), pause=pause), exit_code=0)
+    print_run(result)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_run(result)
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("dnm is paused by erin on h1 since 20"), first
+    assert last == "0 actions, 0 errors, 0 lent nodes"
 
 
 def test_a_run_that_did_nothing_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,6 +121,22 @@ def test_a_pause_that_stops_less_must_be_forced(first: Terms, then: Terms, is_le
     assert resume(CONFIG, before) == resume(CONFIG, Registry()) == Registry()
 
 
+REASONS = {
+    "the first one stands": ("firmware", "", SOON, "firmware"),
+    "another takes its place": ("firmware", "power", SOON, "power"),
+    "that of a pause which is over does not": ("firmware", "", NOW, ""),
+}
+
+
+@pytest.mark.parametrize(("first", "then", "until", "stands"), REASONS.values(), ids=REASONS)
+def test_a_pause_over_a_pause_keeps_its_reason(
+    first: str, then: str, until: datetime, stands: str
+) -> None:
+    before = Registry(pause=Pause(since=NOW - HOUR, until=until, reason=first))
+    after = pause(CONFIG, before, Pause(since=NOW, reason=then))
+    assert after == Registry(pause=Pause(since=NOW, reason=stands))
+
+
 def test_who_takes_over_acts_by_his_lease_alone() -> None:
     old, new = (Lease(holder=name, token=name, at=NOW) for name in ("east", "west"))
     before = Registry(leases=(old,), others_lease=old)

@@ -199,8 +199,8 @@ def stop(place: Path, *, keep: bool = False) -> str:
         (place / KEPT_STATE).unlink(missing_ok=True)
     _end(server)
     (place / SERVER_FILE).unlink(missing_ok=True)
-    kept = " Its state is kept; `up` goes on from there." if keep else ""
-    return f"The sandbox in {place} is down.{kept}"
+    then = "goes on from there" if keep else "there begins anew, without what it has recorded"
+    return f"The sandbox in {place} is down. The next `up` {then}."
 
 
 def _end(server: Server) -> None:

@@ -1,0 +1,113 @@
+"""Which batch nodes could be lent, and how many now, for `dnm nodes`, `check` and `explain`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from dnm.cli.output import print_document, print_line, print_table
+from dnm.model.batch import BatchNode
+from dnm.model.config import Config
+from dnm.model.printable import count_of
+from dnm.model.registry import Registry
+from dnm.model.value import Value
+from dnm.plan.budgets import conversion_budget, lendable_names
+from dnm.plan.facts import Facts
+from dnm.sizing.budget import BATCH_NODES, NodePool
+
+
+class Supply(Value):
+    """Nodes of a type: how many there are, and could be had by the converter's word; `now`: with
+    what caps and floors leave. `bounds`: those that leave no more."""
+
+    node_type: str
+    listed: int
+    to_be_had: int
+    now: int
+    bounds: tuple[str, ...] = ()
+
+    @property
+    def what_bounds(self) -> str:
+        """Returns `max_converted_nodes allows no more`; empty: all that could be had may be."""
+        is_one = len(self.bounds) == 1
+        return f"{' and '.join(self.bounds)} allow{'s' * is_one} no more" if self.bounds else ""
+
+    @property
+    def sentence(self) -> str:
+        """Returns how many can be lent now, and why not all that could be had."""
+        nodes = f"{self.now} of {count_of(self.listed, 'node')} of the type {self.node_type}"
+        why = f": {self.to_be_had} could be had, and {self.what_bounds}" if self.bounds else ""
+        return f"{nodes} can be lent now{why}"
+
+
+def supply_now(
+    config: Config, registry: Registry, batch: Mapping[str, BatchNode], now: datetime
+) -> list[Supply]:
+    """Returns that of each type, where Kubernetes was not asked."""
+    facts = Facts(now=now, nodes=None, batch=batch, working_pods=None, running=frozenset())
+    return [supply_of(config, registry, facts, node_type) for node_type in config.node_types]
+
+
+def supply_of(config: Config, registry: Registry, facts: Facts, node_type: str) -> Supply:
+    """Returns how many nodes of the type could be lent to the namespace for which most could be."""
+    batch = facts.batch or {}
+    to_be_had = Counter(map(config.type_of, lendable_names(config, registry, facts)))[node_type]
+    supply = Supply(
+        node_type=node_type,
+        listed=sum(config.type_of(name) == node_type for name in batch),
+        to_be_had=to_be_had,
+        now=to_be_had,
+    )
+    budget = conversion_budget(config, registry, facts)
+    pools = [
+        NodePool(one.queue, one.name, node_type)
+        for one in config.namespaces.values()
+        if node_type in one.node_types
+    ]
+    left = [{name: budget.left[name] for name in budget.bounds_of(pool)} for pool in pools]
+    widest = max(left, key=lambda one: min(one.values()), default={})
+    now = min(widest.values(), default=to_be_had)
+    if now >= to_be_had:
+        return supply
+    bounds = [name for name, count in widest.items() if count == now]
+    bounds = [name for name in bounds if not name.startswith(BATCH_NODES)]
+    return msgspec.structs.replace(supply, now=now, bounds=tuple(bounds))
+
+
+def print_batch_nodes(
+    config: Config,
+    listed: Iterable[BatchNode],
+    kept_out: Mapping[str, str],
+    output: str,
+    supplies: Iterable[Supply] = (),
+) -> None:
+    """Prints what `dnm nodes` found, those that may be lent first; as JSON schema dnm.nodes/1.
+    `kept_out`: node -> why it may not be lent, whatever its converter says."""
+    nodes = [_as_kept_out(node, kept_out.get(node.name)) for node in listed]
+    nodes.sort(key=lambda node: (node.verdict, node.name))
+    if output != "text":
+        documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in nodes]
+        for one in documents:
+            if not one.pop("tells_claim"):
+                del one["claim"]
+            one["kept_out"] = kept_out.get(str(one["name"]), "")
+        document = {"schema": "dnm.nodes/1", "nodes": documents}
+        print_document(document, output, (node.name for node in nodes))
+        return
+    header = ["node", "type", "state", "verdict", "reason"]
+    rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]
+    print_table("Batch nodes", header, rows, "none", {"verdict": {"OK": "ok", "SKIP": "muted"}})
+    for supply in supplies:
+        if supply.bounds:
+            print_line(supply.sentence)
+
+
+def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:
+    """With dnm's own word first: the node is not to be had for it."""
+    if why is None:
+        return node
+    besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""
+    return msgspec.structs.replace(node, verdict="SKIP", reason=f"kept out: {why}{besides}")
