@@ -20,7 +20,9 @@ from dnm.config.keys import (
     SETTINGS,
 )
 from dnm.config.load import load_config
+from dnm.config.opening_values import opening_steps
 from dnm.model.config import Config
+from dnm.model.node_type import NodeType
 from packages.reference import GROUPS, default_of
 
 ROOT = Path(__file__).parent.parent
@@ -160,6 +162,12 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
     more = set(permissions(showing)) - set(permissions(config))
     assert {f"{one.verb} {one.resource}" for one in more} == grants(
         "ClusterRole dynamic-node-manager-conditions"
+    )
+    steps = opening_steps("daemonsets, images, probe a/b")
+    opening = NodeType(name="a", size={}, opens_when=steps)
+    more = set(permissions(msgspec.structs.replace(config, node_types={"a": opening})))
+    assert {f"{one.verb} {one.resource}" for one in more - set(permissions(config))} == grants(
+        "ClusterRole dynamic-node-manager-opening"
     )
     silent = msgspec.structs.replace(config, events=False)
     assert {one.resource for one in permissions(config)} - {

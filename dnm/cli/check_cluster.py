@@ -15,6 +15,7 @@ from shlex import quote
 
 import msgspec
 
+from dnm.cli.check_opening import check_opening, opening_rights
 from dnm.cli.check_pods import check_nodes, check_pods
 from dnm.cli.check_queues import check_queue_document, check_queues, check_scheduler
 from dnm.cli.check_slinky import check_slinky
@@ -112,6 +113,10 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="create", resource="pods/eviction", is_needed=False,
                    without=f"`dnm return --evict` is refused, and {only_converter}"),
         *(_for_state(config) if config.state == "kubernetes" else ()),
+        *(
+            Permission(verb=verb, resource=resource, group=group, is_needed=is_needed, without=why)
+            for verb, resource, group, is_needed, why in opening_rights(config)
+        ),
         *((Permission(verb="patch", resource="nodes/status", is_needed=False,
                       without="no Node shows how Slurm has it (node_conditions)"),
            ) if config.node_conditions else ()),
@@ -156,6 +161,7 @@ def check_cluster(
             yield from guarded(
                 "Slinky", lambda: check_slinky(config, registry, kube.requests, nodes, rows)
             )
+        yield from guarded("opening", lambda: check_opening(config, kube))
         yield from guarded("lease", lambda: check_run_lease(config, kube))
     yield from check_lease(config, registry, snapshot)
     if document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
 
@@ -30,8 +30,9 @@ from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine
 from dnm.model.last_run import NodePods
+from dnm.model.lent import LentNode
 from dnm.model.plan import Plan
-from dnm.model.printable import count_of, printable
+from dnm.model.printable import count_of, duration, printable
 from dnm.model.reason import Reason
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Verdict
@@ -76,6 +77,8 @@ _WHAT_CHANGES_IT = {
     Reason.BUDGET: "the next run: max_reversions_per_run",
     Reason.EVICTS: "the taint coming off, or `dnm reset NODE`",
     Reason.LATE: "a look at the node, then `dnm reset NODE`",
+    Reason.OPENING: "what is missing, within its time; `kubectl describe node NODE`",
+    Reason.NOT_OPENED: "what was missing; `dnm reset TYPE` ends the back-off once it is mended",
     Reason.GAVE_UP: "a person: what the error says, then `dnm reset NODE` or `dnm forget NODE`",
 }
 
@@ -160,9 +163,19 @@ def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None
         holders = plan.pods.get(name)
         pods = msgspec.structs.asdict(holders) if holders else None
         found |= {"phase": entry.phase.value, "since": entry.since, "queue": entry.queue,
-                  "node_type": entry.node_type, "pods": pods,
+                  "node_type": entry.node_type, "pods": pods, "opening": _opening(decided, entry),
                   "waiting_jobs": _waiting(plan, {entry.node_type})}  # fmt: skip
     return found
+
+
+def _opening(decided: Decided, entry: LentNode) -> dict[str, Any] | None:
+    """How far it is with what its type opens by, or how long each step has taken."""
+    if entry.opening is None:
+        return None
+    known = decided.inputs.config.node_types.get(entry.node_type)
+    took = entry.took
+    missing = [step.text for step in known.opens_when if step.text not in took] if known else []
+    return {"took_seconds": took, "missing": missing, "is_open": entry.opening.is_open}
 
 
 def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
@@ -338,6 +351,12 @@ def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterato
             yield f"  what would change that: {document['changed_by']}"
     if document.get("pods"):
         yield f"  {msgspec.convert(document['pods'], NodePods).text}"
+    if opening := document.get("opening"):
+        took = (f"{step} {duration(timedelta(seconds=seconds))}"
+                for step, seconds in opening["took_seconds"].items())  # fmt: skip
+        yield f"  {'opened' if opening['is_open'] else 'opens'}: {', '.join(took)}"
+        if opening["missing"] and not opening["is_open"]:
+            yield f"  still missing: {', '.join(opening['missing'])}"
     if is_wide:
         yield from _number_lines(document.get("numbers", {}))
         now = datetime.now(UTC)

@@ -36,6 +36,11 @@ def report_document(accounts: Accounts, price: Mapping[str, Any] | None = None) 
              "p95_seconds": percentile(spans, 0.95)}
             for kind, spans in sorted(accounts.to_serving.items())
         ],
+        "opening": [
+            {"node_type": kind, "step": step, "nodes": len(spans),
+             "median_seconds": percentile(spans, 0.5), "p95_seconds": percentile(spans, 0.95)}
+            for (kind, step), spans in accounts.steps.items()
+        ],
         "waits": list(_wait_rows(accounts)),
         "refused": [
             {"queue": queue, "code": code, "times": times, "hours": _hours(seconds)}
@@ -157,6 +162,14 @@ def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
     rows = [[one["node_type"], str(one["nodes"]), span_text(one["median_seconds"]),
              span_text(one["p95_seconds"])] for one in report["to_serving"]]  # fmt: skip
     yield "From request to serving", ["type", "nodes", "median", "95th"], rows, "no node came"
+    if report["opening"]:
+        rows = [[one["node_type"], one["step"], str(one["nodes"]),
+                 span_text(one["median_seconds"]), span_text(one["p95_seconds"])]
+                for one in report["opening"]]  # fmt: skip
+        yield (
+            "How nodes were opened: boot and join, then each step from Ready on",
+            ["type", "step", "nodes", "median", "95th"], rows, "",
+        )  # fmt: skip
     rows = [
         [one["queue"], str(one["waits"]), str(one["served"]),
          span_text(one["before_median_seconds"]), span_text(one["before_p95_seconds"]),
@@ -245,10 +258,13 @@ def _with_bars(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 # --- for sheets ------------------------------------------------------------------------------
 
 
+_TABLES = ("node_hours", "nodes", "to_serving", "opening", "waits", "refused", "price_as_seen")
+
+
 def csv_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:
     """Yields one number a row: of which table, queue, week or type or reason, and what it is."""
-    names = ("week", "node_type", "code")
-    for table in ("node_hours", "nodes", "to_serving", "waits", "refused", "price_as_seen"):
+    names = ("week", "node_type", "step", "code")
+    for table in _TABLES:
         for row in report[table]:
             of = " ".join(row[name] for name in names if name in row)
             for key, value in row.items():

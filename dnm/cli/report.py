@@ -24,9 +24,11 @@ from dnm.model.orders import LendOrder
 from dnm.model.plan import (
     Action,
     BookNodes,
+    DropPods,
     EndConverter,
     EvictPods,
     Fence,
+    HoldClosed,
     MarkNode,
     Pass,
     Plan,
@@ -35,6 +37,7 @@ from dnm.model.plan import (
     SetQueueLimits,
     ShowState,
     StartConversion,
+    StartPod,
     UnbookNodes,
     Unfence,
 )
@@ -80,6 +83,12 @@ def _line(action: Action) -> str:
             return f"action=return node={node}"
         case ShowState(node=node, wanted=shown):
             return f"action=show-state node={node} slurm={repr(shown.text) if shown else 'none'}"
+        case HoldClosed(node=node, is_closed=is_closed):
+            return f"action={'close' if is_closed else 'open'} node={node}"
+        case StartPod(node=node, pod=pod):
+            return f"action=start-pod node={node} pod={pod.namespace}/{pod.name}"
+        case DropPods(node=node):
+            return f"action=drop-pods node={node}"
         case BookNodes(booking=one):
             return f"action=book booking={one.name} type={one.node_type} count={one.count}"
         case UnbookNodes(name=name, why=why):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config import kubelet_values, names, numbers, values
+from dnm.config.opening_values import opening_steps
 from dnm.config.values import path_text
 
 DEFAULT_NODE_TYPES = ("a",)
@@ -107,6 +108,7 @@ NODE_TYPE_KEYS: Keys = {
     "labels": ("labels", names.labels),
     "taints": ("taints", names.taints),
     "batch_floor": ("batch_floor", numbers.floor),
+    "opens_when": ("opens_when", opening_steps),
 }
 
 # [partition:NAME] -> Floor

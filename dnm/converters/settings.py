@@ -35,6 +35,7 @@ from dnm.config.sections import (
 from dnm.converters.machines import Machines
 from dnm.converters.select import Rules
 from dnm.host.bounded import read_regular
+from dnm.model.close_look import CLOSED
 from dnm.model.config import PASSED_BY_DEFAULT
 from dnm.model.errors import ConfigError
 from dnm.model.hostlist import expand_hostlist
@@ -86,8 +87,10 @@ class Settings(Value, frozen=True):
         return {**found, **known.labels_for(namespace)} if known else found
 
     def taints(self, node_type: str, namespace: str) -> tuple[Taint, ...]:
+        """Returns its type's taints, with that which keeps it closed where dnm opens it."""
         known = self.node_types.get(node_type)
-        return known.taints_for(namespace) if known else ()
+        opens = (CLOSED,) if known and known.opens_when else ()
+        return (*known.taints_for(namespace), *opens) if known else ()
 
     def prefix(self, node_type: str) -> str:
         """Returns what the names of the type's nodes begin with; digits follow."""
@@ -135,7 +138,7 @@ _SHARED = {
         ("pass_environment", "pass_environment"),
     )
 }
-_TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints")}
+_TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints", "opens_when")}
 # Too common a name to be taken from the environment for it.
 _NOT_IN_ENVIRONMENT = frozenset((
     "state_dir", "hooks_dir", "parallel", "order_file", "slurmrestd_token_file",

@@ -11,6 +11,7 @@ from dnm.converters.marks import is_own_reason
 from dnm.converters.nodeset import FENCE
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
+from dnm.model.close_look import lacking_taints
 from dnm.model.errors import ConfigError, ConverterError, KubeError
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
@@ -71,7 +72,7 @@ def open_to_pods(
         if why := why_not(node):
             raise ConverterError(why)
         kept = [taint for taint in node.taints if not is_fence(taint)]
-        wanted = [*kept, *(taint for taint in taints if taint not in kept)]
+        wanted = [*kept, *lacking_taints(node, taints)]
         lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
         if lacking or list(node.taints) != wanted:
             is_ours = is_uncordoned and is_fenced(node)

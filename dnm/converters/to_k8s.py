@@ -20,6 +20,7 @@ from dnm.converters.preempt import JOBS, claim_from_jobs
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import drain_command, reserve_command
 from dnm.host.fault_points import fault_point
+from dnm.model.close_look import lacking_taints
 from dnm.model.errors import ConverterError, KubeError
 
 _REACH_TIMEOUT = timedelta(seconds=30)
@@ -105,7 +106,7 @@ def ready(conversion: NodeConversion) -> str:
         if node is None:
             return "Kubernetes has no such Node yet"
         lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
-        untainted = [taint for taint in taints if taint not in node.taints]
+        untainted = lacking_taints(node, taints)
         if lacking or untainted:
             conversion.kube.dress_node(node, lacking, untainted)
         return "" if node.is_ready else "the Node is not Ready"

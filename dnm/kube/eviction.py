@@ -24,7 +24,12 @@ _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/stor
 _MIRROR = "kubernetes.io/config.mirror"
 _FINISHED = ("Succeeded", "Failed")
 _DAEMON_SET = ("apps", "DaemonSet")
-_STAY = {_DAEMON_SET, ("slinky.slurm.net", "NodeSet")}  # a slurmd's pod takes its jobs along
+_OF_NODE = ("", "Node")  # static, or a pod by which dnm makes a node ready
+_STAY = {
+    _DAEMON_SET,
+    _OF_NODE,
+    ("slinky.slurm.net", "NodeSet"),
+}  # a slurmd's pod takes its jobs along
 
 
 class _Owner(msgspec.Struct, rename="camel"):
@@ -101,7 +106,7 @@ def _reduce(pod: _Pod) -> PodOnNode:
         stays=is_mirror or not owners.isdisjoint(_STAY),
         is_terminating=pod.metadata.deletion_timestamp is not None,
         loss=loss,
-        is_work=not (is_mirror or _DAEMON_SET in owners),
+        is_work=not (is_mirror or owners & {_DAEMON_SET, _OF_NODE}),
     )
 
 

@@ -158,7 +158,7 @@ class PodReducer:
             if not node or metadata.deletion_timestamp is not None or spec.priority:
                 rare = {**rare, **rare_fields(metadata, spec, item.status)}
             for owner in metadata.owner_references or ():
-                if owner.kind == "DaemonSet":
+                if owner.kind in ("DaemonSet", "Node"):  # a Node's are static, or dnm's own
                     rare = {**rare, "is_daemonset": True}
             shape, claims = self._place(item, page, position)
             if claims:

@@ -136,13 +136,14 @@ BOUNDS = (60, 120, 300, 600, 900, 1800, 3600, 7200)
 class Totals(Value):
     """Counted since the registry began: by node type and result; moves by type; node-seconds of
     nodes that have gone back or to another queue, by queue and type; how long conversions took, by
-    type."""
+    type, and `step_seconds` how long each step by which nodes of a type are opened."""
 
     conversions: dict[str, dict[str, int]] = {}
     reversions: dict[str, dict[str, int]] = {}
     moves: dict[str, int] = {}
     lent_seconds: dict[str, dict[str, float]] = {}
     conversion_seconds: dict[str, Durations] = {}
+    step_seconds: dict[str, dict[str, Durations]] = {}
 
 
 class LastingError(Value):

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import Enum
 
 from dnm.model.node import Mark
+from dnm.model.opening import Opening
 from dnm.model.value import Value
 
 
@@ -27,6 +28,7 @@ class Leaving(Enum):
     OVERDUE = "overdue"
     SPENT = "spent"
     KEPT_OUT = "kept-out"
+    NOT_OPENED = "not-opened"
     BY_HAND = "by-hand"
 
 
@@ -98,12 +100,13 @@ class LentNode(Value):
     order: str = ""  # the person's that it was lent for
     stays_until: datetime | None = None  # by a person's word, idle or not; None: nobody said so
     move: Move | None = None  # in phase `moving`, and after one that has failed
+    opening: Opening | None = None  # kept where its type has a list of what it opens by
     charge: Charge | None = None  # None: it is charged to nobody
     moved_at: datetime | None = None  # since when it serves this namespace; None: since it is lent
 
     def is_kept_at(self, now: datetime) -> bool:
         """Whether a person has lent it, or extended it, for a time that is not over."""
-        told_to_go = self.leaves in (Leaving.BY_HAND, Leaving.KEPT_OUT)
+        told_to_go = self.leaves in (Leaving.BY_HAND, Leaving.KEPT_OUT, Leaving.NOT_OPENED)
         return self.stays_until is not None and now < self.stays_until and not told_to_go
 
     @property
@@ -115,6 +118,11 @@ class LentNode(Value):
     def lent_from(self) -> datetime:
         """Since when it is lent, as far as that is known."""
         return self.lent_since or self.since
+
+    @property
+    def took(self) -> dict[str, int]:
+        """How many seconds each step took by which its type opens; empty: it has none."""
+        return self.opening.took(self.asked_at or self.since) if self.opening else {}
 
     @property
     def heads_for(self) -> str:

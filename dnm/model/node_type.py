@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from dnm.model.kubelet import KubeletSettings
+from dnm.model.opening import Step
 from dnm.model.value import Resources, Value
 
 NAMESPACE = "{namespace}"
@@ -43,6 +44,7 @@ class NodeType(Value):
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     batch_floor: Floor | None = None  # None: that of all types
+    opens_when: tuple[Step, ...] = ()  # none: as soon as it is Ready with its resources
     kubelet: KubeletSettings | None = None  # None: no key about kubelets stands in its section
 
     def labels_for(self, namespace: str) -> dict[str, str]:

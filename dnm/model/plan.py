@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from dnm.model.batch import BatchNode, WaitingJobs
 from dnm.model.booking import Booking
+from dnm.model.close_look import CloseLook
 from dnm.model.cluster import ConfigMap, YunikornView
 from dnm.model.event import WaitingPods
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
@@ -16,6 +17,7 @@ from dnm.model.lease import Place
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
 from dnm.model.node import Mark, Node, ShownState
 from dnm.model.node_type import Taint
+from dnm.model.opening import PodOrder
 from dnm.model.orders import Pause
 from dnm.model.pod import Claim, PodList
 from dnm.model.queue_edit import QueueEdit, QueueWants
@@ -45,6 +47,7 @@ class Snapshot(Value):
     charges: bool = False  # the converter can charge what it lends to an account
     unseen_nodes: frozenset[str] = frozenset()  # whose pods the list can't have all
     foreseen_at: datetime | None = None  # the moment whose events count; None: that of the look
+    close: Mapping[str, CloseLook | Unreadable] = {}  # at nodes that a rule asks for
     ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone
 
 
@@ -117,6 +120,26 @@ class ShowState(Value, tag=True):
     standing: tuple[str, ...] = ()
 
 
+class HoldClosed(Value, tag=True):
+    """Keep pods off a Node that joins by dnm's taint, or (not `is_closed`) take it off."""
+
+    node: str
+    is_closed: bool
+
+
+class StartPod(Value, tag=True):
+    """Start a pod of dnm's own on a node that joins."""
+
+    node: str
+    pod: PodOrder
+
+
+class DropPods(Value, tag=True):
+    """Delete dnm's own pods, which have done what they were for."""
+
+    node: str
+
+
 class BookNodes(Value, tag=True):
     """Have nodes reserved in Slurm ahead of an event."""
 
@@ -149,6 +172,9 @@ Action: TypeAlias = (
     | StartConversion
     | ReturnNode
     | ShowState
+    | HoldClosed
+    | StartPod
+    | DropPods
     | BookNodes
     | UnbookNodes
 )

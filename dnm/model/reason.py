@@ -40,6 +40,8 @@ class Reason(Enum):
     CLAIMED = "is claimed in Slurm and not lent"
     BY_HAND = "came to Kubernetes by hand, and is not recorded"
     JOINING = "waits for the Node to be Ready"
+    OPENING = "is Ready, and not open to pods yet"
+    NOT_OPENED = "could not be opened to pods in time, and goes back"
     JOINED = "has joined and serves its queue from now on"
     IN_USE = "pods are running on it"
     IDLE = "is idle and waits for its idle time to pass"

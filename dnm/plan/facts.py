@@ -12,10 +12,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.model.batch import BatchClaim, BatchNode, WaitingJobs
+from dnm.model.close_look import CloseLook
 from dnm.model.lent import ConverterProcess, Ended, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.reason import Reason
-from dnm.model.value import Value
+from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import NodeVerdict, Verdict
 
 
@@ -39,6 +40,7 @@ class Facts(Value):
     # Nodes of machines that Slurm has, and so none for pods: they are not in `nodes`.
     with_batch: Mapping[str, Node] = {}
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # None: nobody says what jobs wait for
+    close: Mapping[str, CloseLook | Unreadable] = {}  # at nodes that a rule has asked for
     shows_states: bool = False  # whether any Node shows how Slurm has it
 
     def is_in_service(self, name: str) -> bool | None:

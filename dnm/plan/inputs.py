@@ -16,6 +16,7 @@ from dnm.model.errors import QueueError
 from dnm.model.learned import StalledPods
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
+from dnm.model.opening import OPENING_TAINT
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.queue_path import is_under
@@ -171,6 +172,7 @@ def _facts(
         idle_times=idle_times,
         lenders=document.lenders if document else None,
         waiting_jobs=None if isinstance(waiting, Unreadable) else waiting,
+        close=snapshot.close,
         shows_states=not isinstance(nodes, Unreadable)
         and any(node.shown is not None for node in nodes),
     )
@@ -267,10 +269,11 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
 
 
 def _opened(node: Node, entry: LentNode | None) -> Node:
-    """A Node as this run leaves it: the fence of one that serves comes off."""
-    if entry is None or entry.leaves is not None or not node.is_fenced:
+    """A Node as this run leaves it: fence and opening taint of one that serves come off."""
+    if entry is None or entry.leaves is not None:
         return node
-    return msgspec.structs.replace(node, is_cordoned=False)
+    taints = tuple(one for one in node.taints if one.key != OPENING_TAINT)
+    return msgspec.structs.replace(node, taints=taints, is_cordoned=node.is_cordoned_by_another)
 
 
 def _moving(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:

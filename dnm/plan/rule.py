@@ -20,6 +20,7 @@ from dnm.model.value import Value
 
 if TYPE_CHECKING:
     from dnm.model.batch import BatchNode
+    from dnm.model.close_look import Asked
     from dnm.model.cluster import QueueLimits
     from dnm.model.node import Node
     from dnm.model.plan import Action, RelabelNode
@@ -101,6 +102,7 @@ class Rule(Value):
     ) = None
     refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Unwelcome] | None = None
     # What becomes of a lent node.
+    looks_at: Callable[[Config, Registry], Iterable[Asked]] | None = None  # more closely
     phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
     is_anothers: Callable[[Config, LentNode, Node], bool] | None = None
     why_late: Callable[[Config, str], str] | None = None
@@ -155,6 +157,11 @@ def _moves(config: Config, registry: Registry, facts: Facts | None) -> bool:
     )
 
 
+def _opens(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    types, nodes = config.node_types.values(), registry.nodes.values()
+    return any(one.opens_when for one in types) or any(one.opening for one in nodes)
+
+
 def _shows_conditions(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return config.node_conditions or (facts is not None and facts.shows_states)
 
@@ -171,6 +178,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("events", lambda config, registry, facts: has_events(config, registry)),
     ("kept_out", _keeps_nodes_out),
     ("kubelets", lambda config, registry, facts: config.has_kubelets),
+    ("opening", _opens),
     ("batch_floors", _has_floors),
     ("max_lend", lambda config, registry, facts: bool(config.max_lend)),
     ("node_hours", _has_hours),

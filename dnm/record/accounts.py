@@ -67,6 +67,7 @@ class Accounts(Value):
     failed_returns: Mapping[tuple[str, str], int]
     moves: Mapping[tuple[str, str], int]  # by the new queue
     to_serving: Mapping[str, tuple[float, ...]]  # node type -> seconds from request to serving
+    steps: Mapping[tuple[str, str], tuple[float, ...]]  # node type, step -> seconds of each node
     idle_seconds: Mapping[str, float]  # queue -> before nodes went back
     refused: Mapping[tuple[str, str], tuple[int, float]]  # queue, reason -> times, seconds
     points: Mapping[str, tuple[Point, ...]]
@@ -119,6 +120,7 @@ class Bookkeeper:
         self._closed: list[Wait] = []
         self._counts: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
         self._to_serving: dict[str, list[float]] = {}
+        self._steps: dict[tuple[str, str], list[float]] = {}
         self._idle: Counter[str] = Counter()
         self._refused: dict[tuple[str, str], list[float]] = {}
         self._points: dict[str, list[Point]] = {}
@@ -153,6 +155,7 @@ class Bookkeeper:
             ),
             waits=tuple(self._closed),
             to_serving={name: tuple(spans) for name, spans in self._to_serving.items()},
+            steps={step: tuple(spans) for step, spans in self._steps.items()},
             idle_seconds=dict(self._idle),
             refused={key: (len(spans), sum(spans)) for key, spans in self._refused.items()},
             points={queue: self._close_points(queue, registry, until) for queue in self._points},
@@ -234,6 +237,8 @@ class Bookkeeper:
             self._open[line.object].count_pods(asked.numbers, line.numbers.get("counted", {}))
             took = (line.time - asked.time).total_seconds()
             self._to_serving.setdefault(line.node_type, []).append(took)
+        for step, seconds in line.numbers.get("took", {}).items():
+            self._steps.setdefault((line.node_type, step), []).append(seconds)
         self._note_served(line)
 
     def _note_served(self, line: HistoryLine) -> None:

@@ -227,6 +227,12 @@ def _durations(facts: Facts) -> Samples:
         yield from histogram_samples(durations, {"type": node_type})
 
 
+def _steps(facts: Facts) -> Samples:
+    for node_type, steps in sorted(facts.registry.memory.totals.step_seconds.items()):
+        for step, durations in sorted(steps.items()):
+            yield from histogram_samples(durations, {"type": node_type, "step": step})
+
+
 def _breakers(facts: Facts) -> Samples:
     for queue in facts.config.queues:
         breaker = facts.registry.breakers.get(queue)
@@ -312,6 +318,8 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
     ("dnm_moves_total", COUNTER, "Nodes that changed their queue without a reboot.", _moves),
     ("dnm_conversion_duration_seconds", HISTOGRAM, "From asking for a node to its serving.",
      _durations),
+    ("dnm_opening_duration_seconds", HISTOGRAM,
+     "Each step by which nodes of a type are opened (opens_when).", _steps),
     ("dnm_node_seconds_lent_total", COUNTER, "Time for which nodes were lent.", _lent_seconds),
     ("dnm_breaker_open", GAUGE, "1 while the breaker of a queue is open.", _breakers),
     ("dnm_backoff_seconds", GAUGE, "For how long a node type still backs off.", _backoffs),

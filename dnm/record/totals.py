@@ -83,6 +83,7 @@ def _counted(totals: Totals, memory: Memory, line: HistoryLine) -> Totals:
                 totals = msgspec.structs.replace(
                     totals, conversion_seconds=_measured(totals.conversion_seconds, node_type, took)
                 )
+            totals = _with_steps(totals, node_type, line.numbers.get("took", {}))
             return _conversion(totals, node_type, "joined", 1)
         case ("node", "failed" | "forgotten", "joining"):
             return _conversion(totals, node_type, "failed", 1)
@@ -95,6 +96,16 @@ def _counted(totals: Totals, memory: Memory, line: HistoryLine) -> Totals:
         case ("node", "return-failed", _) | ("node", "failed", "returning"):
             return _reversion(totals, node_type, "failed")
     return totals
+
+
+def _with_steps(totals: Totals, node_type: str, took: Mapping[str, int]) -> Totals:
+    steps: Mapping[str, Durations] = totals.step_seconds.get(node_type, {})
+    for step, seconds in took.items():
+        steps = _measured(steps, step, seconds)
+    if not took:
+        return totals
+    all_steps = {**totals.step_seconds, node_type: dict(steps)}
+    return msgspec.structs.replace(totals, step_seconds=all_steps)
 
 
 def _conversion(totals: Totals, node_type: str, result: str, count: int) -> Totals:

@@ -249,17 +249,23 @@ def _event(old: Phase, new: Phase) -> str:
 
 def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:
     if new.phase is Phase.SERVING and old.phase is Phase.JOINING:
-        return {"counted": dict(new.counted)}
+        return {"counted": dict(new.counted), **_took(new)}
     if old.namespace != new.namespace:
         return {"counted": dict(new.counted), "from": old.queue}
     if new.phase in (Phase.RELEASING, Phase.MOVING):
         goes = {"to": new.move.to} if new.move is not None else {}
         idle = old.idle_since
         seconds = {"idle_seconds": round((cause.now - idle).total_seconds())} if idle else {}
-        return {**seconds, **goes, **cause.numbers(new.queue)}
+        took = _took(new) if old.phase is Phase.JOINING else {}
+        return {**seconds, **goes, **took, **cause.numbers(new.queue)}
     if new.phase is Phase.SERVING:
         return cause.numbers(new.queue)
     return {}
+
+
+def _took(entry: LentNode) -> dict[str, object]:
+    """The seconds of each step by which it was opened."""
+    return {"took": entry.took} if entry.took else {}
 
 
 # --- queues ----------------------------------------------------------------------------------

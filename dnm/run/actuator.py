@@ -32,17 +32,17 @@ from dnm.model.node_type import Taint
 from dnm.model.plan import (
     Action,
     BookNodes,
+    DropPods,
     EndConverter,
-    EvictPods,
     Fence,
+    HoldClosed,
     MarkNode,
     Outcome,
     Plan,
-    RelabelNode,
     ReturnNode,
     SetQueueLimits,
-    ShowState,
     StartConversion,
+    StartPod,
     UnbookNodes,
     Unfence,
 )
@@ -61,7 +61,9 @@ from dnm.run.registry import save_registry
 from dnm.run.state import State
 
 if TYPE_CHECKING:
+    from dnm.kube.requests import ApiRequests
     from dnm.model.eviction import PodOnNode
+    from dnm.model.plan import ShowState
 
 log = logging.getLogger("dnm")
 
@@ -72,6 +74,8 @@ Clock: TypeAlias = Callable[[], datetime]
 
 class KubeWriter(Protocol):
     """What the actuator needs of the Kubernetes edge."""
+
+    requests: ApiRequests  # for pods of dnm's own
 
     def read_node(self, name: str) -> Node | None: ...
     def read_pods_on(self, node: str) -> tuple[Pod, ...]: ...
@@ -228,7 +232,11 @@ class Actuator:
                 self._start_conversion(request)
             case ReturnNode(node=name):
                 self._start_return(name)
-            case EvictPods() | RelabelNode() | ShowState() | BookNodes() | UnbookNodes():
+            case HoldClosed() | StartPod() | DropPods():
+                from dnm.run.opening import apply_opening  # where a type has a list
+
+                apply_opening(self, action)
+            case _:
                 from dnm.run.rare_actions import apply_rare  # of a rule, or of a person's verb
 
                 apply_rare(self, action)

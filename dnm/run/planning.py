@@ -15,6 +15,7 @@ from dnm.converter.processes import is_known
 from dnm.host.collection import without_collection
 from dnm.kube.client import KubeClient
 from dnm.kube.no_store import open_recall
+from dnm.model.close_look import Asked
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
 from dnm.model.last_run import run_name
@@ -130,9 +131,15 @@ def _look(
         edges = connect(config, environ)
         registry = _find_converters(registry, edges[1])
         wants = config
+        asked: list[Asked] = []
         for rule in rules_of(config, registry):
             wants = rule.wants(wants, registry, foreseen_at or taken_at) if rule.wants else wants
+            asked += rule.looks_at(config, registry) if rule.looks_at else []
         facts = take_snapshot(wants, registry, edges[0], edges[1], taken_at)
+        if asked:
+            from dnm.kube.opening import look_closely
+
+            facts = msgspec.structs.replace(facts, close=look_closely(edges[0].requests, asked))
     except KubeError as error:
         why = Unreadable(what="the Kubernetes API", error=str(error))
         facts = nothing_readable(why, taken_at)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from dnm.converter.contract import book_command, unbook_command
 from dnm.kube.nodes import mark_annotations
+from dnm.kube.requests import ApiRequests
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.node import Node
@@ -26,6 +27,8 @@ log = logging.getLogger("dnm")
 
 class Kube(Evictor, Protocol):
     """What is needed of the Kubernetes edge."""
+
+    requests: ApiRequests
 
     def read_node(self, name: str) -> Node | None: ...
     def read_pods_on(self, node: str) -> tuple[Pod, ...]: ...
@@ -66,9 +69,10 @@ class Step(Protocol):
     ) -> bool: ...
 
 
-def apply_rare(
-    step: Step, action: EvictPods | RelabelNode | ShowState | BookNodes | UnbookNodes
-) -> None:
+Rare: TypeAlias = EvictPods | RelabelNode | ShowState | BookNodes | UnbookNodes
+
+
+def apply_rare(step: Step, action: Rare) -> None:
     """Carries out one action. Raises DnmError."""
     match action:
         case EvictPods(node=name):

@@ -22,6 +22,7 @@ from dnm.config.keys import (
     SETTINGS,
 )
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
+from dnm.config.opening_values import opening_steps
 from dnm.config.sections import state_folder
 from dnm.converters.settings import load_settings
 from dnm.host.trust import check_trust
@@ -746,3 +747,40 @@ def test_what_is_written_is_what_is_read(
     assert config.node_types["a"].size == {"vcore": cores * 1000, "memory": gib * 1024**3}
     assert config.namespaces["dev"].priority == priority
     assert config.namespaces["test"].reversion_idle == timedelta(seconds=idle)
+
+
+# --- lists of steps ------------------------------------------------------------------------------
+
+
+def test_a_list_of_what_a_node_opens_by() -> None:
+    steps = opening_steps("daemonsets within 5m\ncondition a.example/Up=True, images within 90s")
+    assert [(one.kind, one.text, one.within.total_seconds()) for one in steps] == [
+        ("daemonsets", "daemonsets", 300),
+        ("condition", "condition a.example/Up=True", 900),
+        ("images", "images", 90),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("daemonset", "write daemonset NAMESPACE/NAME"),
+        ("daemonset kube-system", "write daemonset NAMESPACE/NAME"),
+        ("condition Up", "write condition TYPE=True"),
+        ("condition Up=yes", "write condition TYPE=True"),
+        ("image", "write image NAME"),
+        ("image a b", "write image NAME"),
+        ("probe x", "write probe NAMESPACE/PODTEMPLATE"),
+        ("taint a b", "write taint KEY"),
+        ("images now", "write images"),
+        ("demonsets", "did you mean 'daemonsets'"),
+        ("xyzzy", "write one of daemonsets, daemonset NAMESPACE/NAME"),
+        ("images within soon", "write minutes"),
+        ("images within 0", "write minutes"),
+        ("images, images within 5m", "twice"),
+        (", ".join(f"image x{number}" for number in range(21)), "write 20 at most"),
+    ],
+)
+def test_a_step_that_is_none_is_refused_with_what_would_be_one(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        opening_steps(text)

@@ -418,7 +418,7 @@ ELSEWHERE = {
     Reason.RETRY, Reason.CAPPED, Reason.OTHERS_FIRST, Reason.CLAIMED, Reason.KUBELET_SETTINGS,
     Reason.BATCH_FLOOR, Reason.HOURS_SPENT, Reason.LEAVING,
     Reason.BRIDGE_EVICTS, Reason.EVICTS, Reason.BY_HAND, Reason.ASKED_FOR, Reason.MOVING,
-    Reason.MOVED, Reason.STAYS,
+    Reason.MOVED, Reason.STAYS, Reason.OPENING, Reason.NOT_OPENED,
 }  # fmt: skip
 
 

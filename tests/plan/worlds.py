@@ -94,6 +94,7 @@ class World:
         self.waiting_jobs: Any = None
         self.maps: Any = None
         self.yunikorn: Any = None
+        self.close: Any = {}
 
     def with_pods(self, *pods: Pod) -> World:
         self.pods = (*self.pods, *pods)
@@ -135,6 +136,7 @@ class World:
             batch=self.batch,
             waiting_jobs=self.waiting_jobs,
             yunikorn=self.yunikorn,
+            close=self.close,
         )
 
     def plan(self) -> Plan:

@@ -1,0 +1,94 @@
+"""`opens_when` and `sick_when`: lists of steps, text -> values. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from dnm.config import names, values
+from dnm.model.opening import Step
+from dnm.model.quantity import parse_span
+
+_MOST_STEPS = 20
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,499}")
+_STATUS = ("True", "False", "Unknown")
+# Kind -> how it is written.
+_KINDS = {
+    "daemonsets": "daemonsets",
+    "daemonset": "daemonset NAMESPACE/NAME",
+    "condition": "condition TYPE=True",
+    "taint": "taint KEY",
+    "images": "images",
+    "image": "image NAME",
+    "probe": "probe NAMESPACE/PODTEMPLATE",
+}
+_SICK = ("condition", "taint")
+
+
+def _image(text: str) -> None:
+    if not _IMAGE.fullmatch(text):
+        raise ValueError
+
+
+def _object(text: str) -> None:
+    namespace, _, name = text.partition("/")
+    values.namespace(namespace)
+    names.object_name(name)
+
+
+_CHECKS: Mapping[str, Callable[[str], object]] = {
+    "condition": names.label_key,
+    "taint": names.label_key,
+    "image": _image,
+    "daemonset": _object,
+    "probe": _object,
+}
+
+
+def opening_steps(text: str) -> tuple[Step, ...]:
+    """Parses what a node must have before it is opened: each step with `within TIME`, or not."""
+    return _steps(text, tuple(_KINDS), has_time=True)
+
+
+def sick_signs(text: str) -> tuple[Step, ...]:
+    """Parses by what a lent node is known to be sick."""
+    return _steps(text, _SICK, has_time=False)
+
+
+def _steps(text: str, kinds: tuple[str, ...], has_time: bool) -> tuple[Step, ...]:
+    written = [one for line in re.split(r"[,\n]", text) if (one := " ".join(line.split()))]
+    if len(written) > _MOST_STEPS:
+        raise ValueError(f"has {len(written)} steps; write {_MOST_STEPS} at most")
+    steps = tuple(_step(one, kinds, has_time) for one in written)
+    names = [step.text for step in steps]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise ValueError(f"names '{twice}' twice; keep one")
+    return steps
+
+
+def _step(text: str, kinds: tuple[str, ...], has_time: bool) -> Step:
+    what, within, span = text.partition(" within ") if has_time else (text, "", "")
+    kind, _, rest = what.partition(" ")
+    if kind not in kinds:
+        hint = (
+            values.suggest(kind, kinds)
+            or f"; write one of {', '.join(_KINDS[one] for one in kinds)}"
+        )
+        raise ValueError(f"has no step '{kind[:60]}'{hint}")
+    wrong = ValueError(f"has '{what[:100]}'; write {_KINDS[kind]}")
+    name, _, status = rest.partition("=") if kind == "condition" else (rest, "", "")
+    if " " in rest or bool(rest) != (" " in _KINDS[kind]):
+        raise wrong
+    if kind == "condition" and status not in _STATUS:
+        raise wrong
+    try:
+        _CHECKS.get(kind, str)(name)
+    except ValueError as error:
+        raise wrong from error
+    if not within:
+        return Step(kind=kind, name=name, status=status)
+    wait = parse_span(span, "m")
+    if wait is None or not 0 < wait.total_seconds() <= 86_400:
+        raise ValueError(f"has 'within {span[:40]}'; write minutes, or e.g. 90s, 10m, 1h")
+    return Step(kind=kind, name=name, status=status, within=wait)

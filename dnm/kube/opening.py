@@ -1,0 +1,371 @@
+"""A close look at nodes that join, and the pods of dnm's own that make them ready.
+
+Only where a node type has a list of what it opens by, and only while a node of it joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from dnm.host.fault_points import fault_point
+from dnm.kube.constraints import read_constraints
+from dnm.kube.errors import ApiRefused, clean
+from dnm.kube.lists import List
+from dnm.kube.objects import check_kind
+from dnm.kube.requests import ApiRequests
+from dnm.model.close_look import Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
+from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.node import Node
+from dnm.model.opening import PodOrder, full_name
+from dnm.model.pod import PodShape
+from dnm.model.value import Unreadable
+
+_EMPTY = msgspec.Raw()
+_MOST_IMAGES = 1_000  # of one Node
+# A container with one of these has its image.
+_PULLED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError")
+_OF_DAEMONS = {"daemonsets", "daemonset"}
+_REFUSED = (400, 403, 422)
+T = TypeVar("T")
+
+
+class _Lean(msgspec.Struct, frozen=True, rename="camel"):
+    """Parent of what is decoded."""
+
+
+class _Owner(_Lean, frozen=True):
+    kind: str = ""
+    uid: str = ""
+
+
+class _Metadata(_Lean, frozen=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    deletion_timestamp: str | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Container(_Lean, frozen=True):
+    image: str = ""
+
+
+class _Secret(_Lean, frozen=True):
+    name: str = ""
+
+
+class _Spec(_Lean, frozen=True):
+    containers: list[_Container] = []
+    init_containers: list[_Container] | None = None
+    image_pull_secrets: list[_Secret] | None = None
+    scheduler_name: str | None = None
+    node_selector: msgspec.Raw = _EMPTY
+    tolerations: msgspec.Raw = _EMPTY
+    affinity: msgspec.Raw = _EMPTY
+
+
+class _State(_Lean, frozen=True):
+    reason: str = ""
+    message: str = ""
+    exit_code: int = 0
+
+
+class _States(_Lean, frozen=True):
+    waiting: _State | None = None
+    running: _State | None = None
+    terminated: _State | None = None
+
+
+class _ContainerStatus(_Lean, frozen=True):
+    image: str = ""
+    image_id: str = msgspec.field(default="", name="imageID")
+    state: _States = _States()
+
+
+class _Condition(_Lean, frozen=True):
+    type: str
+    status: str
+
+
+class _Status(_Lean, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
+class _Pod(_Lean, frozen=True):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class _Template(_Lean, frozen=True):
+    spec: _Spec = _Spec()
+
+
+class _DaemonSpec(_Lean, frozen=True):
+    template: _Template = _Template()
+
+
+class _DaemonSet(_Lean, frozen=True):
+    metadata: _Metadata
+    spec: _DaemonSpec = _DaemonSpec()
+
+
+class _Image(_Lean, frozen=True):
+    names: list[str] | None = None
+
+
+class _NodeStatus(_Lean, frozen=True):
+    conditions: list[_Condition] | None = None
+    images: list[_Image] | None = None
+
+
+class _Node(_Lean, frozen=True):
+    status: _NodeStatus = _NodeStatus()
+
+
+class _Page(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+
+
+def look_closely(
+    requests: ApiRequests, asked: Iterable[Asked]
+) -> dict[str, CloseLook | Unreadable]:
+    """Returns what was found of each node, or why it could not be looked at."""
+    daemons: list[_DaemonSet] | None = None
+    found: dict[str, CloseLook | Unreadable] = {}
+    for one in asked:
+        try:
+            if one.kinds & _OF_DAEMONS and daemons is None:
+                daemons = _list_daemons(requests)
+            found[one.node] = _look(requests, one, daemons or [])
+        except KubeError as error:
+            found[one.node] = Unreadable(what=f"what node {one.node} lacks", error=str(error))
+    return found
+
+
+def _look(requests: ApiRequests, asked: Asked, daemons: Sequence[_DaemonSet]) -> CloseLook:
+    what = f"read node {asked.node}"
+    with requests.asking(what, "get nodes"), fault_point("kube.look_closely"):
+        answer = requests.read_or_none(f"/api/v1/nodes/{quote(asked.node, safe='')}")
+        node = msgspec.json.decode(answer.body, type=_Node) if answer else _Node()
+    pods: list[_Pod] = []
+    if daemons or asked.pods:
+        chosen = {"fieldSelector": f"spec.nodeName={asked.node}"}
+        pods = _list(requests, List("/api/v1/pods", "PodList", chosen), "list pods", _Pod)
+    waiting: list[_Pod] = []
+    if "images" in asked.kinds:
+        path = f"/api/v1/namespaces/{quote(asked.namespace, safe='')}/pods"
+        chosen = {"fieldSelector": "spec.nodeName=,status.phase=Pending"}
+        waiting = _list(requests, List(path, "PodList", chosen), "list pods", _Pod)
+    images = (node.status.images or [])[:_MOST_IMAGES]
+    return CloseLook(
+        conditions={one.type: one.status for one in node.status.conditions or ()},
+        images=frozenset(full_name(name) for image in images for name in image.names or ()),
+        daemons=tuple(_daemon_pods(one, pods) for one in daemons),
+        waiting=tuple(_users(pod) for pod in waiting if pod.spec.scheduler_name == "yunikorn"),
+        pods={pod.key: _own(pod) for pod in pods if pod.key in asked.pods},
+    )
+
+
+def list_daemons(requests: ApiRequests) -> list[DaemonPods]:
+    """Returns every DaemonSet, as of a node that has none of their pods. Raises KubeError."""
+    return [_daemon_pods(one, ()) for one in _list_daemons(requests)]
+
+
+def _list_daemons(requests: ApiRequests) -> list[_DaemonSet]:
+    what = List("/apis/apps/v1/daemonsets", "DaemonSetList")
+    return _list(requests, what, "list daemonsets", _DaemonSet)
+
+
+def _list(requests: ApiRequests, what: List, rule: str, of: type[T]) -> list[T]:
+    """Reads a whole list. Raises KubeError."""
+    found: list[T] = []
+
+    def restart() -> Callable[[memoryview], None]:
+        found.clear()
+        return lambda page: found.extend(
+            msgspec.json.decode(item, type=of)
+            for item in msgspec.json.decode(page, type=_Page).items
+        )
+
+    with requests.asking(rule, rule), fault_point("kube.look_closely"):
+        requests.list_pages(what, restart)
+    return found
+
+
+def _daemon_pods(one: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
+    name = f"{one.metadata.namespace}/{one.metadata.name}"
+    shape = _shape(one.spec.template.spec)
+    mine = [
+        pod
+        for pod in pods
+        if any(owner.uid == one.metadata.uid for owner in pod.metadata.owner_references or ())
+        and pod.metadata.deletion_timestamp is None
+    ]
+    if any(_is_ready(pod) for pod in mine):
+        return DaemonPods(name=name, shape=shape, is_ready=True, why="")
+    if not mine:
+        return DaemonPods(name=name, shape=shape)
+    return DaemonPods(name=name, shape=shape, why=f"is not Ready there{_trouble(mine[0])}")
+
+
+def _is_ready(pod: _Pod) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+
+
+def _trouble(pod: _Pod) -> str:
+    """What a pod's status says is wrong, after a colon and within bounds; empty: nothing."""
+    status = pod.status
+    statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    said = [(status.reason, status.message)] if status.reason else []
+    for one in statuses:
+        if one.state.waiting is not None:
+            said.append((one.state.waiting.reason, one.state.waiting.message))
+        elif one.state.terminated is not None and one.state.terminated.exit_code:
+            ended = one.state.terminated
+            said.append((f"exit {ended.exit_code}", ended.message or ended.reason))
+    for reason, message in said:
+        if reason not in ("", "ContainerCreating", "PodInitializing"):
+            return f": {clean(': '.join(filter(None, (reason, message))))}"[:300]
+    return ""
+
+
+def _users(pod: _Pod) -> ImageUsers:
+    containers = (*(pod.spec.init_containers or ()), *pod.spec.containers)
+    return ImageUsers(
+        shape=_shape(pod.spec),
+        images=tuple(dict.fromkeys(one.image for one in containers if one.image)),
+        secrets=tuple(one.name for one in pod.spec.image_pull_secrets or () if one.name),
+    )
+
+
+def _shape(spec: _Spec) -> PodShape:
+    found = read_constraints(
+        bytes(spec.node_selector), bytes(spec.tolerations), bytes(spec.affinity), b""
+    )
+    return PodShape(
+        request={},
+        node_selector=found.node_selector,
+        tolerations=found.tolerations,
+        node_affinity=found.node_affinity,
+    )
+
+
+def _own(pod: _Pod) -> OwnPod:
+    """A pod of dnm's own; containers that could not be started have their images nevertheless."""
+    statuses = pod.status.container_statuses or ()
+    has_image = [
+        one.image_id
+        or one.state.running is not None
+        or (one.state.waiting is not None and one.state.waiting.reason in _PULLED)
+        for one in statuses
+    ]
+    pulled = {full_name(one.image) for one, has in zip(statuses, has_image, strict=True) if has}
+    return OwnPod(
+        phase=pod.status.phase, why=_trouble(pod).removeprefix(": "), pulled=frozenset(pulled)
+    )
+
+
+# --- pods of dnm's own ---------------------------------------------------------------------------
+
+
+def start_pod(requests: ApiRequests, node: Node, order: PodOrder) -> str:
+    """Creates a pod; one that is there already is that pod. Returns why the server does not want
+    it; empty: it does. Raises KubeError."""
+    spec = _probe_spec(requests, order) if order.template else _pulling_spec(order)
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": order.name,
+            "namespace": order.namespace,
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid,
+                 "controller": True},
+            ],
+        },
+        "spec": {
+            **spec,
+            "nodeName": node.name,
+            "restartPolicy": "Never",
+            "tolerations": [{"operator": "Exists"}],
+        },
+    }  # fmt: skip
+    path = f"/api/v1/namespaces/{quote(order.namespace, safe='')}/pods"
+    what = f"start pod {order.namespace}/{order.name}"
+    try:
+        with requests.changing(what, "create pods"), fault_point("kube.start_pod"):
+            try:
+                check_kind(requests.session.write("POST", path, body).body, "Pod")
+            except ApiRefused as error:
+                if error.status in _REFUSED:
+                    return clean(error.message or str(error))[:300]
+                raise
+    except KubeConflict:
+        return ""
+    return ""
+
+
+def drop_pod(requests: ApiRequests, namespace: str, name: str) -> None:
+    """Deletes a pod, be it there or not. Raises KubeError."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    what = f"delete pod {namespace}/{name}"
+    with requests.changing(what, "delete pods"), fault_point("kube.drop_pod"):
+        requests.delete(path, "Pod")
+
+
+def _pulling_spec(order: PodOrder) -> dict[str, Any]:
+    """Containers that end at once, or can't even be started: their images are pulled before that.
+    It asks for nearly nothing, and for no right that a restricted namespace refuses."""
+    restricted = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "runAsUser": 65534,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    little = {"cpu": "1m", "memory": "8Mi"}
+    containers = [
+        {"name": f"image-{number}", "image": image, "command": ["true"],
+         "imagePullPolicy": "IfNotPresent", "securityContext": restricted,
+         "resources": {"requests": little, "limits": {"cpu": "100m", "memory": "64Mi"}}}
+        for number, image in enumerate(order.images)
+    ]  # fmt: skip
+    return {
+        "containers": containers,
+        "imagePullSecrets": [{"name": name} for name in order.secrets],
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 0,
+    }
+
+
+class _ProbeTemplate(msgspec.Struct):
+    spec: dict[str, Any] = {}
+
+
+class _PodTemplate(msgspec.Struct):
+    template: _ProbeTemplate = msgspec.field(default_factory=_ProbeTemplate)
+
+
+def _probe_spec(requests: ApiRequests, order: PodOrder) -> dict[str, Any]:
+    namespace, name = quote(order.namespace, safe=""), quote(order.template, safe="")
+    what = f"read PodTemplate {order.namespace}/{order.template}"
+    with requests.asking(what, "get podtemplates"), fault_point("kube.read_template"):
+        answer = requests.read_or_none(f"/api/v1/namespaces/{namespace}/podtemplates/{name}")
+        if answer is None:
+            raise KubeError(f"there is no PodTemplate {order.namespace}/{order.template}")
+        return msgspec.json.decode(answer.body, type=_PodTemplate).template.spec

@@ -1,0 +1,326 @@
+"""`opens_when`: a node that joins is kept closed until the list of its type holds. Pure.
+
+It serves, and its queue grows, only then. What does not come in time sends it back, with the step
+that was missing. A fact that could not be read lets nothing pass, and ends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from dnm.demand.constraints import NodeTraits, tolerates, why_unfit
+from dnm.model.close_look import CLOSED, Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
+from dnm.model.config import Config
+from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.node import Node
+from dnm.model.opening import OPENING_TAINT, Opening, PodOrder, Step, full_name
+from dnm.model.plan import Action, DropPods, HoldClosed, StartPod
+from dnm.model.reason import Reason
+from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
+from dnm.model.verdict import Verdict
+from dnm.plan.facts import Facts, NodeTransition, becomes, changed, enter_phase
+from dnm.plan.inputs import Inputs
+from dnm.plan.rule import Rule
+
+_MOST_IMAGES = 10  # that are pulled onto one node
+_OF_KUBERNETES = "node.kubernetes.io/"  # taints that every DaemonSet's pods tolerate
+_OF_IMAGES = ("images", "image")
+
+
+class _Door(NamedTuple):
+    """A node that joins, with all that decides whether it opens."""
+
+    node: Node
+    entry: LentNode
+    steps: tuple[Step, ...]
+    opening: Opening
+    look: CloseLook
+
+    @property
+    def traits(self) -> NodeTraits:
+        """As it will be for pods: dnm's own taint is off then, and Kubernetes' pass."""
+        taints = tuple(
+            one
+            for one in self.node.taints
+            if one.key != OPENING_TAINT and not one.key.startswith(_OF_KUBERNETES)
+        )
+        return NodeTraits(labels=self.node.labels, taints=taints, name=self.node.name)
+
+    @property
+    def waiting(self) -> list[ImageUsers]:
+        """The pods that wait and could go to this node."""
+        return [one for one in self.look.waiting if not why_unfit(one.shape, (), self.traits)]
+
+    @property
+    def puller(self) -> str:
+        """The pod that pulls images, as `namespace/name`."""
+        return f"{self.entry.namespace}/{_pod_name('images', self.node.name)}"
+
+    def probe(self, step: Step) -> str:
+        """The pod of a probe."""
+        return f"{step.name.partition('/')[0]}/{_pod_name('probe', self.node.name)}"
+
+    def images_of(self, step: Step) -> tuple[str, ...]:
+        return (step.name,) if step.kind == "image" else self.opening.images
+
+
+def _pod_name(what: str, node: str) -> str:
+    return f"dnm-{what}-{node}"
+
+
+def _steps(config: Config, entry: LentNode) -> tuple[Step, ...]:
+    known = config.node_types.get(entry.node_type)
+    return known.opens_when if known else ()
+
+
+def asked_looks(config: Config, registry: Registry) -> Iterator[Asked]:
+    """Yields which nodes are looked at closely: those that join, and failed ones that may yet."""
+    ours = registry.nodes_of(config.instance_id, Phase.JOINING, Phase.FAILED)
+    for name, entry in ours.items():
+        if steps := _steps(config, entry):
+            yield Asked(
+                node=name,
+                namespace=entry.namespace,
+                kinds=frozenset(step.kind for step in steps),
+                pods=entry.opening.pods if entry.opening else (),
+            )
+
+
+# --- what becomes of it ---------------------------------------------------------------------------
+
+
+def hold_back(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
+    """Nodes that would serve from now on go on joining while their list does not hold."""
+    found = dict(after)
+    for name, one in after.items():
+        node, entry = (inputs.facts.nodes or {}).get(name), one.entry
+        if entry is None or entry.owner != inputs.config.instance_id or node is None:
+            continue
+        if _steps(inputs.config, entry):
+            found[name] = _held_back(inputs, node, one, entry)
+    return found
+
+
+def _held_back(
+    inputs: Inputs, node: Node, after: NodeTransition, entry: LentNode
+) -> NodeTransition:
+    is_new = after.verdict.reason is Reason.JOINED
+    is_shut = entry.opening is not None and not entry.opening.is_open and entry.leaves is None
+    if entry.phase is Phase.SERVING and (is_new or is_shut):
+        return _at_the_door(inputs, node, after, entry)
+    if entry.phase is Phase.JOINING:
+        opening = _seen(entry.opening, "node", inputs.now)
+        return msgspec.structs.replace(after, entry=changed(entry, opening=opening))
+    if after.verdict.reason is Reason.LATE and node.is_ready:
+        size = inputs.config.node_types[entry.node_type].size
+        lacking = ", ".join(name for name in sorted(size) if node.allocatable.get(name, 0) <= 0)
+        step = Step(kind="resources", within=inputs.config.join_timeout)
+        opening = _seen(entry.opening, "node", inputs.now)
+        why = f"it offers no {lacking}"
+        return _goes_back(inputs, node.name, entry, opening, step, why) if lacking else after
+    return after
+
+
+def _seen(opening: Opening | None, step: str, now: datetime) -> Opening:
+    opening = opening or Opening()
+    if step in opening.held:
+        return opening
+    return msgspec.structs.replace(opening, held={**opening.held, step: now})
+
+
+def _at_the_door(
+    inputs: Inputs, node: Node, after: NodeTransition, entry: LentNode
+) -> NodeTransition:
+    """A node that is Ready with its resources: what of its list holds, and what follows."""
+    now, steps = inputs.now, _steps(inputs.config, entry)
+    opening = _seen(_seen(entry.opening, "node", now), "ready", now)
+    look = inputs.facts.close.get(node.name)
+    if look is None or isinstance(look, Unreadable):
+        why = look.error if look is not None else "the next run looks at it closely"
+        return _goes_on(inputs, node.name, entry, msgspec.structs.replace(opening, why=why))
+    door = _with_pods(_Door(node, entry, steps, opening, look))
+    lacks = {step.text: why for step in steps if (why := _lack(step, door))}
+    held = {text: at for text, at in opening.held.items() if text not in lacks}
+    held |= {step.text: now for step in steps if step.text not in {*held, *lacks}}
+    why = next(iter(lacks.values()), "")
+    opening = msgspec.structs.replace(door.opening, held=held, why=why, is_open=not lacks)
+    if not lacks:
+        return msgspec.structs.replace(after, entry=changed(entry, opening=opening))
+    is_kept = node.name in inputs.registry.held
+    for step in () if is_kept else steps:
+        is_late = now > held["ready"] + step.within
+        if step.text in lacks and (is_late or _has_failed(step, door)):
+            return _goes_back(inputs, node.name, entry, opening, step, lacks[step.text])
+    return _goes_on(inputs, node.name, entry, opening)
+
+
+def _goes_on(inputs: Inputs, name: str, entry: LentNode, opening: Opening) -> NodeTransition:
+    before = inputs.registry.nodes.get(name)
+    since = before.since if before is not None and before.phase is Phase.JOINING else inputs.now
+    joins = changed(entry, phase=Phase.JOINING, since=since, counted={}, opening=opening)
+    return becomes(name, joins, Verdict.WAIT, Reason.OPENING, opening.why)
+
+
+def _goes_back(
+    inputs: Inputs, name: str, entry: LentNode, opening: Opening, step: Step, why: str
+) -> NodeTransition:
+    text = f"{step.text}: {why}"
+    error = f"{name} could not be opened to pods, and goes back: {text}"
+    gone = enter_phase(
+        changed(entry, counted={}, opening=opening),
+        Phase.RELEASING,
+        inputs.now,
+        leaves=Leaving.NOT_OPENED,
+        error=error,
+    )
+    after = becomes(name, gone, Verdict.FAILED, Reason.NOT_OPENED, text)
+    return msgspec.structs.replace(after, conversion_failed=True, note=error)
+
+
+# --- the steps ------------------------------------------------------------------------------------
+
+
+def _lack(step: Step, door: _Door) -> str:
+    """What of a step is missing, as a sentence; empty: it holds."""
+    match step.kind:
+        case "condition":
+            status = door.look.conditions.get(step.name, "not there")
+            is_wrong = status != step.status
+            return f"the condition {step.name} is {status}, not {step.status}" if is_wrong else ""
+        case "taint":
+            is_there = any(one.key == step.name for one in door.node.taints)
+            return f"it has the taint {step.name} still" if is_there else ""
+        case "daemonsets":
+            daemons = door.look.daemons
+            return _lacking_daemon(
+                [one for one in daemons if not why_unfit(one.shape, (), door.traits)]
+            )
+        case "daemonset":
+            named = [one for one in door.look.daemons if one.name == step.name]
+            return _lacking_daemon(named) if named else f"no DaemonSet {step.name} is there"
+        case "probe":
+            return _lacking_probe(step, door)
+    return _lacking_image(door.images_of(step), door)
+
+
+def _lacking_daemon(daemons: Sequence[DaemonPods]) -> str:
+    lacking = [one for one in daemons if not one.is_ready]
+    if not lacking:
+        return ""
+    first = next((one for one in lacking if not tolerates(one.shape.tolerations, CLOSED)), None)
+    if first is not None:
+        return (
+            f"DaemonSet {first.name} does not tolerate {OPENING_TAINT}: give it the toleration, or "
+            "name in opens_when those that matter (daemonset NAMESPACE/NAME)"
+        )
+    more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    return f"DaemonSet {lacking[0].name} {lacking[0].why}{more}"
+
+
+def _lacking_image(images: Sequence[str], door: _Door) -> str:
+    pod = door.look.pods.get(door.puller, OwnPod())
+    there = door.look.images | pod.pulled
+    lacking = [image for image in images if full_name(image) not in there]
+    if not lacking:
+        return ""
+    more = f", and {len(lacking) - 1} more," if len(lacking) > 1 else ""
+    refusal = door.opening.refused.get(door.puller, "")
+    trouble = f"dnm may not pull it: {refusal}" if refusal else pod.why
+    return f"image {lacking[0]}{more} is not on it" + (f": {trouble}" if trouble else " yet")
+
+
+def _lacking_probe(step: Step, door: _Door) -> str:
+    key = door.probe(step)
+    pod = door.look.pods.get(key)
+    if pod is not None and pod.phase == "Succeeded":
+        return ""
+    if refusal := door.opening.refused.get(key):
+        return f"the probe {step.name} could not be started: {refusal}"
+    if pod is None:
+        return f"the probe {step.name} has not run yet"
+    ended = "has failed" if pod.phase == "Failed" else f"is {pod.phase or 'Pending'}"
+    return f"the probe {step.name} {ended}" + (f": {pod.why}" if pod.why else "")
+
+
+def _has_failed(step: Step, door: _Door) -> bool:
+    """Whether waiting can't help any more."""
+    pod = door.look.pods.get(door.probe(step)) if step.kind == "probe" else None
+    return pod is not None and pod.phase == "Failed"
+
+
+# --- pods of dnm's own ----------------------------------------------------------------------------
+
+
+def _with_pods(door: _Door) -> _Door:
+    """Notes which images are wanted, once, and which pods are needed: one that pulls, and when all
+    else holds the probe."""
+    opening, wants_all = door.opening, any(step.kind == "images" for step in door.steps)
+    if wants_all and not opening.images:
+        images = dict.fromkeys(image for one in door.waiting for image in one.images)
+        opening = msgspec.structs.replace(opening, images=tuple(images)[:_MOST_IMAGES])
+        door = door._replace(opening=opening)
+    lacks = [step for step in door.steps if step.kind != "probe" and _lack(step, door)]
+    wanted = set(opening.pods)
+    if any(step.kind in _OF_IMAGES for step in lacks):
+        wanted.add(door.puller)
+    if not lacks:
+        wanted |= {door.probe(step) for step in door.steps if step.kind == "probe"}
+    return door._replace(opening=msgspec.structs.replace(opening, pods=tuple(sorted(wanted))))
+
+
+def list_actions(config: Config, registry: Registry, facts: Facts) -> list[Action]:
+    """Returns what is done at the door: the taint on or off, pods started or deleted."""
+    actions: list[Action] = []
+    for name, entry in sorted(registry.nodes.items()):
+        node, opening = (facts.nodes or {}).get(name), entry.opening
+        if node is None or entry.owner != config.instance_id:
+            continue
+        is_tainted = any(one.key == OPENING_TAINT for one in node.taints)
+        if entry.phase is Phase.JOINING and not is_tainted and _steps(config, entry):
+            actions.append(HoldClosed(node=name, is_closed=True))
+        if entry.phase is Phase.SERVING and is_tainted and entry.leaves is None:
+            actions.append(HoldClosed(node=name, is_closed=False))
+        look = facts.close.get(name)
+        if opening is None or not opening.pods:
+            continue
+        if entry.phase is not Phase.JOINING:
+            actions.append(DropPods(node=name))
+        elif isinstance(look, CloseLook):
+            door = _Door(node, entry, _steps(config, entry), opening, look)
+            actions += [StartPod(node=name, pod=one) for one in _missing_pods(door)]
+    return actions
+
+
+def _missing_pods(door: _Door) -> Iterator[PodOrder]:
+    opening, look, node = door.opening, door.look, door.node.name
+    missing = {*opening.pods} - {*look.pods} - {*opening.refused}
+    steps = [step for step in door.steps if step.kind in _OF_IMAGES]
+    images = dict.fromkeys(image for step in steps for image in door.images_of(step))
+    lacking = tuple(one for one in images if full_name(one) not in look.images)
+    if door.puller in missing and lacking:
+        secrets = {name for one in door.waiting for name in one.secrets}
+        yield PodOrder(
+            namespace=door.entry.namespace,
+            name=_pod_name("images", node),
+            images=lacking,
+            secrets=tuple(sorted(secrets)),
+        )
+    for step in door.steps:
+        if step.kind == "probe" and door.probe(step) in missing:
+            namespace, _, template = step.name.partition("/")
+            yield PodOrder(namespace=namespace, name=_pod_name("probe", node), template=template)
+
+
+RULE = Rule(
+    looks_at=asked_looks,
+    tells=hold_back,
+    shows=list_actions,
+    leaving=Leaving.NOT_OPENED,
+    why_leaving="what its type opens by did not come in time",
+    is_over=lambda inputs, registry, name: False,
+)

@@ -1,0 +1,300 @@
+"""`opens_when`: a node that joins is closed to pods until the list of its type holds; each step,
+what is said of it, what is done, and what becomes of a node that does not come so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.config.opening_values import opening_steps
+from dnm.model.close_look import CLOSED, CloseLook, DaemonPods, ImageUsers, OwnPod
+from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.node_type import NodeType, Taint
+from dnm.model.opening import Opening, PodOrder, full_name
+from dnm.model.plan import DropPods, HoldClosed, Plan, ReturnNode, SetQueueLimits, StartPod
+from dnm.model.pod import PodShape, Toleration
+from dnm.model.reason import Reason
+from dnm.model.registry import Registry
+from dnm.plan.rules.opening import asked_looks
+from tests.builders import FENCED, NOW, SIZE, a_lent_node
+from tests.plan.worlds import UNREAD, World, pods
+
+EVERYWHERE = (Toleration(operator="Exists"),)
+PLAIN = PodShape(request={}, tolerations=EVERYWHERE)
+GPU = PodShape(request={}, tolerations=EVERYWHERE, node_selector=(("gpu", "true"),))
+ASKED = NOW - timedelta(minutes=12)
+PULLER, PROBE = "dev/dnm-images-a001", "site/dnm-probe-a001"
+
+
+def joining(text: str, look: Any = None, held: int = 5, **changes: Any) -> World:
+    """A node that is Ready for so many minutes, with the taint on it."""
+    since = NOW - timedelta(minutes=held)
+    opening = Opening(held={"node": since - timedelta(minutes=1), "ready": since})
+    entry: dict[str, Any] = {"opening": opening, "asked_at": ASKED, **changes}
+    kind = NodeType(name="a", size=SIZE, opens_when=opening_steps(text))
+    world = World().configured(node_types={"a": kind})
+    world.lent("a001", Phase.JOINING, **entry).node("a001", taints=(CLOSED,))
+    return world.set(close={"a001": CloseLook() if look is None else look})
+
+
+def entry_of(plan: Plan) -> LentNode:
+    return plan.registry.nodes["a001"]
+
+
+def opening_of(plan: Plan) -> Opening:
+    opening = entry_of(plan).opening
+    assert opening is not None
+    return opening
+
+
+def actions(plan: Plan, *kinds: type) -> list[Any]:
+    return [one for one in plan.actions if isinstance(one, kinds)]
+
+
+def with_daemons(*daemons: DaemonPods) -> CloseLook:
+    return CloseLook(daemons=daemons)
+
+
+READY = DaemonPods(name="net/cni", shape=PLAIN, is_ready=True)
+LATE = DaemonPods(name="gpu/driver", shape=PLAIN, why="is not Ready there: CrashLoopBackOff")
+STRICT = DaemonPods(name="log/agent", shape=PodShape(request={}))
+ELSEWHERE = DaemonPods(name="gpu/elsewhere", shape=GPU)
+WAITS = ImageUsers(shape=PLAIN, images=("busybox:1", "site.example/big:2"), secrets=("pull",))
+PULLED = frozenset(map(full_name, WAITS.images))
+
+STEPS: Sequence[Any] = [
+    pytest.param("condition NetUp=True", CloseLook(conditions={"NetUp": "True"}), "", id="yes"),
+    pytest.param(
+        "condition NetUp=True", CloseLook(conditions={"NetUp": "False"}), "NetUp is False", id="not"
+    ),
+    pytest.param("condition NetUp=True", CloseLook(), "NetUp is not there", id="no-condition"),
+    pytest.param("condition Bad=False", CloseLook(conditions={"Bad": "False"}), "", id="not-bad"),
+    pytest.param("daemonsets", with_daemons(READY), "", id="all-ready"),
+    pytest.param("daemonsets", with_daemons(READY, ELSEWHERE), "", id="not-selected"),
+    pytest.param("daemonsets", with_daemons(READY, LATE), "gpu/driver is not Ready", id="one-late"),
+    pytest.param("daemonsets", with_daemons(STRICT), "does not tolerate", id="not-tolerated"),
+    pytest.param("daemonset net/cni", with_daemons(READY, LATE), "", id="the-named-one"),
+    pytest.param("daemonset net/x", with_daemons(READY), "no DaemonSet net/x", id="no-such"),
+    pytest.param("taint a/b", CloseLook(), "", id="no-taint"),
+    pytest.param("image busybox", CloseLook(), "image busybox is not on it yet", id="no-image"),
+    pytest.param(
+        "image busybox", CloseLook(images=frozenset({full_name("busybox")})), "", id="an-image"
+    ),
+    pytest.param("images", CloseLook(), "", id="nobody-waits"),
+    pytest.param("images", CloseLook(waiting=(WAITS,)), "busybox:1, and 1 more,", id="none-there"),
+    pytest.param("images", CloseLook(waiting=(WAITS,), images=PULLED), "", id="all-there"),
+    pytest.param(
+        "images", CloseLook(waiting=(ImageUsers(shape=GPU, images=("x",)),)), "", id="of-others"
+    ),
+    pytest.param("probe site/check", CloseLook(), "has not run yet", id="no-probe-yet"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "look", "lacks"), STEPS)
+def test_a_node_serves_once_its_list_holds(text: str, look: CloseLook, lacks: str) -> None:
+    plan = joining(text, look).plan()
+    entry = entry_of(plan)
+    if not lacks:
+        assert entry.phase is Phase.SERVING and opening_of(plan).is_open
+        assert opening_of(plan).took(ASKED) == {"boot": 360, "join": 60, text: 300}
+        order = actions(plan, SetQueueLimits, HoldClosed)
+        assert [type(one) for one in order] == [SetQueueLimits, HoldClosed]
+        assert order[1] == HoldClosed(node="a001", is_closed=False)
+        return
+    assert entry.phase is Phase.JOINING and not entry.counted
+    assert lacks in opening_of(plan).why
+    assert plan.nodes[0].reason is Reason.OPENING and lacks in plan.nodes[0].sentence
+    assert not actions(plan, SetQueueLimits, HoldClosed)
+
+
+def test_a_taint_of_anothers_is_waited_for() -> None:
+    world = joining("taint readiness.k8s.io/net")
+    taint = Taint(key="readiness.k8s.io/net", effect="NoSchedule")
+    world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], taints=(CLOSED, taint))
+    assert "has the taint readiness.k8s.io/net still" in opening_of(world.plan()).why
+
+
+@pytest.mark.parametrize("look", [None, UNREAD], ids=["not-looked-at-yet", "unreadable"])
+def test_what_is_not_known_lets_nothing_pass_and_ends_nothing(look: Any) -> None:
+    plan = joining("images within 1m", held=30).set(close={"a001": look} if look else {}).plan()
+    assert entry_of(plan).phase is Phase.JOINING
+    assert not actions(plan, SetQueueLimits)
+
+
+@pytest.mark.parametrize(
+    ("text", "look", "why"),
+    [
+        pytest.param("images within 4m", CloseLook(waiting=(WAITS,)), "images: image", id="late"),
+        pytest.param(
+            "probe site/check within 9m",
+            CloseLook(pods={PROBE: OwnPod(phase="Failed", why="exit 3")}),
+            "the probe site/check has failed: exit 3",
+            id="a-probe-that-failed-is-not-waited-for",
+        ),
+    ],
+)
+def test_what_does_not_come_in_time_goes_back(text: str, look: CloseLook, why: str) -> None:
+    plan = joining(text, look).plan()
+    entry = entry_of(plan)
+    assert (entry.phase, entry.leaves) == (Phase.RELEASING, Leaving.NOT_OPENED)
+    assert plan.nodes[0].reason is Reason.NOT_OPENED and why in plan.nodes[0].sentence
+    assert plan.registry.backoffs["a"].failures == 1
+    assert any(why in error for error in plan.errors) and not entry.counted
+    assert not actions(plan, SetQueueLimits, HoldClosed), "it stays closed"
+
+
+def test_it_goes_all_the_way_back_whatever_its_queue_wants() -> None:
+    world = joining("images", opening=Opening(pods=(PULLER,)))
+    entry = {
+        "phase": Phase.RELEASING,
+        "leaves": Leaving.NOT_OPENED,
+        "opening": Opening(pods=(PULLER,)),
+    }
+    world.lent("a001", **entry, counted={}).set(close={})
+    world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], is_cordoned=True, mark=FENCED)
+    world.batch["a001"] = msgspec.structs.replace(
+        world.batch["a050"], name="a001", in_service=False
+    )
+    plan = world.plan()
+    assert actions(plan, ReturnNode) == [ReturnNode(node="a001")]
+    assert actions(plan, DropPods) == [DropPods(node="a001")]
+
+
+def test_declared_resources_are_a_step_too() -> None:
+    world = joining("images", opening=None, since=NOW - timedelta(hours=1))
+    world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], allocatable={"memory": 1})
+    plan = world.plan()
+    assert entry_of(plan).leaves is Leaving.NOT_OPENED
+    assert "resources: it offers no vcore" in plan.nodes[0].sentence
+
+
+def test_a_node_that_is_held_is_given_all_the_time() -> None:
+    world = joining("images within 1m", CloseLook(waiting=(WAITS,)), held=99)
+    assert entry_of(world.recorded(held=("a001",)).plan()).phase is Phase.JOINING
+
+
+def test_a_step_that_ceases_to_hold_is_waited_for_again() -> None:
+    before = Opening(held={"node": ASKED, "ready": ASKED, "condition NetUp=True": ASKED})
+    text = "condition NetUp=True within 1h, image x"
+    flipped = joining(text, CloseLook(conditions={"NetUp": "False"}), opening=before)
+    assert "condition NetUp=True" not in opening_of(flipped.plan()).held
+    stands = joining(text, CloseLook(conditions={"NetUp": "True"}), opening=before)
+    assert opening_of(stands.plan()).held["condition NetUp=True"] == ASKED
+
+
+# --- what is done at the door ---------------------------------------------------------------------
+
+
+def test_a_node_without_the_taint_is_closed_at_once() -> None:
+    world = joining("images", opening=None)
+    world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], taints=(), is_ready=False)
+    plan = world.set(close={}).plan()
+    assert actions(plan, HoldClosed) == [HoldClosed(node="a001", is_closed=True)]
+    assert set(opening_of(plan).held) == {"node"}
+
+
+def test_images_are_pulled_by_a_pod_with_the_secrets_of_those_that_wait() -> None:
+    look = CloseLook(waiting=(WAITS,), images=frozenset({full_name("busybox:1")}))
+    plan = joining("images", look).plan()
+    assert opening_of(plan).pods == (PULLER,)
+    assert opening_of(plan).images == WAITS.images
+    order = PodOrder(
+        namespace="dev", name="dnm-images-a001", images=(WAITS.images[1],), secrets=("pull",)
+    )
+    assert actions(plan, StartPod) == [StartPod(node="a001", pod=order)]
+
+
+PULLS = Opening(held={"node": ASKED, "ready": ASKED}, images=WAITS.images, pods=(PULLER,))
+
+
+@pytest.mark.parametrize(
+    ("pod", "refused", "said"),
+    [
+        pytest.param(OwnPod(phase="Pending"), {}, "is not on it yet", id="under-way"),
+        pytest.param(OwnPod(why="ErrImagePull: 404"), {}, "on it: ErrImagePull: 404", id="404"),
+        pytest.param(None, {PULLER: "forbidden"}, "dnm may not pull it: forbidden", id="no-right"),
+        pytest.param(OwnPod(phase="Failed", pulled=PULLED), {}, "", id="pulled-is-enough"),
+    ],
+)  # fmt: skip
+def test_how_the_pulling_goes(pod: OwnPod | None, refused: dict[str, str], said: str) -> None:
+    look = CloseLook(waiting=(WAITS,), pods={PULLER: pod} if pod else {})
+    opening = msgspec.structs.replace(PULLS, refused=refused)
+    plan = joining("images within 1h", look, opening=opening).plan()
+    assert said in opening_of(plan).why
+    assert not actions(plan, StartPod), "one is enough, and a refused one is not asked for again"
+    assert (entry_of(plan).phase is Phase.SERVING) is not said
+    assert bool(actions(plan, DropPods)) is not said
+
+
+def test_what_is_waited_for_does_not_grow_with_pods_that_come_later() -> None:
+    late = ImageUsers(shape=PLAIN, images=("late",))
+    look = CloseLook(waiting=(WAITS, late), images=PULLED)
+    assert entry_of(joining("images", look, opening=PULLS).plan()).phase is Phase.SERVING
+
+
+@pytest.mark.parametrize("up", ["True", "False"])
+def test_a_probe_is_started_when_all_else_holds(up: str) -> None:
+    look = CloseLook(conditions={"NetUp": up})
+    plan = joining("probe site/check, condition NetUp=True", look).plan()
+    order = PodOrder(namespace="site", name="dnm-probe-a001", template="check")
+    expected = [StartPod(node="a001", pod=order)] if up == "True" else []
+    assert actions(plan, StartPod) == expected
+
+
+def test_a_probe_that_ended_well_opens_the_node() -> None:
+    look = CloseLook(pods={PROBE: OwnPod(phase="Succeeded")})
+    plan = joining("probe site/check", look, opening=Opening(pods=(PROBE,))).plan()
+    assert entry_of(plan).phase is Phase.SERVING
+    assert actions(plan, DropPods) == [DropPods(node="a001")]
+
+
+# --- who is looked at, and who is not -------------------------------------------------------------
+
+
+def test_only_nodes_that_join_are_looked_at() -> None:
+    world = joining("images, daemonset a/b")
+    world.lent("a002").lent("a003", Phase.FAILED).lent("a004", Phase.JOINING, owner="other")
+    asked = list(asked_looks(world.config, world.registry))
+    assert [one.node for one in asked] == ["a001", "a003"]
+    assert asked[0].kinds == {"images", "daemonset"}
+    assert not list(
+        asked_looks(World().config, Registry(nodes={"a001": a_lent_node(Phase.JOINING)}))
+    )
+
+
+def test_a_node_that_served_before_there_was_a_list_serves_on() -> None:
+    world = joining("images").lent("a001", Phase.SERVING)
+    assert entry_of(world.plan()).phase is Phase.SERVING
+
+
+def test_a_list_that_is_taken_away_leaves_nothing_closed() -> None:
+    world = joining("images", CloseLook(waiting=(WAITS,)))
+    plan = world.configured(node_types={"a": NodeType(name="a", size=SIZE)}).plan()
+    assert entry_of(plan).phase is Phase.SERVING
+    assert actions(plan, HoldClosed) == [HoldClosed(node="a001", is_closed=False)]
+
+
+def test_no_more_nodes_are_asked_for_while_one_opens_or_when_it_has() -> None:
+    for look in (CloseLook(waiting=(WAITS,)), CloseLook()):
+        world = joining("images", look).with_pods(*pods(1))
+        assert not world.plan().registry.requests
+
+
+NAMES = [
+    ("busybox", "docker.io/library/busybox:latest"),
+    ("busybox:1", "docker.io/library/busybox:1"),
+    ("team/app", "docker.io/team/app:latest"),
+    ("docker.io/busybox", "docker.io/library/busybox:latest"),
+    ("site.example:5000/app", "site.example:5000/app:latest"),
+    ("site.example/app@sha256:ab", "site.example/app@sha256:ab"),
+    ("localhost/app:2", "localhost/app:2"),
+]
+
+
+@pytest.mark.parametrize(("written", "listed"), NAMES)
+def test_an_image_is_known_by_its_full_name(written: str, listed: str) -> None:
+    assert full_name(written) == full_name(listed) == listed

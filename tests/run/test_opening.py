@@ -1,0 +1,156 @@
+"""`opens_when` over HTTP with the real client: what a run reads and starts, in what order, and that
+no pod comes to a node before its list holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.cli.check_cluster import permissions
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.opening import OPENING_TAINT
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+MINUTE = timedelta(minutes=1).total_seconds()
+STEPS = "opens_when = daemonsets within 5m, condition NetUp=True within 9m, images within 9m"
+IMAGE = "site.example/workshop:2026"
+
+
+@pytest.fixture
+def make_site(sandbox: Sandbox, tmp_path: Path) -> Callable[..., Site]:
+    def make(steps: str = STEPS, is_closed: bool = True) -> Site:
+        taints = [{"key": OPENING_TAINT, "effect": "NoSchedule"}] if is_closed else []
+        sandbox.add_machine_type("a", taints=taints)
+        sandbox.set_queues(WORKSHOP_QUEUES)
+        sandbox.add_node("k1", cpu="4", memory="16G")
+        sandbox.add_machines(1)
+        sections = f"[node_type:a]\ncpu = 128\nmemory = 256G\n{steps}\n"
+        site = Site(sandbox, tmp_path / "site", sections=sections)
+        sandbox.add_pods(75, "dev", queue=QUEUE, cpu="4", memory="16G")
+        for pod in sandbox.objects("pods"):
+            sandbox.edit("pods", pod["metadata"]["name"], with_image, "dev")
+        return site
+
+    return make
+
+
+def node(site: Site) -> Any:
+    return site.sandbox.get("nodes", "a001")
+
+
+def with_image(pod: Any) -> None:
+    pod["spec"]["containers"][0]["image"] = IMAGE
+
+
+def entry(site: Site) -> LentNode:
+    return site.registry.nodes["a001"]
+
+
+def join(site: Site) -> None:
+    """Until a run has looked at the Node closely."""
+    for _ in range(9):
+        site.run()
+        site.sandbox.tick(MINUTE)
+        lent = site.registry.nodes.get("a001")
+        if lent is not None and lent.opening is not None and "ready" in lent.opening.held:
+            site.run()
+            return
+    raise AssertionError(site.registry)
+
+
+def set_up(site: Site, *, image: bool = True, condition: str = "True") -> None:
+    def change(item: Any) -> None:
+        item["status"].setdefault("conditions", []).append({"type": "NetUp", "status": condition})
+        if image:
+            item["status"]["images"] = [{"names": [IMAGE], "sizeBytes": 1}]
+
+    site.sandbox.edit("nodes", "a001", change)
+
+
+def pods_on(site: Site) -> list[str]:
+    pods = site.sandbox.objects("pods")
+    return [one["metadata"]["name"] for one in pods if one["spec"].get("nodeName") == "a001"]
+
+
+def is_closed(site: Site) -> bool:
+    return any(one["key"] == OPENING_TAINT for one in node(site)["spec"].get("taints") or ())
+
+
+def test_nobody_comes_before_the_list_holds(make_site: Callable[..., Site]) -> None:
+    site = make_site()
+    join(site)
+    assert is_closed(site) and entry(site).phase is Phase.JOINING
+    assert pods_on(site) == ["dnm-images-a001"]
+    assert "vcore: 80" in site.sandbox.queues_text()
+    set_up(site)
+    site.run()
+    assert entry(site).phase is Phase.SERVING and not is_closed(site)
+    assert "vcore: 208" in site.sandbox.queues_text()
+    site.sandbox.tick(MINUTE)
+    site.run()
+    assert len(pods_on(site)) > 10 and "dnm-images-a001" not in pods_on(site)
+    lines = (site.config.converted_nodes_path.parent / "history.jsonl").read_text().splitlines()
+    joined = next(line for line in map(json.loads, lines) if line["event"] == "joined")
+    assert set(joined["numbers"]["took"]) >= {"boot", "join", "images", "condition NetUp=True"}
+
+
+def test_a_node_that_comes_open_is_closed_by_the_run_that_sees_it(
+    make_site: Callable[..., Site],
+) -> None:
+    site = make_site(is_closed=False)
+    join(site)
+    assert is_closed(site) and entry(site).phase is Phase.JOINING
+
+
+def test_what_does_not_come_sends_it_back(make_site: Callable[..., Site]) -> None:
+    site = make_site()
+    join(site)
+    set_up(site, condition="False")
+    for _ in range(9):
+        site.sandbox.tick(MINUTE)
+        site.run()
+        lent = site.registry.nodes.get("a001")
+        if lent is not None and lent.leaves is Leaving.NOT_OPENED:
+            break
+    else:
+        raise AssertionError(site.registry)
+    assert is_closed(site) and "condition NetUp=True" in lent.error
+    assert "vcore: 80" in site.sandbox.queues_text()
+    site.run_until_rest()
+    assert not site.registry.nodes and not site.sandbox.violations
+
+
+def test_without_the_right_to_start_pods_images_are_waited_for(
+    make_site: Callable[..., Site],
+) -> None:
+    site = make_site()
+    wanted = (
+        one for one in permissions(site.config) if (one.verb, one.resource) != ("create", "pods")
+    )
+    site.sandbox.access.restrict((one.verb, one.resource, one.namespace or "*") for one in wanted)
+    join(site)
+    set_up(site, image=False)
+    site.run()
+    opening = entry(site).opening
+    assert opening is not None and "dnm may not pull it" in opening.why
+    set_up(site)
+    site.run()
+    assert entry(site).phase is Phase.SERVING
+
+
+def test_nothing_more_is_read_once_no_node_joins(make_site: Callable[..., Site]) -> None:
+    site = make_site()
+    join(site)
+    set_up(site)
+    site.run()
+    site.run()
+    site.sandbox.requests.clear()
+    site.run()
+    later = [str(one) for one in site.sandbox.requests.all()]
+    assert later and not [one for one in later if "daemonsets" in one or "nodes/a001" in one]
