@@ -8,14 +8,8 @@ import typer
 
 from dnm.cli import completion
 from dnm.cli.by_hand_app import ForOption, UntilOption, deadline_of
-from dnm.cli.options import (
-    ConfigOption,
-    NamesOutput,
-    NamesOutputOption,
-    ReasonOption,
-    load_named_config,
-)
-from dnm.cli.verbs import ACT
+from dnm.cli.options import ConfigOption, NamesOutput, NamesOutputOption, ReasonOption
+from dnm.cli.verbs import ACT, load_named_config
 
 NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
 

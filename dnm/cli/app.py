@@ -18,17 +18,10 @@ from dnm.cli.event_app import event_app
 from dnm.cli.load_app import load_app
 from dnm.cli.node_types_app import node_types_app
 from dnm.cli.one_run import make_run
-from dnm.cli.options import (
-    ConfigOption,
-    ConsoleOption,
-    DnmConfigOption,
-    Output,
-    OutputOption,
-    load_named_config,
-)
+from dnm.cli.options import ConfigOption, ConsoleOption, DnmConfigOption, Output, OutputOption
 from dnm.cli.queues_app import queues_app
 from dnm.cli.state_app import state_app
-from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verbs, sub_app, verb_in
+from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verbs, load_named_config, sub_app, verb_in
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 

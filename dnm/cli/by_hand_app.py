@@ -16,9 +16,8 @@ from dnm.cli.options import (
     NamesOutputOption,
     NamespaceOption,
     ReasonOption,
-    load_named_config,
 )
-from dnm.cli.verbs import BY_HAND
+from dnm.cli.verbs import BY_HAND, load_named_config
 
 if TYPE_CHECKING:
     from dnm.model.config import Config

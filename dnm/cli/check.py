@@ -28,8 +28,8 @@ from dnm.cli.findings import (
     skipped,
     wrong,
 )
-from dnm.cli.options import is_console_log_asked
 from dnm.cli.supply import Supply, supply_now
+from dnm.cli.verbs import is_console_log_asked
 from dnm.config.files import read_ini
 from dnm.config.load import find_config_path, load_config
 from dnm.converter.contract import given_to_converter, list_program

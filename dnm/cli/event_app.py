@@ -15,9 +15,8 @@ from dnm.cli.options import (
     Output,
     OutputOption,
     ReasonOption,
-    load_named_config,
 )
-from dnm.cli.verbs import sub_app
+from dnm.cli.verbs import load_named_config, sub_app
 
 event_app = sub_app("Events that are known beforehand, and when they begin to matter.")
 

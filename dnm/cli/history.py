@@ -29,6 +29,7 @@ from dnm.model.history import JOBS, HistoryLine
 from dnm.model.printable import Meaning, Part, count_of, duration, printable
 from dnm.model.quantity import parse_span
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_backwards, read_history
 
 if TYPE_CHECKING:
     from dnm.cli.screen import Line
@@ -81,7 +82,7 @@ def lines_since(config: Config, since: datetime, kinds: frozenset[str]) -> Itera
     """Yields the lines from `since` on of these kinds; raises DnmError where they can't be read."""
     history = History(config.converted_nodes_path, config.history_keep)
     with _readable(history):
-        yield from history.read(since, [f'"kind":"{kind}"'.encode() for kind in kinds])
+        yield from read_history(history, since, [f'"kind":"{kind}"'.encode() for kind in kinds])
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def select_lines(
     history can't be read."""
     history = History(config.converted_nodes_path, config.history_keep)
     with _readable(history):
-        for line in history.read(since, _holding(about)):
+        for line in read_history(history, since, _holding(about)):
             is_in_time = until is None or line.time <= until
             if is_in_time and (not kinds or line.kind in kinds) and _is_about(line, about):
                 yield line
@@ -113,7 +114,9 @@ def last_lines(config: Config, about: str, count: int) -> list[HistoryLine]:
     raises DnmError where the history can't be read."""
     history = History(config.converted_nodes_path, config.history_keep)
     with _readable(history):
-        found = (line for line in history.read_back(_holding(about)) if _is_about(line, about))
+        found = (
+            line for line in read_backwards(history, _holding(about)) if _is_about(line, about)
+        )
         return list(islice(found, count))[::-1]
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from dnm.cli import completion
-from dnm.cli.options import ConfigOption, NamesOutput, NamesOutputOption, load_named_config
-from dnm.cli.verbs import sub_app
+from dnm.cli.options import ConfigOption, NamesOutput, NamesOutputOption
+from dnm.cli.verbs import load_named_config, sub_app
 
 load_app = sub_app("The validation load: sleeping pods.")
 NamespaceOption = Annotated[

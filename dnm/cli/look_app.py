@@ -21,9 +21,8 @@ from dnm.cli.options import (
     OutputOption,
     StatusOutput,
     TypeOption,
-    load_named_config,
 )
-from dnm.cli.verbs import LOOK, SET_UP
+from dnm.cli.verbs import LOOK, SET_UP, load_named_config
 from dnm.model.errors import ExitCode
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from dnm.cli.options import Output, is_console_log_asked
+from dnm.cli.options import Output
 from dnm.cli.stopping import StopSignals, reader_may_leave
+from dnm.cli.verbs import is_console_log_asked
 from dnm.model.printable import count_of
 
 if TYPE_CHECKING:

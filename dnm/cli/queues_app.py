@@ -16,9 +16,8 @@ from dnm.cli.options import (
     Output,
     OutputOption,
     ReasonOption,
-    load_named_config,
 )
-from dnm.cli.verbs import sub_app
+from dnm.cli.verbs import load_named_config, sub_app
 
 queues_app = sub_app("Look at, check and mend the queue document.")
 

@@ -17,15 +17,16 @@ from typing import Any, NamedTuple
 from dnm.cli.books import make_accounts
 from dnm.cli.history import QuestionError, lines_since, parse_moment
 from dnm.cli.lending_report import seen_sentence
-from dnm.cli.options import load_named_config
 from dnm.cli.output import print_document, print_line, print_table
+from dnm.cli.verbs import load_named_config
 from dnm.config.load import load_config
-from dnm.host.bounded import read_regular
+from dnm.host.trust import read_regular
 from dnm.model.config import Config
 from dnm.model.history import HistoryLine
 from dnm.model.printable import count_of
 from dnm.record.demand_lines import DEMAND
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_history
 from dnm.run.registry import load_registry
 from dnm.simulate.accounting import Accounting, SimulationError, parse_jobs
 from dnm.simulate.compare import NOBODY, Comparison, as_one, play_under, side_by_side
@@ -214,7 +215,7 @@ def _without_jobs(config: Config, since: datetime, now: datetime) -> str:
 def _demand_since(config: Config, since: datetime) -> Iterator[HistoryLine]:
     history = History(config.converted_nodes_path, config.demand_keep, name=DEMAND)
     try:
-        yield from history.read(since)
+        yield from read_history(history, since)
     except OSError as error:
         raise QuestionError(
             f"the record of demand {history.path} can't be read ({error.strerror or error}): ask "

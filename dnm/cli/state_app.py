@@ -7,14 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dnm.cli.options import (
-    ConfigOption,
-    NamesOutput,
-    NamesOutputOption,
-    ReasonOption,
-    load_named_config,
-)
-from dnm.cli.verbs import sub_app
+from dnm.cli.options import ConfigOption, NamesOutput, NamesOutputOption, ReasonOption
+from dnm.cli.verbs import load_named_config, sub_app
 
 state_app = sub_app("Where the registry is: in a file, or in Kubernetes.")
 

@@ -1,12 +1,18 @@
-"""The verbs as a group: help shows them by what they are for, and a mistyped one gets a guess."""
+"""The command line around the verbs: as a group whose help shows them by what they are for, where a
+mistyped one gets a guess, and the configuration that they go by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from dnm.model.config import Config
 
 LOOK, ACT, BY_HAND, SET_UP = "Look", "Act", "By hand", "Set up"
 _PARTS = (LOOK, ACT, BY_HAND, SET_UP)
@@ -71,3 +77,21 @@ def sub_app(help_text: str) -> typer.Typer:
         cls=Verbs,
         suggest_commands=False,
     )
+
+
+def named_before(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Returns that of the verb, else what stands before it: `dnm --config FILE plan`."""
+    before: Path | None = ctx.find_root().params.get("config_path")
+    return path or before
+
+
+def load_named_config(path: Path | None) -> Config:
+    """Returns the configuration of the option, of $DNM_CONFIG or of /etc. Raises ConfigError."""
+    from dnm.config.load import load_config
+
+    return load_config(path, os.environ)
+
+
+def is_console_log_asked(environ: Mapping[str, str]) -> bool:
+    """Whether $DNM_LOG_CONSOLE asks for the log on stderr, as --log-console does."""
+    return environ.get("DNM_LOG_CONSOLE", "").strip().lower() in ("1", "true", "yes", "on")

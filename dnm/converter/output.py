@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.contract import NODE_NAME
-from dnm.host.bounded import read_regular
 from dnm.host.fault_points import fault_point
+from dnm.host.trust import read_regular
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.lent import LONGEST_REASON
 

@@ -34,7 +34,7 @@ from dnm.config.sections import (
 )
 from dnm.converters.machines import Machines
 from dnm.converters.select import Rules
-from dnm.host.bounded import read_regular
+from dnm.host.trust import read_regular
 from dnm.model.close_look import CLOSED
 from dnm.model.config import PASSED_BY_DEFAULT
 from dnm.model.errors import ConfigError

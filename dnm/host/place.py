@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 
-from dnm.host.bounded import read_regular
+from dnm.host.trust import read_regular
 from dnm.model.config import Config
 from dnm.model.lease import Place
 from dnm.model.printable import printable

@@ -8,6 +8,9 @@ folder with the sticky bit, as /tmp, others can't rename what is not theirs.
 
 And who may read the record and its history: their owner, and a group where the site names one. What
 converters printed stands in both, and who lends what to whom.
+
+And what is read of a file has a bound in bytes: a device or a named pipe in place of one must
+neither fill the memory of a run nor hold it, and its lock.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
-from dnm.host.bounded import open_regular
 from dnm.host.fault_points import fault_point
 from dnm.model.errors import ConfigError, DnmError
 from dnm.model.value import Value
@@ -182,3 +184,24 @@ def mend_access(path: Path, access: Access) -> None:
                 os.chmod(path, 0o600)
                 os.chown(path, access.owner, access.group)
                 os.chmod(path, access.mode)
+
+
+def open_regular(path: Path) -> int:
+    """Returns the descriptor of a regular file, for reading; opening does not wait, so a named pipe
+    holds nobody up. Raises OSError, also for what is no regular file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+    raise OSError(errno.EINVAL, f"it is {kind}", str(path))
+
+
+def read_regular(path: Path, largest: int) -> bytes:
+    """Returns the content of a regular file of at most `largest` bytes. Raises OSError."""
+    with open(open_regular(path), "rb") as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"it is larger than {largest} bytes", str(path))
+    return content

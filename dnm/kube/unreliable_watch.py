@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from dnm.host.bounded import read_regular
+from dnm.host.trust import read_regular
 from dnm.kube.store_file import write_store
 
 _LARGEST = 1 << 16

@@ -20,10 +20,11 @@ from dnm.plan.breaker import ConversionResult, after_conversions, after_transiti
 from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
 from dnm.plan.facts import NodeTransition
 from dnm.plan.found import Adoption, adopt_marked_nodes, by_hand_verdict, find_by_hand
+from dnm.plan.hooks import Unwelcome
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import Arrivals, advance_requests
-from dnm.plan.rule import Unwelcome, rules_of
+from dnm.plan.rule import rules_of
 
 
 class Advanced(Value):

@@ -16,7 +16,8 @@ from dnm.model.config import Config
 from dnm.model.registry import Registry
 from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
-from dnm.plan.rule import Budgeted, list_bounds, nodes_kept_out, rules_of
+from dnm.plan.hooks import Budgeted
+from dnm.plan.rule import list_bounds, nodes_kept_out, rules_of
 from dnm.sizing.budget import (
     Bound,
     ConversionBudget,

@@ -35,10 +35,11 @@ from dnm.plan.facts import (
     left_kubernetes,
     show_time,
 )
+from dnm.plan.hooks import Rule
 from dnm.plan.learned import USUAL
 from dnm.plan.node_size import grown, measure_node
 from dnm.plan.requests import return_ended, return_error
-from dnm.plan.rule import Rule, rules_of
+from dnm.plan.rule import rules_of
 
 MAX_ATTEMPTS = 3
 _NO_SCHEDULER = "its time does not count while YuniKorn, which its pods wait for, does not answer"

@@ -32,6 +32,7 @@ from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided, plan_conversions
 from dnm.plan.fates import Fates, decide_fates
+from dnm.plan.hooks import Additions
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
 from dnm.plan.learned import note_gaps, note_lends
@@ -43,7 +44,7 @@ from dnm.plan.queue_reports import (
     queue_statuses,
     seen_statuses,
 )
-from dnm.plan.rule import Additions, rules_of
+from dnm.plan.rule import rules_of
 from dnm.plan.waiting_pods import list_waiting
 from dnm.queues.document import Judge, judge_text
 

@@ -8,118 +8,18 @@ whose option was taken away stays on for as long as the record holds something o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from dnm.model.config import Config
-from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
+from dnm.model.lent import Leaving, Phase
 from dnm.model.registry import Registry
-from dnm.model.value import Value
+from dnm.plan.hooks import Budgeted, Rule
 
 if TYPE_CHECKING:
-    from dnm.model.batch import BatchNode
-    from dnm.model.close_look import Asked
-    from dnm.model.cluster import QueueLimits
-    from dnm.model.node import Node
-    from dnm.model.plan import Action, RelabelNode
-    from dnm.model.verdict import NodeVerdict
-    from dnm.plan.breaker import ConversionResult
-    from dnm.plan.facts import Facts, NodeTransition
-    from dnm.plan.floors import NodeFloor
-    from dnm.plan.inputs import Inputs
+    from dnm.plan.facts import Facts
     from dnm.sizing.budget import Bound
-
-
-class Budgeted(Value):
-    """What a bound is asked for. `resumable`: nodes of a type that are claimed already.
-    `is_move`: nothing is taken of Slurm."""
-
-    config: Config
-    registry: Registry
-    facts: Facts
-    resumable: Mapping[str, int] = {}
-    is_move: bool = False
-
-
-class Standing(Value):
-    """What stands before anything is fenced. `refusal`: why no limit can be changed. `may_relabel`:
-    nodes whose labels and taints may be exchanged."""
-
-    inputs: Inputs
-    limits: Mapping[str, QueueLimits]
-    refusal: str
-    may_relabel: tuple[str, ...]
-
-
-class Unwelcome(Value):
-    """`nodes`: all that were given, some of them leaving now, for they came although they are kept
-    out of lending."""
-
-    nodes: Mapping[str, LentNode]
-    failures: tuple[ConversionResult, ...] = ()
-    errors: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-class Moves(Value):
-    """`begun`: nodes that are fenced now to change their queue. `relabelled`: those whose labels
-    and taints are exchanged."""
-
-    registry: Registry
-    verdicts: Mapping[str, NodeVerdict] = {}
-    begun: tuple[str, ...] = ()
-    relabelled: tuple[str, ...] = ()
-
-
-class Additions(Value):
-    """What a rule adds when all else is decided; `registry` is what is remembered of it."""
-
-    registry: Registry
-    actions: tuple[Action, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-class Rule(Value):
-    """The hooks of one rule, each None where it has nothing to say."""
-
-    # What is wanted that no pod asks for yet.
-    wants: Callable[[Config, Registry, datetime], Config] | None = None
-    floors: Callable[[Inputs], Iterable[NodeFloor]] | None = None
-    notes: Callable[[Config, Registry, datetime], Iterable[str]] | None = None
-    excuses: Callable[[Inputs, LentNode], bool] | None = None  # a node that nobody used
-    # How many nodes may be had, and which not.
-    bounds: Callable[[Budgeted], Iterable[Bound]] | None = None
-    bars: Callable[[Config], Mapping[str, str]] | None = None  # node type -> why none is lent
-    keeps_out: (
-        Callable[[Config, Registry, Mapping[str, BatchNode] | None, datetime], Mapping[str, str]]
-        | None
-    ) = None
-    unwelcome: (
-        Callable[[Config, Registry, Mapping[str, BatchNode] | None, datetime], Mapping[str, str]]
-        | None
-    ) = None
-    refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Unwelcome] | None = None
-    # What becomes of a lent node.
-    looks_at: Callable[[Config, Registry], Iterable[Asked]] | None = None  # more closely
-    phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
-    is_anothers: Callable[[Config, LentNode, Node], bool] | None = None
-    why_late: Callable[[Config, str], str] | None = None
-    tells: Callable[[Inputs, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None = None
-    books: Callable[[Config, Registry, Registry, datetime], Registry] | None = None
-    # Which nodes leave although they are used, by which word, and until when.
-    leaving: Leaving | None = None
-    why_leaving: str = ""
-    remembers: Callable[[Inputs, Registry], Registry] | None = None
-    leaves: Callable[[Inputs, Registry], Iterable[str]] | None = None
-    is_over: Callable[[Inputs, Registry, str], bool] | None = None
-    # What is done.
-    asks: Callable[[Inputs, ConversionRequest], ConversionRequest] | None = None
-    moves: Callable[[Standing, Registry], Moves] | None = None
-    relabels: Callable[[Inputs, str, LentNode], RelabelNode] | None = None
-    shows: Callable[[Config, Registry, Facts], Iterable[Action]] | None = None
-    adds: Callable[[Inputs, Registry, Registry], Additions] | None = None
 
 
 IsOn = Callable[[Config, Registry, "Facts | None"], bool]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,15 +19,14 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import Access, access_of, give_access, mend_access
 from dnm.model.history import HistoryLine
+from dnm.record.history_reading import LONGEST_LINE, lines_of
 
 LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
 MOST = 256 * 1024 * 1024  # bytes of all files
-LONGEST_LINE = 64 * 1024  # readers take no longer one
 _TAIL = 64 * 1024
 _TIME = "%Y%m%dT%H%M%SZ"
 
 _encode = msgspec.json.Encoder(order="deterministic").encode  # equal lines are equal bytes
-_decode = msgspec.json.Decoder(HistoryLine).decode
 
 
 def within_bound(line: HistoryLine) -> HistoryLine:
@@ -61,13 +59,11 @@ class History:
         self._name, self._old = name, re.compile(rf"{name}-(\d{{8}}T\d{{6}}Z)\.jsonl")
         self.keep, self.largest, self.most, self.group = keep, largest, most, group
 
-    # --- writing ------------------------------------------------------------------------------
-
     def append(self, lines: Sequence[HistoryLine], now: datetime) -> tuple[HistoryLine, ...]:
         """Writes those that don't stand there yet and returns them. Raises OSError; all that was
         to be written is then to be given again."""
         access = access_of(self.group)
-        for path in (self.path, *(path for _, path in self._old_files())):
+        for path in (self.path, *(path for _, path in self.old_files())):
             mend_access(path, access)
         encoded = {_encode(within_bound(line)): line for line in lines}
         if not encoded or not self.keep:
@@ -124,7 +120,7 @@ class History:
             return
         with fault_point("history.rotate"):
             os.replace(self.path, aside)
-        old = self._old_files()
+        old = self.old_files()
         total = sum(path.stat().st_size for _, path in old)
         for ended, path in old:
             if now - ended > self.keep or total > self.most:
@@ -133,71 +129,13 @@ class History:
                     path.unlink()
 
     def _first_time(self) -> datetime | None:
-        return next((line.time for line in _lines_of(self.path)), None)
+        return next((line.time for line in lines_of(self.path)), None)
 
-    # --- reading ------------------------------------------------------------------------------
-
-    def _old_files(self) -> list[tuple[datetime, Path]]:
-        """Those put aside, the oldest first, each with the time at which it ended."""
+    def old_files(self) -> list[tuple[datetime, Path]]:
+        """Returns those put aside, the oldest first, each with the time at which it ended."""
         found = []
         for name in os.listdir(self.directory):
             if match := self._old.fullmatch(name):
                 ended = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
                 found.append((ended, self.directory / name))
         return sorted(found)
-
-    def read(
-        self, since: datetime | None = None, holding: Collection[bytes] = ()
-    ) -> Iterator[HistoryLine]:
-        """Yields the lines from `since` on, the oldest first; one that can't be read is passed
-        over. `holding`: only those in whose bytes one of these stands, which is a tenth of the work
-        of decoding. Raises OSError. May be called while another writes."""
-        old = [path for ended, path in self._old_files() if since is None or ended >= since]
-        for path in (*old, self.path):
-            for line in _lines_of(path, holding):
-                if since is None or line.time >= since:
-                    yield line
-
-    def tail(self, length: int) -> list[HistoryLine]:
-        """Returns the lines in the last bytes of the newest file, the oldest first. Raises
-        OSError."""
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return []
-        with open(descriptor, "rb") as file:
-            file.seek(max(os.fstat(descriptor).st_size - length, 0))
-            return [line for text in file.read(length).split(b"\n") for line in _decoded(text)]
-
-    def read_back(self, holding: Collection[bytes] = ()) -> Iterator[HistoryLine]:
-        """Yields the lines, the newest first, a file at a time. Raises OSError."""
-        old = [path for _, path in self._old_files()]
-        for path in (self.path, *reversed(old)):
-            for text in reversed(list(_texts_of(path, holding))):
-                yield from _decoded(text)
-
-
-def _lines_of(path: Path, holding: Collection[bytes] = ()) -> Iterator[HistoryLine]:
-    for text in _texts_of(path, holding):
-        yield from _decoded(text)
-
-
-def _texts_of(path: Path, holding: Collection[bytes]) -> Iterator[bytes]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return  # none yet, or put aside meanwhile
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is no regular file")
-        while text := file.readline(LONGEST_LINE):
-            is_wanted = not holding or any(part in text for part in holding)
-            if is_wanted and text.endswith(b"\n"):
-                yield text
-
-
-def _decoded(text: bytes) -> Iterable[HistoryLine]:
-    try:
-        return (_decode(text),)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ()

@@ -6,9 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from dnm.host.bounded import read_regular
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import Access, access_of, give_access, mend_access, read_trusted
+from dnm.host.trust import Access, access_of, give_access, mend_access, read_regular, read_trusted
 from dnm.model.errors import RegistryError
 
 LARGEST = 64 * 1024 * 1024  # bytes; a thousand lent nodes take 0.5 MiB

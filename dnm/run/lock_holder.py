@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from dnm.host.bounded import read_regular
+from dnm.host.trust import read_regular
 from dnm.model.printable import printable
 from dnm.model.value import Value
 

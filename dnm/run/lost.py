@@ -19,6 +19,7 @@ from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_history
 from dnm.run.state import State, unreadable
 
 _MOST = 10  # names
@@ -31,9 +32,9 @@ def remake(config: Config, where: str, now: datetime) -> Registry:
     ever told anything here, or nobody can read it."""
     history = History(config.converted_nodes_path, config.history_keep)
     try:
-        if next(history.read(), None) is None:
+        if next(read_history(history), None) is None:
             return Registry()
-        lines = [one for one in history.read(holding=(_VERBS,)) if one.kind == "verb"]
+        lines = [one for one in read_history(history, holding=(_VERBS,)) if one.kind == "verb"]
     except OSError:
         return Registry()
     return _replay([one for one in lines if one.instance == config.instance_id], where, now)

@@ -30,6 +30,7 @@ from dnm.plan.lease import needs_lease, refuse_plan
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.events import list_events
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_tail
 from dnm.record.lasting import judge_errors
 from dnm.record.metrics import RunTimes
 from dnm.record.tell import without_told
@@ -199,7 +200,7 @@ def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -
     history = History(path, config.demand_keep, group=config.state_group, name=DEMAND)
     cause = Cause(now=now, run=plan.run, instance=config.instance_id)
     try:
-        last = history.tail(LOOK_BACK)
+        last = read_tail(history, LOOK_BACK)
         history.append(list_demand(plan.kinds, last, cause, plan.rooms), now)
     except OSError as error:
         trouble = (

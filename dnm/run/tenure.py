@@ -25,8 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.host.bounded import read_regular
 from dnm.host.fault_points import fault_point
+from dnm.host.trust import read_regular
 from dnm.model.config import Config
 from dnm.model.errors import (
     KubeConflict,

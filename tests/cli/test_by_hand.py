@@ -23,6 +23,7 @@ from dnm.model.errors import DnmError
 from dnm.model.orders import Way
 from dnm.model.registry import Registry
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_history
 from dnm.run.registry import load_registry, save_registry
 from tests.builders import NOW, a_config, a_lent_node
 
@@ -42,7 +43,7 @@ def registry_of(config: Config) -> Registry:
 
 def told(config: Config) -> list[tuple[str, str, str]]:
     history = History(config.converted_nodes_path, config.history_keep)
-    lines = history.read(datetime(2020, 1, 1, tzinfo=UTC), [])
+    lines = read_history(history, datetime(2020, 1, 1, tzinfo=UTC), [])
     return [(line.event, line.object, line.reason) for line in lines if line.who]
 
 

@@ -24,6 +24,7 @@ from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.registry import Registry
 from dnm.record.demand_lines import DEMAND
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_history
 from dnm.run.registry import save_registry
 from dnm.simulate.accounting import SimulationError
 from tests.docs.pages import PAGES
@@ -185,7 +186,7 @@ def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
     history = History(site.config.converted_nodes_path, timedelta(days=9), name=DEMAND)
     try:
         site.run_until_rest()
-        seen = [line.numbers["kinds"] for line in history.read() if "kinds" in line.numbers]
+        seen = [line.numbers["kinds"] for line in read_history(history) if "kinds" in line.numbers]
         request = {"memory": 16 * 10**9, "vcore": 4000}
         assert seen[0] == [{"request": request, "pending": 20, "bound": 0, "came": 20, "gang": 0}]
         assert seen[-1][0]["bound"] == 20 and seen[-1][0]["pending"] == 0

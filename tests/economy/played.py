@@ -21,6 +21,7 @@ from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.record.demand_lines import DEMAND
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_history
 from dnm.simulate.accounting import Accounting
 from dnm.simulate.compare import play_under
 from dnm.simulate.policy import queues_text
@@ -188,10 +189,10 @@ def _seconds(since: str, until: str) -> float:
 def _replay(site: Site) -> Told:
     config, reader = site.config, Reader()
     since, path = site.now() - timedelta(days=30), config.converted_nodes_path
-    for line in History(path, config.history_keep).read():
+    for line in read_history(History(path, config.history_keep)):
         if line.kind in ("node", "request"):
             reader.add(line)
-    for line in History(path, config.demand_keep, name=DEMAND).read():
+    for line in read_history(History(path, config.demand_keep, name=DEMAND)):
         reader.add(line)
     recorded = reader.close(site.registry, since, site.now())
     workload = make_workload(recorded, config, site.registry, Accounting(), seed=1)

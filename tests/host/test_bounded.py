@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import dnm
-from dnm.host.bounded import read_regular
 from dnm.host.programs import TimeoutExpired, run_bounded
+from dnm.host.trust import read_regular
 
 PACKAGE = Path(dnm.__file__).parent
 
@@ -73,14 +73,12 @@ BOUNDED = {
     "kube.recall": "the same",
     "kube.slinky": "the same",
     "converters.hooks": "the pipe of a hook, line by line",
-    "record.history_file": "the end of the file, and lines of a bounded length",
+    "record.history_file": "the end of the file",
+    "record.history_reading": "the same, and lines of a bounded length",
     "record.textfile": "a number of bytes",
-    "cli.history": "a method of the history, line by line",
-    "cli.simulation": "the same",
     "run.registry": "a method of the registry's place, which has a bound",
     "run.kube_state": "the same",
     "run.move": "the same",
-    "run.lost": "a method of the history, line by line",
     "converters.to_k8s": "ping, whose output is thrown away",
 }
 NOT_OF_A_SITE = ("lab.",)  # it reads what it has written itself

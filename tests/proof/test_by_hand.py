@@ -29,6 +29,7 @@ from dnm.model.lent import Leaving, Phase
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.registry import Registry
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_history
 from dnm.run.registry import save_registry
 from dnm.verbs.lending import Wanted
 from tests.builders import a_lent_node
@@ -81,7 +82,7 @@ def said_of(registry: Registry) -> object:
 def lines_of(config: Config, verb: str) -> int:
     """How many lines the history and the registry have of it; one may stand in both."""
     history = History(config.converted_nodes_path, config.history_keep)
-    written = history.read(datetime(2020, 1, 1, tzinfo=UTC), [])
+    written = read_history(history, datetime(2020, 1, 1, tzinfo=UTC), [])
     lines = [*written, *registry_of(config).memory.untold]
     return len({line.number for line in lines if line.kind == "verb" and line.event == verb})
 

@@ -11,6 +11,7 @@ import pytest
 from dnm.model.history import NODES, HistoryLine, NodeRoom, PodKind
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_history, read_tail
 from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE
 
@@ -41,7 +42,7 @@ def test_a_change_is_a_line(
     history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
     if before is not None:
         history.append(list_demand({QUEUE: before}, (), CAUSE) or [_line(before)], NOW)
-    lines = list_demand({QUEUE: now}, history.tail(LOOK_BACK), CAUSE)
+    lines = list_demand({QUEUE: now}, read_tail(history, LOOK_BACK), CAUSE)
     assert bool(lines) is told
     for line in lines:
         assert (line.kind, line.object, line.queue) == (DEMAND, QUEUE, QUEUE)
@@ -76,23 +77,23 @@ def test_permanent_nodes_are_told_with_pods_where_their_room_has_changed(
 def test_the_last_line_counts(tmp_path: Path) -> None:
     history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
     for kinds in (TWO, ONE, TWO):
-        history.append(list_demand({QUEUE: kinds}, history.tail(LOOK_BACK), CAUSE), NOW)
+        history.append(list_demand({QUEUE: kinds}, read_tail(history, LOOK_BACK), CAUSE), NOW)
     # The third is the first again, which is known by its bytes: nothing is written twice.
-    assert len(list(history.read())) == 2
+    assert len(list(read_history(history))) == 2
 
 
 def test_it_stands_beside_the_history_and_not_in_it(tmp_path: Path) -> None:
     demand = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
     demand.append([_line(TWO)], NOW)
     assert [path.name for path in tmp_path.iterdir()] == ["demand.jsonl"]
-    assert list(History(tmp_path / "registry.json", timedelta(days=9)).read()) == []
+    assert list(read_history(History(tmp_path / "registry.json", timedelta(days=9)))) == []
 
 
 def test_of_a_long_file_the_end_is_looked_at(tmp_path: Path) -> None:
     history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
     lines = [_line((PodKind(request=REQUEST, pending=n, bound=0),)) for n in range(50)]
     history.append(lines, NOW)
-    seen = history.tail(1000)
+    seen = read_tail(history, 1000)
     assert 1 < len(seen) < 8
     assert seen[-1].numbers["kinds"][0]["pending"] == 49
-    assert History(tmp_path / "none" / "registry.json", timedelta(days=9)).tail(1000) == []
+    assert read_tail(History(tmp_path / "none" / "registry.json", timedelta(days=9)), 1000) == []

@@ -13,7 +13,8 @@ import pytest
 from dnm.host.fault_points import struck_by
 from dnm.model.history import SCHEMA, Deed, HistoryLine
 from dnm.model.registry import Registry
-from dnm.record.history_file import LONGEST_LINE, History
+from dnm.record.history_file import History
+from dnm.record.history_reading import LONGEST_LINE, read_backwards, read_history
 from dnm.record.tell import tell_deed
 from dnm.record.transitions import Cause
 from tests.builders import NOW
@@ -33,14 +34,14 @@ def history(directory: Path, keep: timedelta = 400 * DAY) -> History:
 
 
 def numbers(of: History) -> list[int]:
-    return [one.number for one in of.read()]
+    return [one.number for one in read_history(of)]
 
 
 def test_lines_come_back_in_their_order(tmp_path: Path) -> None:
     kept = history(tmp_path)
     assert kept.append([line(1), line(2)], NOW) == (line(1), line(2))
     kept.append([line(3, reason="ünicode\nand a line")], NOW)
-    assert list(kept.read()) == [line(1), line(2), line(3, reason="ünicode\nand a line")]
+    assert list(read_history(kept)) == [line(1), line(2), line(3, reason="ünicode\nand a line")]
     assert kept.path.read_bytes().count(b"\n") == 3
     assert kept.path.stat().st_mode & 0o777 == 0o600
 
@@ -179,7 +180,7 @@ def test_only_what_was_asked_for_is_read(tmp_path: Path) -> None:
     [old] = tmp_path.glob("history-*.jsonl")
     old.chmod(0)
     old.write_bytes(b"") if os.getuid() else None
-    assert [one.number for one in kept.read(NOW + 41 * DAY - 2 * DAY)] == [2]
+    assert [one.number for one in read_history(kept, NOW + 41 * DAY - 2 * DAY)] == [2]
 
 
 def test_a_link_or_a_pipe_in_its_place_is_not_followed(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_link_or_a_pipe_in_its_place_is_not_followed(tmp_path: Path) -> None:
     kept.path.unlink()
     os.mkfifo(kept.path)
     with pytest.raises(OSError, match="no regular file"):
-        list(kept.read())
+        list(read_history(kept))
 
 
 def test_without_days_nothing_is_kept(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_the_newest_lines_are_had_without_reading_what_is_older(tmp_path: Path) 
     oldest = min(tmp_path.glob("history-*.jsonl"))
     oldest.unlink()
     oldest.mkdir()  # who reads it fails
-    found = kept.read_back([b'"a003"', b'"a004"', b'"a001"'])
+    found = read_backwards(kept, [b'"a003"', b'"a004"', b'"a001"'])
     assert [next(found).number, next(found).number] == [4, 3]
     with pytest.raises(OSError, match=r"irectory|regular"):
         next(found)
@@ -216,8 +217,8 @@ def test_the_newest_lines_are_had_without_reading_what_is_older(tmp_path: Path) 
 def test_only_lines_that_hold_one_of_the_texts_are_decoded(tmp_path: Path) -> None:
     kept = history(tmp_path)
     kept.append([line(1), line(2), line(3)], NOW)
-    assert [one.number for one in kept.read(None, [b'"a002"', b'"nothing"'])] == [2]
-    assert [one.number for one in kept.read_back()] == [3, 2, 1]
+    assert [one.number for one in read_history(kept, None, [b'"a002"', b'"nothing"'])] == [2]
+    assert [one.number for one in read_backwards(kept)] == [3, 2, 1]
 
 
 def test_a_line_that_would_be_too_long_to_read_is_cut_when_it_is_written(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_a_line_that_would_be_too_long_to_read_is_cut_when_it_is_written(tmp_pat
     assert len(msgspec.json.encode(untold)) < LONGEST_LINE
     of = history(tmp_path)
     assert of.append([long, line(2)], NOW) == (long, line(2))
-    found, other = of.read()
+    found, other = read_history(of)
     assert other == line(2) and len(of.path.read_bytes()) < LONGEST_LINE
     assert (found.number, found.numbers["count"], len(found.reason)) == (1, 3, 500)
     assert "pods" not in found.numbers

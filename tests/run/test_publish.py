@@ -12,6 +12,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.event import KubeEvent
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_history
 from dnm.run.publish import MOST, send_events
 from tests.builders import NOW
 from tests.site import QUEUE, a_workshop_site
@@ -139,7 +140,7 @@ def test_a_week_has_no_more_events_than_transitions_and_kinds_of_waiting_pods(
                 sandbox.finish_pods(pods, "dev")
             site.run()
             sandbox.tick(3 * 3600)
-    lines = list(History(site.config.converted_nodes_path, site.config.history_keep).read())
+    lines = list(read_history(History(site.config.converted_nodes_path, site.config.history_keep)))
     transitions = sum(line.kind in ("node", "queue") for line in lines)
     of_nodes = Counter(one["reason"] for one in events(sandbox))
     of_pods = len(events(sandbox, "dev"))

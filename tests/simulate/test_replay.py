@@ -14,6 +14,7 @@ from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import Phase
 from dnm.model.registry import Registry
 from dnm.record.history_file import History
+from dnm.record.history_reading import read_history
 from dnm.simulate.accounting import Accounting
 from dnm.simulate.batch import Job
 from dnm.simulate.replay import Reader, Recorded, make_workload
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.xdist_group("replay")  # what the fixture has built is 
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[HistoryLine]:
     registry = tmp_path_factory.mktemp("year") / "registry.json"
     write_year(registry, NOW, days=DAYS)
-    return list(History(registry, timedelta(days=400)).read())
+    return list(read_history(History(registry, timedelta(days=400))))
 
 
 def read(lines: Iterable[HistoryLine], registry: Registry = REGISTRY) -> Recorded:

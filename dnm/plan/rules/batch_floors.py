@@ -16,7 +16,7 @@ from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.node_type import Floor
 from dnm.model.registry import Registry
-from dnm.plan.rule import Budgeted, Rule
+from dnm.plan.hooks import Budgeted, Rule
 from dnm.sizing.budget import BATCH_FLOOR, Bound
 
 

@@ -30,9 +30,10 @@ from dnm.model.learned import BookingTry
 from dnm.model.plan import BookNodes, UnbookNodes
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
+from dnm.plan.hooks import Additions, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.new_requests import left_out_list
-from dnm.plan.rule import Additions, Rule, nodes_kept_out
+from dnm.plan.rule import nodes_kept_out
 from dnm.plan.rules.events import nodes_had
 from dnm.plan.rules.foreseen import known_events, lead_of, rough_need
 

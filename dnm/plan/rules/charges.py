@@ -15,8 +15,9 @@ import msgspec
 from dnm.model.lent import Charge, ConversionRequest, LentNode
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry
+from dnm.plan.hooks import Additions, Rule
 from dnm.plan.inputs import Inputs
-from dnm.plan.rule import Additions, Rule, has_events
+from dnm.plan.rule import has_events
 from dnm.plan.rules.foreseen import foreseen_at
 
 _COUNTED_ELSEWHERE = "pods"  # how many there are, which nobody pays for

@@ -25,9 +25,9 @@ from dnm.model.lent import LentNode, Phase
 from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.registry import Registry
 from dnm.plan.floors import NodeFloor
+from dnm.plan.hooks import Rule
 from dnm.plan.inputs import Inputs, node_supply, offered_resources
 from dnm.plan.limits import queue_wants, serving_sizes
-from dnm.plan.rule import Rule
 from dnm.plan.rules.foreseen import (
     foreseen_at,
     known_events,

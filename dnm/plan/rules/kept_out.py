@@ -28,8 +28,8 @@ from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult
 from dnm.plan.facts import Facts
+from dnm.plan.hooks import Rule, Unwelcome
 from dnm.plan.inputs import Inputs
-from dnm.plan.rule import Rule, Unwelcome
 
 _LONGEST_REASON = 120
 

@@ -16,8 +16,8 @@ from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.plan.facts import NodeTransition
+from dnm.plan.hooks import Rule
 from dnm.plan.inputs import Inputs
-from dnm.plan.rule import Rule
 
 
 def barred_types(config: Config) -> dict[str, str]:

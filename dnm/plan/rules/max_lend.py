@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from dnm.model.lent import Leaving, Phase
 from dnm.model.registry import Registry
+from dnm.plan.hooks import Rule
 from dnm.plan.inputs import Inputs
-from dnm.plan.rule import Rule
 
 
 def _overdue(inputs: Inputs, registry: Registry) -> Iterator[str]:

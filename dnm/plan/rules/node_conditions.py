@@ -19,8 +19,8 @@ from dnm.model.reason import OTHERS_DRAIN
 from dnm.model.registry import Registry
 from dnm.model.slurm_state import condition_names, parse_state
 from dnm.plan.facts import Facts, NodeTransition
+from dnm.plan.hooks import Rule
 from dnm.plan.inputs import Inputs
-from dnm.plan.rule import Rule
 
 
 def list_shown(config: Config, registry: Registry, facts: Facts) -> list[ShowState]:

@@ -18,7 +18,7 @@ from dnm.model.config import Config
 from dnm.model.learned import SpentHours
 from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.registry import Registry
-from dnm.plan.rule import Budgeted, Rule
+from dnm.plan.hooks import Budgeted, Rule
 from dnm.sizing.budget import NODE_HOURS, Bound
 
 if TYPE_CHECKING:  # `dnm status` asks for what is left of the hours, and of nothing else

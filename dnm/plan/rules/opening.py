@@ -24,8 +24,8 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
 from dnm.plan.facts import Facts, NodeTransition, becomes, changed, enter_phase
+from dnm.plan.hooks import Rule
 from dnm.plan.inputs import Inputs
-from dnm.plan.rule import Rule
 
 _MOST_IMAGES = 10  # that are pulled onto one node
 _OF_KUBERNETES = "node.kubernetes.io/"  # taints that every DaemonSet's pods tolerate
