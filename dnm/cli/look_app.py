@@ -183,6 +183,9 @@ def report(
     jobs: Annotated[
         Path | None, typer.Option(help="What sacct has printed of that time: what jobs paid.")
     ] = None,
+    form: Annotated[str, typer.Option("--format", help="The bill: csv, json or sacct.")] = "",
+    against: Annotated[str, typer.Option(help="sreport: whether it has the same hours.")] = "",
+    until: Annotated[str, typer.Option(help="Of these two, as --since; else now.")] = "",
     config_path: ConfigOption = None,
     output: HistoryOutputOption = HistoryOutput.text,
 ) -> None:
@@ -192,7 +195,12 @@ def report(
     from dnm.cli.stopping import reader_may_leave
 
     with reader_may_leave():
-        show_report(config, since, html, jobs, output.value)
+        if not form and not against:
+            show_report(config, since, html, jobs, output.value)
+            return
+        from dnm.cli.bill import bill_of
+
+        raise typer.Exit(bill_of(config, (since, until), form, against))
 
 
 def simulate(

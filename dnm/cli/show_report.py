@@ -7,10 +7,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from dnm.cli.bill import bill_table, make_bill
 from dnm.cli.books import make_accounts
 from dnm.cli.history import QuestionError, parse_moment
 from dnm.cli.lending_report import csv_rows, print_report, report_document
-from dnm.cli.output import print_document
+from dnm.cli.output import print_document, print_line, print_table
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.printable import count_of
@@ -50,4 +51,7 @@ def show_report(
         writer.writerows(csv_rows(report_document(accounts, price)))
     else:
         print_report(config, report_document(accounts, price))
+        if charged := [one for one in make_bill(config, accounts.since, now) if one.account]:
+            print_line()
+            print_table(*bill_table(charged))
     return ExitCode.OK

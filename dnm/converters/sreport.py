@@ -1,12 +1,119 @@
-"""What slurmdbd has booked, for `dnm check` and `dnm report`: asked of Slurm's own programs."""
+"""What slurmdbd has booked, and what Slurm bills for its nodes, for `dnm check` and `dnm report`:
+asked of Slurm's own programs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 
-from dnm.converters.slurm.commands import SlurmClient
+from dnm.converters.slurm.commands import SlurmClient, checked_name
+from dnm.converters.slurm.text import parse_time
+from dnm.model.errors import SlurmError
+from dnm.model.hostlist import expand_hostlist
+from dnm.model.value import Value
+
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_AMOUNT = re.compile(r"([0-9.]+)([KMGTP]?)")
+
+
+class Machine(Value):
+    """A node as Slurm counts it: `tres` in Slurm's own words, and how many billing units an hour of
+    it is; None: no partition of it has TRESBillingWeights."""
+
+    cpus: int
+    tres: str
+    weight: float | None = None
+
+
+class Planned(Value):
+    """For how long a node was in an accounting reservation of its own, as slurmdbd has it."""
+
+    node: str
+    begin: datetime
+    end: datetime
 
 
 def knows_account(environ: Mapping[str, str], name: str) -> bool:
     """Returns whether there is such an account. Raises SlurmError where slurmdbd is away."""
-    return SlurmClient(environ).knows_account(name.lower())
+    command = ("sacctmgr", "-nP", "show", "account", checked_name(name.lower()), "format=account")
+    return name.lower() in SlurmClient(environ).ask(*command).split()
+
+
+def read_machines(environ: Mapping[str, str]) -> dict[str, Machine]:
+    """Returns all nodes by name. Raises SlurmError."""
+    client = SlurmClient(environ)
+    config = client.ask("scontrol", "show", "config")
+    is_most = bool(re.search(r"^PriorityFlags\s*=.*MAX_TRES", config, re.MULTILINE))
+    partitions = client.ask("scontrol", "-a", "-o", "show", "partition")
+    weights = dict(
+        re.findall(r"^PartitionName=(\S+) .*?TRESBillingWeights=(\S+)", partitions, re.M)
+    )
+    found = {}
+    for line in client.ask("scontrol", "-a", "-o", "show", "nodes").splitlines():
+        name, tres = (re.search(rf"(?:^| ){key}=(\S*)", line) for key in ("NodeName", "CfgTRES"))
+        if name is None or tres is None:
+            continue
+        of = re.search(r" Partitions=(\S*)", line)
+        known = [weights[one] for one in (of[1].split(",") if of else ()) if one in weights]
+        amounts = dict(one.split("=", 1) for one in tres[1].split(",") if "=" in one)
+        found[name[1]] = Machine(
+            cpus=int(amounts.get("cpu", 0)),
+            tres=tres[1],
+            weight=_weigh(amounts, known[0], is_most) if known else None,
+        )
+    return found
+
+
+def _weigh(amounts: Mapping[str, str], weights: str, is_most: bool) -> float:
+    """As slurmctld does: the sum of all, or with MAX_TRES the most of one (assoc_mgr.c,
+    assoc_mgr_tres_weighted)."""
+    billed = [0.0]
+    for text in weights.split(","):
+        name, _, weight = text.partition("=")
+        factor, amount = (
+            _AMOUNT.fullmatch(weight),
+            _AMOUNT.fullmatch(amounts.get(name.lower(), "0")),
+        )
+        if factor is None or amount is None:
+            raise SlurmError(f"TRESBillingWeights={weights[:80]} can't be read; nothing is weighed")
+        unit = _UNITS[amount[2]] - _UNITS[factor[2]] if amount[2] else 0
+        billed.append(float(amount[1]) * 1024.0**unit * float(factor[1]))
+    return max(billed) if is_most else sum(billed)
+
+
+def read_planned(
+    environ: Mapping[str, str], prefix: str, since: datetime, until: datetime
+) -> Iterator[Planned]:
+    """Yields what is planned of nodes whose reservation has that prefix, one row for each change of
+    it, within the span. Raises SlurmError."""
+    command = (
+        "sacctmgr", "-nP", "show", "reservation", *_span(since, until),
+        "format=name,start,end,nodenames,flags",
+    )  # fmt: skip
+    for line in SlurmClient(environ).ask(*command).splitlines():
+        name, start, end, nodes, flags = (*line.split("|"), "", "", "", "", "")[:5]
+        begin, last = parse_time(start), parse_time(end) or until
+        if "MAINT" not in flags.split(",") or begin is None:
+            continue
+        for node in expand_hostlist(nodes):
+            if name == f"{prefix}-{node}" and begin < until and last > since:
+                yield Planned(node=node, begin=max(begin, since), end=min(last, until))
+
+
+def read_planned_down(environ: Mapping[str, str], since: datetime, until: datetime) -> float:
+    """Returns the planned CPU-hours of the whole cluster, as far as they are rolled up. Raises
+    SlurmError."""
+    said = SlurmClient(environ).ask(
+        "sreport", "-nP", "-t", "seconds", "cluster", "utilization", *_span(since, until),
+        "format=planneddown",
+    )  # fmt: skip
+    seconds = [line.split("|")[-1] for line in said.splitlines() if line.strip()]
+    if not all(one.isdecimal() for one in seconds):
+        raise SlurmError(f"sreport says {said[:80]!r} where seconds were expected")
+    return sum(map(int, seconds)) / 3600
+
+
+def _span(since: datetime, until: datetime) -> tuple[str, str]:
+    start, end = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" for one in (since, until))
+    return f"start={start}", f"end={end}"

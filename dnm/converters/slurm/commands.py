@@ -135,6 +135,10 @@ class SlurmClient:
         self.environment = slurm_environment(environ)
         self.timeout = timeout
 
+    def ask(self, *command: str) -> str:
+        """Returns what a command prints that changes nothing. Raises SlurmError."""
+        return self._read(*command)
+
     def check_controller(self) -> None:
         """Raises SlurmError within seconds when no slurmctld answers, where other commands take ten
         each."""
@@ -210,11 +214,6 @@ class SlurmClient:
         """Returns whether Slurm has a slurmdbd."""
         config = self._read("scontrol", "show", "config")
         return bool(re.search(r"^AccountingStorageType\s*= \S*slurmdbd$", config, re.MULTILINE))
-
-    def knows_account(self, account: str) -> bool:
-        """Returns whether slurmdbd has such an account. Raises SlurmError where it is away."""
-        command = ("sacctmgr", "-nP", "show", "account", checked_name(account), "format=account")
-        return account in self._read(*command).split()
 
     def charge_reservation(self, name: str, account: str) -> None:
         """Has a reservation's time booked as planned, for an account; what it holds with

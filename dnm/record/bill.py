@@ -1,0 +1,202 @@
+"""The bill: what each lend of a span took and what was made of it, from the lines of history. Pure.
+
+A lend is charged from the moment that dnm asked for it until Slurm has the node again, as the
+reservation is that Slurm's accounting has of it. `booting` is the time in which it served nobody
+yet or any more, `idle` that without pods before a fence; the rest was used. Each names the line of
+history that it begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dnm.model.history import HistoryLine
+from dnm.model.registry import Registry
+from dnm.model.value import Value
+
+_BEGINS = ("lent", "adopted", "adopt")
+_ENDS = ("returned", "forgotten", "forget")
+_SERVES = ("serving", "releasing", "moving")
+_HOUR = timedelta(hours=1)
+
+
+class Lend(Value):
+    """One node lent once for one queue, as far as it lies in the span. `end` None: it goes on.
+    `used`: resource -> what pods asked for, times seconds; None: the record does not say."""
+
+    node: str
+    node_type: str
+    namespace: str
+    queue: str
+    account: str
+    request: str
+    line: int
+    begin: datetime
+    end: datetime | None
+    until: datetime  # of the span, or its end
+    booting: float  # hours, as is all that follows
+    idle: float
+    used: Mapping[str, float] | None = None
+    size: Mapping[str, int] = {}  # what its queue grew by
+
+    @property
+    def hours(self) -> float:
+        return (self.until - self.begin) / _HOUR
+
+    @property
+    def used_hours(self) -> float:
+        return self.hours - self.booting - self.idle
+
+
+class _Open:
+    """A lend whose end is not read yet."""
+
+    def __init__(self, line: HistoryLine, begin: datetime, account: str, request: str) -> None:
+        self.first, self.begin, self.account, self.request = line, begin, account, request
+        self.size: Mapping[str, int] = {}
+        self.spans: list[tuple[str, datetime, datetime]] = []
+        self._kind, self._since = "booting", begin
+
+    def turn(self, phase: str, now: datetime, idle: timedelta) -> None:
+        """Goes on in that phase; the last `idle` of what it did before was without pods."""
+        kind = "serving" if phase in _SERVES else "booting"
+        if self._kind == "serving" and idle:
+            fell_idle = max(now - idle, self._since)
+            self.spans += [("serving", self._since, fell_idle), ("idle", fell_idle, now)]
+            self._since = now
+        if kind != self._kind:
+            self.spans.append((self._kind, self._since, now))
+            self._kind, self._since = kind, now
+
+    def close(
+        self,
+        end: datetime,
+        used: Mapping[str, float] | None,
+        span: tuple[datetime, datetime],
+    ) -> Lend | None:
+        """Returns what of it lies in the span; of what pods asked for a share by the time."""
+        since, until = span
+        begin, stop = max(self.begin, since), min(end, until)
+        if begin >= stop:
+            return None
+        spans = [*self.spans, (self._kind, self._since, end)]
+        hours = {
+            kind: _hours_in((one for one in spans if one[0] == kind), begin, stop)
+            for kind in ("booting", "idle", "serving")
+        }
+        whole = _hours_in((one for one in spans if one[0] == "serving"), self.begin, end)
+        share = hours["serving"] / whole if whole else 0.0
+        of, line = {name: seconds * share for name, seconds in (used or {}).items()}, self.first
+        return Lend(
+            node=line.object, node_type=line.node_type, namespace=line.namespace,
+            queue=line.queue, account=self.account, request=self.request, line=line.number,
+            begin=begin, end=end, until=stop,
+            booting=hours["booting"], idle=hours["idle"], used=None if used is None else of,
+            size=self.size,
+        )  # fmt: skip
+
+
+def _hours_in(
+    spans: Iterable[tuple[str, datetime, datetime]], begin: datetime, stop: datetime
+) -> float:
+    inside = (min(last, stop) - max(first, begin) for _, first, last in spans)
+    return sum(max(one, timedelta()) / _HOUR for one in inside)
+
+
+class Biller:
+    """Takes all lines, the oldest first, and closes the bill of a span."""
+
+    def __init__(self, since: datetime, until: datetime) -> None:
+        self.span, self._now = (since, until), until
+        self._open: dict[str, _Open] = {}
+        self._asked: dict[str, datetime] = {}  # by request
+        self._lends: list[Lend] = []
+
+    def add(self, line: HistoryLine) -> None:
+        """Books one line; those after the span say how a lend went on that lies in it."""
+        if line.kind == "request" and line.event == "requested":
+            self._asked[line.object] = line.time
+        elif line.kind == "node" or (line.kind == "verb" and line.queue):
+            self._add_node(line)
+
+    def _add_node(self, line: HistoryLine) -> None:
+        name, numbers = line.object, line.numbers
+        if line.event in _BEGINS:
+            request = str(numbers.get("request", ""))
+            begin = self._asked.get(request, line.time)
+            self._close(name, line.time)
+            self._open[name] = _Open(line, begin, str(numbers.get("account", "")), request)
+        elif line.event == "moved" and name in self._open:
+            before = self._open[name]
+            self._close(name, line.time)
+            self._open[name] = _Open(line, line.time, before.account, before.request)
+            self._open[name].turn("serving", line.time, timedelta())
+            self._open[name].size = before.size
+        elif line.event in _ENDS:
+            self._close(name, line.time, _used_of(line))
+        elif name in self._open and line.after:
+            idle = timedelta(seconds=float(numbers.get("idle_seconds", 0)))
+            self._open[name].turn(line.after, line.time, idle)
+            self._open[name].size = numbers.get("counted") or self._open[name].size
+
+    def _close(
+        self, name: str, end: datetime | None, used: Mapping[str, float] | None = None
+    ) -> None:
+        stay = self._open.pop(name, None)
+        if stay is not None and (lend := stay.close(end or self._now, used, self.span)) is not None:
+            is_over = end is not None and end <= self.span[1]
+            self._lends.append(lend if is_over else msgspec.structs.replace(lend, end=None))
+
+    def close(self, registry: Registry, now: datetime) -> tuple[Lend, ...]:
+        """Returns all lends, by account, namespace and time; the registry has what is lent now."""
+        self._now = now
+        for name in list(self._open):
+            entry = registry.nodes.get(name)
+            charge = entry.charge if entry else None
+            if entry is not None and entry.idle_since is not None:
+                idle = max(now - entry.idle_since, timedelta())
+                self._open[name].turn("serving", now, idle)
+            self._close(name, None, charge.used_until(now) if charge else None)
+        return tuple(
+            sorted(self._lends, key=lambda one: (one.account, one.namespace, one.begin, one.node))
+        )
+
+
+def _used_of(line: HistoryLine) -> Mapping[str, float] | None:
+    if "account" not in line.numbers:
+        return None
+    return msgspec.convert(line.numbers.get("used", {}), dict[str, float])
+
+
+class Sum(Value):
+    """What an account owes for a namespace and a queue, in node-hours. `billed`: weighted as Slurm
+    would; None: the weight of one of its nodes is not known."""
+
+    account: str
+    namespace: str
+    queue: str
+    lends: int
+    lent: float
+    booting: float
+    used: float
+    idle: float
+    billed: float | None
+
+
+def sums_of(lends: Iterable[Lend], weights: Mapping[str, float]) -> Iterator[Sum]:
+    """Yields what is owed, by account, namespace and queue. `weights`: billing units an hour of
+    each node."""
+    groups: dict[tuple[str, str, str], list[Lend]] = {}
+    for one in lends:
+        groups.setdefault((one.account, one.namespace, one.queue), []).append(one)
+    for (account, namespace, queue), of in sorted(groups.items()):
+        is_known = all(one.node in weights for one in of)
+        yield Sum(
+            account=account, namespace=namespace, queue=queue, lends=len(of),
+            lent=sum(one.hours for one in of), booting=sum(one.booting for one in of),
+            used=sum(one.used_hours for one in of), idle=sum(one.idle for one in of),
+            billed=sum(one.hours * weights[one.node] for one in of) if is_known else None,
+        )  # fmt: skip

@@ -1,0 +1,188 @@
+"""`dnm report --format` and `--against`, over a month of history and beside programs that stand for
+Slurm's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.record.history_file import History
+from tests.record.test_bill import BEGIN, a_month
+from tests.site import Site
+
+SPAN = ("--since", "2026-03-01", "--until", "2026-04-01")
+LINE = (
+    "NodeName={} CPUAlloc=0 OS=Linux State=IDLE Partitions=gpu "
+    "CfgTRES=cpu=128,mem=256000M,billing=128,gres/gpu=4 Reason=x"
+)
+PARTITION = "PartitionName=gpu AllowGroups=ALL TRESBillingWeights=CPU=1.0,Mem=0.25G,GRES/gpu=2.0"
+WEIGHT = 128 + 250 * 0.25 + 4 * 2
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+pytestmark = pytest.mark.xdist_group("bill")  # what the fixture has built is built once
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    directory = tmp_path_factory.mktemp("bill")
+    made = Site(Sandbox(directory / "sandbox"), directory / "site", history_days="4000")
+    history = History(made.config.converted_nodes_path, timedelta(days=4000))
+    history.append(a_month(5), datetime.now(UTC))
+    return made
+
+
+@pytest.fixture
+def bill(site: Site, tmp_path: Path) -> Run:
+    """`dnm report`, with Slurm's programs first in PATH."""
+    program(tmp_path, "scontrol", "\n".join([
+        'case "$*" in',
+        "*config*) echo 'PriorityFlags           = CALCULATE_RUNNING' ;;",
+        f"*partition*) echo '{PARTITION}' ;;",
+        "*nodes*) cat <<X", *(LINE.format(f"a{n:03}") for n in range(12)), "X", ";;", "esac",
+    ]))  # fmt: skip
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return site.command("report", *SPAN, *words, PATH=f"{tmp_path}:{os.environ['PATH']}")
+
+    return run
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_sheet_and_document_have_the_same_lends(bill: Run) -> None:
+    rows = list(csv.DictReader(io.StringIO(bill("--format", "csv").stdout)))
+    document = json.loads(bill("--format", "json").stdout)
+    assert document["schema"] == "dnm.bill/1" and len(rows) == len(document["lends"]) > 60
+    for row, lend in zip(rows, document["lends"], strict=True):
+        assert [row["node"], float(row["lent_hours"])] == [lend["node"], lend["lent_hours"]]
+        parts = sum(lend[f"{name}_hours"] for name in ("booting", "used", "idle"))
+        assert parts == pytest.approx(lend["lent_hours"], abs=0.001)
+        assert lend["billed"] == pytest.approx(lend["lent_hours"] * WEIGHT, rel=0.001)
+    for total in document["accounts"]:
+        whose = [total[key] for key in ("account", "namespace", "queue")]
+        of = [
+            one for one in document["lends"]
+            if [one[key] for key in ("account", "namespace", "queue")] == whose
+        ]  # fmt: skip
+        assert total["lends"] == len(of)
+        assert total["lent_hours"] == pytest.approx(sum(one["lent_hours"] for one in of), abs=0.01)
+        assert total["billed"] == pytest.approx(total["lent_hours"] * WEIGHT, rel=0.001)
+
+
+def read_sacct(text: str) -> list[dict[str, str]]:
+    """As sacct --parsable2 is read by whoever reads it."""
+    header = (
+        "jobid|jobidraw|cluster|partition|qos|account|group|gid|user|uid|submit|eligible|start|end|"
+        "elapsed|exitcode|state|nnodes|ncpus|reqcpus|reqmem|reqtres|alloctres|timelimit|nodelist|"
+        "jobname"
+    )
+    return list(csv.DictReader(io.StringIO(f"{header}\n{text}"), delimiter="|"))
+
+
+def test_what_sacct_would_print_has_each_lend_in_the_month_of_its_end(bill: Run) -> None:
+    jobs = read_sacct(bill("--format", "sacct").stdout)
+    assert len({job["jobid"] for job in jobs}) == len(jobs) > 60
+    for job in jobs:
+        assert None not in job and None not in job.values()
+        begin, end = (datetime.fromisoformat(job[key] + "+00:00") for key in ("start", "end"))
+        assert BEGIN <= end < BEGIN + timedelta(days=31) and job["state"] == "COMPLETED"
+        days, _, clock = job["elapsed"].rpartition("-")
+        hours, minutes, seconds = map(int, clock.split(":"))
+        took = timedelta(days=int(days or 0), hours=hours, minutes=minutes, seconds=seconds)
+        assert abs(took - (end - begin)) <= timedelta(seconds=1)
+        assert (job["ncpus"], job["nnodes"]) == ("128", "1") and "gres/gpu=4" in job["alloctres"]
+    assert min(job["start"] for job in jobs) < "2026-03-01", "whole, not cut to the month"
+
+
+def planned(bill: Run, tmp_path: Path, change: Callable[[list[list[str]]], None]) -> Sequence[str]:
+    """The reservations that slurmdbd would have of the charged lends, changed by a test."""
+    lends = json.loads(bill("--format", "json").stdout)["lends"]
+    rows = [
+        [f"k8s-{one['node']}", one["from"][:19], one["until"][:19], one["node"], "MAINT,SPEC_NODES"]
+        for one in lends if one["account"]
+    ]  # fmt: skip
+    change(rows)
+    text = "\n".join("|".join(row) for row in rows)
+    program(tmp_path, "sacctmgr", f"cat <<X\n{text}\nX")
+    hours = sum(one["lent_hours"] for one in lends if one["account"]) * 128
+    program(tmp_path, "sreport", f"echo {int(hours * 3600)}")
+    done = bill("--against", "sreport")
+    assert done.returncode in (0, 1), done.stderr
+    assert (done.returncode == 1) is ("none" not in done.stdout)
+    return done.stdout.splitlines()
+
+
+def test_books_that_agree_are_said_to(bill: Run, tmp_path: Path) -> None:
+    said = planned(bill, tmp_path, lambda rows: None)
+    first = said[0].replace(",", "").split()
+    assert float(first[first.index("CPU-hours;") - 1]) == pytest.approx(
+        float(first[first.index("sreport:") + 1]), rel=0.001
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(lambda rows: rows.pop(3), "nothing planned: it was not charged", id="lost"),
+        pytest.param(
+            lambda rows: rows[3].__setitem__(4, "SPEC_NODES"), "nothing planned", id="plain"
+        ),
+        pytest.param(
+            lambda rows: rows[3].__setitem__(
+                1, f"{datetime.fromisoformat(rows[3][1]) + timedelta(minutes=5):%Y-%m-%dT%H:%M:%S}"
+            ),
+            "begins later by 00:05:00", id="late",
+        ),
+        pytest.param(
+            lambda rows: rows[3].__setitem__(
+                1, f"{datetime.fromisoformat(rows[3][1]) + timedelta(seconds=50):%Y-%m-%dT%H:%M:%S}"
+            ),
+            "none", id="within-a-minute",
+        ),
+    ],
+)  # fmt: skip
+def test_a_lend_that_differs_is_named(
+    bill: Run, tmp_path: Path, change: Callable[[list[list[str]]], None], said: str
+) -> None:
+    text = "\n".join(planned(bill, tmp_path, change))
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--format", "xml"), "--format 'xml' is not known; write csv, json, sacct"),
+        (("--against", "sacct"), "--against 'sacct' is not known; write sreport"),
+        (("--format", "csv", "--against", "sreport"), "ask for one of them"),
+        (("--format", "csv", "--until", "2026-02-01"), "--until is not after --since"),
+    ],
+)
+def test_what_can_not_be_asked_is_one_sentence(
+    bill: Run, words: tuple[str, ...], said: str
+) -> None:
+    done = bill(*words)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_slurm_nothing_is_weighed(site: Site, tmp_path: Path) -> None:
+    done = site.command("report", *SPAN, "--format", "json", PATH="/nonexistent")
+    assert {one["billed"] for one in json.loads(done.stdout)["lends"]} == {None}
+    assert done.returncode == 0 and "nothing is weighed" in done.stderr
+
+
+def test_the_report_has_the_sums_by_account(site: Site) -> None:
+    said = site.command("report", "--since", "2026-03-01").stdout
+    assert "Node-hours by account" in said and "course" in said

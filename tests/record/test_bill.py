@@ -1,0 +1,191 @@
+"""The bill of what was lent: by hand computed numbers, and a month whose sums a second program
+computes from the lines of history."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.history import SCHEMA, HistoryLine
+from dnm.model.lent import Charge
+from dnm.model.registry import Registry
+from dnm.record.bill import Biller, Lend, sums_of
+from tests.builders import QUEUE, a_lent_node
+
+BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
+MONTH = timedelta(days=31)
+
+
+def at(hours: float, kind: str, event: str, name: str = "a001", **fields: Any) -> HistoryLine:
+    values: dict[str, Any] = {
+        "queue": QUEUE, "node_type": "a", "namespace": "dev", "number": 1, **fields,
+    }  # fmt: skip
+    return HistoryLine(schema=SCHEMA, time=BEGIN + timedelta(hours=hours), run="r",
+                       instance="prod", kind=kind, event=event, object=name, **values)  # fmt: skip
+
+
+def bill(
+    *lines: HistoryLine, since: float = 0, until: float = 744, registry: Registry | None = None
+) -> tuple[Lend, ...]:
+    biller = Biller(BEGIN + timedelta(hours=since), BEGIN + timedelta(hours=until))
+    for line in lines:
+        biller.add(line)
+    now = BEGIN + timedelta(hours=max(until, 744 if registry is None else until))
+    return biller.close(registry or Registry(), now)
+
+
+LENT = (
+    at(1, "request", "requested", "r1", numbers={"count": 1}),
+    at(1.25, "node", "lent", after="joining", number=7,
+       numbers={"request": "r1", "account": "proj"}),
+    at(1.5, "node", "joined", before="joining", after="serving",
+       numbers={"counted": {"vcore": 8000, "memory": 2**34}}),
+    at(5, "node", "fenced", before="serving", after="releasing", numbers={"idle_seconds": 900}),
+    at(5.5, "node", "returning", before="releasing", after="returning"),
+)  # fmt: skip
+BACK = at(6.25, "node", "returned", before="returning",
+          numbers={"account": "proj", "used": {"vcore": 36_000_000}})  # fmt: skip
+
+
+def told(one: Lend) -> tuple[float, ...]:
+    return tuple(round(each, 6) for each in (one.hours, one.booting, one.used_hours, one.idle))
+
+
+def test_a_lend_is_charged_from_its_request_until_slurm_has_the_node() -> None:
+    (one,) = bill(*LENT, BACK)
+    assert (one.account, one.namespace, one.request, one.line) == ("proj", "dev", "r1", 7)
+    assert told(one) == (5.25, 0.5 + 0.75, 3.75, 0.25)
+    assert one.used == {"vcore": 36_000_000} and one.size["vcore"] == 8000
+    (total,) = sums_of([one], {"a001": 8.0})
+    assert (total.lends, total.lent, total.billed) == (1, 5.25, 42.0)
+    (unweighted,) = sums_of([one], {})
+    assert unweighted.billed is None
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "hours"),
+    [
+        (0, 2, (1, 0.5, 0.5, 0)), (2, 4.5, (2.5, 0, 2.5, 0)), (4.5, 744, (1.75, 0.75, 0.75, 0.25)),
+        (6.25, 744, None), (0, 1, None),
+    ],
+)  # fmt: skip
+def test_of_a_span_it_has_what_lies_in_it(
+    since: float, until: float, hours: tuple[float, ...] | None
+) -> None:
+    found = bill(*LENT, BACK, since=since, until=until)
+    assert [told(one) for one in found] == ([hours] if hours else [])
+
+
+def test_what_pods_asked_for_is_shared_out_by_the_time_that_it_served() -> None:
+    months = [bill(*LENT, BACK, since=0, until=3), bill(*LENT, BACK, since=3, until=744)]
+    parts = [one.used["vcore"] for (one,) in months if one.used is not None]
+    assert sum(parts) == pytest.approx(36_000_000) and parts[0] == pytest.approx(14_400_000)
+
+
+def test_what_is_lent_now_is_billed_until_now() -> None:
+    charge = Charge(account="proj", since=BEGIN + timedelta(hours=1.5), rate={"vcore": 1000})
+    entry = a_lent_node(charge=charge, idle_since=BEGIN + timedelta(hours=3))
+    (one,) = bill(*LENT[:3], until=4, registry=Registry(nodes={"a001": entry}))
+    assert one.end is None and told(one) == (3, 0.5, 1.5, 1)
+    assert one.used == {"vcore": 2.5 * 3600 * 1000}
+
+
+def test_a_node_that_moves_keeps_its_account() -> None:
+    moved = at(3, "node", "moved", before="moving", after="serving", queue="root.two",
+               namespace="two")  # fmt: skip
+    back = at(6, "node", "returned", before="returning", queue="root.two", namespace="two")
+    first, second = bill(*LENT[:3], moved, back)
+    assert [one.account for one in (first, second)] == ["proj", "proj"]
+    assert [one.namespace for one in (first, second)] == ["dev", "two"]
+    assert first.hours + second.hours == 5 and second.booting == 0
+
+
+def test_without_an_account_it_is_nobody_s_and_nothing_is_said_of_use() -> None:
+    lines = [msgspec.structs.replace(LENT[1], numbers={"request": "r1"}), *LENT[2:]]
+    (one,) = bill(LENT[0], *lines, at(6.25, "node", "returned", before="returning"))
+    assert one.account == "" and one.used is None and told(one) == (5.25, 1.25, 3.75, 0.25)
+
+
+# --- a month, computed twice --------------------------------------------------------------------
+
+
+def a_month(seed: int) -> list[HistoryLine]:
+    """Lends of twelve nodes, some across its borders, some that fail, move, idle or go on."""
+    draw, lines, number = random.Random(seed), [], 0
+    for node in (f"a{n:03}" for n in range(12)):
+        hour = -draw.uniform(0, 60)
+        while hour < 744:
+            number += 1
+            of: dict[str, Any] = {
+                "name": node, "namespace": draw.choice(("dev", "ops")), "number": number,
+            }  # fmt: skip
+            account = draw.choice(("proj", "course", "-", ""))
+            numbers = {"request": f"r{number}", **({"account": account} if account else {})}
+            lines.append(at(hour, "request", "requested", f"r{number}"))
+            hour += draw.uniform(0.05, 0.4)
+            lines.append(at(hour, "node", "lent", after="joining", numbers=numbers, **of))
+            hour += draw.uniform(0.05, 0.4)
+            if draw.random() < 0.8:
+                lines.append(at(hour, "node", "joined", after="serving", **of))
+                served = draw.uniform(1, 40)
+                idle = draw.choice((0, draw.uniform(0, served)))
+                hour += served
+                lines.append(at(hour, "node", "fenced", after="releasing",
+                                numbers={"idle_seconds": idle * 3600}, **of))  # fmt: skip
+            hour += draw.uniform(0, 1)
+            lines.append(at(hour, "node", "returning", after="returning", **of))
+            hour += draw.uniform(0.1, 0.6)
+            lines.append(at(hour, "node", "returned", **of))
+            hour += draw.uniform(0, 30)
+    return sorted(lines, key=lambda line: line.time)
+
+
+def twin(lines: list[HistoryLine]) -> dict[str, list[float]]:
+    """A second program: minutes counted one by one, from the lines as JSON, by another's rules in
+    words: account -> hours lent, of which it served."""
+    step = 1 / 60
+    rows = [json.loads(msgspec.json.encode(line)) for line in lines]
+    sums: dict[str, list[float]] = {}
+    for name in {row["object"] for row in rows if row["kind"] == "node"}:
+        mine = [row for row in rows if row["object"] == name]
+        asked = {row["object"]: row["time"] for row in rows if row["event"] == "requested"}
+        spans = []
+        for place, row in enumerate(mine):
+            if row["event"] == "lent":
+                rest = mine[place:]
+                back = next((one for one in rest if one["event"] == "returned"), None)
+                upto = rest.index(back) if back else len(rest)
+                spans.append((asked[row["numbers"]["request"]], row, rest[:upto], back))
+        for since, first, inside, back in spans:
+            total = sums.setdefault(first["numbers"].get("account", ""), [0.0, 0.0])
+            moment = datetime.fromisoformat(since)
+            end = datetime.fromisoformat(back["time"]) if back else BEGIN + MONTH
+            turns = [(datetime.fromisoformat(one["time"]), one["after"]) for one in inside]
+            while moment < min(end, BEGIN + MONTH):
+                if moment >= BEGIN:
+                    total[0] += step
+                    phase = [after for when, after in turns if when <= moment]
+                    total[1] += step * bool(phase and phase[-1] in ("serving", "releasing"))
+                moment += timedelta(minutes=1)
+    return sums
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_month_s_sums_are_those_of_a_second_program(seed: int) -> None:
+    lines = a_month(seed)
+    found: dict[str, list[float]] = {}
+    lends = bill(*lines)
+    for one in sums_of(lends, {}):
+        total = found.setdefault(one.account, [0.0, 0.0])
+        total[0] += one.lent
+        total[1] += one.used + one.idle
+    expected = twin(lines)
+    assert found.keys() == expected.keys() and len(lends) > 60
+    for account, hours in expected.items():
+        assert found[account] == pytest.approx(hours, abs=len(lends) / 60), account
+    assert len({one.line for one in lends}) == len(lends), "each is one lend of the history"
