@@ -53,7 +53,7 @@ _LOOK_EVERY = 0.25  # seconds
 _NEARLY = 0.99  # done, and it takes longer than the last time
 _QUIET = 2.0  # seconds in which nobody asks how long it takes
 _END: _Run = ("\n", None)
-_AMOUNT = re.compile(r"(~?-?[\d.,]+(%|[A-Za-z]{1,2})?|no limit|[-?]?)")
+_AMOUNT = re.compile(r"(~?-?[\d.,]+(%|[A-Za-z]{1,2})?|no limit|none|the cluster's size|[-?]?)")
 
 
 def _width_of(file: TextIO) -> int:
