@@ -210,14 +210,15 @@ TABLE: tuple[Row, ...] = (
 
 def find_fate(case: Case) -> tuple[Fate, NodeVerdict] | None:
     """Returns what becomes of a node, and what is said of it; None: it is up for nothing."""
-    at = _up_for(case)
+    at = up_for(case)
     for row in TABLE:
         if at & {*row.at} and (verdict := row.speaks(case)) is not None:
             return row.fate, verdict
     return None
 
 
-def _up_for(case: Case) -> set[At]:
+def up_for(case: Case) -> set[At]:
+    """Returns what a node is up for."""
     phase, seen, leaves = case.entry.phase, case.seen, case.entry.leaves
     if phase is Phase.SERVING and seen.wants_release:
         # What has just ceased to leave has not been idle for its time.

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tests.docs.pages import PAGES, quoted, section, table_of
+from dnm.config.keys import SETTINGS
+from dnm.model.config import Config
+from dnm.model.registry import Registry
+from dnm.plan.hooks import Rule
+from dnm.plan.rule import TABLE
+from dnm.plan.rules.max_lend import RULE
+from tests.docs.pages import PAGES, ROOT, quoted, section, table_of
 from tests.test_layers import HOUSE, room_of
 
 PAGE = "docs/architecture.md"
@@ -38,6 +47,27 @@ def test_an_import_only_ever_goes_down_on_the_map(package: str) -> None:
 def test_the_table_has_every_package() -> None:
     told = [quoted(row[0])[0] for row in table_of(PAGE, "What lives where")]
     assert sorted(told) == sorted(HOUSE)
+
+
+def test_adding_a_rule_is_told_as_it_is() -> None:
+    """The rule that is shown whole, with hooks, line, key and tests; and all hooks there are."""
+    _, whole = section(PAGE, "Adding a rule").split("\n- ", 1)
+    told, hooks = whole.split("The hooks, as ")
+    of_file, of_line, of_key, of_tests = (quoted(part) for part in told.split("\n- "))
+    assert of_file[0] == "dnm/plan/rules/max_lend.py"
+    given = {name for name in Rule.__struct_fields__ if getattr(RULE, name)}
+    assert {*of_file[2:]} == given
+    assert of_line[:2] == ["TABLE", "dnm/plan/rule.py"]
+    is_on = dict(TABLE)["max_lend"]
+    plain = Config(path=Path("x"), namespaces={}, node_types={})
+    assert not is_on(plain, Registry(), None)
+    assert is_on(replace(plain, max_lend=timedelta(hours=1)), Registry(), None)
+    assert SETTINGS[of_line[2]][0] == "max_lend"
+    for file, has in zip(of_key, (of_line[2], "max_lend", of_line[2]), strict=True):
+        assert has in (ROOT / file).read_text(encoding="utf-8"), file
+    assert "max_lend" in (ROOT / of_tests[0]).read_text(encoding="utf-8")
+    assert quoted(hooks)[:2] == ["Rule", "dnm/plan/hooks.py"]
+    assert quoted(hooks)[2:] == [*Rule.__struct_fields__]
 
 
 def test_words_that_were_given_up_are_in_no_document() -> None:

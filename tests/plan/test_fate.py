@@ -1,0 +1,134 @@
+"""The order of the fates: of two rows that both speak the one above decides. Each pair of
+neighbours that can both be true has a named case, whose answer would be another the other way
+round."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+import pytest
+
+from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.orders import Pause
+from dnm.model.pod import PodList
+from dnm.model.reason import Reason
+from dnm.model.verdict import NodeVerdict, Verdict
+from dnm.plan.fate import TABLE, At, Case, Fate, Row, find_fate, up_for
+from tests.builders import NOW, a_batch_node
+from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, queue_map, serving
+
+LATER = NOW + timedelta(hours=1)
+PAUSED = Pause(since=LONG_AGO, reason="rack 7")
+OUTSIDE = ("root.other",)
+WANTED = NodeVerdict(node="a001", verdict=Verdict.KEEP, reason=Reason.DEMAND_RETURNED)
+BLIND = PodList(pods=(), unreadable={"dev": "forbidden"})
+
+
+class Told(NamedTuple):
+    """A node in a world, and what becomes of it. `refusal`: why no limit can be changed."""
+
+    name: str
+    world: World
+    fate: Fate
+    reason: Reason
+    refusal: str = ""
+    wanted: NodeVerdict | None = None
+    detail: str = ""
+
+    def case(self) -> Case:
+        inputs, seen = self.world.inputs(), self.world.advanced()
+        return Case(
+            name="a001", entry=seen.registry.nodes["a001"], seen=seen.nodes["a001"], inputs=inputs,
+            registry=seen.registry, refusal=self.refusal, wanted=self.wanted,
+        )  # fmt: skip
+
+
+def idle(**changes: object) -> World:
+    return serving(idle_since=LONG_AGO, **changes)
+
+
+def emptying() -> World:
+    """It serves pods, and a person has said that they are to go."""
+    world = serving(leaves=Leaving.BY_HAND, emptying=Emptying(since=LONG_AGO), was_used=True)
+    return world.with_pods(*pods(1, SMALL, node="a001", running=True))
+
+
+def fenced_for(**changes: object) -> World:
+    return fenced().lent("a001", Phase.RELEASING, was_used=True, **changes)
+
+
+def counted() -> World:
+    """The queue document still counts the fenced node."""
+    return fenced().set(maps=(queue_map({"a001": {"vcore": 128_000}}), None))
+
+
+CASES = (
+    Told("idle and held, in a pause", idle().recorded(held=("a001",), pause=PAUSED),
+         Fate.STAYS, Reason.HELD),
+    Told("idle in a pause, without a document", idle().recorded(pause=PAUSED).set(maps=UNREAD),
+         Fate.PAUSED, Reason.PAUSED),
+    Told("idle outside the prefixes, without a document",
+         idle().configured(allowed_queue_prefixes=OUTSIDE).set(maps=UNREAD),
+         Fate.WAITS, Reason.QUEUE_UNREADABLE, refusal="not found", detail="not found"),
+    Told("idle outside the prefixes, pods unread",
+         idle().configured(allowed_queue_prefixes=OUTSIDE).set(pods=BLIND),
+         Fate.WAITS, Reason.QUEUE_UNREADABLE),
+    Told("idle, to leave, pods unread", idle(leaves=Leaving.BY_HAND).set(pods=BLIND),
+         Fate.WAITS, Reason.DEMAND_UNREADABLE),
+    Told("idle, to leave", idle(leaves=Leaving.BY_HAND), Fate.GOES, Reason.LEAVING),
+    Told("used, its pods to go", emptying(), Fate.EMPTIES, Reason.LEAVING),
+    Told("used, to leave, in a pause", emptying().recorded(pause=PAUSED),
+         Fate.PAUSED, Reason.PAUSED),
+    Told("fenced and held, lent for a time", fenced_for(stays_until=LATER).recorded(held=("a001",)),
+         Fate.STAYS, Reason.HELD),
+    Told("fenced, lent for a time, can't be shrunk", fenced_for(stays_until=LATER),
+         Fate.STAYS, Reason.ASKED_FOR, refusal="not found"),
+    Told("fenced and wanted, can't be shrunk", fenced(),
+         Fate.STAYS, Reason.QUEUE_UNREADABLE, refusal="not found", wanted=WANTED),
+    Told("fenced and wanted, Slurm mute", fenced().set(batch=UNREAD),
+         Fate.STAYS, Reason.DEMAND_RETURNED, wanted=WANTED),
+    Told("fenced and empty, Slurm mute, still counted", counted().set(batch=UNREAD),
+         Fate.WAITS, Reason.UNKNOWN),
+    Told("fenced and empty, offered to Slurm, still counted",
+         counted().set(batch={"a001": a_batch_node(in_service=True)}),
+         Fate.OFFERED, Reason.FENCED),
+    Told("fenced and empty, still counted, in a pause", counted().recorded(pause=PAUSED),
+         Fate.WAITS, Reason.FENCED),
+    Told("fenced and empty, in a pause", fenced().recorded(pause=PAUSED),
+         Fate.PAUSED, Reason.PAUSED),
+    Told("fenced and empty", fenced(), Fate.RETURNS, Reason.RETURNING),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("told", [pytest.param(one, id=one.name) for one in CASES])
+def test_the_row_above_decides(told: Told) -> None:
+    found = find_fate(told.case())
+    assert found is not None
+    assert (found[0], found[1].reason) == (told.fate, told.reason)
+    assert told.detail in found[1].detail
+
+
+def neighbours(up: set[At]) -> list[tuple[Row, Row]]:
+    """Rows for what a node is up for, one directly above the other."""
+    rows = [row for row in TABLE if up & {*row.at}]
+    return list(pairwise(rows))
+
+
+ALL = [*neighbours({At.IDLE}), *neighbours({At.LEAVING}), *neighbours({At.FENCED, At.EMPTY})]
+
+
+# Never both: what the first says is what the second asks to be otherwise.
+EXCLUSIVE = {("_slurm_is_mute", "_in_service"), ("_paused_unfenced", "_emptied")}
+
+
+def test_each_pair_that_can_both_be_true_has_its_case() -> None:
+    open_pairs = {(one.speaks.__name__, other.speaks.__name__) for one, other in ALL}
+    for told in CASES:
+        case = told.case()
+        for one, other in neighbours(up_for(case)):
+            above, below = one.speaks(case), other.speaks(case)
+            if above and below and (one.fate, above) != (other.fate, below):
+                open_pairs.discard((one.speaks.__name__, other.speaks.__name__))
+    assert open_pairs == EXCLUSIVE
