@@ -25,8 +25,8 @@ from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.record.tell import tell_deed
 from dnm.record.transitions import Cause
-from dnm.run.registry import ARRIVING, MOVED, encode_registry, load_registry
-from dnm.run.state import State
+from dnm.run.registry import encode_registry, load_registry
+from dnm.run.state import ARRIVING, MOVED, State
 
 
 def move_registry(

@@ -11,6 +11,9 @@ from typing import Protocol
 
 from dnm.model.state import RunLease, StoredRegistry
 
+VERSION = 1  # of the document
+MOVED, ARRIVING = "moved", "arriving"  # in its place: it is elsewhere, or not yet in force
+
 
 class StateObjects(Protocol):
     """The Secret and the Lease of an instance; all raises KubeError, and KubeConflict on a
