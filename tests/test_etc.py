@@ -240,6 +240,24 @@ def test_the_timer_fires_as_often_as_the_configuration_says() -> None:
     assert timer["Install"]["WantedBy"] == "timers.target"
 
 
+@pytest.mark.parametrize("at", ["", "@"])
+def test_the_end_of_a_conversion_starts_the_service_that_begins_by_forgetting_it(at: str) -> None:
+    """So none that ends while a pass is at work is missed, and none starts two."""
+    of_state = [
+        Path(folder) / Config(path=Path(), namespaces={}, node_types={}).wake_path.name
+        for folder in (f"/var/lib/dynamic-node{'/%i' if at else ''}",
+                       f"/etc/dynamic-node{'/%i' if at else ''}")
+    ]  # fmt: skip
+    text = (ROOT / "cron" / f"dnm{at}.path").read_text()
+    assert re.findall("^PathExists=(.*)$", text, re.M) == list(map(str, of_state))
+    service = (ROOT / "cron" / f"dnm{at}.service").read_text()
+    before = re.findall("^ExecStartPre=(.*)$", service, re.M)
+    assert before == ["/bin/sleep 2", f"/bin/rm -f {of_state[0]} {of_state[1]}"]
+    timer = unit(f"dnm{at}.timer")["Unit"]
+    assert timer["Wants"] == f"dnm{'@%i' if at else ''}.path"
+    assert f"PartOf=dnm{'@%i' if at else ''}.timer\n" in text
+
+
 def test_the_crontab_line() -> None:
     lines = (ROOT / "cron" / "dnm.cron").read_text().splitlines()
     jobs = [line for line in lines if line.startswith("*")]
@@ -250,7 +268,7 @@ def test_the_crontab_line() -> None:
         assert subprocess.run(["sh", "-c", script], check=False).returncode == expected
 
 
-@pytest.mark.parametrize("kind", ["service", "timer"])
+@pytest.mark.parametrize("kind", ["service", "timer", "path"])
 def test_one_of_several_instances_runs_as_a_single_one_does(kind: str) -> None:
     """But for its name, its folder, and where it may write."""
     single, one = unit(f"dnm.{kind}"), unit(f"dnm@.{kind}")
@@ -264,7 +282,7 @@ def test_one_of_several_instances_runs_as_a_single_one_does(kind: str) -> None:
         assert may == ["/etc/dynamic-node/%i", "/var/lib/dynamic-node/%i"]
         one["Service"]["ReadWritePaths"] = may[0]
     plain = {
-        section: {key: re.sub(r"( of |, for |/)%i", "", value) for key, value in keys.items()}
+        section: {key: re.sub(r"( of |, for |/|@)%i", "", value) for key, value in keys.items()}
         for section, keys in one.items()
     }
     assert plain == {section: dict(keys) for section, keys in single.items()}
@@ -273,7 +291,7 @@ def test_one_of_several_instances_runs_as_a_single_one_does(kind: str) -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 @pytest.mark.parametrize("at", ["", "@"])
 def test_systemd_finds_no_fault(tmp_path: Path, at: str) -> None:
-    names = (f"dnm{at}.service", f"dnm{at}.timer")
+    names = (f"dnm{at}.service", f"dnm{at}.timer", f"dnm{at}.path")
     for name in names:
         text = (ROOT / "cron" / name).read_text()
         (tmp_path / name).write_text(text.replace("/usr/local/sbin/dnm", "/bin/true"))

@@ -27,6 +27,9 @@ REQUEST = "DNM_REQUEST"
 """The variable by which a converter learns the request that a call is for, and may tell in its
 list what it has claimed for it."""
 
+WAKE = "DNM_WAKE"
+"""The variable by which it learns the file that each end writes, and that starts a run."""
+
 LEAVE_OUT = "--exclude"
 """The option by which a converter that names it in its list is told what not to choose."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.bookings import run_booking
-from dnm.converter.contract import REQUEST, Given, given_to_converter
+from dnm.converter.contract import REQUEST, WAKE, Given, given_to_converter
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
 from dnm.converter.processes import Started, end_started, started_at, still_running
@@ -62,8 +62,8 @@ class NodeConvert:
     ) -> ConverterProcess:
         """Starts it under a key of the caller's; raises ConverterError. After `until`, in seconds
         since the boot, it does not begin: another host may act by then."""
-        environment = {**self.given.environment, REQUEST: key}
-        given = msgspec.structs.replace(self.given, environment=environment)
+        told = {**self.given.environment, REQUEST: key, WAKE: str(self.config.wake_path)}
+        given = msgspec.structs.replace(self.given, environment=told)
         call = ConverterCall(key, command, given, self.directory, until)
         self.calls[key] = call
         return call.process

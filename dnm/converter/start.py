@@ -3,9 +3,9 @@ waits for all that were started, at once.
 
 There is never a shell. The keeper stands in `<key>.process` from its first moment, the converter in
 `<key>.converter` before it may act, in the end its exit code in `<key>.exit`: also where dnm or the
-keeper is killed in between. One that takes too long is ended with its children; one that is only
-not ready yet is left at work. The exit code is reported and never believed: whoever calls looks at
-the clusters.
+keeper is killed in between. Then it wakes who starts runs (`DNM_WAKE`, cron/dnm.path). One that
+takes too long is ended with its children; one that is only not ready yet is left at work. The exit
+code is reported and never believed: whoever calls looks at the clusters.
 """
 
 from __future__ import annotations
@@ -72,6 +72,10 @@ if child == 0:
     os._exit(127)
 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 write(path, str(code))
+try:
+    open(os.environ.get("DNM_WAKE", os.devnull), "w").close()
+except OSError:
+    pass  # the next minute's run sees it
 sys.exit(code if code >= 0 else 128 - code)
 """
 

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -34,6 +35,7 @@ from dnm.converters.select import (
 )
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
+from dnm.host.fault_points import fault_point
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
 from dnm.model.slurm_state import ABSENT
@@ -138,10 +140,8 @@ class ConvertCall:
         if self.settings.allow_preempt:
             found += [
                 Candidate(
-                    node=one.node.name,
-                    why=one.reason,
-                    jobs=",".join(job.id for job in one.jobs),
-                )
+                    node=one.node.name, why=one.reason, jobs=",".join(job.id for job in one.jobs)
+                )  # fmt: skip
                 for one in judged
                 if one.verdict is ListVerdict.PREEMPT
             ]
@@ -236,14 +236,9 @@ class ConvertCall:
     def _pool(self) -> ConversionPool:
         store = JournalStore(self.settings.state_dir)
         return ConversionPool(
-            self.settings,
-            self.program,
-            store,
-            self.control,
-            self._say,
-            self._on_result,
+            self.settings, self.program, store, self.control, self._say, self._on_result,
             self._on_claimed,
-        )
+        )  # fmt: skip
 
     def _on_claimed(self, node: str) -> None:
         """dnm must know the node if this call ends before the node has come."""
@@ -262,6 +257,9 @@ class ConvertCall:
                 print(result.node, flush=True)
         if result.error:
             self._say(f"{result.node}: {result.result}: {result.error}")
+        if self.settings.wake is not None:
+            with suppress(OSError), fault_point("convert.wake"):
+                self.settings.wake.touch()
 
     def _show_plan(self, count: int, plans: Sequence[tuple[str, list[tuple[str, str]]]]) -> int:
         for node, lines in plans:

@@ -78,6 +78,7 @@ class Settings(Value, frozen=True):
     force: bool = False
     account: str = ""  # whom what is lent is charged to; empty: nobody is
     request: str = ""  # of dnm's, which the call is for
+    wake: Path | None = None  # written when a node's conversion has ended
     machines: Machines = Machines.OWN  # of the program
 
     def labels(self, node_type: str, namespace: str) -> dict[str, str]:
@@ -220,6 +221,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     names["RES_NAME"] = _SHARED["slurm_reservation_name"]
     names["PREEMPT_ENABLED"] = SETTINGS["allow_preempt"]
     names["DNM_REQUEST"] = "request", request_id
+    names["DNM_WAKE"] = "wake", Path
     for name, (field, parse) in names.items():
         text = environ.get(name, "")
         if not text or field in _NOT_IN_ENVIRONMENT:

@@ -109,6 +109,11 @@ class Config(Value):
         return self.converted_nodes_path if is_file else self.lock_path.with_suffix(".ended")
 
     @property
+    def wake_path(self) -> Path:
+        """It is there where a conversion has ended since a run was last started."""
+        return self.converted_nodes_path.with_suffix(".wake")
+
+    @property
     def store_path(self) -> Path:
         """What was read of the cluster, beside the registry."""
         return self.converted_nodes_path.with_suffix(".cluster")

@@ -17,10 +17,6 @@ A gap begins when a node falls idle. It ends when a pod lands on the node, or, a
 gone, when its queue asks for another; one that lasts for longer than the most that could be waited
 is known to be long, and no more is kept of it. Gaps shorter than the least idle time cost the same
 whatever is chosen, so they are not kept at all.
-
-How long lending takes before an event is from asking for a node to its serving: the 95th percentile
-of the last lends of a type; before there are ten of them, the configured `lead_minutes`. The same
-for returns.
 """
 
 from __future__ import annotations
@@ -175,8 +171,7 @@ def _asked_again(
 ) -> IdleGaps:
     """As many of those that went are wanted again as nodes are asked for, the last first."""
     known = {request.id for request in before.requests}
-    new = [one for one in after.requests if one.id not in known and one.queue == queue]
-    count = sum(request.count for request in new)
+    count = sum(one.count for one in after.requests if one.id not in known and one.queue == queue)
     served = {name for name, one in config.namespaces.items() if one.queue == queue}
     count += sum(
         one.phase is Phase.MOVING and one.heads_for in served and one.queue != queue
@@ -238,7 +233,7 @@ def return_time(config: Config, registry: Registry, node_type: str) -> timedelta
 
 
 def _learned(config: Config, seconds: Sequence[int]) -> timedelta:
-    """The nearest rank; no longer than a conversion may take."""
+    """The 95th percentile; `lead_minutes` before there are ten. No longer than it may take."""
     if len(seconds) < FEWEST_TIMES:
         return config.lead
     found = timedelta(seconds=sorted(seconds)[ceil(_SHARE * len(seconds)) - 1])

@@ -46,6 +46,7 @@ from dnm.queues.source import resolve_document, with_document
 from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
 from dnm.simulate.world import World
 
+SEEN_AFTER = 5.0  # seconds from the end of a conversion to the limit, where it starts a run
 TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 _MOST_ERRORS = 20
 _MOST_TEXTS = 200
@@ -61,6 +62,7 @@ class DnmPolicy:
     `may_rest`: whether runs are left out that would do nothing."""
 
     may_rest = True
+    woken_after: float | None = SEEN_AFTER
 
     def __init__(self, workload: Workload, config: Config) -> None:
         self.interval = config.check_interval.total_seconds()

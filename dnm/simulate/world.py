@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Iterable, Mapping
-from math import ceil
+from math import ceil, inf
 from typing import Protocol
 
 from dnm.simulate.batch import MIN_IDLE, BatchSide
@@ -40,10 +40,12 @@ from dnm.simulate.values import (
 
 class Policy(Protocol):
     """Decides once per `interval`; returns when it may be asked again, at the earliest.
-    `rests_until`: what it decided holds until then, or until something happens to pods or nodes."""
+    `rests_until`: what it decided holds until then, or until something happens to pods or nodes.
+    `woken_after`: so long after a conversion has ended it is asked besides; None: it is not."""
 
     interval: float
     rests_until: float
+    woken_after: float | None
 
     def run(self, world: World) -> float: ...
 
@@ -70,6 +72,7 @@ class World:
         self.ledger = Ledger()
         self.trace: list[tuple[float, float, PodState]] = []
         self.version = self.changes = 0
+        self._woken_at = inf
         self._new: list[PodState] = []  # that came and have not been looked at
         self._events: list[tuple[float, int, bool, Callable[[], None]]] = []
         self._number = 0
@@ -110,25 +113,32 @@ class World:
         is told how much of it is over."""
         next_run = 0.0
         while self.now < self.workload.lasts:
-            self._advance(next_run)
-            self.now = next_run
+            self.now = self._advance(next_run)
+            self._woken_at = inf
             busy_until = policy.run(self)
             self._schedule()
             if tell is not None:
                 tell(self.now / self.workload.lasts)
-            next_run = self._next_run(policy, next_run, busy_until)
+            next_run = self._next_run(policy, self.now, busy_until)
         return self._close()
 
-    def _advance(self, until: float) -> None:
-        while self._events and self._events[0][0] <= until:
+    def _advance(self, until: float) -> float:
+        """Has all happen until the next run, and returns when that is."""
+        while self._events and self._events[0][0] <= (until := min(until, self._woken_at)):
             self.now, _, is_batch, what = heapq.heappop(self._events)
             what()
             self.changes += not is_batch
             if not self._events or self._events[0][0] > self.now:
                 self._schedule()
+        return min(until, self._woken_at)
+
+    def _wake(self, policy: Policy) -> None:
+        """Ends that come together are one run."""
+        if policy.woken_after is not None:
+            self._woken_at = min(self._woken_at, self.now + policy.woken_after)
 
     def _next_run(self, policy: Policy, last: float, busy_until: float) -> float:
-        following = last + policy.interval
+        following = (last // policy.interval + 1) * policy.interval
         while following < busy_until:
             following += policy.interval
         happens = self._events[0][0] if self._events else self.workload.lasts
@@ -303,6 +313,7 @@ class World:
         self._idle_from[node.name] = self.now
         self.version += 1
         policy.joined(self, node.name)
+        self._wake(policy)
 
     def _fail(self, policy: Policy, call: Conversion, node: NodeState) -> None:
         """It did not join: the converter gives it back, which takes one more boot."""
@@ -314,6 +325,7 @@ class World:
         self.version += 1
         self._boot_back(node.name, node.node_type)
         policy.failed(self, node.name, node.namespace)
+        self._wake(policy)
 
     def dress(self, name: str, namespace: str) -> None:
         """Gives a node the labels and taints of another namespace."""
@@ -361,6 +373,7 @@ class NobodyLends:
 
     interval = 3600.0
     rests_until = 0.0
+    woken_after: float | None = None
 
     def run(self, world: World) -> float:
         return world.now

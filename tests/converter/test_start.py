@@ -8,8 +8,10 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from dnm.converter.contract import WAKE
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.processes import Started, process_of, started_at
@@ -94,3 +96,26 @@ def test_a_later_process_of_the_same_number_is_left_alone(convert: NodeConvert) 
     (convert.directory / "a002.converter").write_text(boot)
     keeper = convert.find("a002")
     assert keeper is not None and not convert.still_running([keeper]) and convert.end(keeper)
+
+
+@pytest.mark.parametrize("code", [0, 1], ids=["good", "failed"])
+def test_the_end_of_a_call_wakes_who_starts_runs(tmp_path: Path, code: int) -> None:
+    """Once its exit code can be read, and not before."""
+    path = script(tmp_path, f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit {code}")
+    config = a_config(tmp_path, node_convert_path=path)
+    convert = NodeConvert(config, dict(os.environ))
+    convert.start("k", [str(path)])
+    assert not config.wake_path.exists()
+    (tmp_path / "go").touch()
+    convert.calls["k"].child.wait(timeout=300)
+    assert config.wake_path.exists() and convert.read_end("k").exit_code == code
+
+
+def test_where_nobody_can_be_woken_a_call_ends_as_it_does(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo a001")
+    given = an_environment()
+    given = msgspec.structs.replace(
+        given, environment={**given.environment, WAKE: "/nowhere/at/all"}
+    )
+    call = ConverterCall("k", [str(path)], given, tmp_path / "output")
+    assert call.child.wait(timeout=300) == 0

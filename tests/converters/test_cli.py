@@ -226,7 +226,11 @@ def test_a_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> 
 
 
 def test_what_slurm_refuses_leaves_nothing_behind(host: Host) -> None:
-    answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--output", "json")
+    """But the word to who starts runs that a node is through with it."""
+    wake = host.directory / "wake"
+    words = ("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--output", "json")
+    answer = host.run(*words, DNM_WAKE=str(wake))
+    assert wake.exists()
     assert answer.returncode == 1 and "0 of 2 node(s) converted" in answer.stderr
     assert '"result":"skipped"' in answer.stdout and "permission denied" in answer.stdout
     assert host.calls.read_text().count("create reservation") == 1

@@ -20,6 +20,7 @@ class _Autoscaler:
     """What they share: nodes that come raise their queue, nodes that go lower it."""
 
     rests_until = 0.0
+    woken_after: float | None = None
 
     def __init__(self, interval: float = CA_SCAN) -> None:
         self.interval = interval

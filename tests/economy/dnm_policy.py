@@ -18,6 +18,12 @@ class DnmPolicy(policy.DnmPolicy):
         super().__init__(workload, make_config(workload, **changes))
 
 
+class MinutePolicy(DnmPolicy):
+    """The same, by cron: what has joined is seen by the next minute's run."""
+
+    woken_after = None
+
+
 class AwakePolicy(DnmPolicy):
     """The same, with every run made."""
 

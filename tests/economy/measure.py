@@ -21,7 +21,7 @@ from tests.economy.autoscalers import (
     NodePerPodPolicy,
 )
 from tests.economy.bound import oracle, volume
-from tests.economy.dnm_policy import DnmPolicy, make_config
+from tests.economy.dnm_policy import DnmPolicy, MinutePolicy, make_config
 from tests.economy.policies import PredecessorPolicy
 from tests.economy.public_shapes import (
     full_batch,
@@ -44,6 +44,7 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
 
 # dnm without one of its rules.
 WITHOUT: dict[str, Callable[[Workload], Policy]] = {
+    "joins seen a minute later": MinutePolicy,
     "a grace of a minute": lambda one: DnmPolicy(one, pending_grace=timedelta(minutes=1)),
     "headroom 0.95": lambda one: DnmPolicy(one, headroom=0.95),
 }

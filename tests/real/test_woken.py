@@ -1,0 +1,61 @@
+"""The end of a conversion starts a run: from there to the limit that YuniKorn has, in seconds. What
+cron/dnm.path and cron/dnm.service do is done by a shell here, since no systemd is at work."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.real.conftest import MakeSite
+from tests.real.rig import Rig
+from tests.real.site import Site, pod
+
+DEV = "root.research.services.dev"
+UNIT = Path(__file__).parents[2] / "cron" / "dnm.service"
+Record = Callable[[str, object], None]
+
+
+@contextmanager
+def woken(site: Site) -> Iterator[Path]:
+    """As dnm.path: while its file is there, the service is started, again where it has ended."""
+    wake = site.directory / "state" / "converted_nodes.wake"
+    runs = site.directory / "runs"
+    runs.touch()
+    before = re.findall("^ExecStartPre=(.*)$", UNIT.read_text(), re.M)
+    service = "; ".join([*before, f"date +%s >> {runs}", "dnm run"])
+    service = re.sub(r"\S+/converted_nodes\.wake", str(wake), service)
+    script = f"while sleep 0.1; do if [ -e {wake} ]; then {service}; fi; done"
+    unit = subprocess.Popen(
+        ["sh", "-c", script], env=site.environment, start_new_session=True,
+        stdout=(site.directory / "unit.log").open("w"), stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        yield runs
+    finally:
+        unit.kill()
+        unit.wait()
+
+
+def test_a_join_is_seen_at_once(rig: Rig, make_site: MakeSite, record_property: Record) -> None:
+    """No timer is at work: all that follows the first run is started by ends of conversions."""
+    site = make_site(check_interval_seconds=2)
+    site.seconds(6)
+    with woken(site) as runs:
+        for number in range(2):
+            rig.create("/api/v1/namespaces/dev/pods", pod(f"p{number}", DEV, "128", "16Gi"))
+        site.dnm("run")
+        assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000, "it has not come yet"
+        ended = site.directory / "state" / "converted_nodes.wake"
+        rig.wait_for(lambda: ended.exists(), "the converter has ended")
+        at = ended.stat().st_mtime
+        rig.wait_for(lambda: rig.queue(DEV)["maxResource"]["vcore"] > 100_000, "the limit grows")
+        seconds = time.time() - at
+        rig.wait_for(lambda: rig.running("dev") == 2, "the pods run")
+    started = len(runs.read_text().splitlines())
+    record_property("figures", f"from a converter's end to the limit {seconds:.1f} s")
+    assert 1 <= started <= len([call for call in site.calls if "--set" in call]) + 1
+    rig.remove_work()
