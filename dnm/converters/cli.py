@@ -126,7 +126,11 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
     add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="with --book")
     add("--until", type=_argument(_moment), metavar="TIME", help="with --book, in ISO 8601 with Z")
     add("--allow-preempt", action="store_true", help="free nodes of the jobs that may be preempted")
-    add("--force", action="store_true", help="evict pods that nothing would bring back")
+    add(
+        "--force",
+        action="store_true",
+        help="evict pods that nothing would bring back; pods that never end hold no return",
+    )
     add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
     add("--output", choices=("text", "json"), default="text", help="what is printed on stdout")
     add("--config", metavar="FILE", type=Path, help="dnm's configuration file (or $DNM_CONFIG)")

@@ -119,7 +119,8 @@ def _is_resumed(conversion: NodeConversion) -> bool:
 
 def drain(conversion: NodeConversion) -> str:
     """Cordon, then evict until only what stays is left. What eviction would lose for good is only
-    evicted with --force. Failed: uncordoned, if the cordon was ours."""
+    evicted with --force, which also passes over pods that never end (their kubelet is gone), and
+    over no disruption budget. Failed: uncordoned, if the cordon was ours."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return "Kubernetes has no such Node"
@@ -132,7 +133,7 @@ def drain(conversion: NodeConversion) -> str:
     except Interrupted:
         raise
     except ConverterError as error:
-        if conversion.settings.force:
+        if conversion.settings.force and not _evict(conversion, _pods_that_leave(conversion)):
             return f"goes on although not empty (--force): {error}"
         _uncordon(conversion)
         raise
@@ -145,18 +146,27 @@ def _drain_once(conversion: NodeConversion) -> str:
         return ""
     if not node.is_cordoned:
         conversion.kube.set_cordon(conversion.node, True)
-    pods = [pod for pod in conversion.kube.read_pods_on(conversion.node) if not pod.stays]
+    pods = _pods_that_leave(conversion)
     lost = [pod for pod in pods if pod.loss and not pod.is_terminating]
     if lost and not conversion.settings.force:
         raise ConverterError(f"{_named(lost)}: {lost[0].loss}; --force evicts nevertheless")
-    why = [
+    why = _evict(conversion, pods)
+    if not pods:
+        return ""
+    return f"{_named(pods)} on it" + (f": {why[0]}" if why else "")
+
+
+def _pods_that_leave(conversion: NodeConversion) -> list[PodOnNode]:
+    return [pod for pod in conversion.kube.read_pods_on(conversion.node) if not pod.stays]
+
+
+def _evict(conversion: NodeConversion, pods: list[PodOnNode]) -> list[str]:
+    """Why disruption budgets keep some of them."""
+    return [
         blocked
         for pod in pods
         if not pod.is_terminating and (blocked := conversion.kube.evict(pod))
     ]
-    if not pods:
-        return ""
-    return f"{_named(pods)} on it" + (f": {why[0]}" if why else "")
 
 
 def _named(pods: list[PodOnNode]) -> str:

@@ -1,6 +1,6 @@
 """The phases of a lent node: what each fact means in each phase.
 
-Pure. Nothing here decides whether a queue can spare a node or wants one more (`fences.py` and
+Pure. Nothing here decides whether a queue can spare a node or wants one more (`fates.py` and
 `conversions.py` do); this file only reads what has happened since the last run, and moves the
 record after it.
 
