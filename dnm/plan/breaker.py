@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import LentNode, Phase
 from dnm.model.registry import Registry
 from dnm.model.value import Value
+
+if TYPE_CHECKING:
+    from dnm.demand.demand import Demand  # `dnm status` does without
 
 
 def judge_breaker(
