@@ -141,7 +141,7 @@ class ConvertCall:
             found += [
                 Candidate(
                     node=one.node.name, why=one.reason, jobs=",".join(job.id for job in one.jobs)
-                )  # fmt: skip
+                )
                 for one in judged
                 if one.verdict is ListVerdict.PREEMPT
             ]
