@@ -151,8 +151,10 @@ def look_closely(
             if one.kinds & _OF_DAEMONS and daemons is None:
                 daemons = _list_daemons(requests)
             found[one.node] = _look(requests, one, daemons or [])
-        except KubeError as error:
-            found[one.node] = Unreadable(what=f"what node {one.node} lacks", error=str(error))
+        except (KubeError, msgspec.MsgspecError) as error:
+            found[one.node] = Unreadable(
+                what=f"what node {one.node} lacks", error=clean(str(error))
+            )
     return found
 
 
@@ -197,7 +199,7 @@ def _list(requests: ApiRequests, what: List, rule: str, of: type[T]) -> list[T]:
     def restart() -> Callable[[memoryview], None]:
         found.clear()
         return lambda page: found.extend(
-            msgspec.json.decode(item, type=of)
+            msgspec.json.decode(bytes(item), type=of)  # the page's buffer is used again
             for item in msgspec.json.decode(page, type=_Page).items
         )
 

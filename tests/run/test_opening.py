@@ -126,6 +126,37 @@ def test_what_does_not_come_sends_it_back(make_site: Callable[..., Site]) -> Non
     assert not site.registry.nodes and not site.sandbox.violations
 
 
+def test_daemon_sets_are_those_that_select_it(make_site: Callable[..., Site]) -> None:
+    site = make_site("opens_when = daemonsets")
+    for name, selector in (("here", {"dev": "true"}), ("elsewhere", {"gpu": "yes"})):
+        labels = {"app": name}
+        spec = {
+            "containers": [{"name": "main", "image": "x"}],
+            "nodeSelector": selector,
+            "tolerations": [{"operator": "Exists"}] if name == "here" else [],
+        }
+        site.sandbox.create({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": name, "namespace": "kube-system"},
+            "spec": {"selector": {"matchLabels": labels},
+                     "template": {"metadata": {"labels": labels}, "spec": spec}},
+        })  # fmt: skip
+    join(site)
+    site.sandbox.tick(MINUTE)
+    site.run()
+    assert entry(site).phase is Phase.SERVING
+    assert any(name.startswith("here") for name in pods_on(site))
+
+
+@pytest.mark.parametrize("body", ["{}", '{"items": 7}', '{"kind": "DaemonSetList"}', "<html>"])
+def test_an_answer_that_is_no_list_opens_nothing(make_site: Callable[..., Site], body: str) -> None:
+    site = make_site("opens_when = daemonsets")
+    site.sandbox.fault("garbage", path="daemonsets", body=body, times=99)
+    join(site)
+    opening = entry(site).opening
+    assert entry(site).phase is Phase.JOINING and opening is not None and opening.why
+
+
 def test_without_the_right_to_start_pods_images_are_waited_for(
     make_site: Callable[..., Site],
 ) -> None:
