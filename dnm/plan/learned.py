@@ -233,7 +233,7 @@ def return_time(config: Config, registry: Registry, node_type: str) -> timedelta
 
 
 def _learned(config: Config, seconds: Sequence[int]) -> timedelta:
-    """The 95th percentile; `lead_minutes` before there are ten. No longer than it may take."""
+    """The 95th percentile; half an hour before there are ten. No longer than it may take."""
     if len(seconds) < FEWEST_TIMES:
         return config.lead
     found = timedelta(seconds=sorted(seconds)[ceil(_SHARE * len(seconds)) - 1])

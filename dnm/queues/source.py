@@ -115,8 +115,8 @@ def resolve_document(
 
 def _no_config_map(namespace: str, name: str) -> str:
     return (
-        f"there is no ConfigMap {namespace}/{name} (yunikorn_cm_namespace, yunikorn_cm_name): "
-        "correct the name; if YuniKorn really has none, "
+        f"there is no ConfigMap {namespace}/{name} (yunikorn_cm_namespace): "
+        "correct the namespace; if YuniKorn really has none, "
     )
 
 

@@ -424,10 +424,10 @@ def test_queues_are_shown_checked_and_rebased(sandbox: Sandbox, site: Site, tmp_
 
 @pytest.mark.parametrize("command", ["plan", "check", "queues check", "queues rebase --as total"])
 def test_a_wrong_name_of_the_config_map_is_named(site: Site, command: str) -> None:
-    settings(site, yunikorn_cm_name="yunikorn-config")
+    settings(site, yunikorn_cm_namespace="yunicorn")
     done = site.command(*command.split())
     said = " ".join((done.stdout + done.stderr).split())
-    assert "no ConfigMap yunikorn/yunikorn-config (yunikorn_cm_namespace, yunikorn_cm_name)" in said
+    assert "no ConfigMap yunicorn/yunikorn-configs (yunikorn_cm_namespace)" in said
     assert "correct the name" in said
 
 

@@ -120,6 +120,7 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
             f"[settings] {key}: this key is gone: {RETIRED['settings'][key]}"
             for key in (
                 "log_console",
+                "yunikorn_cm_name",
                 "yunikorn_queue_annotation",
                 "default_cpu_request_m",
                 "default_mem_request",
@@ -155,7 +156,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
     built = {"path", "namespaces", "node_types", "default_request", "partition_floors",
-             "calendar_events", "unread_events", "retired"}  # fmt: skip
+             "calendar_events", "unread_events", "retired", "lead", "yunikorn_cm_name"}  # fmt: skip
     assert {field for field, _ in SETTINGS.values()} - {""} == set(Config.__struct_fields__) - built
     assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
         NamespacePolicy.__struct_fields__
@@ -366,7 +367,6 @@ BAD = [
     pytest.param("instance_id = -rf", "letters, digits", id="instance-dash"),
     pytest.param("slurm_reservation_name = a,b", "is not a name that Slurm takes", id="comma"),
     pytest.param("slurm_reservation_name = $(id)", "is not a name that Slurm", id="shell"),
-    pytest.param("yunikorn_cm_name = A", "RFC 1123", id="object-name"),
     pytest.param("yunikorn_cm_namespace = a.b", "RFC 1123", id="cm-namespace"),
     pytest.param("yunikorn_url = yk:9080", "http://yunikorn-service", id="url-scheme"),
     pytest.param("yunikorn_url = http://yk:99999", "http://yunikorn-service", id="url-port"),

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
@@ -89,7 +90,7 @@ class Half:
                 type=node_type, wanted=WANTED, begins=begins, ends=begins + timedelta(minutes=30),
                 hooks=hooks),
             node_type=node_type, node_convert_path=converter, instance_id=node_type,
-            slurm_reservation_name=f"k8s-{node_type}", lead_minutes=1,
+            slurm_reservation_name=f"k8s-{node_type}",
             check_interval_seconds=INTERVAL, event_reservations=str(self.books).lower(),
         )  # fmt: skip
 
@@ -111,7 +112,8 @@ class Half:
             )  # fmt: skip
 
     def run(self) -> None:
-        result = run_pass(self.site.config, self.lab.environ, lambda: False)
+        config = replace(self.site.config, lead=timedelta(minutes=1))
+        result = run_pass(config, self.lab.environ, lambda: False)
         outcome = result.outcome
         assert outcome is not None
         self.told += [*outcome.actions, *outcome.errors]

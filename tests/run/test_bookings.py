@@ -10,7 +10,7 @@ from dnm.model.lent import Phase
 from tests.site import WORKSHOP_QUEUES, Site
 
 HOUR = timedelta(hours=1)
-BOOKED = {"event_reservations": "true", "lead_minutes": 10}
+BOOKED = {"event_reservations": "true"}
 
 
 def booking_site(sandbox: Sandbox, directory: Path) -> Site:
