@@ -128,6 +128,7 @@ stories-%:
 	$(BIN)/python -m tests.real test $(call files,$(ROW_$*))
 
 generations:
+	$(BIN)/python -m pytest tests/real/slurm_accounting.py
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_rest.py
 	$(BIN)/python -m pytest --numprocesses 2 tests/real/queue_documents.py

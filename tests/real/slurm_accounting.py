@@ -1,0 +1,174 @@
+"""What sreport says of nodes that are lent, on a real slurmctld, slurmdbd and MariaDB (22.05 of
+Debian 12): `pytest tests/real/slurm_accounting.py`, as root."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+
+from dnm.converters.sreport import knows_account, read_machines, read_planned, read_planned_down
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.errors import SlurmError
+from tests.docs.pages import rows, section
+from tests.real.slurm_books import AccountingLab
+from tests.slurm_lab import SlurmSite, finished
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="jobs of several users need root"),
+]
+NODES = tuple(f"a{number:03}" for number in range(1, 9))
+CPUS = 8
+HOURS = 3
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccountingLab]:
+    directory = tmp_path_factory.mktemp("books")
+    for folder in (directory, *list(directory.parents)[:3]):
+        folder.chmod(0o755)
+    made = AccountingLab(directory, NODES, ("proj", "gone"))
+    made.patience = 3
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def site(lab: AccountingLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmSite]:
+    directory = tmp_path_factory.mktemp("site")
+    sandbox = Sandbox(directory / "sandbox", manual=False).start()
+    yield SlurmSite(lab, sandbox, directory / "site")
+    sandbox.stop()
+
+
+def lend(site: SlurmSite, node: str, account: str = "", **environment: str) -> str:
+    """What was said of it on stderr."""
+    charged = ("--account", account) if account else ()
+    words = ("--set", "k8s", "--node-name", node, "--namespace", "dev", *charged)
+    process = site.start(*words, **environment)
+    done = finished(process)
+    expected = -signal.SIGKILL if environment else 0
+    assert done.returncode == expected, done.stderr
+    return done.stderr
+
+
+def give_back(site: SlurmSite, *nodes: str) -> None:
+    processes = [site.start("--set", "batch", "--node-name", node) for node in nodes]
+    for process in processes:
+        done = finished(process)
+        assert done.returncode == 0, done.stderr
+    site.assert_in_service(*nodes)
+
+
+def reservation(lab: AccountingLab, name: str) -> str:
+    found = {one.name: one for one in lab.client.read_reservations()}
+    return found[name].charged_to if name in found else "none"
+
+
+def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab) -> None:
+    """One lend of each kind, two of them in one second, as they are three hours later; the table of
+    the page is this one."""
+    assert knows_account(lab.environ, "Proj") and not knows_account(lab.environ, "nosuch")
+    begun = datetime.now(UTC)
+    lend(site, "a001")
+    lend(site, "a002", "-")
+    together = [site.start("--set", "k8s", "--node-name", node, "--namespace", "dev",
+                           "--account", "proj") for node in ("a003", "a004")]  # fmt: skip
+    assert [finished(one).returncode for one in together] == [0, 0]
+    assert "Invalid account" in lend(site, "a005", "nosuch")
+    charged = {node: reservation(lab, f"k8s-{node}") for node in NODES[:5]}
+    assert charged == {"a001": "", "a002": "-", "a003": "proj", "a004": "proj", "a005": ""}
+    site.assert_lent(*NODES[:5])
+    all_lent = datetime.now(UTC)
+    give_back(site, *NODES[:5])
+    assert not lab.client.read_reservations()
+    lab.has_been(HOURS, all_lent)
+    since = datetime.fromtimestamp(begun.timestamp() - HOURS * 3600 + 3600, UTC)
+    whole = lab.hours(since.replace(minute=0, second=0, microsecond=0))
+    down, planned = 2 * CPUS, 3 * CPUS
+    assert whole[:2] == [[down, planned, CPUS * len(NODES) - down - planned]] * 2, whole
+    used = dict(lab.sql(
+        "select concat(a.acct, '/', a.user), max(u.alloc_secs) div 3600 "
+        "from lab_assoc_usage_hour_table u join lab_assoc_table a on a.id_assoc=u.id "
+        "where u.id_tres=1 group by u.id"
+    ))  # fmt: skip
+    assert used["proj/"] == str(2 * CPUS) and used["root/"] == str(CPUS), used
+    assert "root/root" not in used or int(used["root/root"]) == 0, used
+    table = {row[0]: row[1:] for row in rows(section("docs/accounting.md", "What sreport says"))}
+    one = str(CPUS)
+    assert table == {
+        "none": [one, "0", "nobody"], "`-`": ["0", one, f"root: {one}"],
+        "`proj`": ["0", one, f"proj: {one}"], "unknown to Slurm": [one, "0", "nobody"],
+    }  # fmt: skip
+    until = datetime.now(UTC)
+    rows_of = {one.node for one in read_planned(lab.environ, "k8s", since, until)}
+    assert rows_of == {"a002", "a003", "a004"}
+    assert read_planned_down(lab.environ, since, until) >= 2 * planned
+    assert {one.cpus for one in read_machines(lab.environ).values()} == {CPUS}
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "slurm.update_reservation:before:kill:1", "slurm.update_reservation:after:kill:1",
+        "slurm.update_reservation:after:kill:2", "convert.verify:after:kill",
+    ],
+)  # fmt: skip
+def test_a_kill_around_the_charge_is_repaired(
+    site: SlurmSite, lab: AccountingLab, point: str
+) -> None:
+    lend(site, "a006", "proj", DNM_FAULT=point)
+    lend(site, "a006", "proj")
+    assert reservation(lab, "k8s-a006") == "proj"
+    site.assert_lent("a006")
+    for fault in ("slurm.update_reservation:before:kill", "slurm.update_reservation:after:kill",
+                  "slurm.resume:after:kill"):  # fmt: skip
+        process = site.start("--set", "batch", "--node-name", "a006", DNM_FAULT=fault)
+        assert finished(process).returncode in (-signal.SIGKILL, 0)
+    give_back(site, "a006")
+    assert reservation(lab, "k8s-a006") == "none"
+
+
+def test_another_s_reservation_over_a_charged_node(site: SlurmSite, lab: AccountingLab) -> None:
+    lend(site, "a006", "proj")
+    lab.run("scontrol", "create", "reservation", "ReservationName=class", "Nodes=a006",
+            "StartTime=now", "Duration=60", "Users=root")  # fmt: skip
+    refused = site.run("--set", "k8s", "--node-name", "a006", RES_NAME="other", DNM_INSTANCE="two")
+    assert refused.returncode == 1
+    give_back(site, "a006")
+    assert [one.name for one in lab.client.read_reservations()] == ["class"]
+    lab.run("scontrol", "delete", "ReservationName=class")
+
+
+def test_an_account_that_is_deleted_in_the_middle(site: SlurmSite, lab: AccountingLab) -> None:
+    lend(site, "a007", "gone")
+    lab.run("sacctmgr", "-i", "delete", "account", "gone")
+    assert reservation(lab, "k8s-a007") == "gone"
+    give_back(site, "a007")
+    assert reservation(lab, "k8s-a007") == "none"
+
+
+def test_a_slurmdbd_that_is_down_for_the_whole_lend(site: SlurmSite, lab: AccountingLab) -> None:
+    """slurmctld knows the accounts, and tells it all when it is back."""
+    lab.stop_slurmdbd()
+    begun = datetime.now(UTC)
+    lend(site, "a008", "proj")
+    assert reservation(lab, "k8s-a008") == "proj"
+    give_back(site, "a008")
+    lab.start_slurmdbd()
+
+    def is_told() -> bool:
+        until = datetime.now(UTC)
+        with suppress(SlurmError):  # it is just starting
+            return "a008" in [one.node for one in read_planned(lab.environ, "k8s", begun, until)]
+        return False
+
+    lab.wait_for(is_told, 60)
