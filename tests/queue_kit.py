@@ -31,6 +31,16 @@ NODE: Resources = {
 AMOUNT = re.compile(r"[0-9]+[ \t]*(?:[kKMGTPE]i?|m)?(?![0-9A-Za-z])")
 """Whatever could be the value of a limit."""
 
+ONE_LIMIT = """\
+partitions:
+- name: default
+  queues:
+  - name: root
+    queues:
+    - name: x
+      resources: {max: {vcore: 80}}
+"""
+
 TREE = """\
 partitions:
   - name: default

@@ -49,9 +49,8 @@ def advance_request(
     A node is the request's if it did not exist before and either the converter named it or it has
     the type's name and carries the namespace's label. `taken` are nodes that are recorded already,
     `others` the other open requests, as `with_report` gives them: what one of them has named is its
-    own. While the converter is
-    at work only what it has named is taken up: another host's look alike, and those that it is
-    still to bring would then be more than were asked for.
+    own. While the converter is at work only what it has named is taken up: another host's look
+    alike, and those that it is still to bring would then be more than were asked for.
     """
     if facts.nodes is None:
         return RequestTransition(request=request)

@@ -21,6 +21,7 @@ from tests.night import one_in
 from tests.queue_kit import (
     NODE,
     ONE,
+    ONE_LIMIT,
     TREE,
     TWO,
     A,
@@ -408,22 +409,11 @@ def test_another_begins_anew_on_a_text_that_a_killed_return_has_left() -> None:
     assert "which dnm itself has written earlier" in asked.refusal
 
 
-SMALL = """\
-partitions:
-- name: default
-  queues:
-  - name: root
-    queues:
-    - name: x
-      resources: {max: {vcore: 80}}
-"""
-
-
 def test_a_text_that_has_come_again_with_another_baseline() -> None:
     """prod's record is of the same bytes, and says 80 where 208 has become right meanwhile: the
     instance that knows asks."""
     own, others = (nodes_of("root.x", name, size={"vcore": 128_000}) for name in ("n1", "m1"))
-    made = lend(SMALL, own)
+    made = lend(ONE_LIMIT, own)
     both = edit(made.text, made.ledger, others, instance="test")
     seen = edit(both.text, both.ledger, own, remembered=made.noted)
     raised = change(both.text, "vcore: 336", "vcore: 464")

@@ -11,17 +11,8 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.queue_edit import QueueEdit
 from dnm.queues.edit import edit_source
 from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
-from tests.queue_kit import ONE, TREE, TWO, A, B, change, lend, limit, nodes_of, wants
+from tests.queue_kit import ONE, ONE_LIMIT, TREE, TWO, A, B, change, lend, limit, nodes_of, wants
 
-ONE_LIMIT = """\
-partitions:
-- name: default
-  queues:
-  - name: root
-    queues:
-    - name: x
-      resources: {max: {vcore: 80}}
-"""
 X = "root.x"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
