@@ -32,7 +32,7 @@ from dnm.record.history_file import History
 from dnm.record.history_reading import read_backwards, read_history
 
 if TYPE_CHECKING:
-    from dnm.cli.screen import Line
+    from dnm.cli.lines import Line
 
 KINDS = (
     "node",
@@ -186,7 +186,7 @@ def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since
 def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iterator[Line]:
     """Yields a line for people: when by the clock of the zone, what, which, from and to; below it
     the reason and the numbers."""
-    from dnm.cli.screen import Line
+    from dnm.cli.lines import Line
 
     arrow = f"{line.before or '-'} -> {line.after}" if line.after else ""
     if line.kind == JOBS:

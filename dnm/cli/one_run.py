@@ -64,7 +64,7 @@ def shown_at_work(
     long as the last run of `config`; to nobody else anything."""
     if is_quiet or not sys.stderr.isatty():
         return nullcontext()
-    from dnm.cli.screen import working
+    from dnm.cli.progress import working
     from dnm.run.recorded import read_last_run
 
     return working(what, read_last_run(config).took if config else None)

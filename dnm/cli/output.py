@@ -62,7 +62,8 @@ def told_together(answers: Iterable[tuple[str, str]], each: str = "each of ") ->
 
 def print_line(*parts: Part, indent: int = 0, to: TextIO | None = None) -> None:
     """Prints a line for people, by default on stdout, folded where a terminal is narrower."""
-    from dnm.cli.screen import Line, draw
+    from dnm.cli.lines import Line
+    from dnm.cli.screen import draw
 
     draw([Line(parts, indent)], to)
 
