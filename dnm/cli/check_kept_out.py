@@ -12,7 +12,7 @@ from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
-from dnm.plan.rules.kept_out import kept_out
+from dnm.plan.rule import nodes_kept_out
 
 _CHECK = "kept out"
 _LONGEST = 200  # characters of a list of nodes
@@ -22,7 +22,8 @@ def check_kept_out(
     config: Config, registry: Registry, listed: BatchList, now: datetime
 ) -> Iterator[Finding]:
     """Nothing where nothing is kept out."""
-    out = [name for name in kept_out(config, registry, listed.nodes, now) if name in listed.nodes]
+    why = nodes_kept_out(config, registry, listed.nodes, now)
+    out = [name for name in why if name in listed.nodes]
     yield from _unknown_words(config, listed)
     if out and not listed.leaves_out:
         yield doubtful(

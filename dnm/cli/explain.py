@@ -42,7 +42,7 @@ from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import PodExplanation, explain_pod
 from dnm.plan.lease import judge_actor
 from dnm.plan.planner import fold_plan
-from dnm.plan.rules.kept_out import kept_out
+from dnm.plan.rule import nodes_kept_out
 from dnm.run.planning import decide_now
 
 _LAST = 5  # transitions shown
@@ -207,8 +207,9 @@ def _as_slurm_has_it(decided: Decided, name: str, node_type: str) -> str:
 
 def _why_not_lent(decided: Decided, row: BatchNode, node_type: str) -> str:
     known = decided.inputs
-    if out := kept_out(known.config, known.registry, known.facts.batch, known.now).get(row.name):
-        return f"it may not be lent: {out}"
+    out = nodes_kept_out(known.config, known.registry, known.facts.batch, known.now)
+    if row.name in out:
+        return f"it may not be lent: {out[row.name]}"
     if row.name not in lendable_names(known.config, known.registry, known.facts):
         off = "" if row.verdict == "SKIP" else ", and allow_preempt is off"
         return f"it may not be lent: {row.reason}{off}"

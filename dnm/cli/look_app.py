@@ -134,7 +134,7 @@ def nodes(
     from dnm.converter.node_list import list_batch_nodes
     from dnm.model.errors import ConverterError
     from dnm.model.value import Unreadable
-    from dnm.plan.rules.kept_out import kept_out
+    from dnm.plan.rule import nodes_kept_out
     from dnm.run.registry import load_registry
 
     with shown_at_work("asking for nodes", None):
@@ -148,7 +148,7 @@ def nodes(
     ]
     now = datetime.now(UTC)
     registry = load_registry(config, now)
-    out = kept_out(config, registry, listed.nodes, now)
+    out = nodes_kept_out(config, registry, listed.nodes, now)
     supplies = supply_now(config, registry, listed.nodes, now)
     asked = [one for one in supplies if node_type in ("", one.node_type)]
     print_batch_nodes(config, shown, out, output, asked)

@@ -123,7 +123,7 @@ def _at_hand(config: Config, registry: Registry, facts: Facts) -> dict[str, int]
 def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str]:
     """Returns the batch nodes that could be lent now, those that the converter would take first
     first, without what is kept out."""
-    out = nodes_kept_out(config, registry, facts)
+    out = nodes_kept_out(config, registry, facts.batch, facts.now)
     return [
         name
         for name, node in (facts.batch or {}).items()

@@ -212,7 +212,7 @@ def with_fresh(
     """With requests for nodes that nobody has claimed yet, none of them kept out: where the
     converter can't be told what to leave out, it is told what to take."""
     inputs, registry = before.inputs, before.registry
-    out = nodes_kept_out(inputs.config, registry, inputs.facts)
+    out = nodes_kept_out(inputs.config, registry, inputs.facts.batch, inputs.now)
     leave_out = left_out_list(inputs.config, pool.node_type, out) if out else ""
     is_told = inputs.snapshot.leaves_out and len(leave_out) <= LONGEST_LIST
     if count > 0 and (is_told or not leave_out):

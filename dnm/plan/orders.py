@@ -106,7 +106,7 @@ def _breaker(wish: Wish) -> Objection | None:
 def _written(before: Conversions, order: LendOrder, pool: NodePool, count: int) -> Conversions:
     """Interrupted conversions of the kind first, each by its name."""
     inputs = before.inputs
-    out = nodes_kept_out(inputs.config, before.registry, inputs.facts)
+    out = nodes_kept_out(inputs.config, before.registry, inputs.facts.batch, inputs.now)
     claimed = before.registry.claimed
     stopped = resumable_nodes(inputs.config, before.registry).get(pool, []) if claimed else []
     wanted = [name for name in _wanted_names(before, order) if name not in out]
@@ -134,7 +134,7 @@ def _none_at_hand(before: Conversions, order: LendOrder) -> str:
     inputs, names = before.inputs, _wanted_names(before, order)
     if not order.nodes:
         return f"{Reason.NO_BATCH_NODE.value}: `dnm nodes` says why not"
-    out = nodes_kept_out(inputs.config, before.registry, inputs.facts)
+    out = nodes_kept_out(inputs.config, before.registry, inputs.facts.batch, inputs.now)
     rows = inputs.facts.batch or {}
     whys = [
         f"{name}: kept out: {out[name]}" if name in out

@@ -8,10 +8,12 @@ whose option was taken away stays on for as long as the record holds something o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.lent import Leaving, Phase
 from dnm.model.registry import Registry
@@ -98,12 +100,15 @@ def rules_of(config: Config, registry: Registry, facts: Facts | None = None) -> 
     )
 
 
-def nodes_kept_out(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
-    """Returns why each node that is kept out may not be lent, by name."""
+def nodes_kept_out(
+    config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
+) -> dict[str, str]:
+    """Returns why each node that is kept out may not be lent, by name; `batch` None: what Slurm
+    says of the nodes is not known."""
     out: dict[str, str] = {}
-    for rule in rules_of(config, registry, facts):
+    for rule in rules_of(config, registry):
         if rule.keeps_out:
-            out |= rule.keeps_out(config, registry, facts.batch, facts.now)
+            out = {**rule.keeps_out(config, registry, batch, now), **out}
     return out
 
 
@@ -112,7 +117,7 @@ def unwelcome_nodes(config: Config, registry: Registry, facts: Facts) -> dict[st
     out: dict[str, str] = {}
     for rule in rules_of(config, registry, facts):
         if rule.unwelcome:
-            out |= rule.unwelcome(config, registry, facts.batch, facts.now)
+            out = {**rule.unwelcome(config, registry, facts.batch, facts.now), **out}
     return out
 
 

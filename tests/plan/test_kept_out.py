@@ -19,9 +19,11 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
 from dnm.plan.batch_side import needs_batch_side
+from dnm.plan.hooks import Rule
+from dnm.plan.rule import nodes_kept_out, unwelcome_nodes
 from dnm.plan.rules.kept_out import kept_out
 from dnm.record.transitions import Cause, list_transitions
-from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_request
+from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_request, facts
 from tests.plan.worlds import UNREAD, World, pods, wanting
 
 LATER = NOW + timedelta(hours=1)
@@ -375,3 +377,19 @@ def test_a_pause_may_stop_one_way_alone(half: Way | None, lends: bool, returns: 
     spent = World().lent("a001", lent_since=NOW - timedelta(days=9), was_used=True).node("a001")
     spent.configured(max_lend=timedelta(hours=1)).recorded(pause=pause)
     assert bool(spent.fates().registry.nodes["a001"].leaves) is returns
+
+
+def test_of_two_rules_that_speak_of_one_node_the_first_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def saying(*names: str, why: str) -> Rule:
+        def says(*_: object) -> dict[str, str]:
+            return dict.fromkeys(names, why)
+
+        return Rule(keeps_out=says, unwelcome=says)
+
+    rules = (saying("a001", why="first"), saying("a001", "a002", why="second"))
+    monkeypatch.setattr("dnm.plan.rule.rules_of", lambda *_: rules)
+    config, said = a_config(), {"a001": "first", "a002": "second"}
+    assert nodes_kept_out(config, Registry(), None, NOW) == said
+    assert unwelcome_nodes(config, Registry(), facts()) == said

@@ -75,7 +75,7 @@ def plan_bookings(inputs: Inputs, registry: Registry) -> Bookings:
 def _compare(inputs: Inputs, registry: Registry) -> tuple[list[UnbookNodes], list[_Short]]:
     """What is booked and not needed, and what is needed and not booked."""
     config, now = inputs.config, inputs.now
-    out = nodes_kept_out(config, registry, inputs.facts)
+    out = nodes_kept_out(config, registry, inputs.facts.batch, inputs.now)
     there = _booked(inputs, registry)
     wanted = {booking_name(one.event.name, one.begins, config.instance_id): one
               for one in _windows(inputs)}  # fmt: skip
