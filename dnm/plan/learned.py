@@ -7,7 +7,8 @@ time; one that goes and comes back costs two boots, and pods wait for the second
     beta = mean(last lends) + mean(last returns)
     B    = beta + pod_minute_worth x pods per lend x mean(last lends)
     T    = B until five gaps are known; then what would have cost least over the last forty (the gap
-           where it is no longer than T, else T + B), between B / 2 and 2 B
+           where it is no longer than T, else T + B), between B / 2 and 2 B; B / 4 where none of
+           them could have been waited for: the first that can be has the others to pay for it
 
 So it never costs more than three times what one pays who knows every gap beforehand, twice while
 nothing is learned, and over gaps that are like those before hardly more than the best fixed time. A
@@ -44,7 +45,8 @@ def best_wait(gaps: Sequence[float], back: float, slack: float = 0.0) -> float:
     node that waits for a gap to end must wait `slack` longer, for the run that sees it ended."""
     if len(gaps) < FEWEST_GAPS:
         return back
-    least, most = back / 2, 2 * back
+    most = 2 * back
+    least = back / (4 if min(gaps) >= most else 2)
     choices = {least, most, *(gap + slack for gap in gaps if least < gap + slack < most)}
     return min(sorted(choices), key=lambda wait: cost_of(gaps, wait, back))
 
@@ -62,8 +64,7 @@ def cost_of_return(config: Config, registry: Registry, policy: NamespacePolicy) 
     back = _mean(second for one in times for second in one.returns)
     gaps = registry.idle_gaps.get(policy.queue, IdleGaps())
     pods = fsum(gaps.pods) / len(gaps.pods) if gaps.pods else 1.0
-    worth = config.worth_of(policy)
-    return lend + back + worth * pods * lend
+    return lend + back + config.worth_of(policy) * pods * lend
 
 
 def _mean(seconds: Iterable[int]) -> float:
@@ -198,8 +199,7 @@ def _closed_late(gaps: IdleGaps, bound: datetime) -> IdleGaps:
 
 
 def _with(gaps: IdleGaps, length: timedelta) -> IdleGaps:
-    recent = (*gaps.recent, int(length.total_seconds()))
-    return msgspec.structs.replace(gaps, recent=recent)
+    return msgspec.structs.replace(gaps, recent=(*gaps.recent, int(length.total_seconds())))
 
 
 def _without_short(
@@ -209,7 +209,7 @@ def _without_short(
     kept = {}
     for queue, gaps in noted.items():
         known = registry.idle_gaps.get(queue, IdleGaps()).recent
-        least = min(_bounds(config, registry, queue)) / 2
+        least = min(_bounds(config, registry, queue)) / 4
         new = (one for one in gaps.recent[len(known) :] if one >= least)
         recent = (*known, *new)[-KEPT_GAPS:]
         if recent or gaps.open or gaps.pods:
