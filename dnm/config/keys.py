@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config import kubelet_values, names, numbers, values
-from dnm.config.opening_values import opening_steps
+from dnm.config.opening_values import opening_steps, sick_signs
 from dnm.config.values import path_text
 
 DEFAULT_NODE_TYPES = ("a",)
@@ -73,6 +73,7 @@ SETTINGS: Keys = {
     "event_reservations": ("book_ahead", numbers.booked_ahead),
     "breaker_strikes": ("breaker_strikes", numbers.whole_number(1, 1_000)),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
+    "sick_when": ("sick_when", sick_signs),
     "move_in_place": ("move_in_place", values.boolean),
     "yunikorn_url": ("yunikorn_url", names.url),
     "events": ("events", values.boolean),

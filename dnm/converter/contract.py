@@ -41,10 +41,14 @@ CHARGE = "--account"
 """The option by which a converter that names it in its list is told whom a lend is charged to; - is
 for nobody, but as planned."""
 
+LEAVE_DRAINED = "--leave-drained"
+"""The option by which a converter that names it in its list is told why a node is to stay drained
+when it is back."""
+
 VARIABLES = (REQUEST, "DNM_INSTANCE", "RES_NAME")
 OPTIONS = (
     "--list", "--set", "--node-name", "--node-type", "--num-nodes", "--namespace", LEAVE_OUT,
-    "--allow-preempt", BOOK, UNBOOK, "--from", "--until", CHARGE,
+    "--allow-preempt", BOOK, UNBOOK, "--from", "--until", CHARGE, LEAVE_DRAINED,
 )  # fmt: skip
 VALUE = re.compile(r"-|(?!-)[]A-Za-z0-9_.,:[-]+")
 """All that a converter is ever told: deploy/node-convert-by-ssh lets nothing else through."""
@@ -114,9 +118,11 @@ def convert_command(
     return [*command, "--allow-preempt"] if config.allow_preempt else command
 
 
-def return_command(config: Config, node: str) -> list[str]:
-    """`--set batch` for one node; raises ConverterError for an unusable name."""
-    return _command(config, "--set", "batch", "--node-name", _checked(node))
+def return_command(config: Config, node: str, sick: str = "") -> list[str]:
+    """`--set batch` for one node, which stays drained where it is `sick`; raises ConverterError for
+    an unusable name."""
+    more = (LEAVE_DRAINED, sick) if sick else ()
+    return _command(config, "--set", "batch", "--node-name", _checked(node), *more)
 
 
 def _checked(name: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from dnm.converter.contract import (
     BOOK,
     CHARGE,
+    LEAVE_DRAINED,
     LEAVE_OUT,
     NODE_NAME,
     Given,
@@ -222,6 +223,7 @@ def parse_list(content: bytes) -> BatchList | None:
         books=BOOK in (_words(listed.options) or ()),
         leaves_out=LEAVE_OUT in (_words(listed.options) or ()),
         charges=CHARGE in (_words(listed.options) or ()),
+        leaves_drained=LEAVE_DRAINED in (_words(listed.options) or ()),
     )
 
 

@@ -295,6 +295,21 @@ def lift_drain(conversion: NodeConversion) -> None:
     conversion.change_slurm(lambda: conversion.slurm.resume(conversion.node, marks), is_lifted)
 
 
+def leave_drained(conversion: NodeConversion) -> str:
+    """Makes our drain one of nobody's, with what makes the node sick: who resumes it is a person,
+    or the site's health check."""
+    uncharge(conversion)
+    reason = f"sick in Kubernetes: {conversion.settings.leave_drained}"
+    marks = _own_marks(conversion.settings, conversion.read_node())
+
+    def is_left() -> bool:
+        node = conversion.read_node()
+        return "DRAIN" in node.state.flags and node.reason.startswith(reason)
+
+    conversion.change_slurm(lambda: conversion.slurm.drain(conversion.node, reason, marks), is_left)
+    return f"left drained: {reason}"
+
+
 def tell_other_drain(conversion: NodeConversion, node: SlurmNode) -> str:
     """Says, and returns, that a drain stays on which a return has no claim."""
     note = f"left drained, as somebody else wants it: {node.reason}"

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from dnm.config import names, numbers, values
-from dnm.converter.contract import BOOK, CHARGE, LEAVE_OUT, UNBOOK
+from dnm.converter.contract import BOOK, CHARGE, LEAVE_DRAINED, LEAVE_OUT, UNBOOK
 from dnm.converters.claimed import describe_claims, hold_unreadable, read_claims
 from dnm.converters.failures import hold_failed
 from dnm.converters.listing import (
@@ -131,6 +131,7 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
         action="store_true",
         help="evict pods that nothing would bring back; pods that never end hold no return",
     )
+    add(LEAVE_DRAINED, metavar="WHY", help="the node is sick: it stays drained (--set batch)")
     add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
     add("--output", choices=("text", "json"), default="text", help="what is printed on stdout")
     add("--config", metavar="FILE", type=Path, help="dnm's configuration file (or $DNM_CONFIG)")
@@ -196,7 +197,7 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
     """The entry point; ends the process with the exit code."""
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments, machines)
     try:
-        keys = ("allow_preempt", "force", "account")
+        keys = ("allow_preempt", "force", "account", "leave_drained")
         given = {key: getattr(options, key, None) or None for key in keys}
         settings = load_settings(given, os.environ, options.config, machines)
         code = run(options, settings)
@@ -283,7 +284,7 @@ def _further_options(settings: Settings) -> tuple[str, ...]:
     if settings.machines is not Machines.BRIDGED:
         with suppress(SlurmRefused):
             charges = connect_slurm(settings).keeps_accounts()
-    books = (BOOK,) if settings.machines is Machines.OWN else ()
+    books = (BOOK, LEAVE_DRAINED) if settings.machines is Machines.OWN else ()
     return (*books, CHARGE) if charges else books
 
 

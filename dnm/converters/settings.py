@@ -76,6 +76,7 @@ class Settings(Value, frozen=True):
     boot_timeout_seconds: timedelta = timedelta(seconds=1800)
     allow_preempt: bool = False  # from here on: options of one call
     force: bool = False
+    leave_drained: str = ""  # by what a node is sick that goes back
     account: str = ""  # whom what is lent is charged to; empty: nobody is
     request: str = ""  # of dnm's, which the call is for
     wake: Path | None = None  # written when a node's conversion has ended

@@ -13,6 +13,7 @@ from dnm.converters.claim import (
     RESERVING,
     clear_marks,
     give_back,
+    leave_drained,
     lift_drain,
     own_reservations,
     release,
@@ -268,7 +269,9 @@ def hand_over(conversion: NodeConversion) -> str:
         )
     node = conversion.read_node()
     note = "in service"
-    if _is_our_drain(conversion, node):
+    if conversion.settings.leave_drained and _is_our_drain(conversion, node):
+        note = leave_drained(conversion)
+    elif _is_our_drain(conversion, node):
         lift_drain(conversion)
     elif "DRAIN" in node.state.flags:
         note = tell_other_drain(conversion, node)

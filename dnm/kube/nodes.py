@@ -234,7 +234,8 @@ def _reduce(node: _Node) -> Node:
         ),
         is_cordoned=bool(spec.unschedulable),
         is_deleting=metadata.deletion_timestamp is not None,
-        mark=_mark(metadata.annotations),
+        mark=(mark := _mark(metadata.annotations)),
+        conditions={one.type: one.status for one in (status.conditions or ())[:MOST_NAMES] if mark},
         shown=_shown(metadata.annotations, status),
     )
 

@@ -110,5 +110,6 @@ class BatchList(Value):
     nodes: Mapping[str, BatchNode]
     waiting: tuple[WaitingJobs, ...] | Unreadable | None = None
     books: bool = False  # it says that it can reserve nodes ahead of time
+    leaves_drained: bool = False  # it says that it can leave a node drained that goes back
     leaves_out: bool = False  # it says that it can be told which nodes not to choose
     charges: bool = False  # it says that it can charge what it lends to an account

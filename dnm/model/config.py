@@ -10,6 +10,7 @@ import msgspec
 
 from dnm.model.calendar import CalendarEvent
 from dnm.model.node_type import Floor, NodeType
+from dnm.model.opening import Step
 from dnm.model.value import Resources, Value
 
 PASSED_BY_DEFAULT = ("PASSWORD",)
@@ -70,6 +71,7 @@ class Config(Value):
     watch_from_pods: int = 5_000  # in a smaller cluster a list costs less than a wait
     breaker_strikes: int = 3
     adjust_guaranteed: bool = True
+    sick_when: tuple[Step, ...] = ()  # signs by which a lent node is known to be sick
     move_in_place: bool = False  # nodes change their queue without a reboot
     allow_preempt: bool = False
     charge_account: str = ""  # of Slurm, whom lends are charged to; empty: they are not

@@ -29,6 +29,7 @@ class Leaving(Enum):
     SPENT = "spent"
     KEPT_OUT = "kept-out"
     NOT_OPENED = "not-opened"
+    SICK = "sick"
     BY_HAND = "by-hand"
 
 
@@ -101,12 +102,13 @@ class LentNode(Value):
     stays_until: datetime | None = None  # by a person's word, idle or not; None: nobody said so
     move: Move | None = None  # in phase `moving`, and after one that has failed
     opening: Opening | None = None  # kept where its type has a list of what it opens by
+    sick: str = ""  # by which sign of sick_when; it stays drained when it is back
     charge: Charge | None = None  # None: it is charged to nobody
     moved_at: datetime | None = None  # since when it serves this namespace; None: since it is lent
 
     def is_kept_at(self, now: datetime) -> bool:
         """Whether a person has lent it, or extended it, for a time that is not over."""
-        told_to_go = self.leaves in (Leaving.BY_HAND, Leaving.KEPT_OUT, Leaving.NOT_OPENED)
+        told_to_go = self.leaves not in (None, Leaving.OVERDUE, Leaving.SPENT, Leaving.FOR_JOBS)
         return self.stays_until is not None and now < self.stays_until and not told_to_go
 
     @property

@@ -50,6 +50,7 @@ class Node(Value):
     is_deleting: bool = False
     mark: Mark | None = None
     capacity: Resources = {}  # only read where a node type says what its kubelets keep back
+    conditions: Mapping[str, str] = {}  # of a Node that carries a mark
     zones: tuple[Amounts, ...] = ()  # what is free on each NUMA node, where its exporter is read
     unreadable: str = ""
     shown: ShownState | None = None  # None: dnm shows nothing on it

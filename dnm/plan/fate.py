@@ -146,10 +146,13 @@ def _leaves_empty(case: Case) -> NodeVerdict | None:
     return _leaving_verdict(case) if case.entry.leaves is not None else None
 
 
+_EMPTIED = (Leaving.BY_HAND, Leaving.SICK)
+
+
 def _emptied(case: Case) -> NodeVerdict | None:
-    """A person has said that its pods are to be asked to go, and nothing keeps them."""
+    """A person, or a sign of its sickness, has its pods asked to go, and nothing keeps them."""
     entry, inputs = case.entry, case.inputs
-    if entry.leaves is not Leaving.BY_HAND or entry.emptying is None or _is_anothers(case):
+    if entry.leaves not in _EMPTIED or entry.emptying is None or _is_anothers(case):
         return None
     is_due = entry.emptying.since <= inputs.now and inputs.facts.sees_all_pods
     is_stopped = case.is_paused or bool(case.refusal) or case.is_held

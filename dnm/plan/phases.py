@@ -283,6 +283,9 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
     if facts.is_in_service(name) is None:
         detail = "Slurm could not be asked whether it has the node"
         return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
+    if facts.is_drained_by_another(name, entry) and entry.sick:
+        detail = f"and drained there: {entry.sick}"
+        return becomes(name, None, Verdict.REVERT, Reason.RETURNED, detail)
     if facts.is_drained_by_another(name, entry):
         error = (
             f"{name} was returned, and Slurm has it drained since: see `sinfo -R -n {name}`. It "

@@ -64,6 +64,10 @@ def _opens(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return any(one.opens_when for one in types) or any(one.opening for one in nodes)
 
 
+def _has_sick(registry: Registry) -> bool:
+    return any(one.sick for one in registry.nodes.values())
+
+
 def _shows_conditions(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return config.node_conditions or (facts is not None and facts.shows_states)
 
@@ -81,6 +85,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("kept_out", _keeps_nodes_out),
     ("kubelets", lambda config, registry, facts: config.has_kubelets),
     ("opening", _opens),
+    ("sick", lambda config, registry, facts: bool(config.sick_when) or _has_sick(registry)),
     ("batch_floors", _has_floors),
     ("max_lend", lambda config, registry, facts: bool(config.max_lend)),
     ("node_hours", _has_hours),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dnm.converter.contract import (
+    LEAVE_DRAINED,
     convert_command,
     resume_command,
     return_command,
@@ -409,7 +410,9 @@ class Actuator:
             converter=None if self.config.state == "file" else this_host(),
         )
         self.save(_with_node(self.registry, name, entry))
-        process = self.converter.start(name, return_command(self.config, name), self.state.until)
+        process = self.converter.start(
+            name, return_command(self.config, name, entry.sick), self.state.until
+        )
         self.save(_with_node(self.registry, name, _replace(entry, converter=process)))
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
@@ -434,6 +437,12 @@ class Actuator:
             return "Slurm's view of it is unknown"
         if known.claim is not None and known.claim.is_at_work:
             return "a converter is at work on it"
+        entry = self.registry.nodes.get(name)
+        if entry is not None and entry.sick and not listed.leaves_drained:
+            raise ConverterError(
+                f"{name} is sick ({entry.sick}), and its converter can't leave it drained "
+                f"({LEAVE_DRAINED}): return it and drain it by hand, then `dnm forget {name}`"
+            )
         return "Slurm has it in service" if known.in_service else ""
 
     def _end_converter(self, key: str, process: ConverterProcess) -> None:

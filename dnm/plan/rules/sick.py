@@ -1,0 +1,64 @@
+"""`sick_when`: a fault that shows in Kubernetes travels with the node. Pure.
+
+A lent node that shows one of the signs is fenced, its pods are asked to go, and it goes back, to
+stay drained in Slurm with the sign until a person or the site's health check resumes it. A sign
+that goes away again makes no node well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from dnm.model.lent import Emptying, Leaving, LentNode, Phase
+from dnm.model.node import Node
+from dnm.model.opening import Step
+from dnm.model.registry import Registry
+from dnm.plan.hooks import Rule
+from dnm.plan.inputs import Inputs
+
+
+def sign_of(step: Step, node: Node) -> str:
+    """Returns the word for a sign that the Node shows, as a converter may be told; empty: it does
+    not."""
+    name = step.name.rpartition("/")[2]
+    if step.kind == "taint":
+        return f"taint:{name}" if any(one.key == step.name for one in node.taints) else ""
+    is_shown = node.conditions.get(step.name) == step.status
+    return f"{name}:{step.status}" if is_shown else ""
+
+
+def _noted(inputs: Inputs, registry: Registry) -> Registry:
+    """With the signs of those that serve, and those that leave for one from now on emptied."""
+    nodes = dict(registry.nodes)
+    for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items():
+        node = (inputs.facts.nodes or {}).get(name)
+        if node is not None and not entry.sick:
+            entry = replace(entry, sick=_first_sign(inputs, node))
+        nodes[name] = _emptied(inputs, entry)
+    return replace(registry, nodes=nodes)
+
+
+def _first_sign(inputs: Inputs, node: Node) -> str:
+    return next((sign for step in inputs.config.sick_when if (sign := sign_of(step, node))), "")
+
+
+def _emptied(inputs: Inputs, entry: LentNode) -> LentNode:
+    if entry.leaves is Leaving.SICK and entry.emptying is None:
+        return replace(entry, emptying=Emptying(since=inputs.now))
+    return entry
+
+
+def _sick(inputs: Inputs, registry: Registry) -> Iterator[str]:
+    ours = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
+    yield from (name for name, entry in ours.items() if entry.sick)
+
+
+RULE = Rule(
+    leaving=Leaving.SICK,
+    why_leaving="it is sick in Kubernetes",
+    remembers=_noted,
+    leaves=_sick,
+    is_over=lambda inputs, registry, name: False,
+)

@@ -1,0 +1,45 @@
+"""A sick node's way on a real Slurm: drained when it is back, and nobody's mark on it, until a
+person resumes it; and what a health check drains while it is claimed is never lent."""
+
+from __future__ import annotations
+
+from tests.slurm_lab import SlurmSite, needs_slurm
+
+pytestmark = needs_slurm
+
+SICK = "Healthy:False"
+
+
+def test_a_sick_node_stays_drained_until_somebody_resumes_it(site: SlurmSite) -> None:
+    name = "a001"
+    assert site.run("--set", "k8s", "--node-name", name, "--namespace", "dev").returncode == 0
+    returned = site.run("--set", "batch", "--node-name", name, "--leave-drained", SICK)
+    assert returned.returncode == 0, returned.stderr
+    node = site.lab.client.read_node(name)
+    assert "DRAIN" in node.state.flags and node.state.base == "IDLE"
+    assert node.reason == f"sick in Kubernetes: {SICK}"
+    assert not (node.comment.startswith("dnm:") or (node.extra or "").startswith("dnm:"))
+    assert not site.lab.client.read_reservations()
+    refused = site.run("--set", "k8s", "--node-name", name, "--namespace", "dev")
+    assert refused.returncode == 1 and "sick in Kubernetes" in refused.stderr
+    again = site.run("--set", "batch", "--node-name", name, "--leave-drained", SICK)
+    assert again.returncode == 0, again.stderr  # there is nothing to do any more
+    site.lab.run("scontrol", "update", f"nodename={name}", "state=resume")
+    site.assert_in_service(name)
+
+
+def test_a_health_check_takes_a_claimed_node_offline(site: SlurmSite) -> None:
+    """By the very command of NHC's node-mark-offline; a reservation of ours does not keep it."""
+    name = "a001"
+    assert site.run("--set", "k8s", "--node-name", name, "--namespace", "dev").returncode == 0
+    assert site.lab.client.read_reservations()
+    nhc = "NHC: check_hw_ib: no link"
+    site.lab.run("scontrol", "update", "State=DRAIN", f"NodeName={name}", f"Reason={nhc}")
+    assert site.lab.client.read_node(name).reason.startswith(nhc)
+    returned = site.run("--set", "batch", "--node-name", name, "--leave-drained", SICK)
+    assert returned.returncode == 0 and "left drained" in returned.stderr, returned.stderr
+    node = site.lab.client.read_node(name)
+    assert "DRAIN" in node.state.flags and node.reason.startswith(nhc), "it was there first"
+    assert not site.lab.client.read_reservations()
+    refused = site.run("--set", "k8s", "--node-name", name, "--namespace", "dev")
+    assert refused.returncode == 1 and "NHC" in refused.stderr

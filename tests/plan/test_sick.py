@@ -1,0 +1,97 @@
+"""`sick_when`: a lent node that shows a fault is emptied, goes back, and is Slurm's with that
+fault; what keeps it, and what a sign is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from dnm.config.opening_values import sick_signs
+from dnm.kube.nodes import read_one_node
+from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.node_type import Taint
+from dnm.model.plan import EvictPods, Fence, Plan, ReturnNode, SetQueueLimits
+from dnm.model.reason import Reason
+from dnm.plan.rules.sick import sign_of
+from tests.builders import FENCED, NOW, a_batch_node, a_node
+from tests.plan.worlds import SMALL, World, pods
+
+BAD = {"gpu.example/Healthy": "False"}
+SIGNS = sick_signs("condition gpu.example/Healthy=False, taint nvsentinel/quarantine")
+TAINT = Taint(key="nvsentinel/quarantine", effect="NoSchedule")
+
+
+def used(**node: object) -> World:
+    """A node with two pods."""
+    world = World().configured(sick_when=SIGNS).lent("a001", was_used=True)
+    return world.node("a001", **node).with_pods(*pods(2, SMALL, node="a001", running=True))
+
+
+def kinds(plan: Plan) -> list[type]:
+    return [type(one) for one in plan.actions]
+
+
+@pytest.mark.parametrize(
+    ("node", "sign"),
+    [
+        ({"conditions": BAD}, "Healthy:False"),
+        ({"conditions": {"gpu.example/Healthy": "True"}}, ""),
+        ({"conditions": {"Healthy": "False"}}, ""),
+        ({"taints": (TAINT,)}, "taint:quarantine"),
+        ({}, ""),
+    ],
+)
+def test_a_node_with_a_sign_leaves_and_is_emptied(node: dict[str, object], sign: str) -> None:
+    shown = a_node("a001", **node)
+    assert next(filter(None, (sign_of(step, shown) for step in SIGNS)), "") == sign
+    plan = used(**node).plan()
+    entry = plan.registry.nodes["a001"]
+    assert (entry.sick, entry.leaves) == (sign, Leaving.SICK if sign else None)
+    assert (Fence in kinds(plan)) is bool(sign)
+    assert not (set(kinds(plan)) & {SetQueueLimits, ReturnNode}), "pods are on it"
+
+
+def leaving(**changes: object) -> World:
+    world = used(is_cordoned=True, mark=FENCED)
+    return world.lent("a001", sick="Healthy:False", leaves=Leaving.SICK, **changes)
+
+
+def test_its_pods_are_asked_to_go_and_a_sign_that_is_over_changes_nothing() -> None:
+    plan = leaving().plan()
+    emptying = plan.registry.nodes["a001"].emptying
+    assert emptying == Emptying(since=NOW) and kinds(plan) == [EvictPods]
+    assert plan.nodes[0].reason is Reason.LEAVING and "it is sick" in plan.nodes[0].sentence
+
+
+@pytest.mark.parametrize("change", [{"held": ("a001",)}, {}], ids=["held", "not-held"])
+def test_a_person_may_keep_it(change: dict[str, tuple[str, ...]]) -> None:
+    plan = used(conditions=BAD).recorded(**change).plan()
+    assert (plan.registry.nodes["a001"].leaves is None) is bool(change)
+
+
+def test_it_is_kept_by_no_order_and_no_list_that_is_gone() -> None:
+    world = leaving(stays_until=NOW + timedelta(hours=1)).configured(sick_when=())
+    assert kinds(world.plan()) == [EvictPods]
+
+
+@pytest.mark.parametrize(("state", "forgotten"), [("IDLE+DRAIN", True), ("DOWN+DRAIN", False)])
+def test_once_slurm_has_it_drained_it_is_slurms(state: str, forgotten: bool) -> None:
+    world = World().configured(sick_when=SIGNS)
+    world.lent("a001", Phase.RETURNING, sick="Healthy:False", is_handed_over=True, attempts=1)
+    row = a_batch_node("a001", in_service=False, state=state)
+    plan = world.set(batch={**world.batch, "a001": row}).plan()
+    assert ("a001" not in plan.registry.nodes) is forgotten
+    if forgotten:
+        assert plan.nodes[0].reason is Reason.RETURNED
+        assert "drained there: Healthy:False" in plan.nodes[0].sentence and not plan.errors
+
+
+def test_a_mark_is_what_makes_conditions_known() -> None:
+    condition = {"type": "X", "status": "True"}
+    for marks in ({}, {"dynamic-node-manager/instance": "prod"}):
+        body = {"kind": "Node", "metadata": {"name": "a001", "annotations": marks},
+                "status": {"conditions": [condition]}}  # fmt: skip
+        node = read_one_node(msgspec.json.encode(body), "a001")
+        assert node.conditions == ({"X": "True"} if marks else {})
