@@ -190,8 +190,8 @@ def show_against(config: Config, span: tuple[datetime, datetime], form: str = ""
     down = read_planned_down(os.environ, since, until)
     told = f"{sum(one.hours for one in lends):,.1f} node-hours of {len(lends)} charged lends"
     print_line(
-        f"dnm: {told}, {said:,.1f} CPU-hours; sreport: {down:,.1f} CPU-hours planned down, others' "
-        "maintenance with them"
+        f"dnm: {told}, {said:,.1f} CPU-hours; sreport: {down:,.1f} CPU-hours planned down in "
+        "whole hours, others' maintenance with them"
     )
     rows = [[one.node, one.account, f"{one.begin:%Y-%m-%d %H:%M}", f"{one.until:%Y-%m-%d %H:%M}",
              str(one.line), why] for one, why in differing]  # fmt: skip

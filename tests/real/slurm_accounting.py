@@ -3,19 +3,25 @@ Debian 12): `pytest tests/real/slurm_accounting.py`, as root."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from dnm.converters.sreport import knows_account, read_machines, read_planned, read_planned_down
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import SlurmError
-from tests.docs.pages import rows, section
+from dnm.model.lent import Phase
+from tests.docs.pages import ROOT, rows, section
 from tests.real.slurm_books import AccountingLab
+from tests.site import WORKSHOP_QUEUES, Site
 from tests.slurm_lab import SlurmSite, finished
 
 pytestmark = [
@@ -92,7 +98,8 @@ def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab)
     assert not lab.client.read_reservations()
     lab.has_been(HOURS, all_lent)
     since = datetime.fromtimestamp(begun.timestamp() - HOURS * 3600 + 3600, UTC)
-    whole = lab.hours(since.replace(minute=0, second=0, microsecond=0))
+    since = since.replace(minute=0, second=0, microsecond=0)  # sreport has whole hours
+    whole = lab.hours(since)
     down, planned = 2 * CPUS, 3 * CPUS
     assert whole[:2] == [[down, planned, CPUS * len(NODES) - down - planned]] * 2, whole
     used = dict(lab.sql(
@@ -172,3 +179,78 @@ def test_a_slurmdbd_that_is_down_for_the_whole_lend(site: SlurmSite, lab: Accoun
         return False
 
     lab.wait_for(is_told, 60)
+
+
+# --- an administrator's walk, by the page alone ---------------------------------------------------
+
+PAGE = "Whom lent nodes are charged to"
+CONVERTER = """\
+#!/bin/sh
+PYTHONPATH={root} exec {python} -m dnm.converters.cli "$@"
+"""
+
+
+@pytest.fixture
+def office(lab: AccountingLab, site: SlurmSite, tmp_path: Path) -> Site:
+    """dnm beside the lab, as it is before anybody has thought of accounts."""
+    program = tmp_path / "node-convert"
+    program.write_text(CONVERTER.format(root=ROOT, python=sys.executable))
+    program.chmod(0o755)
+    site.sandbox.set_queues(WORKSHOP_QUEUES)
+    site.sandbox.add_namespace("dev")
+    return Site(
+        site.sandbox, tmp_path / "dnm", node_convert_path=program, reversion_idle_seconds=3600,
+        sections=f"[node_convert]\nhooks_dir = {site.hooks}\nmin_idle_seconds = 0\n"
+        "verify_seconds = 0.5\npoll_seconds = 0.2\n",
+    )  # fmt: skip
+
+
+def test_from_a_bad_availability_to_the_setting(
+    lab: AccountingLab, site: SlurmSite, office: Site
+) -> None:
+    """What `dnm check` says leads to the page; its lines are set as they stand there."""
+
+    def dnm(*words: str) -> str:
+        done = office.process(*words, **lab.environ)
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout
+
+    said = dnm("check")
+    assert "sreport has the hours of lent nodes as Down; with charge_account = -" in said
+    assert "docs/accounting.md" in said
+    (lines,) = re.findall(r"^```ini\n(.*?)^```", section("docs/accounting.md", PAGE), re.S | re.M)
+    of_all, of_dev = lines.split("[namespace:dev]\n")
+    text = office.path.read_text().replace("[settings]\n", of_all, 1)
+    office.write(office.path, f"{text}\n[namespace:dev]\n{of_dev}")
+    assert "Slurm has no account course" in dnm("check")
+    lab.run("sacctmgr", "-i", "add", "account", "course", "cluster=lab")
+    said = dnm("check")
+    assert "sreport has lent nodes as planned, charged to -, course" in said
+    assert "Slurm has no account" not in said
+    begun = datetime.now(UTC)
+    dnm("lend", "--namespace", "dev", "--node", "a001", "--now")
+
+    def serves() -> bool:
+        dnm("run")
+        known = office.registry.nodes.get("a001")
+        return known is not None and known.phase is Phase.SERVING
+
+    lab.wait_for(serves, 60)
+    assert reservation(lab, "k8s-a001") == "course"
+    assert "a001 is lent for" not in dnm("check")
+    dnm("return", "a001", "--now")
+
+    def is_back() -> bool:
+        dnm("run")
+        return not office.registry.nodes
+
+    lab.wait_for(is_back, 60)
+    site.assert_in_service("a001")
+    since = f"{begun:%Y-%m-%dT%H:%M:%SZ}"
+    (bill,) = json.loads(dnm("report", "--since", since, "--format", "json"))["lends"]
+    assert (bill["account"], bill["node"], bill["billed"]) == ("course", "a001", None)
+    until = datetime.now(UTC)
+    booked = [one for one in read_planned(lab.environ, "k8s", begun, until) if one.node == "a001"]
+    seconds = sum((one.end - one.begin).total_seconds() for one in booked)
+    assert abs(bill["lent_hours"] * 3600 - seconds) < 60
+    assert "none" in dnm("report", "--since", since, "--against", "sreport")
