@@ -33,16 +33,15 @@ from dnm.config.keys import (
     DEFAULT_NODE_MEMORY,
     DEFAULT_NODE_TYPES,
     DEFAULT_QUEUE_MAP,
-    KUBELET_KEYS,
     NAMESPACE_KEYS,
-    NODE_TYPE_KEYS,
     PARTITION_KEYS,
-    RESOURCE,
     SETTINGS,
 )
+from dnm.config.node_types import read_node_type
 from dnm.config.sections import (
     check_section_names,
     fields_of,
+    given,
     known_entries,
     list_problems,
     named_sections,
@@ -56,7 +55,6 @@ from dnm.config.sections import (
 from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
-from dnm.model.kubelet import KubeletSettings
 from dnm.model.node_type import Floor, NodeType, fill_namespace
 from dnm.model.printable import printable
 from dnm.model.queue_path import may_edit
@@ -167,13 +165,8 @@ def _check_group(name: str, problems: list[str]) -> None:
 
 
 def _queue_map_path(settings: Mapping[str, Any]) -> Path:
-    path: Path = _given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
+    path: Path = given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
     return path
-
-
-def _given(settings: Mapping[str, Any], key: str, default: Any) -> Any:
-    value = settings.get(key)
-    return default if value is None else value
 
 
 def _namespaces(
@@ -196,7 +189,7 @@ def _namespaces(
         section = named.get(name, "")
         parsed = parse_section(section, sections.get(section, {}), NAMESPACE_KEYS, problems)
         fields = fields_of(parsed, NAMESPACE_KEYS)
-        fields.setdefault("node_types", _given(settings, "node_type", DEFAULT_NODE_TYPES))
+        fields.setdefault("node_types", given(settings, "node_type", DEFAULT_NODE_TYPES))
         if settings.get("reversion_idle_seconds") is not None:
             fields.setdefault("reversion_idle", settings["reversion_idle_seconds"])
         queue = "" if queues is None else _queue_of(name, queues, settings, problems)
@@ -254,17 +247,15 @@ def _node_types(
 
     A type that only a namespace names must have its section: nobody knows its size otherwise.
     """
-    cpu = _given(settings, "node_cpu_capacity", values.quantity("vcore")(DEFAULT_NODE_CPU))
-    memory = _given(
-        settings, "node_memory_capacity", values.quantity("memory")(DEFAULT_NODE_MEMORY)
-    )
+    cpu = given(settings, "node_cpu_capacity", values.quantity("vcore")(DEFAULT_NODE_CPU))
+    memory = given(settings, "node_memory_capacity", values.quantity("memory")(DEFAULT_NODE_MEMORY))
     usual = {"vcore": cpu, "memory": memory}
     named = named_sections(sections, "node_type")
     types = {
-        name: _node_type(name, section, sections, usual, problems)
+        name: read_node_type(name, section, sections, usual, problems)
         for name, section in named.items()
     }
-    for name in _given(settings, "node_type", DEFAULT_NODE_TYPES):
+    for name in given(settings, "node_type", DEFAULT_NODE_TYPES):
         is_used = any(name in policy.node_types for policy in namespaces.values())
         if name not in types and (is_used or not types):
             types[name] = NodeType(name=name, size=usual)
@@ -282,37 +273,6 @@ def _node_types(
                 )
     check_prefixes(types, problems)
     return types
-
-
-def _node_type(
-    name: str, section: str, sections: Sections, usual: Mapping[str, int], problems: list[str]
-) -> NodeType:
-    try:
-        names.node_type_name(name)
-    except ValueError as error:
-        problems.append(f"[{shown(section)}]: {printable(str(error))}")
-    resources = {key: values.quantity(key) for key in sections[section] if RESOURCE.fullmatch(key)}
-    keys = {
-        **NODE_TYPE_KEYS,
-        **KUBELET_KEYS,
-        **{key.lower(): ("", parse) for key, parse in resources.items()},
-    }
-    parsed = parse_section(section, sections[section], keys, problems)
-    size = {
-        "vcore": _given(parsed, "cpu", usual["vcore"]),
-        "memory": _given(parsed, "memory", usual["memory"]),
-    }
-    kubelet = kubelet_settings(parsed)
-    if kubelet is not None and kubelet.max_pods is not None:
-        size["pods"] = kubelet.max_pods
-    size |= {key: parsed[key.lower()] for key in resources if parsed.get(key.lower())}
-    return NodeType(name=name, size=size, kubelet=kubelet, **fields_of(parsed, NODE_TYPE_KEYS))
-
-
-def kubelet_settings(parsed: Mapping[str, Any]) -> KubeletSettings | None:
-    """What a section says about its kubelets; None where it says nothing."""
-    fields = fields_of(parsed, KUBELET_KEYS)
-    return KubeletSettings(**fields) if fields else None
 
 
 def load_node_types(

@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config import values
-from dnm.config.files import Sections, expand_path, shown
+from dnm.config.files import (
+    Sections,
+    expand_path,
+    shown,
+)
 from dnm.config.keys import (
     ELSEWHERE,
     MAY_BE_EMPTY,
@@ -206,3 +210,9 @@ def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
         for key, (field, _) in keys.items()
         if field and parsed.get(key) is not None
     }
+
+
+def given(settings: Mapping[str, Any], key: str, default: Any) -> Any:
+    """Returns what a section says, or the default where the key has no value."""
+    value = settings.get(key)
+    return default if value is None else value

@@ -20,8 +20,9 @@ from dnm.config.keys import (
     NODE_TYPE_KEYS,
     SETTINGS,
 )
-from dnm.config.load import find_config_path, kubelet_settings
+from dnm.config.load import find_config_path
 from dnm.config.names import request_id
+from dnm.config.node_types import kubelet_settings
 from dnm.config.sections import (
     fields_of,
     known_entries,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.kube.constraints import read_volume_affinity
+from dnm.kube.lists import List
 from dnm.kube.objects import Metadata
-from dnm.model.pod import Claim, NodeSelectorTerm
+from dnm.kube.requests import ApiRequests
+from dnm.model.errors import KubeError
+from dnm.model.pod import Claim, NodeSelectorTerm, Pod
+from dnm.model.value import Unreadable
+
+_CORE = "/api/v1"
 
 
 class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,3 +85,38 @@ class ClaimReader:
             )
             for claim in self._claims.values()
         )
+
+
+def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
+    """Returns the claims that unbound pods name, with the node affinity of their volumes.
+
+    One LIST for each namespace, and one of the volumes if any claim has one; nothing where no
+    pod names a claim. A claim that does not exist is not in the answer.
+    """
+    wanted = {(pod.namespace, name) for pod in pods if not pod.node for name in pod.claims}
+    reader = ClaimReader(wanted)
+    try:
+        for namespace in sorted({namespace for namespace, _ in wanted}):
+            _read_claims_of(api, namespace, reader)
+        if reader.needs_volumes:
+            what = "list the persistent volumes"
+            with (
+                api.asking(what, "list persistentvolumes"),
+                fault_point("kube.list_volumes"),
+            ):
+                volumes = List(f"{_CORE}/persistentvolumes", "PersistentVolumeList")
+                api.list_pages(volumes, lambda: reader.add_volumes)
+    except KubeError as error:
+        return Unreadable(what="volume claims", error=str(error))
+    return reader.result()
+
+
+def _read_claims_of(api: ApiRequests, namespace: str, reader: ClaimReader) -> None:
+    path = f"{_CORE}/namespaces/{quote(namespace, safe='')}/persistentvolumeclaims"
+    what = f"list the volume claims of namespace {namespace}"
+    with (
+        api.asking(what, "list persistentvolumeclaims"),
+        fault_point("kube.list_claims"),
+    ):
+        claims = List(path, "PersistentVolumeClaimList")
+        api.list_pages(claims, lambda: reader.add_claims)

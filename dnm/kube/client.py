@@ -15,10 +15,9 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.host.fault_points import fault_point
+from dnm.kube import claims, topology
 from dnm.kube import objects as kube_objects
-from dnm.kube import topology
 from dnm.kube.access import Access, load_access
-from dnm.kube.claims import ClaimReader
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
 from dnm.kube.lists import List
@@ -27,7 +26,6 @@ from dnm.kube.nodes import read_node_page, read_one_node, taint_fields
 from dnm.kube.pods import UNFINISHED, PodEnd, PodReducer, make_reducer, read_pod_end
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
-from dnm.kube.topology import read_zone_page
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError
@@ -160,56 +158,12 @@ class KubeClient:
         return self._recall.keep(self.requests.access, self.requests)
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
-        """The claims that unbound pods name, with the node affinity of their volumes.
-
-        One LIST for each namespace, and one of the volumes if any claim has one; nothing where no
-        pod names a claim. A claim that does not exist is not in the answer.
-        """
-        wanted = {(pod.namespace, name) for pod in pods if not pod.node for name in pod.claims}
-        reader = ClaimReader(wanted)
-        try:
-            for namespace in sorted({namespace for namespace, _ in wanted}):
-                self._read_claims_of(namespace, reader)
-            if reader.needs_volumes:
-                what = "list the persistent volumes"
-                with (
-                    self.requests.asking(what, "list persistentvolumes"),
-                    fault_point("kube.list_volumes"),
-                ):
-                    volumes = List(f"{_CORE}/persistentvolumes", "PersistentVolumeList")
-                    self.requests.list_pages(volumes, lambda: reader.add_volumes)
-        except KubeError as error:
-            return Unreadable(what="volume claims", error=str(error))
-        return reader.result()
+        """The claims that unbound pods name, with the node affinity of their volumes."""
+        return claims.read_claims(self.requests, pods)
 
     def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
         """Node -> what is free on each of its NUMA nodes, where an exporter says so."""
-        found: dict[str, tuple[Amounts, ...]] = {}
-
-        def restart() -> Callable[[memoryview], None]:
-            found.clear()
-            return lambda page: found.update(read_zone_page(page))
-
-        what = "list the NodeResourceTopology objects"
-        try:
-            with (
-                self.requests.asking(what, "list noderesourcetopologies"),
-                fault_point("kube.list_zones"),
-            ):
-                self.requests.list_pages(List(topology.PATH, topology.KIND), restart)
-        except KubeError as error:
-            return Unreadable(what="NUMA nodes", error=str(error))
-        return found
-
-    def _read_claims_of(self, namespace: str, reader: ClaimReader) -> None:
-        path = f"{_CORE}/namespaces/{quote(namespace, safe='')}/persistentvolumeclaims"
-        what = f"list the volume claims of namespace {namespace}"
-        with (
-            self.requests.asking(what, "list persistentvolumeclaims"),
-            fault_point("kube.list_claims"),
-        ):
-            claims = List(path, "PersistentVolumeClaimList")
-            self.requests.list_pages(claims, lambda: reader.add_claims)
+        return topology.read_zones(self.requests)
 
     # --- one thing ----------------------------------------------------------------------------
 

@@ -7,13 +7,19 @@ object is not there.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import msgspec
 
 from dnm.demand.pod_request import MOST_RESOURCES
+from dnm.host.fault_points import fault_point
+from dnm.kube.lists import List
+from dnm.kube.requests import ApiRequests
+from dnm.model.errors import KubeError
 from dnm.model.kubelet import Amounts
 from dnm.model.quantity import QuantityError, kube_resources
+from dnm.model.value import Unreadable
 
 PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 KIND = "NodeResourceTopologyList"
@@ -64,3 +70,23 @@ def _free(zone: _Zone) -> Amounts:
             if resource.available is not None:
                 found |= kube_resources({resource.name: resource.available})
     return tuple(sorted(found.items()))
+
+
+def read_zones(api: ApiRequests) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
+    """Returns node -> what is free on each of its NUMA nodes, where an exporter says so."""
+    found: dict[str, tuple[Amounts, ...]] = {}
+
+    def restart() -> Callable[[memoryview], None]:
+        found.clear()
+        return lambda page: found.update(read_zone_page(page))
+
+    what = "list the NodeResourceTopology objects"
+    try:
+        with (
+            api.asking(what, "list noderesourcetopologies"),
+            fault_point("kube.list_zones"),
+        ):
+            api.list_pages(List(PATH, KIND), restart)
+    except KubeError as error:
+        return Unreadable(what="NUMA nodes", error=str(error))
+    return found

@@ -18,7 +18,8 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import Objection
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
-from dnm.plan.inputs import Inputs, node_supply
+from dnm.plan.budgets import node_supply
+from dnm.plan.inputs import Inputs
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.queues.edit import why_no_growth
 from dnm.sizing.budget import NodePool

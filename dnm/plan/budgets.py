@@ -1,4 +1,5 @@
-"""How many more nodes may be had: what caps, the batch side and the rules leave. Pure.
+"""Which nodes there are and on their way, and how many more may be had: what caps, the batch side
+and the rules leave. Pure.
 
 Caps are counted over the registry, every conversion under way, and every Node that carries our
 mark.
@@ -8,11 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
+from dnm.model.lent import LentNode, Phase
+from dnm.model.node import Node
+from dnm.model.opening import OPENING_TAINT
 from dnm.model.registry import Registry
 from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
@@ -25,6 +30,10 @@ from dnm.sizing.budget import (
     count_caps,
     count_left,
 )
+from dnm.sizing.node_supply import IncomingNode, NodeSupply
+
+if TYPE_CHECKING:
+    from dnm.plan.inputs import Inputs
 
 
 def conversion_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
@@ -133,3 +142,51 @@ def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str
 
 def _can_be_lent(config: Config, node: BatchNode) -> bool:
     return node.verdict == "OK" or (node.verdict == "PREEMPT" and config.allow_preempt)
+
+
+def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
+    """The Nodes that are there, those that serve, those on their way and those that leave."""
+    nodes = inputs.facts.nodes or {}
+    instance = inputs.config.instance_id
+    serving = registry.nodes_of(instance, Phase.SERVING)
+    incoming = [
+        IncomingNode(node_type=r.node_type, namespace=r.namespace, queue=r.queue)
+        for r in registry.requests
+        if not r.is_given_up
+        for _ in range(r.count)
+    ]
+    incoming += [
+        IncomingNode(node_type=one.node_type, namespace=one.namespace, queue=one.queue, name=name)
+        for name, one in registry.nodes_of(instance, Phase.JOINING).items()
+    ]
+    incoming += [
+        _moving(inputs, name, one)
+        for name, one in registry.nodes_of(instance, Phase.MOVING).items()
+    ]
+    leaving = registry.nodes_of(instance, Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
+    return NodeSupply(
+        nodes=tuple(_opened(nodes[name], serving.get(name)) for name in sorted(nodes)),
+        lent=serving,
+        incoming=tuple(incoming),
+        leaving=frozenset(leaving),
+    )
+
+
+def _opened(node: Node, entry: LentNode | None) -> Node:
+    """A Node as this run leaves it: fence and opening taint of one that serves come off."""
+    if entry is None or entry.leaves is not None:
+        return node
+    taints = tuple(one for one in node.taints if one.key != OPENING_TAINT)
+    return msgspec.structs.replace(node, taints=taints, is_cordoned=node.is_cordoned_by_another)
+
+
+def _moving(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
+    """One that changes its queue is on its way to the new one, or back."""
+    policy = inputs.config.namespaces.get(entry.heads_for)
+    is_new = policy is not None and entry.heads_for != entry.namespace
+    return IncomingNode(
+        node_type=entry.node_type,
+        namespace=entry.heads_for,
+        queue=policy.queue if policy and is_new else entry.queue,
+        name=name,
+    )

@@ -14,9 +14,7 @@ from dnm.model.cluster import QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import QueueError
 from dnm.model.learned import StalledPods
-from dnm.model.lent import LentNode, Phase
-from dnm.model.node import Node
-from dnm.model.opening import OPENING_TAINT
+from dnm.model.lent import LentNode
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.queue_path import is_under
@@ -28,7 +26,6 @@ from dnm.plan.facts import Facts
 from dnm.plan.learned import idle_times
 from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
 from dnm.queues.source import resolve_document
-from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
 
 class Inputs(Value):
@@ -238,51 +235,3 @@ def without_expired(registry: Registry, now: datetime) -> Registry:
 
 
 # --- the nodes that a decision counts with, as those before it leave them ------------------------
-
-
-def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
-    """The Nodes that are there, those that serve, those on their way and those that leave."""
-    nodes = inputs.facts.nodes or {}
-    instance = inputs.config.instance_id
-    serving = registry.nodes_of(instance, Phase.SERVING)
-    incoming = [
-        IncomingNode(node_type=r.node_type, namespace=r.namespace, queue=r.queue)
-        for r in registry.requests
-        if not r.is_given_up
-        for _ in range(r.count)
-    ]
-    incoming += [
-        IncomingNode(node_type=one.node_type, namespace=one.namespace, queue=one.queue, name=name)
-        for name, one in registry.nodes_of(instance, Phase.JOINING).items()
-    ]
-    incoming += [
-        _moving(inputs, name, one)
-        for name, one in registry.nodes_of(instance, Phase.MOVING).items()
-    ]
-    leaving = registry.nodes_of(instance, Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
-    return NodeSupply(
-        nodes=tuple(_opened(nodes[name], serving.get(name)) for name in sorted(nodes)),
-        lent=serving,
-        incoming=tuple(incoming),
-        leaving=frozenset(leaving),
-    )
-
-
-def _opened(node: Node, entry: LentNode | None) -> Node:
-    """A Node as this run leaves it: fence and opening taint of one that serves come off."""
-    if entry is None or entry.leaves is not None:
-        return node
-    taints = tuple(one for one in node.taints if one.key != OPENING_TAINT)
-    return msgspec.structs.replace(node, taints=taints, is_cordoned=node.is_cordoned_by_another)
-
-
-def _moving(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
-    """One that changes its queue is on its way to the new one, or back."""
-    policy = inputs.config.namespaces.get(entry.heads_for)
-    is_new = policy is not None and entry.heads_for != entry.namespace
-    return IncomingNode(
-        node_type=entry.node_type,
-        namespace=entry.heads_for,
-        queue=policy.queue if policy and is_new else entry.queue,
-        name=name,
-    )

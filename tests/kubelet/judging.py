@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from dnm.config.keys import KUBELET_KEYS
-from dnm.config.load import kubelet_settings
+from dnm.config.node_types import kubelet_settings
 from dnm.kubelet.check import check_node_type
 from dnm.kubelet.render import Format, render
 from dnm.kubelet.reservation import computed_allocatable, memory_sides

@@ -23,10 +23,10 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
-from dnm.plan.budgets import conversion_budget, move_budget
+from dnm.plan.budgets import conversion_budget, move_budget, node_supply
 from dnm.plan.facts import enter_phase, node_verdict
 from dnm.plan.hooks import Moves, Rule, Standing
-from dnm.plan.inputs import Inputs, node_supply
+from dnm.plan.inputs import Inputs
 from dnm.plan.limits import floors, queue_wants, serving_sizes
 from dnm.plan.rules.moving import (
     advance_moving,

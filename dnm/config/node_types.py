@@ -1,0 +1,57 @@
+"""One section of a node type -> what it says of machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dnm.config import names, values
+from dnm.config.files import (
+    Sections,
+    shown,
+)
+from dnm.config.keys import (
+    KUBELET_KEYS,
+    NODE_TYPE_KEYS,
+    RESOURCE,
+)
+from dnm.config.sections import (
+    fields_of,
+    given,
+    parse_section,
+)
+from dnm.model.kubelet import KubeletSettings
+from dnm.model.node_type import NodeType
+from dnm.model.printable import printable
+
+
+def read_node_type(
+    name: str, section: str, sections: Sections, usual: Mapping[str, int], problems: list[str]
+) -> NodeType:
+    """Returns the type that a section describes; `usual`: the size where it names none."""
+    try:
+        names.node_type_name(name)
+    except ValueError as error:
+        problems.append(f"[{shown(section)}]: {printable(str(error))}")
+    resources = {key: values.quantity(key) for key in sections[section] if RESOURCE.fullmatch(key)}
+    keys = {
+        **NODE_TYPE_KEYS,
+        **KUBELET_KEYS,
+        **{key.lower(): ("", parse) for key, parse in resources.items()},
+    }
+    parsed = parse_section(section, sections[section], keys, problems)
+    size = {
+        "vcore": given(parsed, "cpu", usual["vcore"]),
+        "memory": given(parsed, "memory", usual["memory"]),
+    }
+    kubelet = kubelet_settings(parsed)
+    if kubelet is not None and kubelet.max_pods is not None:
+        size["pods"] = kubelet.max_pods
+    size |= {key: parsed[key.lower()] for key in resources if parsed.get(key.lower())}
+    return NodeType(name=name, size=size, kubelet=kubelet, **fields_of(parsed, NODE_TYPE_KEYS))
+
+
+def kubelet_settings(parsed: Mapping[str, Any]) -> KubeletSettings | None:
+    """What a section says about its kubelets; None where it says nothing."""
+    fields = fields_of(parsed, KUBELET_KEYS)
+    return KubeletSettings(**fields) if fields else None
