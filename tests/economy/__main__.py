@@ -2,13 +2,15 @@
 the policies stands for dnm with and without each of its rules, `slurm` for dnm with each of those
 on Slurm's behalf, over the workloads where that matters; `moves` for dnm with and without moves in
 place, over those where queues share few nodes; `prices` for what dnm and three others cost where a
-minute of a waiting pod is worth a tenth of a node-minute, three tenths, or one."""
+minute of a waiting pod is worth a tenth of a node-minute, three tenths, or one; `caps` for what
+jobs feel of a cap, by their size and the load."""
 
 from __future__ import annotations
 
 import sys
 
 from dnm.simulate.values import DAY
+from tests.economy.caps import list_caps, measure_caps
 from tests.economy.measure import (
     COMPARED,
     FOR_SLURM,
@@ -27,6 +29,9 @@ if __name__ == "__main__":
     days = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
     seeds = range(1, 1 + (int(sys.argv[2]) if len(sys.argv) > 2 else 5))
     named = sys.argv[3:] or list(POLICIES)
+    if named[0] == "caps":
+        print("\n".join(list_caps(measure_caps(days * DAY, seeds))))
+        sys.exit()
     sets = {"rules": WITHOUT, "slurm": FOR_SLURM, "moves": WITH_MOVES}
     some = {"slurm": WITH_JOBS, "moves": WITH_FEW_NODES}
     policies = ["dnm", *sets[named[0]]] if named[0] in sets else named

@@ -1,0 +1,13 @@
+"""A short part of `python -m tests.economy DAYS SEEDS caps`."""
+
+from __future__ import annotations
+
+from dnm.simulate.values import DAY
+from tests.economy.caps import list_caps, measure_cap
+
+
+def test_a_cap_in_hundredths_bounds_what_is_lent() -> None:
+    none, some, most = (measure_cap(0.7, percent, DAY / 2, (1,)) for percent in (0, 5, 75))
+    assert none.lent == 0 < some.lent < most.lent
+    assert none.pods > some.pods > most.pods
+    assert len(list(list_caps([none, some, most]))) == 5
