@@ -102,15 +102,15 @@ def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize(
     ("what", "offered"),
-    [({}, ["--exclude", "--book"]), ({"DBD": "slurmdbd"}, ["--exclude", "--book", "--account"])],
+    [({}, False), ({"DBD": "slurmdbd"}, True)],
 )
 def test_the_list_offers_to_charge_where_slurm_keeps_accounts(
-    host: Host, what: dict[str, str], offered: list[str]
+    host: Host, what: dict[str, str], offered: bool
 ) -> None:
     if what:
         host.write("bin/scontrol", SCONTROL.replace("${DBD-none}", what["DBD"]))
     listed = host.run("--list", "--output", "json")
-    assert msgspec.json.decode(listed.stdout)["options"] == offered
+    assert ("--account" in msgspec.json.decode(listed.stdout)["options"]) is offered
 
 
 @pytest.mark.parametrize("what", ["--book", "--unbook"])
