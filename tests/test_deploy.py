@@ -169,7 +169,7 @@ def test_no_folder_of_a_config_map_is_on_the_way_to_what_dnm_obeys() -> None:
 
 
 def test_the_cron_job_is_as_patient_as_the_unit() -> None:
-    unit = configparser.ConfigParser(interpolation=None)
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.read(ROOT / "cron" / "dnm.service")
     job = CRON_JOB["spec"]["jobTemplate"]["spec"]
     assert job["activeDeadlineSeconds"] == int(unit["Service"]["TimeoutStartSec"])
