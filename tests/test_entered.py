@@ -24,7 +24,7 @@ from tests.entered import ROOT, Listening
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 IDLE = (78, 12_740)  # files, lines
-LENDING = (126, 22_880)
+LENDING = (126, 22_890)
 
 
 class Entered(NamedTuple):

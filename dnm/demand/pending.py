@@ -42,6 +42,7 @@ class NotCounted(Enum):
     """Says why a pending pod asks for nothing; the value is the sentence for people."""
 
     GATED = "held back by a scheduling gate"
+    DEVICES = "asking for devices by resourceClaims, which dnm does not understand"
     REJECTED = "of an application that YuniKorn rejected"
     FOREIGN = "not scheduled by YuniKorn"
     NO_QUEUE = "of a queue that is not known"

@@ -99,6 +99,8 @@ def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
         return NotCounted.REJECTED
     if pod.is_gated:
         return NotCounted.GATED
+    if pod.wants_devices:
+        return NotCounted.DEVICES
     if pod.shape.is_cut:
         return NotCounted.BEYOND
     return NotCounted.PLACEHOLDER if is_taken_over else None

@@ -69,6 +69,7 @@ class Spec(_Lean, frozen=True):
     topology_spread_constraints: msgspec.Raw = EMPTY
     volumes: msgspec.Raw = EMPTY
     scheduling_gates: msgspec.Raw = EMPTY
+    resource_claims: msgspec.Raw = EMPTY
 
 
 class Status(_Lean, frozen=True):

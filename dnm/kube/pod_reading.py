@@ -221,5 +221,6 @@ def rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
         "is_terminating": metadata.deletion_timestamp is not None,
         "priority": spec.priority or 0,
         "is_gated": is_given(spec.scheduling_gates),
+        "wants_devices": is_given(spec.resource_claims),
         "is_rejected": status.reason == "ApplicationRejected",
     }

@@ -96,6 +96,7 @@ class Pod(Value, gc=False, kw_only=False):
     is_mirror: bool = False
     is_terminating: bool = False
     is_gated: bool = False  # has schedulingGates
+    wants_devices: bool = False  # has resourceClaims
     is_placeholder: bool = False
     is_rejected: bool = False  # status.reason ApplicationRejected
     priority: int = 0

@@ -86,6 +86,9 @@ def reduce_one(*parts: dict[str, Any]) -> Pod:
         pytest.param(({"annotations": {"kubernetes.io/config.mirror": "9f"}},),
                      {"is_mirror": True}, id="mirror pod"),
         pytest.param(({}, {"schedulingGates": [{"name": "g"}]}), {"is_gated": True}, id="gated"),
+        pytest.param(
+            ({}, {"resourceClaims": [{"name": "g"}]}), {"wants_devices": True}, id="devices"
+        ),
         pytest.param(({}, {"schedulingGates": []}), {"is_gated": False}, id="no gate left"),
         pytest.param(({}, {}, {"reason": "ApplicationRejected"}), {"is_rejected": True},
                      id="rejected"),
