@@ -326,7 +326,7 @@ def drop_pod(requests: ApiRequests, namespace: str, name: str) -> None:
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
     what = f"delete pod {namespace}/{name}"
     with requests.changing(what, "delete pods"), fault_point("kube.drop_pod"):
-        requests.delete(path, "Pod")  # nosec B113: the session bounds it
+        requests.delete(path, "Pod")  # nosec B113
 
 
 def _pulling_spec(order: PodOrder) -> dict[str, Any]:
