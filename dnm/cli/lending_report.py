@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from dnm.cli.output import print_line, print_table
+from dnm.cli.sitting import sitting_rows
 from dnm.model.config import Config
 from dnm.model.printable import duration, printable
 from dnm.model.reason import Reason
@@ -41,6 +42,7 @@ def report_document(accounts: Accounts, price: Mapping[str, Any] | None = None) 
              "median_seconds": percentile(spans, 0.5), "p95_seconds": percentile(spans, 0.95)}
             for (kind, step), spans in accounts.steps.items()
         ],
+        "sitting": sitting_rows(accounts.sitting),
         "waits": list(_wait_rows(accounts)),
         "refused": [
             {"queue": queue, "code": code, "times": times, "hours": _hours(seconds)}
@@ -170,6 +172,11 @@ def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
             "How nodes were opened: boot and join, then each step from Ready on",
             ["type", "step", "nodes", "median", "95th"], rows, "",
         )  # fmt: skip
+    if report["sitting"]:
+        rows = [[one["queue"], f"{one['since']:%m-%d %H:%M}", str(one["nodes"]),
+                 f"{one['percent']}%"] for one in report["sitting"]]  # fmt: skip
+        title = "Queues that sit on lent nodes, now: how much their pods use of them at most"
+        yield title, ["queue", "since", "nodes", "used"], rows, ""
     rows = [
         [one["queue"], str(one["waits"]), str(one["served"]),
          span_text(one["before_median_seconds"]), span_text(one["before_p95_seconds"]),
@@ -258,7 +265,16 @@ def _with_bars(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 # --- for sheets ------------------------------------------------------------------------------
 
 
-_TABLES = ("node_hours", "nodes", "to_serving", "opening", "waits", "refused", "price_as_seen")
+_TABLES = (
+    "node_hours",
+    "nodes",
+    "to_serving",
+    "opening",
+    "sitting",
+    "waits",
+    "refused",
+    "price_as_seen",
+)
 
 
 def csv_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:

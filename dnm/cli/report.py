@@ -19,6 +19,7 @@ from dnm.cli.output import (
     waiting_lines,
     waiting_rows,
 )
+from dnm.cli.sitting import sitting_lines, sitting_rows
 from dnm.cli.status_view import print_pause
 from dnm.model.orders import LendOrder
 from dnm.model.plan import (
@@ -121,6 +122,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "orders": [msgspec.to_builtins(order) for order in plan.registry.orders],
         "pause": msgspec.to_builtins(plan.pause),
         "waiting_jobs": waiting_rows(plan.waiting_jobs),
+        "sitting": sitting_rows(plan.registry.sitting),
     }
 
 
@@ -160,7 +162,8 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
         print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
     orders = order_lines(plan.registry.orders, plan.registry)
     waiting = waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC))
-    for line in (*orders, *waiting):
+    sitting = sitting_lines(sitting_rows(plan.registry.sitting), zone)
+    for line in (*orders, *waiting, *sitting):
         print_line(line)
     for note in plan.notes:
         print_line(f"note: {note}")

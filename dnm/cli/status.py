@@ -12,6 +12,7 @@ import msgspec
 
 from dnm.cli.health import warn_of_quiet
 from dnm.cli.output import print_document, waiting_rows
+from dnm.cli.sitting import sitting_rows
 from dnm.cli.status_view import SortBy, print_status
 from dnm.cli.stopping import reader_may_leave
 from dnm.converter.processes import is_elsewhere
@@ -105,6 +106,7 @@ def status_document(
             {"queue": queue, **msgspec.to_builtins(status)}
             for queue, status in sorted(run.queues.items())
         ],
+        "sitting": sitting_rows(registry.sitting),
         "brakes": _brakes(config, registry, now),
         "waiting_jobs": waiting_rows(run.waiting_jobs),
         "last_run": {

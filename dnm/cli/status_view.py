@@ -19,6 +19,7 @@ from dnm.cli.output import (
     told_together,
     waiting_lines,
 )
+from dnm.cli.sitting import sitting_lines
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.last_run import NodePods
 from dnm.model.lent import Leaving
@@ -84,6 +85,8 @@ def print_status(
     print_title("Queues")
     for queue in document["queues"]:
         _print_queue(queue)
+    for line in sitting_lines(document["sitting"], zone):
+        print_line(line, indent=2)
     if not document["queues"]:
         print_line("no run has looked at the queues yet", indent=2)
     if document["waiting_jobs"]:

@@ -66,3 +66,13 @@ class SpentHours(Value):
 
     week: datetime
     seconds: float
+
+
+class Sitting(Value):
+    """A queue whose pods use less than a tenth of the lent nodes that they hold: since when, how
+    many per cent at most, of how many nodes, and whether for so long that people are told."""
+
+    since: datetime
+    percent: int
+    nodes: int
+    is_told: bool = False

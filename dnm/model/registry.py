@@ -15,6 +15,7 @@ from dnm.model.learned import (
     Breaker,
     IdleGaps,
     LendTimes,
+    Sitting,
     SpentHours,
     StalledPods,
 )
@@ -42,6 +43,7 @@ class Registry(Value):
     calendars: dict[str, KeptCalendar] = {}  # by path: the configuration is one
     booking_tries: dict[str, BookingTry] = {}  # by the booking's name
     spent_hours: dict[str, SpentHours] = {}  # by namespace
+    sitting: dict[str, Sitting] = {}  # by queue path
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps: lent ones stay, others are not taken
     holds: dict[str, Keeping] = {}  # what is known of those: until when, by whom

@@ -9,7 +9,7 @@ whose option was taken away stays on for as long as the record holds something o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -79,6 +79,11 @@ def _charges(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return any(one.charge_account for one in told) or any(one.account for one in lent)
 
 
+def _serve_for_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    sits, nodes = bool(registry.sitting), registry.nodes.values()
+    return sits or any(facts and facts.now - one.since >= timedelta(hours=2) for one in nodes)
+
+
 # The file of each rule below `plan/rules`, and whether it is on.
 TABLE: tuple[tuple[str, IsOn], ...] = (
     ("events", lambda config, registry, facts: has_events(config, registry)),
@@ -93,6 +98,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("node_conditions", _shows_conditions),
     ("charges", _charges),
     ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),
+    ("sitting", _serve_for_hours),
 )
 
 

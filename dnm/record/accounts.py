@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.model.history import JOBS, HistoryLine
+from dnm.model.learned import Sitting
 from dnm.model.quantity import QuantityError, parse_yunikorn
 from dnm.model.registry import Registry
 from dnm.model.value import Value
@@ -72,6 +73,7 @@ class Accounts(Value):
     refused: Mapping[tuple[str, str], tuple[int, float]]  # queue, reason -> times, seconds
     points: Mapping[str, tuple[Point, ...]]
     prices: tuple[SeenPrice, ...] = ()  # by node type, as the queue of jobs was seen
+    sitting: Mapping[str, Sitting] = {}  # by queue, as the last run saw it
 
     @property
     def longest_waits(self) -> list[Wait]:
@@ -164,6 +166,7 @@ class Bookkeeper:
             returns=self._counts["returns"],
             failed_returns=self._counts["failed_returns"],
             moves=self._counts["moves"],
+            sitting=registry.sitting,
         )
 
     # --- nodes ------------------------------------------------------------------------------------

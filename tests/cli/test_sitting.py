@@ -1,0 +1,63 @@
+"""A queue that sits on a lent node, as `dnm plan`, `dnm status` and `dnm report` tell it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from dnm.lab.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+HOUR = 3600
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    """A pod of one core on a node that was lent five hours ago; runs came every hour."""
+    sandbox.clock.set(time.time() - 5 * HOUR)
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(1)
+    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="1G")
+    site = Site(sandbox, tmp_path / "site")
+    site.run_until_rest()
+    return site
+
+
+def hours(site: Site, count: int) -> None:
+    for _ in range(count):
+        site.sandbox.tick(HOUR)
+        site.run()
+
+
+def test_who_sits_for_hours_is_named_with_the_next_step(site: Site) -> None:
+    hours(site, 3)
+    early = site.registry.sitting[QUEUE]
+    assert not early.is_told and "sits" not in site.command("status").stdout
+    hours(site, 1)
+    told = site.registry.sitting[QUEUE]
+    assert told.is_told and told.since == early.since
+    for verb in ("plan", "status"):
+        text = " ".join(site.command(verb).stdout.split())
+        assert (
+            f"queue {QUEUE} sits: its pods use at most 1 % of 1 lent node since "
+            f"{told.since:%Y-%m-%d %H:%M} UTC" in text
+        )
+        assert "`max_lend_hours`" in text and "`dnm return NODE --evict`" in text
+    lines = site.command("report").stdout.splitlines()
+    (row,) = (line.split() for line in lines if line.endswith("1%"))
+    assert row == [QUEUE, f"{told.since:%m-%d}", f"{told.since:%H:%M}", "1", "1%"]
+    for verb in ("plan", "status", "report"):
+        (one,) = json.loads(site.command(verb, "-o", "json").stdout)["sitting"]
+        since = one.pop("since")
+        assert one == {"queue": QUEUE, "percent": 1, "nodes": 1}
+        assert since.startswith(f"{told.since:%Y-%m-%dT%H:%M}")
+
+
+def test_a_quiet_run_writes_nothing_of_it(site: Site) -> None:
+    hours(site, 4)
+    before = site.config.converted_nodes_path.read_bytes()
+    site.run()
+    assert site.config.converted_nodes_path.read_bytes() == before

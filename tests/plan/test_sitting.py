@@ -1,0 +1,119 @@
+"""Queues that sit on lent nodes: when it is noted, since when, when people are told, and what is
+never taken for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.learned import Sitting
+from dnm.model.lent import Leaving, Phase
+from dnm.model.pod import PodList, PodShape
+from dnm.model.value import Unreadable
+from dnm.plan.planner import make_plan
+from dnm.plan.rule import rules_of
+from dnm.plan.rules.sitting import LONG, RULE
+from tests.builders import NOW, QUEUE
+from tests.plan.worlds import LONG_AGO, World, pods
+
+CORE = 1000  # of 128 on each node
+BEFORE = NOW - timedelta(minutes=90)
+
+
+def used(nodes: int = 30, vcore: int = CORE, memory: int = 10**9, **changes: Any) -> World:
+    """Nodes with a pod on each."""
+    world = World()
+    shape = PodShape(request={"vcore": vcore, "memory": memory, "pods": 1})
+    for number in range(1, nodes + 1):
+        name = f"a{number:03}"
+        world.lent(name, **{"was_used": True, "since": LONG_AGO, **changes}).node(name)
+        (pod,) = pods(1, shape, node=name, running=True, app_id=name)
+        world.with_pods(pod)
+    return world
+
+
+def noted(since: Any = BEFORE, **changes: Any) -> dict[str, Sitting]:
+    return {QUEUE: Sitting(**{"since": since, "percent": 1, "nodes": 30, **changes})}
+
+
+def test_one_core_on_each_of_thirty_is_noted_since_now_and_nothing_is_done() -> None:
+    plan = used().plan()
+    assert plan.registry.sitting == noted(NOW) and not plan.actions
+
+
+@pytest.mark.parametrize(
+    ("world", "percent"),
+    [
+        pytest.param(used(2, 12_700), 10, id="just-below-a-tenth"),
+        pytest.param(used(2, 12_800), None, id="a-tenth"),
+        pytest.param(used(2, 1, memory=30 * 10**9), None, id="of-another-resource-more"),
+        pytest.param(used(2, since=NOW - timedelta(minutes=119)), None, id="new-nodes"),
+        pytest.param(used(2, leaves=Leaving.BY_HAND), None, id="told-to-go"),
+        pytest.param(used(2, stays_until=NOW + LONG), None, id="told-to-stay"),
+        pytest.param(used(2, owner="test"), None, id="of-another-instance"),
+        pytest.param(used(2).set(pods=()), None, id="nobody-holds-them"),
+    ],
+)
+def test_who_sits(world: World, percent: int | None) -> None:
+    found = world.plan().registry.sitting
+    assert (found[QUEUE].percent if found else None) == percent
+
+
+def test_pods_of_daemonsets_use_nothing_and_hold_nothing() -> None:
+    big = PodShape(request={"vcore": 64_000, "pods": 1})
+    theirs = pods(1, big, node="a001", running=True, namespace="kube-system", is_yunikorn=False,
+                  is_daemonset=True)  # fmt: skip
+    assert used(2).with_pods(*theirs).plan().registry.sitting[QUEUE].percent == 1
+    alone = used(2).set(pods=theirs).plan()
+    assert not alone.registry.sitting
+
+
+@pytest.mark.parametrize(
+    ("since", "is_told"),
+    [
+        pytest.param(NOW - LONG + timedelta(seconds=1), False, id="not-yet-for-hours"),
+        pytest.param(NOW - LONG, True, id="for-hours"),
+    ],
+)
+def test_the_first_moment_stays_and_people_are_told_after_hours(since: Any, is_told: bool) -> None:
+    plan = used().recorded(sitting=noted(since)).plan()
+    assert plan.registry.sitting == noted(since, is_told=is_told)
+
+
+def test_a_moment_of_a_clock_in_the_future_is_now() -> None:
+    plan = used().recorded(sitting=noted(NOW + LONG)).plan()
+    assert plan.registry.sitting == noted(NOW)
+
+
+@pytest.mark.parametrize(
+    "unread",
+    [
+        pytest.param({"pods": Unreadable(what="pods", error="no")}, id="no-pods"),
+        pytest.param({"pods": PodList(pods=(), cluster_wide=False)}, id="of-some-namespaces"),
+        pytest.param({"pods": PodList(pods=(), unreadable={"x": "no"})}, id="one-can't-be-read"),
+        pytest.param({"unseen_nodes": frozenset({"a001"})}, id="a-node-that-the-list-lacks"),
+    ],
+)
+def test_what_can_t_be_read_changes_nothing(unread: dict[str, Any]) -> None:
+    for before in (noted(NOW - LONG), {}):
+        world = used().recorded(sitting=before)
+        snapshot = msgspec.structs.replace(world.snapshot(), **unread)
+        plan = make_plan(world.config, world.registry, snapshot)
+        assert plan.registry.sitting == before
+
+
+def test_it_is_over_with_more_pods_or_without_nodes_and_the_rule_is_off_then() -> None:
+    busy = used(30, 64_000).recorded(sitting=noted()).plan()
+    gone = World().recorded(sitting=noted())
+    assert RULE in rules_of(gone.config, gone.registry)
+    for plan in (busy, gone.plan()):
+        assert not plan.registry.sitting
+    assert not rules_of(gone.config, gone.plan().registry)
+
+
+def test_a_node_that_stands_idle_beside_them_is_not_theirs() -> None:
+    world = used(2).lent("a009", Phase.SERVING, since=LONG_AGO).node("a009")
+    assert world.plan().registry.sitting[QUEUE].nodes == 2
