@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
+from dnm.cli.check_caps import check_caps
 from dnm.cli.check_charges import check_charges
 from dnm.cli.check_claims import check_claims
 from dnm.cli.check_kept_out import check_kept_out
@@ -329,8 +330,10 @@ def check_batch_nodes(
             f"run '{quote(str(program))} --list' by hand; for a converter that has no list, name a "
             "program that has one in batch_list_command",
         )
+        yield from check_caps(config, None)
         return
     now = datetime.now(UTC)
+    yield from check_caps(config, listed.nodes)
     yield from map(_judge_supply, supply_now(config, registry, listed.nodes, now))
     yield from check_kept_out(config, registry, listed, now)
     yield from check_claims(config, registry, listed.nodes)

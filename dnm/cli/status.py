@@ -22,8 +22,10 @@ from dnm.model.lent import ConverterProcess, LentNode, Phase
 from dnm.model.printable import count_of
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
+from dnm.model.share import Share
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.budgets import counted_as_lent
+from dnm.plan.cap_shares import list_node_caps
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.rules.node_hours import hours_left
 from dnm.run.recorded import idle_time, read_last_run, time_to_return, warn_of_last_run
@@ -206,6 +208,11 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
     return {
         "cooldown_seconds": cooldown.total_seconds(),
         "caps": [{"cap": one.cap, "lent": one.lent, "max": one.max} for one in caps],
+        "cap_shares": [
+            {"cap": one.line.partition(" = ")[0], "percent": one.cap.percent}
+            for one in list_node_caps(config)
+            if isinstance(one.cap, Share)
+        ],
         "floors": list(_floors(config)),
         "backoffs": {
             name: msgspec.structs.asdict(backoff)

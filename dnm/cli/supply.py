@@ -15,6 +15,7 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.budgets import conversion_budget, lendable_names
+from dnm.plan.cap_shares import in_nodes
 from dnm.plan.facts import Facts
 from dnm.sizing.budget import BATCH_NODES, NodePool
 
@@ -54,6 +55,7 @@ def supply_now(
 def supply_of(config: Config, registry: Registry, facts: Facts, node_type: str) -> Supply:
     """Returns how many nodes of the type could be lent to the namespace for which most could be."""
     batch = facts.batch or {}
+    config = in_nodes(config, batch)
     to_be_had = Counter(map(config.type_of, lendable_names(config, registry, facts)))[node_type]
     supply = Supply(
         node_type=node_type,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dnm.config import kubelet_values, names, numbers, values
+from dnm.config import kubelet_values, names, numbers, shares, values
 from dnm.config.opening_values import opening_steps, sick_signs
 from dnm.config.values import path_text
 
@@ -33,7 +33,7 @@ SETTINGS: Keys = {
     "reversion_idle_seconds": ("", values.seconds(0, _YEAR)),
     "pod_minute_worth": ("pod_minute_worth", numbers.amount(0, 1_000)),
     "check_interval_seconds": ("check_interval", values.seconds(1, 86_400)),
-    "max_converted_nodes": ("max_converted_nodes", numbers.whole_number(0, 100_000)),
+    "max_converted_nodes": ("max_converted_nodes", numbers.cap),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
     "node_cpu_capacity": ("", values.quantity("vcore")),
     "node_memory_capacity": ("", values.quantity("memory")),
@@ -58,14 +58,14 @@ SETTINGS: Keys = {
     "shutdown_grace_seconds": ("shutdown_grace", values.seconds(0, 86_400)),
     "max_conversions_per_run": ("max_conversions_per_run", numbers.whole_number(0, 100_000)),
     "max_reversions_per_run": ("max_reversions_per_run", numbers.whole_number(0, 100_000)),
-    "headroom": ("headroom", numbers.share),
+    "headroom": ("headroom", shares.share),
     "pending_grace_seconds": ("pending_grace", values.seconds(0, 86_400)),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, _YEAR)),
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, _YEAR)),
     "relist_minutes": ("relist_interval", numbers.minutes(0, 1_440)),
     "watch_from_pods": ("watch_from_pods", numbers.whole_number(0, 10_000_000)),
     "request_timeout_seconds": ("request_timeout", values.seconds(0.1, 3_600)),
-    "batch_floor": ("batch_floor", numbers.floor),
+    "batch_floor": ("batch_floor", shares.floor),
     "max_lend_hours": ("max_lend", numbers.hours(0, 8_760)),
     "events_zone": ("events_zone", names.time_zone),
     "events_dir": ("events_dir", path_text),
@@ -89,7 +89,7 @@ SETTINGS: Keys = {
 # [namespace:NAME] -> NamespacePolicy
 NAMESPACE_KEYS: Keys = {
     "node_type": ("node_types", names.node_type_names),
-    "max_nodes": ("max_nodes", numbers.whole_number(0, 100_000)),
+    "max_nodes": ("max_nodes", numbers.cap),
     "min_nodes": ("min_nodes", numbers.whole_number(0, 100_000)),
     "node_hours_per_week": ("node_hours_per_week", numbers.amount(0, 10_000_000)),
     "priority": ("priority", numbers.whole_number(-1_000_000, 1_000_000)),
@@ -103,16 +103,16 @@ NODE_TYPE_KEYS: Keys = {
     "cpu": ("", values.quantity("vcore")),
     "memory": ("", values.quantity("memory")),
     "name_prefix": ("name_prefix", names.node_prefix),
-    "max_nodes": ("max_nodes", numbers.whole_number(0, 100_000)),
+    "max_nodes": ("max_nodes", numbers.cap),
     "labels": ("labels", names.labels),
     "taints": ("taints", names.taints),
-    "batch_floor": ("batch_floor", numbers.floor),
+    "batch_floor": ("batch_floor", shares.floor),
     "opens_when": ("opens_when", opening_steps),
 }
 
 # [partition:NAME] -> Floor
 PARTITION_KEYS: Keys = {
-    "batch_floor": ("", numbers.floor),
+    "batch_floor": ("", shares.floor),
 }
 
 # [node_type:NAME] too -> KubeletSettings

@@ -55,9 +55,10 @@ from dnm.config.sections import (
 from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
-from dnm.model.node_type import Floor, NodeType, fill_namespace
+from dnm.model.node_type import NodeType, fill_namespace
 from dnm.model.printable import printable
 from dnm.model.queue_path import may_edit
+from dnm.model.share import Floor
 
 DEFAULT_PATH = Path("/etc/dynamic-node/dynamic_node_config.ini")
 SITE_CONVERTER = Path("/usr/site/rcac/sbin/node-convert")
@@ -316,15 +317,14 @@ def check_together(config: Config, queue_map: Path, problems: list[str]) -> None
 
 def _check_caps(config: Config, problems: list[str]) -> None:
     for policy in config.namespaces.values():
-        if policy.max_nodes is not None and policy.min_nodes > policy.max_nodes:
+        if isinstance(policy.max_nodes, int) and policy.min_nodes > policy.max_nodes:
             why = f"is above max_nodes = {policy.max_nodes}; lower it or raise that"
             section = f"namespace:{policy.name}"
             problems.append(problem(section, "min_nodes", str(policy.min_nodes), why))
     least = sum(policy.min_nodes for policy in config.namespaces.values())
-    if least > config.max_converted_nodes:
+    if isinstance(most := config.max_converted_nodes, int) and least > most:
         why = f"is below the sum of all min_nodes, {least}; raise it or lower those"
-        most = str(config.max_converted_nodes)
-        problems.append(problem("settings", "max_converted_nodes", most, why))
+        problems.append(problem("settings", "max_converted_nodes", str(most), why))
 
 
 def _check_label_lengths(config: Config, problems: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Numbers, durations and shares, one value at a time, as `values.py` reads texts."""
+"""Numbers and durations, one value at a time, as `values.py` reads texts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 
+from dnm.config.shares import cap_share
 from dnm.config.values import _FALSE, TRUE
-from dnm.model.node_type import Floor
+from dnm.model.share import Share
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
@@ -63,29 +64,9 @@ def days(least: int, most: int) -> Callable[[str], timedelta]:
     return parse
 
 
-def share(text: str) -> float:
-    """More than 0, at most 1."""
-    _refuse_percentage(text)
-    if not re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text) or not text:
-        raise ValueError("is not a share; write a number above 0 and up to 1, e.g. 0.95")
-    if not 0 < float(text) <= 1:
-        raise ValueError("is out of range; write a number above 0 and up to 1, e.g. 0.95")
-    return float(text)
-
-
-def _refuse_percentage(text: str) -> None:
-    if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,7})?) ?%{1,2}", text):
-        raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
-
-
-def floor(text: str) -> Floor:
-    """A number of nodes, or a percentage of them."""
-    if re.fullmatch(r"[0-9]{1,6}", text):
-        return Floor(nodes=int(text))
-    percent = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%{1,2}", text)
-    if percent is None or float(percent[1]) > 100:
-        raise ValueError("is no floor; write a number of nodes, e.g. 10, or a percentage, e.g. 5%")
-    return Floor(percent=float(percent[1]))
+def cap(text: str) -> int | Share:
+    """A number of nodes, or a percentage of those that the batch side has."""
+    return cap_share(text) if "%" in text else whole_number(0, 100_000)(text)
 
 
 def booked_ahead(text: str) -> timedelta:

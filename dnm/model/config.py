@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from dnm.model.calendar import CalendarEvent
-from dnm.model.node_type import Floor, NodeType
+from dnm.model.node_type import NodeType
 from dnm.model.opening import Step
+from dnm.model.share import Floor, Share
 from dnm.model.value import Resources, Value
 
 PASSED_BY_DEFAULT = ("PASSWORD",)
@@ -22,7 +23,7 @@ class NamespacePolicy(Value):
     name: str
     queue: str  # full path from root, lower case
     node_types: tuple[str, ...]
-    max_nodes: int | None = None
+    max_nodes: int | Share | None = None
     min_nodes: int = 0
     min_of_type: Mapping[str, int] = {}  # of these, so many of a type; for now, never a key
     min_nodes_by: str = ""  # what raised it for now, as people are told; empty: the key itself
@@ -57,7 +58,7 @@ class Config(Value):
     partition_floors: Mapping[str, Floor] = {}
     max_lend: timedelta = timedelta()  # zero: for as long as they are used
     pod_minute_worth: float = 0.1  # node-minutes that a minute of a waiting pod is worth
-    max_converted_nodes: int = 30
+    max_converted_nodes: int | Share = 30
     max_conversions_per_run: int = 4
     max_reversions_per_run: int = 4
     headroom: float = 1.0  # below: a warm share of each limit
@@ -144,6 +145,13 @@ class Config(Value):
         """Whether something depends on how long a node is lent."""
         budgets = (one.node_hours_per_week for one in self.namespaces.values())
         return bool(self.max_lend) or any(one is not None for one in budgets)
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether a cap is a percentage of the nodes that the batch side has."""
+        most = [one.max_nodes for one in self.namespaces.values()]
+        most += [one.max_nodes for one in self.node_types.values()]
+        return any(isinstance(one, Share) for one in (self.max_converted_nodes, *most))
 
     @property
     def has_kubelets(self) -> bool:

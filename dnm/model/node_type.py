@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.opening import Step
+from dnm.model.share import Floor, Share
 from dnm.model.value import Resources, Value
 
 NAMESPACE = "{namespace}"
@@ -23,24 +23,13 @@ class Taint(Value):
     value: str = ""
 
 
-class Floor(Value):
-    """What is left to Slurm: so many nodes, or so many hundredths of those there are."""
-
-    nodes: int = 0
-    percent: float = 0.0
-
-    def of(self, total: int) -> int:
-        """Returns the floor in nodes, of so many; a part of a node is a node."""
-        return max(self.nodes, ceil(total * self.percent / 100))
-
-
 class NodeType(Value):
     """A class of equal machines. `{namespace}` in labels and taints is the namespace it serves."""
 
     name: str
     size: Resources  # expected, used before a node has joined
     name_prefix: str = ""  # of node names, followed by digits; empty: the type's name
-    max_nodes: int | None = None
+    max_nodes: int | Share | None = None
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     batch_floor: Floor | None = None  # None: that of all types

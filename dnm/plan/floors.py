@@ -36,7 +36,7 @@ def raise_floors(config: Config, floors: Iterable[NodeFloor]) -> Config:
 
 
 def _raised(policy: NamespacePolicy, floor: NodeFloor) -> NamespacePolicy:
-    most = floor.nodes if policy.max_nodes is None else min(floor.nodes, policy.max_nodes)
+    most = min(floor.nodes, policy.max_nodes) if isinstance(policy.max_nodes, int) else floor.nodes
     of_type = dict(policy.min_of_type)
     left = most
     for name, count in floor.of_type.items():

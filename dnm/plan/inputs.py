@@ -21,6 +21,7 @@ from dnm.model.queue_path import is_under
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 from dnm.plan.breaker import backoff_delay
+from dnm.plan.cap_shares import in_nodes
 from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
 from dnm.plan.facts import Facts
 from dnm.plan.learned import idle_times
@@ -68,6 +69,7 @@ def gather_inputs(
     last_run = remember_pods(registry, config.instance_id, snapshot, attended)
     snapshot = doubt_lists(registry, config.instance_id, snapshot, attended)
     registry = msgspec.structs.replace(registry, last_run=last_run)
+    config = in_nodes(config, snapshot.batch) if config.has_shares else config
     document, refusal = _read_queues(config, snapshot, judge)
     limits = document.limits if document else {}
     demand = _gather_demand(config, snapshot, limits, registry.stalled)

@@ -68,7 +68,7 @@ def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
         if policy is not None and policy.max_nodes is not None:
             caps.append((f"max_nodes of namespace {policy.name}", policy.max_nodes, of_namespace))
     for cap, most, count in dict.fromkeys(caps):
-        if count > most:
+        if not isinstance(most, int) or count > most:
             yield f"{count} nodes would be lent or asked for, and {cap} is {most}"
 
 

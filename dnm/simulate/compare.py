@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from dnm.model.config import Config
+from dnm.model.share import Share
 from dnm.model.value import Value
 from dnm.simulate.measure import Figures, play
 from dnm.simulate.policy import TAINT, DnmPolicy
@@ -78,9 +79,16 @@ def as_one(configs: Mapping[str, Config]) -> Config:
             first,
             namespaces={**other.namespaces, **first.namespaces},
             node_types={**other.node_types, **first.node_types},
-            max_converted_nodes=max(first.max_converted_nodes, other.max_converted_nodes),
+            max_converted_nodes=_larger(first.max_converted_nodes, other.max_converted_nodes),
         )
     return first
+
+
+def _larger(one: int | Share, other: int | Share) -> int | Share:
+    """A percentage goes first: it is said of it where nobody knows how many nodes there are."""
+    if isinstance(one, Share) or isinstance(other, Share):
+        return one if isinstance(one, Share) else other
+    return max(one, other)
 
 
 def as_played(config: Config, workload: Workload) -> Config:

@@ -23,8 +23,9 @@ from dnm.model.config import Config
 from dnm.model.history import NODES, PODS_ON_A_NODE, HistoryLine, NodeRoom, pods_on
 from dnm.model.lent import LentNode, Phase
 from dnm.model.registry import Registry
+from dnm.model.share import Share, most_of
 from dnm.model.value import Value
-from dnm.simulate.accounting import Accounting
+from dnm.simulate.accounting import Accounting, SimulationError
 from dnm.simulate.kinds import KindReplay, Span
 from dnm.simulate.values import Ask, NodeClass, Workload
 
@@ -227,18 +228,19 @@ def make_workload(
         for queue in own
         if not recorded.spans and any(own[queue].values())
     ]
+    classes = classes_of(config, recorded.nodes, jobs)
     return Workload(
         name="the record",
         asks=(*background, *sorted(asks, key=lambda one: one.at)),
         limits=limits,
         namespaces=namespaces_of(config, limits),
         free=_rooms(recorded) or (_room(own.values()),),
-        classes=classes_of(config, recorded.nodes, jobs),
+        classes=classes,
         seed=seed,
         lasts=lasts,
         nothing_ends_after=float("inf"),
         jobs=jobs.jobs,
-        cap=config.max_converted_nodes,
+        cap=most_of(config.max_converted_nodes, sum(one.count for one in classes.values())),
         fails=recorded.fails,
         conversions=recorded.conversions,
         returns=recorded.returns,
@@ -262,11 +264,17 @@ def classes_of(
     """Returns the node types: with jobs as many nodes as are known by name, else as many as could
     ever be lent."""
     classes = {}
+    most = config.max_converted_nodes
+    if isinstance(most, Share) and not jobs.jobs:
+        raise SimulationError(
+            f"max_converted_nodes = {most}: of how many nodes the record does not say; give it the "
+            "jobs (--jobs), or a number (--set max_converted_nodes=10)"
+        )
     for name, kind in config.node_types.items():
         known = lent.get(name, frozenset()) | jobs.nodes.get(name, frozenset())
         classes[name] = NodeClass(
             size=tuple({"pods": PODS_ON_A_NODE, **kind.size}.items()),
-            count=len(known) if jobs.jobs else config.max_converted_nodes,
+            count=len(known) if isinstance(most, Share) or jobs.jobs else most,
             prefix=kind.name_prefix,
         )
     return classes

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from dnm.model.config import Config
 from dnm.model.quantity import QuantityError, parse_yunikorn
+from dnm.model.share import most_of
 from dnm.model.value import Value
 from dnm.simulate.accounting import SimulationError
 from dnm.simulate.batch import Job
@@ -123,7 +124,7 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
         lasts=file.seconds,
         nothing_ends_after=float("inf"),
         jobs=tuple(sorted(jobs, key=lambda one: one.at)),
-        cap=config.max_converted_nodes,
+        cap=most_of(config.max_converted_nodes, sum(file.nodes.values())),
         fails=file.fails,
         conversion=file.conversion_seconds,
         begins=file.begins,

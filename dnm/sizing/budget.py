@@ -14,6 +14,7 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.lent import LentNode
+from dnm.model.share import Share
 from dnm.model.value import Value
 
 BATCH_NODES = "batch nodes"
@@ -108,7 +109,7 @@ def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount
     """Counts the lent nodes, each as (node type, namespace), under every cap that is set: of all
     nodes, of each type, of each namespace. One without a type is counted for another namespace
     already, and counts under the cap of this one alone."""
-    caps: list[tuple[str, str, int | None]] = [("all", _IN_ALL, config.max_converted_nodes)]
+    caps: list[tuple[str, str, int | Share | None]] = [("all", _IN_ALL, config.max_converted_nodes)]
     caps += [
         (f"type {one.name}", _of_type(one.name), one.max_nodes)
         for one in config.node_types.values()
@@ -127,7 +128,7 @@ def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount
             is_of_namespace=cap.startswith("namespace "),
         )
         for cap, bound, most in caps
-        if most is not None
+        if isinstance(most, int)
     ]
 
 

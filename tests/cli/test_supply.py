@@ -21,6 +21,9 @@ SUPPLIES = {
         ("batch_floor = 100%%",), f"0 {FEWER} batch_floor of type a allows no more"
     ),
     "a cap": (("max_converted_nodes = 2",), f"2 {FEWER} max_converted_nodes allows no more"),
+    "a cap in percent": (
+        ("max_converted_nodes = 67%%",), f"2 {FEWER} max_converted_nodes allows no more"
+    ),
     "looking on": (("max_converted_nodes = 0",), f"0 {FEWER} max_converted_nodes allows no more"),
     "both": (
         ("batch_floor = 1", "max_converted_nodes = 2"),
@@ -55,6 +58,38 @@ def test_what_can_be_lent_now_is_what_a_run_could_lend(site: Site, name: str) ->
     assert (told == said) == ("could be had" in said)
 
 
+UNKNOWN = "of how many nodes is not known, and no more are lent while it is"
+# Lines of the ini -> what `dnm check` says of each cap.
+SHARES = {
+    "a number": (("max_converted_nodes = 2",), "✓ caps: {} = 2: at most 2 of {}, 66.7 %"),
+    "more than there are": (
+        ("max_converted_nodes = 30",), "✓ caps: {} = 30: at most 3 of {}, 100 %"
+    ),
+    "a percentage": (("max_converted_nodes = 5%%",), "✓ caps: {} = 5%: at most 1 of {}, 33.3 %"),
+    "none": (("max_converted_nodes = 0",), "✓ caps: {} = 0: at most 0 of {}, 0 %"),
+    "of an unknown number": (
+        ("max_converted_nodes = 5%%", "batch_list_command = /bin/false"),
+        f"! caps: {{}} = 5%: {UNKNOWN}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_check_says_what_share_a_cap_is(site: Site, name: str) -> None:
+    lines, said = SHARES[name]
+    settings(site, *lines)
+    said = said.format("max_converted_nodes", "3 batch nodes")
+    assert f"{said}\n" in site.command("check").stdout.replace(" → see to", "\n")
+
+
+def test_check_says_the_share_of_a_namespace(site: Site) -> None:
+    site.write(site.path, f"{site.path.read_text()}[namespace:dev]\nmax_nodes = 67%\n")
+    assert (
+        "✓ caps: [namespace:dev] max_nodes = 67%: at most 2 of 3 batch nodes, 66.7 %"
+        in site.command("check").stdout
+    )
+
+
 NOT_LENT = {
     "nobody wants it": ((), "it could be lent: no queue wants one more of type a now"),
     "a floor": (("batch_floor = 3",), "it is not lent: batch_floor of type a allows no more"),
@@ -83,9 +118,10 @@ def test_explain_names_a_batch_side_that_does_not_answer(site: Site) -> None:
 
 
 def test_floors_are_brakes(site: Site) -> None:
-    settings(site, "batch_floor = 2")
+    settings(site, "batch_floor = 2", "max_converted_nodes = 25%")
     site.write(site.path, f"{site.path.read_text()}[partition:gpu]\nbatch_floor = 50%%\n")
     brakes = site.command("status").stdout.partition("Brakes\n")[2].splitlines()
+    assert "  max_converted_nodes: at most 25 % of the nodes that Slurm has" in brakes
     assert "  batch_floor of type a: 2 nodes left to Slurm" in brakes
     assert "  batch_floor of partition gpu: 50 % of the nodes left to Slurm" in brakes
 

@@ -29,7 +29,8 @@ from dnm.host.trust import check_trust
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
 from dnm.model.kubelet import KubeletSettings
-from dnm.model.node_type import Floor, NodeType, Taint
+from dnm.model.node_type import NodeType, Taint
+from dnm.model.share import Floor, Share
 
 DATA = Path(__file__).parents[1] / "data" / "config"
 BASE = "[settings]\nmonitored_namespaces = dev, test\nnamespace_queue_paths = map.json\n"
@@ -171,6 +172,14 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
 
 GOOD = [
     pytest.param("max_converted_nodes = 0", "max_converted_nodes", 0, id="cap-zero"),
+    pytest.param("max_converted_nodes = 25%", "max_converted_nodes", Share(percent=25), id="cap-%"),
+    pytest.param(
+        "max_converted_nodes = 2.5 %%",
+        "max_converted_nodes",
+        Share(percent=2.5),
+        id="cap-with-a-blank",
+    ),
+    pytest.param("max_converted_nodes = 0%", "max_converted_nodes", Share(percent=0), id="cap-0%"),
     pytest.param("MAX_Converted_Nodes = 7", "max_converted_nodes", 7, id="key-in-any-case"),
     pytest.param("headroom = 1", "headroom", 1.0, id="headroom-one"),
     pytest.param("headroom = .8", "headroom", 0.8, id="headroom-short"),
@@ -332,6 +341,13 @@ BAD = [
     pytest.param("max_converted_nodes = -1", "from 0 to 100000", id="negative"),
     pytest.param("max_converted_nodes = 1.5", "is not a whole number", id="fraction"),
     pytest.param("max_converted_nodes = ten", "max_converted_nodes = ten: is not", id="word"),
+    pytest.param("max_converted_nodes = 101%", "from 0% to 100%, e.g. 25%", id="cap-above-all"),
+    pytest.param("max_converted_nodes = -5%%", "is no percentage", id="cap-below-0"),
+    pytest.param(
+        "max_converted_nodes = %%", "is no percentage of the batch nodes", id="cap-bare-%"
+    ),
+    pytest.param("[namespace:dev]\nmax_nodes = 5%%5", "is no percentage", id="cap-of-a-namespace"),
+    pytest.param("[node_type:a]\nmax_nodes = ten%%", "is no percentage", id="cap-of-a-type"),
     pytest.param("max_converted_nodes = 3 ; small", "a line of its own", id="comment-behind"),
     pytest.param("max_converted_nodes = " + "9" * 5000, "is not a whole number", id="huge"),
     pytest.param("max_converted_nodes =", "is empty", id="empty"),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dnm.model.config import NamespacePolicy
-from dnm.model.node_type import Floor
+from dnm.model.share import Floor
 from dnm.simulate.measure import Figures, play
 from dnm.simulate.values import HOUR, Workload
 from dnm.simulate.world import NobodyLends, Policy

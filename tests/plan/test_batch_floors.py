@@ -9,9 +9,10 @@ import pytest
 
 from dnm.model.config import Config
 from dnm.model.lent import ClaimedNode
-from dnm.model.node_type import Floor, NodeType
+from dnm.model.node_type import NodeType
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
+from dnm.model.share import Floor
 from dnm.model.verdict import Verdict
 from dnm.plan.budgets import conversion_budget, fresh_budget
 from dnm.plan.rules.batch_floors import floor_bounds

@@ -21,6 +21,7 @@ from dnm.model.plan import (
 )
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import Registry
+from dnm.model.share import Share
 from dnm.plan.invariants import check_invariants
 from dnm.plan.planner import unless_broken
 from tests.builders import (
@@ -96,6 +97,12 @@ def test_a_plan_that_is_right_is_taken(plan: Plan, config: dict[str, Any]) -> No
 WRONG = [
     pytest.param(
         Plan(registry=ASKED), {"max_converted_nodes": 2}, "max_converted_nodes is 2", id="cap"
+    ),
+    pytest.param(
+        Plan(registry=ASKED),
+        {"max_converted_nodes": Share(percent=50)},
+        "max_converted_nodes is 50%",
+        id="cap-of-an-unknown-number",
     ),
     pytest.param(
         Plan(registry=Registry(), actions=(StartConversion(request=a_request()),)),

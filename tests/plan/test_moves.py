@@ -30,6 +30,8 @@ from dnm.model.plan import (
 )
 from dnm.model.pod import PodList, Toleration
 from dnm.model.reason import Reason
+from dnm.model.share import Share
+from dnm.model.value import Unreadable
 from dnm.plan.breaker import after_transition
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.rules.namespace_labels import change_labels
@@ -54,6 +56,8 @@ LABELS = {
 }
 IDLE = NOW - timedelta(minutes=5)
 MOVE = Move(to="notebook")
+HALF = Share(percent=50)
+SILENT = Unreadable(what="batch", error="the converter's list did not answer")
 
 
 def site(**policy: Any) -> World:
@@ -227,6 +231,19 @@ def test_as_many_move_at_once_as_the_brakes_allow() -> None:
         for one in world.configured(max_reversions_per_run=3).plan().registry.nodes.values()
     ]
     assert sum(moved) == 3
+
+
+@pytest.mark.parametrize(("cap", "phase"), [(None, Phase.MOVING), (HALF, Phase.SERVING)])
+def test_no_move_begins_under_a_percentage_of_an_unknown_number(
+    cap: Share | None, phase: Phase
+) -> None:
+    world = of_idle(wanted(site(max_nodes=cap))).set(batch=SILENT)
+    assert world.plan().registry.nodes["a001"].phase is phase
+
+
+def test_a_move_goes_on_under_a_percentage_of_an_unknown_number() -> None:
+    plan = moving(wanted(site(max_nodes=HALF))).set(batch=SILENT).plan()
+    assert RelabelNode in kinds(plan)
 
 
 def test_while_it_moves_it_counts_under_both_caps_and_once_in_all() -> None:

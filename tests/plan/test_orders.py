@@ -12,10 +12,10 @@ import pytest
 from dnm.model.batch import BatchClaim, WaitingJobs
 from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import ClaimedNode, Leaving, Phase
-from dnm.model.node_type import Floor
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.plan import Fence
 from dnm.model.reason import Reason
+from dnm.model.share import Floor
 from dnm.model.verdict import Verdict
 from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.counting import count_missing

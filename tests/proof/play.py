@@ -21,11 +21,12 @@ from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.lent import Phase
-from dnm.model.node_type import Floor, NodeType
+from dnm.model.node_type import NodeType
 from dnm.model.orders import Pause
 from dnm.model.plan import Pass
 from dnm.model.quantity import format_yunikorn
 from dnm.model.registry import Registry
+from dnm.model.share import Floor
 from dnm.plan.facts import enter_phase
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.baselines import Reading

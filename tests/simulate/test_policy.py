@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.node_type import Floor
+from dnm.model.share import Floor
 from dnm.queues.tree import parse_tree
 from dnm.simulate.compare import play_under
 from dnm.simulate.measure import play

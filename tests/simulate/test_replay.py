@@ -13,9 +13,10 @@ from dnm.model.history import HistoryLine
 from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import Phase
 from dnm.model.registry import Registry
+from dnm.model.share import Share
 from dnm.record.history_file import History
 from dnm.record.history_reading import read_history
-from dnm.simulate.accounting import Accounting
+from dnm.simulate.accounting import Accounting, SimulationError
 from dnm.simulate.batch import Job
 from dnm.simulate.replay import Reader, Recorded, make_workload
 from dnm.simulate.values import Workload
@@ -152,6 +153,17 @@ def test_a_node_that_nobody_used_stands_for_nobody(lines: list[HistoryLine]) -> 
 )
 def test_how_many_nodes_slurm_has(lines: list[HistoryLine], jobs: Accounting, count: int) -> None:
     assert workload(read(lines), jobs).classes["a"].count == count
+
+
+def test_a_cap_in_percent_is_of_the_nodes_that_the_jobs_name(lines: list[HistoryLine]) -> None:
+    config = msgspec.structs.replace(CONFIG, max_converted_nodes=Share(percent=50))
+    jobs = Accounting(
+        jobs=(Job(at=0, nodes=1, lasts=60, limit=60),), nodes={"a": frozenset(("a900", "a901"))}
+    )
+    made = make_workload(read(lines), config, REGISTRY, jobs, seed=1)
+    assert made.classes["a"].count == 2 * NODES + 2 and made.cap == NODES + 1
+    with pytest.raises(SimulationError, match=r"= 50%: of how many nodes the record does not say"):
+        make_workload(read(lines), config, REGISTRY, Accounting(), seed=1)
 
 
 def test_a_queue_whose_limit_is_not_known_is_left_out(lines: list[HistoryLine]) -> None:

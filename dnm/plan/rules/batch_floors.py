@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
-from dnm.model.node_type import Floor
 from dnm.model.registry import Registry
+from dnm.model.share import Floor
 from dnm.plan.hooks import Budgeted, Rule
 from dnm.sizing.budget import BATCH_FLOOR, Bound
 

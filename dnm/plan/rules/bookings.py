@@ -177,7 +177,7 @@ def _need(
     node_type, count = rough_need(config, window.event)
     policy = config.namespaces[window.event.namespace]
     most = (config.max_converted_nodes, policy.max_nodes, config.node_types[node_type].max_nodes)
-    count = min(count, *(one for one in most if one is not None))
+    count = min(count, *(one for one in most if isinstance(one, int)))
     if not count:
         return None
     return Booking(

@@ -24,6 +24,7 @@ from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.budgets import conversion_budget, move_budget, node_supply
+from dnm.plan.cap_shares import in_nodes
 from dnm.plan.facts import enter_phase, node_verdict
 from dnm.plan.hooks import Moves, Rule, Standing
 from dnm.plan.inputs import Inputs
@@ -182,7 +183,9 @@ def _begin(standing: Standing, before: Moves) -> Moves:
         return before
     supply = node_supply(inputs, registry)
     at_hand = Counter(entry.node_type for entry in idle.values())
-    budget = move_budget(inputs.config, registry, inputs.facts, at_hand)
+    # A cap of nobody knows how many is one of none; a move that has begun goes on.
+    config = in_nodes(inputs.config, inputs.facts.batch or {})
+    budget = move_budget(config, registry, inputs.facts, at_hand)
     sizing = size_queues(inputs.config, inputs.demand, standing.limits, supply, budget)
     most = min(inputs.config.max_reversions_per_run, inputs.config.max_conversions_per_run)
     for pool, granted in sizing.granted().items():

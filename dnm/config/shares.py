@@ -1,0 +1,42 @@
+"""Shares and percentages, as `numbers.py` reads numbers."""
+
+from __future__ import annotations
+
+import re
+
+from dnm.model.share import Floor, Share
+
+_PERCENT = r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%{1,2}"
+
+
+def share(text: str) -> float:
+    """More than 0, at most 1."""
+    _refuse_percentage(text)
+    if not re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text) or not text:
+        raise ValueError("is not a share; write a number above 0 and up to 1, e.g. 0.95")
+    if not 0 < float(text) <= 1:
+        raise ValueError("is out of range; write a number above 0 and up to 1, e.g. 0.95")
+    return float(text)
+
+
+def _refuse_percentage(text: str) -> None:
+    if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,7})?) ?%{1,2}", text):
+        raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
+
+
+def floor(text: str) -> Floor:
+    """A number of nodes, or a percentage of them."""
+    if re.fullmatch(r"[0-9]{1,6}", text):
+        return Floor(nodes=int(text))
+    percent = re.fullmatch(_PERCENT, text)
+    if percent is None or float(percent[1]) > 100:
+        raise ValueError("is no floor; write a number of nodes, e.g. 10, or a percentage, e.g. 5%")
+    return Floor(percent=float(percent[1]))
+
+
+def cap_share(text: str) -> Share:
+    """A percentage of the nodes that the batch side has."""
+    percent = re.fullmatch(_PERCENT, text)
+    if percent is None or float(percent[1]) > 100:
+        raise ValueError("is no percentage of the batch nodes; write one from 0% to 100%, e.g. 25%")
+    return Share(percent=float(percent[1]))

@@ -1,0 +1,75 @@
+"""Caps that are percentages, in nodes. Pure.
+
+The rule: a percentage is of the nodes that the batch side lists, lent ones too: of a type those of
+the type, of a namespace those of the types that it may be lent, of all those of every type that may
+be lent. Where the list is not there the cap stays what it is, which no new conversion passes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from dnm.model.config import Config
+from dnm.model.share import Share, most_of
+from dnm.model.value import Unreadable, Value
+
+
+class NodeCap(Value):
+    """A cap as it is configured, and the types of the nodes that it is of."""
+
+    section: str  # empty: [settings]
+    key: str
+    cap: int | Share
+    node_types: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """Returns `[namespace:dev] max_nodes = 25%`."""
+        return f"{self.section and f'[{self.section}] '}{self.key} = {self.cap}"
+
+    def total(self, names: Iterable[str], config: Config) -> int:
+        """Returns how many of these nodes it is of."""
+        return sum(config.type_of(name) in self.node_types for name in names)
+
+
+def list_node_caps(config: Config) -> list[NodeCap]:
+    """Returns every cap that is set: of all nodes, of types, of namespaces."""
+    most, of_all = config.max_converted_nodes, tuple(config.node_types)
+    found = [NodeCap(section="", key="max_converted_nodes", cap=most, node_types=of_all)]
+    kinds: list[tuple[str, int | Share | None, tuple[str, ...]]] = [
+        (f"node_type:{one.name}", one.max_nodes, (one.name,)) for one in config.node_types.values()
+    ]
+    kinds += [
+        (f"namespace:{one.name}", one.max_nodes, one.node_types)
+        for one in config.namespaces.values()
+    ]
+    return found + [
+        NodeCap(section=section, key="max_nodes", cap=cap, node_types=of)
+        for section, cap, of in kinds
+        if cap is not None
+    ]
+
+
+def in_nodes(config: Config, batch: Mapping[str, object] | Unreadable | None) -> Config:
+    """Returns the configuration with every cap as a number; as it is where it is not known what
+    nodes the batch side has."""
+    if batch is None or isinstance(batch, Unreadable) or not config.has_shares:
+        return config
+    count = Counter(config.type_of(name) for name in batch)
+    replace = msgspec.structs.replace
+    types = {
+        name: one if one.max_nodes is None
+        else replace(one, max_nodes=most_of(one.max_nodes, count[name]))
+        for name, one in config.node_types.items()
+    }  # fmt: skip
+    namespaces = {
+        name: one if one.max_nodes is None
+        else replace(one, max_nodes=most_of(one.max_nodes, sum(count[of] for of in one.node_types)))
+        for name, one in config.namespaces.items()
+    }  # fmt: skip
+    total = sum(count[name] for name in types)
+    most = most_of(config.max_converted_nodes, total)
+    return replace(config, max_converted_nodes=most, node_types=types, namespaces=namespaces)

@@ -1,0 +1,110 @@
+"""Caps in per cent of the batch side's nodes: how many that is, and what a plan makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.model.config import Config
+from dnm.model.node_type import NodeType
+from dnm.model.reason import Reason
+from dnm.model.share import Floor, Share
+from dnm.model.value import Unreadable
+from dnm.model.verdict import Verdict
+from dnm.plan.cap_shares import in_nodes
+from tests.builders import QUEUE, SIZE, a_config
+from tests.plan.worlds import World, namespace_policy, wanting
+
+QUARTER = Share(percent=25)
+SILENT = Unreadable(what="batch", error="the converter's list did not answer")
+
+OF = {
+    "half": (50, 40, 20),
+    "a part of a node is none": (5, 59, 2),
+    "but the first": (5, 8, 1),
+    "none of none": (25, 0, 0),
+    "nothing": (0, 40, 0),
+    "all": (100, 40, 40),
+    "no part is lost to a float": (2.2, 500, 11),
+    "nor where the product is below": (0.57, 10_000, 57),
+}
+
+
+@pytest.mark.parametrize(("percent", "total", "nodes"), OF.values(), ids=OF)
+def test_how_many_nodes_a_percentage_is(percent: float, total: int, nodes: int) -> None:
+    assert Share(percent=percent).of(total) == nodes
+
+
+@given(st.integers(0, 100_000), st.integers(0, 20_000))
+def test_a_cap_and_the_floor_of_the_rest_leave_no_node_over(thousandths: int, total: int) -> None:
+    percent = thousandths / 1000
+    cap, rest = Share(percent=percent).of(total), Floor(percent=100 - percent).of(total)
+    assert cap + rest == total or (cap == 1 and thousandths * total < 100_000)
+
+
+TYPES = {"a": NodeType(name="a", size=SIZE, max_nodes=QUARTER), "b": NodeType(name="b", size=SIZE)}
+LISTED = dict.fromkeys([f"a{n}" for n in range(8)] + [f"b{n}" for n in range(4)] + ["x1"])
+
+
+def site(**changes: Any) -> Config:
+    config = a_config(node_types=TYPES, max_converted_nodes=Share(percent=50), **changes)
+    namespaces = namespace_policy(config, max_nodes=QUARTER, node_types=("b",))
+    return msgspec.structs.replace(config, namespaces=namespaces)
+
+
+def test_each_cap_is_of_the_nodes_of_its_types() -> None:
+    """One that is of no type is never lent, and does not count."""
+    found = in_nodes(site(), LISTED)
+    assert found.max_converted_nodes == 6 and not found.has_shares
+    assert found.node_types["a"].max_nodes == 2 and found.node_types["b"].max_nodes is None
+    assert found.namespaces["dev"].max_nodes == 1
+
+
+@pytest.mark.parametrize("batch", [None, SILENT], ids=["not asked", "unreadable"])
+def test_a_percentage_of_an_unknown_number_stays_one(batch: Any) -> None:
+    assert in_nodes(site(), batch) == site()
+
+
+def caps(cap: Share) -> dict[str, dict[str, Any]]:
+    config = World().config
+    types = {"a": msgspec.structs.replace(config.node_types["a"], max_nodes=cap)}
+    return {
+        "max_converted_nodes": {"max_converted_nodes": cap},
+        "max_nodes of node type a": {"node_types": types},
+        "max_nodes of namespace dev": {"namespaces": namespace_policy(config, max_nodes=cap)},
+    }
+
+
+@pytest.mark.parametrize("name", caps(QUARTER))
+@pytest.mark.parametrize(("percent", "asked"), [(25, 2), (10, 1), (5, 1), (0, 0), (100, 3)])
+def test_a_plan_asks_for_no_more_than_its_share(name: str, percent: float, asked: int) -> None:
+    """Ten idle nodes, and pods for three."""
+    found = wanting(3).configured(**caps(Share(percent=percent))[name]).converted()
+    assert sum(request.count for request in found.requests) == asked
+    if not asked:
+        verdict = found.verdicts[QUEUE]
+        assert verdict.reason is Reason.CAPPED and f"{name} used up" in verdict.detail
+
+
+@pytest.mark.parametrize("name", caps(QUARTER))
+@pytest.mark.parametrize(
+    ("batch", "reason", "said"),
+    [
+        (None, Reason.BATCH_NOT_ASKED, "the next run asks"),
+        (SILENT, Reason.NO_BATCH_NODE, SILENT.error),
+    ],
+    ids=["not asked", "unreadable"],
+)
+def test_no_more_is_lent_while_nobody_knows_how_many_there_are(
+    name: str, batch: Any, reason: Reason, said: str
+) -> None:
+    """What stands stays."""
+    world = wanting(3).lent("a001").node("a001").configured(**caps(QUARTER)[name])
+    plan = world.set(batch=batch).plan()
+    assert not plan.registry.requests and "a001" in plan.registry.nodes
+    verdict = plan.queues[0]
+    assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, reason) and said in verdict.detail
