@@ -79,7 +79,7 @@ pure: $(STAMP)
 # Four processes on two cores: two of them wait for a Slurm most of the time, and each reads all files.
 test: $(STAMP) tools
 	$(MAKE) --jobs 2 --output-sync=target lint audit
-	$(BIN)/python -m pytest -m 'not night' --numprocesses 4 --dist loadgroup
+	$(BIN)/python -m pytest -m 'not night' --numprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 # An hour or so: what of make test is a sample, whole, and what is random, anew.
 test-night: $(STAMP) tools

@@ -71,6 +71,11 @@ def live_sandbox(tmp_path: Path) -> Iterator[Sandbox]:
     cluster.stop()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits for a Slurm begins first, or the suite ends with it alone."""
+    items.sort(key=lambda item: item.get_closest_marker("slurm") is None)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What tests note with `record_property("figures", ...)`: how much was tried, and the seed."""
     for outcome in ("passed", "failed"):

@@ -73,7 +73,7 @@ if child == 0:
 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 write(path, str(code))
 try:
-    open(os.environ.get("DNM_WAKE", os.devnull), "w").close()
+    os.close(os.open(os.environ.get("DNM_WAKE", os.devnull), os.O_WRONLY | os.O_CREAT, 0o600))
 except OSError:
     pass  # the next minute's run sees it
 sys.exit(code if code >= 0 else 128 - code)

@@ -259,7 +259,7 @@ class ConvertCall:
             self._say(f"{result.node}: {result.result}: {result.error}")
         if self.settings.wake is not None:
             with suppress(OSError), fault_point("convert.wake"):
-                self.settings.wake.touch()
+                self.settings.wake.touch(0o600)
 
     def _show_plan(self, count: int, plans: Sequence[tuple[str, list[tuple[str, str]]]]) -> int:
         for node, lines in plans:

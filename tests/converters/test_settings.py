@@ -152,7 +152,8 @@ def test_the_order_of_a_site_must_be_readable(tmp_path: Path) -> None:
 def test_every_key_fills_a_setting_and_has_the_default_that_its_page_tells(tmp_path: Path) -> None:
     told = {key: default_of("[node_convert]", key) for key in NODE_CONVERT_KEYS}
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
-           "account", "request", "wake", "machines", "res_name", "pass_environment"}  # fmt: skip
+           "account", "leave_drained", "request", "wake", "machines", "res_name",
+           "pass_environment"}  # fmt: skip
     assert told.keys() == set(Settings.__struct_fields__) - own
     in_words = {"state_dir"}
     lines = [

@@ -11,6 +11,8 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
 from dnm.kube.access import Access
 from dnm.kube.pods import PodReducer
 from dnm.kube.recall import Recall
@@ -48,7 +50,8 @@ class Told:
         for name, node in sorted(world.nodes.items(), key=lambda item: _version(item[1])):
             if self._last("Node", name) is not node:
                 self._put("Node", name, node, _version(node))
-        now: dict[str, Moment] = {"Node": dict(world.nodes), "Pod": dict(world.pods)}
+        nodes = {name: _with_conditions(node) for name, node in world.nodes.items()}
+        now: dict[str, Moment] = {"Node": nodes, "Pod": dict(world.pods)}
         for kind, name in [key for key in etcd.objects if key[1] not in now[key[0]]]:
             etcd.revision = world.number() - 1
             etcd.drop(kind, name)
@@ -167,6 +170,13 @@ class _Watches(Watches):
 
 def _version(node: Node) -> int:
     return int(node.resource_version)
+
+
+def _with_conditions(node: Node) -> Node:
+    """As it is read where it carries a mark: those of others are not kept."""
+    if node.mark is None:
+        return node
+    return msgspec.structs.replace(node, conditions={"Ready": str(node.is_ready)})
 
 
 def _document(kind: str, data: Object) -> Object:
