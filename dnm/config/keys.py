@@ -55,6 +55,7 @@ SETTINGS: Keys = {
     "slurm_reservation_name": ("slurm_reservation_name", names.slurm_name),
     "allow_preempt": ("allow_preempt", values.boolean),
     "charge_account": ("charge_account", names.charged_account),
+    "charge_user_label": ("charge_user_label", names.label_key),
     "shutdown_grace_seconds": ("shutdown_grace", values.seconds(0, 86_400)),
     "max_conversions_per_run": ("max_conversions_per_run", numbers.whole_number(0, 100_000)),
     "max_reversions_per_run": ("max_reversions_per_run", numbers.whole_number(0, 100_000)),

@@ -15,6 +15,7 @@ import msgspec
 from dnm.demand.pod_request import APP_ID_KEY, QUEUE_KEY
 
 EMPTY = msgspec.Raw()
+Page = memoryview | bytes
 LABELS = {
     "queue_path": QUEUE_KEY,
     "app_id": APP_ID_KEY,
@@ -107,29 +108,22 @@ def is_given(raw: msgspec.Raw) -> bool:
     return raw is not EMPTY and bytes(raw) not in (b"null", b"[]", b"{}")
 
 
-def decode_all_labels(page: memoryview | bytes) -> list[dict[str, str]]:
+def decode_all_labels(page: Page) -> list[dict[str, str]]:
     """All labels of every pod of a page, for the few pages that have peers to keep apart."""
     return [item.metadata.labels or {} for item in _decode_labels(page).items]
 
 
-def make_page_decoder(with_qos: bool = False) -> Callable[[memoryview | bytes], Any]:
+def make_page_decoder(with_qos: bool = False, user: str = "") -> Callable[[Page], Any]:
     """The decoder of a PodList; `with_qos`: what of a pod is aligned to a NUMA node is wanted."""
+    known = LABELS if user in ("", *LABELS.values()) else {**LABELS, "user": user}
     annotations = _define_texts("_Annotations", ANNOTATIONS)
-    labels = _define_texts("_Labels", LABELS)
-    metadata = _define(
-        "_Metadata",
-        [
-            ("name", str),
-            ("namespace", str, ""),
-            ("uid", str, ""),
-            ("resource_version", str, ""),
-            ("creation_timestamp", str | None, None),
-            ("deletion_timestamp", str | None, None),
-            ("labels", labels | None, None),
-            ("annotations", annotations | None, None),
-            ("owner_references", list[Owner] | None, None),
-        ],
-    )
+    labels = _define_texts("_Labels", known)
+    metadata = _define("_Metadata", [
+        ("name", str), ("namespace", str, ""), ("uid", str, ""), ("resource_version", str, ""),
+        ("creation_timestamp", str | None, None), ("deletion_timestamp", str | None, None),
+        ("labels", labels | None, None), ("annotations", annotations | None, None),
+        ("owner_references", list[Owner] | None, None),
+    ])  # fmt: skip
     status = StatusWithQos if with_qos else Status
     pod = _define("_Pod", [("metadata", metadata), ("spec", Spec), ("status", status, status())])
     items: Any = list[pod]  # type: ignore[valid-type]

@@ -46,11 +46,7 @@ class _PodCondition(msgspec.Struct, frozen=True):
 
 
 _decode_requests = msgspec.json.Decoder(_Requests).decode
-
-
 _decode_strings = msgspec.json.Decoder(dict[str, str]).decode
-
-
 _decode_conditions = msgspec.json.Decoder(list[_PodCondition]).decode
 
 
@@ -189,9 +185,9 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def read_identity(
-    metadata: Any, notes: Mapping[str, str], labels: Mapping[str, str], is_yunikorn: bool
+    metadata: Any, notes: Mapping[str, str], labels: Mapping[str, str], is_yunikorn: bool, user: str
 ) -> Identity:
-    """Returns what they say; `notes` and `labels` are those that are known."""
+    """Returns what they say; `notes` and `labels` are those that are known, `user` is a label."""
     rare: dict[str, Any] = {}
     if notes or LABELS["placeholder"] in labels:
         placeholder = (
@@ -205,6 +201,7 @@ def read_identity(
             "is_placeholder": "true" in placeholder,
             "is_mirror": ANNOTATIONS["mirror"] in notes,
         }
+    rare["user"] = labels.get(user, "")[:63]  # as long as Kubernetes takes it
     app_id = ""
     if is_yunikorn:
         app_id = application_id(labels, notes, metadata.namespace, metadata.uid)

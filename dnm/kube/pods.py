@@ -99,13 +99,13 @@ class PodReducer:
     pod itself stays in `pods`, for it may be at work on its node.
     """
 
-    def __init__(self, with_qos: bool = False) -> None:
-        """`with_qos`: what of a pod is aligned to a NUMA node is wanted too."""
+    def __init__(self, with_qos: bool = False, user_label: str = "") -> None:
+        """`with_qos`: what is aligned to a NUMA node is wanted too; `user_label`: whose it is."""
         self.pods: list[Pod] = []
         self.versions = array("q")  # of the pods, in their order; -1: none that can be compared
         self.unreadable: dict[str, str] = {}
-        self._decode = make_page_decoder(with_qos)
-        self._with_qos = with_qos
+        self._decode = make_page_decoder(with_qos, user_label)
+        self._with_qos, self._user_label = with_qos, user_label
         self._book = ShapeBook()
         self._strings: dict[str, str] = {}
         self._identities: dict[object, Identity] = {}
@@ -189,7 +189,7 @@ class PodReducer:
             key = short_key(msgspec.json.encode(key))
             known = self._identities.get(key)
         if known is None:
-            known = read_identity(metadata, notes, labels, is_yunikorn)
+            known = read_identity(metadata, notes, labels, is_yunikorn, self._user_label)
             if len(self._identities) >= _MOST_KNOWN:
                 self._identities.clear()
             if not (known.app_id and known.app_id.endswith(metadata.uid)):
@@ -229,7 +229,7 @@ def _number(version: str) -> int:
 
 def make_reducer(config: Config) -> PodReducer:
     """Returns what makes pods of pages, as the configuration wants it."""
-    return PodReducer(config.has_aligned_pods)
+    return PodReducer(config.has_aligned_pods, config.charge_user_label)
 
 
 def _read_claims(item: Any) -> tuple[str, ...]:

@@ -102,10 +102,8 @@ class Recall:
         from importlib.metadata import version
 
         config = self._config
-        return (
-            version("dnm"), access.server, UNFINISHED,
-            f"{config.has_aligned_pods} {config.has_kubelets}",
-        )  # fmt: skip
+        read = f"{config.has_aligned_pods} {config.has_kubelets} {config.charge_user_label}"
+        return version("dnm"), access.server, UNFINISHED, read
 
     def _read_changes(self, access: Access, requests: ApiRequests, file: StoreFile) -> Store:
         head = file.head

@@ -59,11 +59,9 @@ class Move(Value):
     goes_back: bool = False
 
 
-class Charge(Value):
-    """Whom a lent node is charged to, and what its pods asked for: resource -> amount, now and
-    since then; before that, amount times seconds."""
+class Use(Value):
+    """What pods asked for: resource -> amount, now and since then; before, times seconds."""
 
-    account: str
     since: datetime
     rate: dict[str, int] = {}
     used: dict[str, float] = {}
@@ -73,6 +71,13 @@ class Charge(Value):
         seconds = max((now - self.since).total_seconds(), 0.0)
         names = {**self.used, **self.rate}
         return {name: self.used.get(name, 0) + self.rate.get(name, 0) * seconds for name in names}
+
+
+class Charge(Use, kw_only=True):
+    """Whom a lent node is charged to, and what its pods asked for; of that, what each user's."""
+
+    account: str
+    users: dict[str, Use] = {}
 
 
 class LentNode(Value):

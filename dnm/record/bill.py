@@ -21,11 +21,13 @@ _BEGINS = ("lent", "adopted", "adopt")
 _ENDS = ("returned", "forgotten", "forget")
 _SERVES = ("serving", "releasing", "moving")
 _HOUR = timedelta(hours=1)
+Amounts = Mapping[str, float]  # resource -> what pods asked for, times seconds
+_NOBODY: Mapping[str, Amounts] = {}
 
 
 class Lend(Value):
     """One node lent once for one queue, as far as it lies in the span. `end` None: it goes on.
-    `used`: resource -> what pods asked for, times seconds; None: the record does not say."""
+    `used` None: the record does not say; `users`: what of it each user's pods asked for."""
 
     node: str
     node_type: str
@@ -39,7 +41,8 @@ class Lend(Value):
     until: datetime  # of the span, or its end
     booting: float  # hours, as is all that follows
     idle: float
-    used: Mapping[str, float] | None = None
+    used: Amounts | None = None
+    users: Mapping[str, Amounts] = {}
     size: Mapping[str, int] = {}  # what its queue grew by
 
     @property
@@ -74,7 +77,8 @@ class _Open:
     def close(
         self,
         end: datetime,
-        used: Mapping[str, float] | None,
+        used: Amounts | None,
+        users: Mapping[str, Amounts],
         span: tuple[datetime, datetime],
     ) -> Lend | None:
         """Returns what of it lies in the span; of what pods asked for a share by the time."""
@@ -89,14 +93,19 @@ class _Open:
         }
         whole = _hours_in((one for one in spans if one[0] == "serving"), self.begin, end)
         share = hours["serving"] / whole if whole else 0.0
-        of, line = {name: seconds * share for name, seconds in (used or {}).items()}, self.first
+        line = self.first
         return Lend(
             node=line.object, node_type=line.node_type, namespace=line.namespace,
             queue=line.queue, account=self.account, request=self.request, line=line.number,
             begin=begin, end=end, until=stop,
-            booting=hours["booting"], idle=hours["idle"], used=None if used is None else of,
-            size=self.size,
+            booting=hours["booting"], idle=hours["idle"],
+            used=None if used is None else _part(used, share),
+            users={user: _part(of, share) for user, of in users.items()}, size=self.size,
         )  # fmt: skip
+
+
+def _part(amounts: Amounts, share: float) -> Amounts:
+    return {name: amount * share for name, amount in amounts.items()}
 
 
 def _hours_in(
@@ -136,17 +145,22 @@ class Biller:
             self._open[name].turn("serving", line.time, timedelta())
             self._open[name].size = before.size
         elif line.event in _ENDS:
-            self._close(name, line.time, _used_of(line))
+            self._close(name, line.time, *_used_of(line))
         elif name in self._open and line.after:
             idle = timedelta(seconds=float(numbers.get("idle_seconds", 0)))
             self._open[name].turn(line.after, line.time, idle)
             self._open[name].size = numbers.get("counted") or self._open[name].size
 
     def _close(
-        self, name: str, end: datetime | None, used: Mapping[str, float] | None = None
+        self,
+        name: str,
+        end: datetime | None,
+        used: Amounts | None = None,
+        users: Mapping[str, Amounts] = _NOBODY,
     ) -> None:
         stay = self._open.pop(name, None)
-        if stay is not None and (lend := stay.close(end or self._now, used, self.span)) is not None:
+        lend = stay.close(end or self._now, used, users, self.span) if stay else None
+        if lend is not None:
             is_over = end is not None and end <= self.span[1]
             self._lends.append(lend if is_over else msgspec.structs.replace(lend, end=None))
 
@@ -159,16 +173,20 @@ class Biller:
             if entry is not None and entry.idle_since is not None:
                 idle = max(now - entry.idle_since, timedelta())
                 self._open[name].turn("serving", now, idle)
-            self._close(name, None, charge.used_until(now) if charge else None)
+            users = charge.users if charge else {}
+            told = {user: use.used_until(now) for user, use in users.items()}
+            self._close(name, None, charge.used_until(now) if charge else None, told)
         return tuple(
             sorted(self._lends, key=lambda one: (one.account, one.namespace, one.begin, one.node))
         )
 
 
-def _used_of(line: HistoryLine) -> Mapping[str, float] | None:
+def _used_of(line: HistoryLine) -> tuple[Amounts | None, Mapping[str, Amounts]]:
+    """What the pods asked for, and what of it each user's."""
     if "account" not in line.numbers:
-        return None
-    return msgspec.convert(line.numbers.get("used", {}), dict[str, float])
+        return None, {}
+    used = msgspec.convert(line.numbers.get("used", {}), dict[str, float])
+    return used, msgspec.convert(line.numbers.get("users", {}), dict[str, dict[str, float]])
 
 
 class Sum(Value):
@@ -184,6 +202,7 @@ class Sum(Value):
     used: float
     idle: float
     billed: float | None
+    users: Mapping[str, Amounts] = {}
 
 
 def sums_of(lends: Iterable[Lend], weights: Mapping[str, float]) -> Iterator[Sum]:
@@ -199,4 +218,14 @@ def sums_of(lends: Iterable[Lend], weights: Mapping[str, float]) -> Iterator[Sum
             lent=sum(one.hours for one in of), booting=sum(one.booting for one in of),
             used=sum(one.used_hours for one in of), idle=sum(one.idle for one in of),
             billed=sum(one.hours * weights[one.node] for one in of) if is_known else None,
+            users=_by_user(of),
         )  # fmt: skip
+
+
+def _by_user(lends: Iterable[Lend]) -> Mapping[str, Amounts]:
+    sums: dict[str, dict[str, float]] = {}
+    for user, of in (told for one in lends for told in one.users.items()):
+        total = sums.setdefault(user, {})
+        for name, amount in of.items():
+            total[name] = total.get(name, 0) + amount
+    return dict(sorted(sums.items()))

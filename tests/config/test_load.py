@@ -33,6 +33,7 @@ from dnm.model.node_type import NodeType, Taint
 from dnm.model.share import Floor, Share
 
 DATA = Path(__file__).parents[1] / "data" / "config"
+JUPYTER = "hub.jupyter.org/username"
 BASE = "[settings]\nmonitored_namespaces = dev, test\nnamespace_queue_paths = map.json\n"
 MAP = '{"dev": "root.services.dev", "test": "root.services.test", "spare": "not/read.here"}'
 HOME = {"HOME": "/home/operator", "SITE": "/opt/site"}
@@ -265,6 +266,7 @@ GOOD = [
     pytest.param("pod_minute_worth = 0.3", "pod_minute_worth", 0.3, id="price"),
     pytest.param("charge_account = -", "charge_account", "-", id="nobody"),
     pytest.param("charge_account = p_1.x", "charge_account", "p_1.x", id="an-account"),
+    pytest.param(f"charge_user_label = {JUPYTER}", "charge_user_label", JUPYTER, id="user-label"),
 ]
 
 
@@ -360,6 +362,8 @@ BAD = [
     pytest.param("batch_floor = -1", "is no floor", id="floor-negative"),
     pytest.param("charge_account = a b", "is not a name that Slurm takes", id="blank"),
     pytest.param("charge_account = -x", "is not a name that Slurm takes", id="option"),
+    pytest.param("charge_user_label = a b", "'a b' is not a label key", id="user-label-blank"),
+    pytest.param("charge_user_label =", "is empty; write a value, or leave", id="user-label-none"),
     pytest.param("max_lend_hours = 1.5", "is not a whole number", id="half-an-hour"),
     pytest.param("[namespace:dev]\nnode_hours_per_week = much", "is no number", id="budget-word"),
     pytest.param(

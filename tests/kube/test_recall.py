@@ -128,6 +128,23 @@ def test_what_changed_is_seen(runs: Runs) -> None:
     assert seen.reading.changes and seen.watched == 2
 
 
+def test_whose_a_pod_is_is_kept_from_run_to_run(runs: Runs) -> None:
+    label = "hub.jupyter.org/username"
+
+    def users(seen: Seen) -> dict[str, str]:
+        return {pod.name: pod.user for pod in seen.pods if pod.name.startswith("nb")}
+
+    (before,) = runs.sandbox.add_pods(1, "dev", name="nb", labels={label: "ada"})
+    assert users(runs.read_right("list", "first")) == {before: ""}
+    runs.change(charge_user_label=label)
+    assert users(runs.read_right("list", "foreign")) == {before: "ada"}
+    (later,) = runs.sandbox.add_pods(1, "dev", name="nb", labels={label: "bob"})
+    assert users(runs.read_right("changes")) == {before: "ada", later: "bob"}
+    runs.sandbox.edit("pods", before, lambda pod: pod["metadata"].update(labels={}), "dev")
+    assert users(runs.read_right("changes")) == {before: "", later: "bob"}
+    assert users(runs.read_right("changes")) == {before: "", later: "bob"}
+
+
 def expired_inside_200(runs: Runs) -> None:
     store = runs.sandbox.store
     store.events.clear()
@@ -204,6 +221,10 @@ def another_release(runs: Runs) -> None:
     runs.change(node_types=types)
 
 
+def another_label(runs: Runs) -> None:
+    runs.change(charge_user_label="example.org/user")
+
+
 def no_store(runs: Runs) -> None:
     runs.store.unlink()
 
@@ -244,6 +265,7 @@ def the_clock_went_back(runs: Runs) -> None:
         (refused, "failed"),
         (left_out, "inconsistent"),
         (another_release, "foreign"),
+        (another_label, "foreign"),
         (no_store, "first"),
         (unsafe, "damaged"),
         (not_wanted, "off"),

@@ -12,13 +12,14 @@ import msgspec
 import pytest
 
 from dnm.model.history import SCHEMA, HistoryLine
-from dnm.model.lent import Charge
+from dnm.model.lent import Charge, Use
 from dnm.model.registry import Registry
 from dnm.record.bill import Biller, Lend, sums_of
 from tests.builders import QUEUE, a_lent_node
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 MONTH = timedelta(days=31)
+MOST = 4000  # of vcore, that a user's pods ask for
 
 
 def at(hours: float, kind: str, event: str, name: str = "a001", **fields: Any) -> HistoryLine:
@@ -87,12 +88,28 @@ def test_what_pods_asked_for_is_shared_out_by_the_time_that_it_served() -> None:
     assert sum(parts) == pytest.approx(36_000_000) and parts[0] == pytest.approx(14_400_000)
 
 
+def test_each_user_s_part_is_shared_out_alike() -> None:
+    users = {"ada": {"vcore": 20_000_000}, "(others)": {"vcore": 10_000_000, "memory": 5}}
+    back = msgspec.structs.replace(BACK, numbers={**BACK.numbers, "users": users})
+    months = [bill(*LENT, back, since=0, until=3), bill(*LENT, back, since=3, until=744)]
+    parts = [one.users for (one,) in months]
+    assert parts[0]["ada"]["vcore"] == pytest.approx(8_000_000)
+    for user, of in users.items():
+        for name, amount in of.items():
+            assert sum(part[user][name] for part in parts) == pytest.approx(amount)
+    (total,) = sums_of([one for (one,) in months], {})
+    assert total.users["ada"]["vcore"] == pytest.approx(20_000_000)
+
+
 def test_what_is_lent_now_is_billed_until_now() -> None:
-    charge = Charge(account="proj", since=BEGIN + timedelta(hours=1.5), rate={"vcore": 1000})
+    since = BEGIN + timedelta(hours=1.5)
+    users = {"ada": Use(since=since + timedelta(hours=1), rate={"vcore": 500})}
+    charge = Charge(account="proj", since=since, rate={"vcore": 1000}, users=users)
     entry = a_lent_node(charge=charge, idle_since=BEGIN + timedelta(hours=3))
     (one,) = bill(*LENT[:3], until=4, registry=Registry(nodes={"a001": entry}))
     assert one.end is None and told(one) == (3, 0.5, 1.5, 1)
     assert one.used == {"vcore": 2.5 * 3600 * 1000}
+    assert one.users == {"ada": {"vcore": 1.5 * 3600 * 500}}
 
 
 def test_a_node_that_moves_keeps_its_account() -> None:
@@ -129,28 +146,49 @@ def a_month(seed: int) -> list[HistoryLine]:
             lines.append(at(hour, "request", "requested", f"r{number}"))
             hour += draw.uniform(0.05, 0.4)
             lines.append(at(hour, "node", "lent", after="joining", numbers=numbers, **of))
+            used: dict[str, dict[str, int]] = {}
             hour += draw.uniform(0.05, 0.4)
             if draw.random() < 0.8:
                 lines.append(at(hour, "node", "joined", after="serving", **of))
                 served = draw.uniform(1, 40)
                 idle = draw.choice((0, draw.uniform(0, served)))
+                names = draw.sample(("ada", "bob", "(others)", ""), draw.randrange(4))
+                used = {user: {"vcore": round((served - idle) * 3600 * draw.uniform(0, MOST))}
+                        for user in names}  # fmt: skip
                 hour += served
                 lines.append(at(hour, "node", "fenced", after="releasing",
                                 numbers={"idle_seconds": idle * 3600}, **of))  # fmt: skip
             hour += draw.uniform(0, 1)
             lines.append(at(hour, "node", "returning", after="returning", **of))
             hour += draw.uniform(0.1, 0.6)
-            lines.append(at(hour, "node", "returned", **of))
+            lines.append(at(hour, "node", "returned", numbers=_told(account, used), **of))
             hour += draw.uniform(0, 30)
     return sorted(lines, key=lambda line: line.time)
 
 
-def twin(lines: list[HistoryLine]) -> dict[str, list[float]]:
+def _told(account: str, used: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """As a charged lend's end tells it; user "": pods without the label."""
+    total = {"vcore": sum(of["vcore"] for of in used.values())}
+    users = {user: of for user, of in used.items() if user}
+    return {"account": account, "used": total, "users": users} if account else {}
+
+
+class Counted:
+    """What the twin has of an account: hours lent, of which served; what pods asked for, by user,
+    "" is all of them; of so many lends."""
+
+    def __init__(self) -> None:
+        self.lent = self.served = 0.0
+        self.used: dict[str, float] = {}
+        self.lends = 0
+
+
+def twin(lines: list[HistoryLine]) -> dict[str, Counted]:
     """A second program: minutes counted one by one, from the lines as JSON, by another's rules in
-    words: account -> hours lent, of which it served."""
+    words."""
     step = 1 / 60
     rows = [json.loads(msgspec.json.encode(line)) for line in lines]
-    sums: dict[str, list[float]] = {}
+    sums: dict[str, Counted] = {}
     for name in {row["object"] for row in rows if row["kind"] == "node"}:
         mine = [row for row in rows if row["object"] == name]
         asked = {row["object"]: row["time"] for row in rows if row["event"] == "requested"}
@@ -162,30 +200,61 @@ def twin(lines: list[HistoryLine]) -> dict[str, list[float]]:
                 upto = rest.index(back) if back else len(rest)
                 spans.append((asked[row["numbers"]["request"]], row, rest[:upto], back))
         for since, first, inside, back in spans:
-            total = sums.setdefault(first["numbers"].get("account", ""), [0.0, 0.0])
+            lent = served = with_pods = pods_inside = 0
             moment = datetime.fromisoformat(since)
             end = datetime.fromisoformat(back["time"]) if back else BEGIN + MONTH
+            fences = [(one["time"], one["numbers"]["idle_seconds"]) for one in inside
+                      if one["event"] == "fenced"]  # fmt: skip
+            idle = [(datetime.fromisoformat(fell) - timedelta(seconds=long),
+                     datetime.fromisoformat(fell)) for fell, long in fences]  # fmt: skip
             turns = [(datetime.fromisoformat(one["time"]), one["after"]) for one in inside]
-            while moment < min(end, BEGIN + MONTH):
-                if moment >= BEGIN:
-                    total[0] += step
-                    phase = [after for when, after in turns if when <= moment]
-                    total[1] += step * bool(phase and phase[-1] in ("serving", "releasing"))
+            while moment < end:
+                phase = [after for when, after in turns if when <= moment]
+                serves = bool(phase and phase[-1] in ("serving", "releasing"))
+                is_inside = BEGIN <= moment < BEGIN + MONTH
+                works = serves and not any(one <= moment < other for one, other in idle)
+                lent, served = lent + is_inside, served + (is_inside and serves)
+                with_pods, pods_inside = with_pods + works, pods_inside + (is_inside and works)
                 moment += timedelta(minutes=1)
+            if not lent:
+                continue
+            total = sums.setdefault(first["numbers"].get("account", ""), Counted())
+            total.lends, total.lent = total.lends + 1, total.lent + lent * step
+            total.served += served * step
+            told = (back or {}).get("numbers", {})
+            asked_for = {**told.get("users", {}), **({"": told["used"]} if "used" in told else {})}
+            for user, of in asked_for.items():
+                part = of["vcore"] * pods_inside / with_pods if with_pods else 0
+                total.used[user] = total.used.get(user, 0) + part
     return sums
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_month_s_sums_are_those_of_a_second_program(seed: int) -> None:
     lines = a_month(seed)
-    found: dict[str, list[float]] = {}
+    found: dict[str, Counted] = {}
     lends = bill(*lines)
-    for one in sums_of(lends, {}):
-        total = found.setdefault(one.account, [0.0, 0.0])
-        total[0] += one.lent
-        total[1] += one.used + one.idle
+    for one in lends:
+        total = found.setdefault(one.account, Counted())
+        total.used[""] = total.used.get("", 0) + (one.used or {}).get("vcore", 0)
+    for summed in sums_of(lends, {}):
+        total = found[summed.account]
+        total.lends += summed.lends
+        total.lent += summed.lent
+        total.served += summed.used + summed.idle
+        for user, of in summed.users.items():
+            total.used[user] = total.used.get(user, 0) + of["vcore"]
     expected = twin(lines)
     assert found.keys() == expected.keys() and len(lends) > 60
     for account, hours in expected.items():
-        assert found[account] == pytest.approx(hours, abs=len(lends) / 60), account
+        mine, minutes = found[account], hours.lends / 60  # one a lend, in hours
+        assert mine.lends == hours.lends
+        assert mine.lent == pytest.approx(hours.lent, abs=minutes), account
+        assert mine.served == pytest.approx(hours.served, abs=minutes), account
+        assert set(mine.used) == {"", *hours.used}
+        assert ("ada" in mine.used) is bool(account)
+        for user, amount in hours.used.items():
+            users = 4 if user == "" else 1
+            most = users * MOST * 3600 * 2 * minutes  # a border's minute, and one of the whole
+            assert mine.used[user] == pytest.approx(amount, abs=most), (account, user)
     assert len({one.line for one in lends}) == len(lends), "each is one lend of the history"
