@@ -138,6 +138,13 @@ def _document(config_map: ConfigMap) -> tuple[Mapping[str, str], str]:
     return config_map.data, config_map.annotations.get(LEDGER_ANNOTATION, "")
 
 
+def as_read(node: Node) -> Node:
+    """With the conditions that are kept of a Node with a mark."""
+    if node.mark is None:
+        return node
+    return msgspec.structs.replace(node, conditions={"Ready": str(node.is_ready)})
+
+
 class ModelKube:
     """The cluster as one run on a host sees it."""
 
@@ -175,7 +182,7 @@ class ModelKube:
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
         try:
             with self._call("kube.list_nodes", "nodes"):
-                return tuple(self.world.nodes.values())
+                return tuple(map(as_read, self.world.nodes.values()))
         except KubeError as error:
             return Unreadable(what="nodes", error=str(error))
 

@@ -11,8 +11,6 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
-
 from dnm.kube.access import Access
 from dnm.kube.pods import PodReducer
 from dnm.kube.recall import Recall
@@ -23,7 +21,7 @@ from dnm.model.pod import Pod, PodList
 from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
 from tests.kube.fake_api import ApiServer, Cluster, Object, Watches
-from tests.proof.edges import PREFIX, ModelKube, RunsDnm, Weather
+from tests.proof.edges import PREFIX, ModelKube, RunsDnm, Weather, as_read
 from tests.proof.world import World
 from tests.scripted_server import an_access
 
@@ -50,7 +48,7 @@ class Told:
         for name, node in sorted(world.nodes.items(), key=lambda item: _version(item[1])):
             if self._last("Node", name) is not node:
                 self._put("Node", name, node, _version(node))
-        nodes = {name: _with_conditions(node) for name, node in world.nodes.items()}
+        nodes = {name: as_read(node) for name, node in world.nodes.items()}
         now: dict[str, Moment] = {"Node": nodes, "Pod": dict(world.pods)}
         for kind, name in [key for key in etcd.objects if key[1] not in now[key[0]]]:
             etcd.revision = world.number() - 1
@@ -170,13 +168,6 @@ class _Watches(Watches):
 
 def _version(node: Node) -> int:
     return int(node.resource_version)
-
-
-def _with_conditions(node: Node) -> Node:
-    """As it is read where it carries a mark: those of others are not kept."""
-    if node.mark is None:
-        return node
-    return msgspec.structs.replace(node, conditions={"Ready": str(node.is_ready)})
 
 
 def _document(kind: str, data: Object) -> Object:
