@@ -44,6 +44,7 @@ def bound_rig(rig: Rig) -> Iterator[Rig]:
     finally:
         rig.api.ask("DELETE", f"{BINDING}/{ROLE}")
         rig.api.ask("DELETE", DAEMONS)
+        rig.remove_pods("kube-system")
 
 
 def workshop(rig: Rig, make_site: MakeSite, steps: str) -> Site:
