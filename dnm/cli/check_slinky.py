@@ -65,7 +65,8 @@ def _find_bridges(api: ApiRequests) -> tuple[tuple[str, ...], str]:
 def judge_lent(registry: Registry, nodes: Sequence[Node]) -> Iterator[Finding]:
     """Lent nodes from which Kubernetes evicts pods for Slinky's sake."""
     for node in nodes:
-        if node.name in registry.nodes and (why := why_pods_leave(node)):
+        if node.name in registry.nodes and (taint := node.evicting_taint):
+            why = why_pods_leave(taint)
             yield wrong(_CHECK, f"{node.name} is lent and {why}", what_to_do(node.name))
 
 

@@ -54,7 +54,10 @@ def gather_waiting(
     facts: DemandFacts,
 ) -> Waiting:
     """Returns them in groups. `find` tells where a pod is booked."""
-    apps, beyond = split_countable(gang_apps(gang_members))
+    apps: tuple[GangApp, ...] = ()
+    beyond: Mapping[int, NotCounted] = {}
+    if gang_members:
+        apps, beyond = split_countable(gang_apps(gang_members))
     collector = Collector(config, facts.now, facts.claims, facts.stalled)
     held = _held_by_scheduler(facts.yunikorn)
     for pod, count, why in _asking(unbound, apps, beyond, facts.now):
@@ -66,8 +69,8 @@ def gather_waiting(
         groups=groups,
         stalled=stalled,
         uncounted=collector.left_out(),
-        largest_gangs=largest_gangs(apps, find),
-        gangs=tuple(apps),
+        largest_gangs=largest_gangs(apps, find) if apps else {},
+        gangs=apps,
     )
 
 

@@ -1,5 +1,5 @@
-"""Events in the API, as events.k8s.io/v1 wants them: kubernetes pkg/apis/core/validation/events.go
-and pkg/apis/core/validation/validation.go, 1.34.
+"""Sends Events, bounded in number and in time, as events.k8s.io/v1 wants them: kubernetes
+pkg/apis/core/validation/events.go and pkg/apis/core/validation/validation.go, 1.34.
 
 The namespace of one on a Node is `default`, and its `regarding` has none: so that `kubectl describe
 node` finds it, by the Node's uid.
@@ -7,18 +7,56 @@ node` finds it, by the Node's uid.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.objects import check_kind
 from dnm.kube.requests import ApiRequests
+from dnm.model.errors import KubeError, StoppedError
 from dnm.model.event import KubeEvent
+from dnm.model.printable import count_of
 
 CONTROLLER = "dynamic-node-manager/dnm"
+MOST = 20  # a run; those of nodes go first
+_LONGEST = 5.0  # seconds for all of them, beside the one under way
 _LONGEST_INSTANCE = 128
 _LONGEST_OBJECT = 200  # of its name, which begins the name of the Event: 253 at most
+
+
+class EventWriter(Protocol):
+    """What is needed of the Kubernetes edge; it waits for an answer for a few seconds only."""
+
+    def create_event(self, event: KubeEvent) -> None: ...
+
+
+def send_events(
+    kube: EventWriter, events: Sequence[KubeEvent], clock: Callable[[], float] = time.monotonic
+) -> tuple[str, ...]:
+    """Sends them until one is refused or the time is over; returns a note of those that were not
+    sent."""
+    deadline = clock() + _LONGEST
+    sent = 0
+    why = f"a run sends {MOST} at most"
+    for event in events[:MOST]:
+        if clock() > deadline:
+            why = f"{_LONGEST:.0f} s were over"
+            break
+        try:
+            kube.create_event(event)
+        except KubeError as error:
+            why = f"{error}; events = false turns them off"
+            break
+        except StoppedError as error:
+            why = str(error)
+            break
+        sent += 1
+    if sent == len(events):
+        return ()
+    return (f"{count_of(len(events) - sent, 'Event')} not sent to Kubernetes: {why}",)
 
 
 def create_event(api: ApiRequests, event: KubeEvent, instance: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dnm.model.kubelet import Amounts
 from dnm.model.node_type import Taint
-from dnm.model.slinky import EXTERNAL_NODE
+from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, WORKER_TAINT
 from dnm.model.value import Resources, Value
 
 
@@ -64,6 +64,19 @@ class Node(Value):
         return is_bridged or any(
             one.key == BATCH_TAINT and one.effect == "NoSchedule" for one in self.taints
         )
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether slurm-bridge has put its taint on it."""
+        return any(taint.key == MANAGED_TAINT for taint in self.taints)
+
+    @property
+    def evicting_taint(self) -> Taint | None:
+        """The taint of Slinky's that makes Kubernetes evict pods from it."""
+        for taint in self.taints:
+            if taint.key in (MANAGED_TAINT, WORKER_TAINT) and taint.effect == "NoExecute":
+                return taint
+        return None
 
     def is_marked_by(self, instance: str) -> bool:
         """Whether its annotations name this instance of dnm; its own kubelet can write them too."""

@@ -7,11 +7,7 @@ theirs is nobody's here, whatever else it says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
-
-from dnm.model.node_type import Taint
 
 OPERATOR_REASON = "slurm-operator:"  # with which each of its Reasons begins
 BRIDGE_REASON = "slurm-bridge:"
@@ -21,7 +17,6 @@ WORKER_TAINT = "nodeset.slinky.slurm.net/worker"  # of an operator before 1.2, w
 EXTERNAL_NODE = "scheduler.slinky.slurm.net/external-node"  # a label: put the Node into Slurm
 PARTITIONS = f"{EXTERNAL_NODE}-partitions"  # an annotation: a comma list, its features in Slurm
 SLURM_NAME = "slinky.slurm.net/slurm-nodename"  # a label: what Slurm calls the Node
-_EVICTS = "NoExecute"
 
 
 class _PodInfo(msgspec.Struct, rename="camel"):
@@ -66,11 +61,3 @@ def pods_of_job(admin_comment: str) -> tuple[str, ...]:
     except _NOT_THEIRS:
         is_like_theirs = admin_comment.startswith("{") and '"pods"' in admin_comment
         return ("whose name can't be read",) if is_like_theirs else ()
-
-
-def evicting_taint(taints: Iterable[Taint]) -> Taint | None:
-    """Returns the taint of Slinky's that makes Kubernetes evict pods from a Node."""
-    for taint in taints:
-        if taint.key in (MANAGED_TAINT, WORKER_TAINT) and taint.effect == _EVICTS:
-            return taint
-    return None

@@ -17,9 +17,16 @@ from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict
 from dnm.plan.breaker import ConversionResult, after_conversions, after_transition
-from dnm.plan.claims import Claims, claim_verdict, set_aside_interrupted, take_in_claims
+from dnm.plan.claims import set_aside_interrupted, take_in_claims
 from dnm.plan.facts import NodeTransition
-from dnm.plan.found import Adoption, adopt_marked_nodes, by_hand_verdict, find_by_hand
+from dnm.plan.found import (
+    Adoption,
+    Claims,
+    adopt_marked_nodes,
+    by_hand_verdict,
+    claim_verdict,
+    find_by_hand,
+)
 from dnm.plan.hooks import Unwelcome
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
@@ -116,10 +123,17 @@ def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Adoption:
 
 
 def _by_hand(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
-    """Of a converter that was asked, or of what is known from before."""
-    if inputs.facts.batch is None and not registry.by_hand:
-        return ()
-    return find_by_hand(inputs, registry)
+    """Of a converter that was asked, or of what is known from before: which Nodes have the name of
+    a type and are not recorded."""
+    nodes, known = inputs.facts.nodes, registry.by_hand
+    if nodes is None:
+        return known
+    named = [
+        name
+        for name in (known if inputs.facts.batch is None else sorted(nodes))
+        if name in nodes and name not in registry.nodes and inputs.config.type_of(name)
+    ]
+    return find_by_hand(inputs, registry, named) if named else ()
 
 
 def _unwelcome(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) -> Unwelcome:

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 from dnm.model.registry import Registry
-from dnm.model.slinky import MANAGED_TAINT, SLURM_NAME, evicting_taint
+from dnm.model.slinky import SLURM_NAME
 from dnm.plan.facts import Facts
 from dnm.sizing.budget import BRIDGE, Bound
 
@@ -26,8 +27,7 @@ def managed_nodes(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> tupl
         sorted(
             node.name
             for node in nodes
-            if any(taint.key == MANAGED_TAINT for taint in node.taints)
-            and node.labels.get(SLURM_NAME, node.name) in batch
+            if node.is_managed and node.labels.get(SLURM_NAME, node.name) in batch
         )
     )
 
@@ -61,12 +61,9 @@ def bridge_bounds(config: Config, registry: Registry, facts: Facts) -> Iterator[
         )
 
 
-def why_pods_leave(node: Node) -> str:
-    """Says why pods are evicted from the Node; empty: Slinky has no part in it. The text follows
-    the node's name."""
-    taint = evicting_taint(node.taints)
-    if taint is None:
-        return ""
+def why_pods_leave(taint: Taint) -> str:
+    """Says why pods are evicted from a Node with this taint of Slinky's. The text follows the
+    node's name."""
     value = f"={taint.value}" if taint.value else ""
     return f"carries the taint {taint.key}{value}:{taint.effect}, so its pods are evicted"
 

@@ -76,7 +76,9 @@ def move_budget(
 
 def _bounds(asked: Budgeted) -> Iterator[Bound]:
     """What slurm-bridge and the rules leave, as far as the batch side could be asked."""
-    if asked.facts.batch is not None:
+    facts = asked.facts
+    nodes = (*(facts.nodes or {}).values(), *facts.with_batch.values())
+    if facts.batch is not None and any(node.is_managed for node in nodes):
         yield from bridge_bounds(asked.config, asked.registry, asked.facts)
     yield from list_bounds(asked)
 

@@ -97,7 +97,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
         detail = "its converter has left it to others"
         after = becomes(name, None, Verdict.FAILED, Reason.GONE, detail)
         return msgspec.structs.replace(after, conversion_failed=True)
-    if node is not None and is_here and not why_pods_leave(node):
+    if node is not None and is_here and not node.evicting_taint:
         size = measure_node(config, entry.node_type, node)
         if size is not None:
             joined = enter_phase(entry, Phase.SERVING, facts.now, counted=size.counted)
@@ -129,8 +129,8 @@ def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
         return f"is in Kubernetes and can't be read ({node.unreadable})"
     if not node.is_ready:
         return "is in Kubernetes but not Ready"
-    if why := why_pods_leave(node):
-        return f"is in Kubernetes and {why},"
+    if node.evicting_taint:
+        return f"is in Kubernetes and {why_pods_leave(node.evicting_taint)},"
     expected = config.node_types[entry.node_type].size
     missing = sorted(name for name in expected if node.allocatable.get(name, 0) <= 0)
     return f"is Ready but offers no {', '.join(missing)}"
@@ -141,8 +141,8 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     node = facts.nodes.get(name)
     if node is None:
         return left_kubernetes(name, entry, facts)
-    if entry.leaves is None and (why := why_pods_leave(node)):
-        error = f"{name} {why}: {what_to_do(name)}"
+    if entry.leaves is None and node.evicting_taint:
+        error = f"{name} {why_pods_leave(node.evicting_taint)}: {what_to_do(name)}"
         return fails(name, entry, facts.now, Reason.EVICTS, error)
     if node.is_cordoned_by_another:
         held = changed(entry, idle_since=None)

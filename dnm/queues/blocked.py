@@ -8,32 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dnm.model.quantity import INT64_MAX, format_amount
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
-from dnm.queues.baselines import current
 from dnm.queues.ledger import Section
-from dnm.queues.text_edit import why_not_changeable
-from dnm.queues.tree import DocumentTree, LimitPlace
-
-
-def find_stuck(tree: DocumentTree, targets: Mapping[LimitPlace, int]) -> dict[LimitPlace, str]:
-    """Returns the limits that should become another amount and can't, each with why."""
-    stuck = {}
-    for place, target in targets.items():
-        if target != current(tree, place)[1] and (why := _why_not(tree, place, target)):
-            stuck[place] = why
-    return stuck
-
-
-def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str:
-    if target > INT64_MAX:
-        line = tree.places[place].node.line
-        return (
-            f"line {line}: {place.kind} {place.resource} of {place.queue} would be "
-            f"{format_amount(place.resource, target)}, more than YuniKorn can count; lower it"
-        )
-    return why_not_changeable(tree, place)
+from dnm.queues.tree import LimitPlace
 
 
 def only_recorded(own: Section, recorded: Section) -> Section:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dnm.model.quantity import format_amount
+from dnm.model.quantity import INT64_MAX, format_amount
 from dnm.model.queue_edit import QueueWants
 from dnm.model.queue_path import may_edit
 from dnm.model.value import Resources, Value
-from dnm.queues.baselines import Baseline, is_closed
-from dnm.queues.blocked import find_stuck
+from dnm.queues.baselines import Baseline, current, is_closed
 from dnm.queues.ledger import Ledger, Lent, Section, lent_amounts, sum_resources
+from dnm.queues.text_edit import why_not_changeable
 from dnm.queues.tree import DocumentTree, LimitPlace
 from dnm.queues.validation import amounts_of
 
@@ -211,9 +211,28 @@ def aim_at(
         for place, baseline in known.items()
         if place not in fixed
     }
-    stuck = find_stuck(tree, targets)
+    stuck = _find_stuck(tree, targets)
     moving = {place: target for place, target in targets.items() if place not in stuck}
     return Aim(sections, lent, frozen, fixed, moving, stuck)
+
+
+def _find_stuck(tree: DocumentTree, targets: Mapping[LimitPlace, int]) -> dict[LimitPlace, str]:
+    """Returns the limits that should become another amount and can't, each with why."""
+    stuck = {}
+    for place, target in targets.items():
+        if target != current(tree, place)[1] and (why := _why_not(tree, place, target)):
+            stuck[place] = why
+    return stuck
+
+
+def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str:
+    if target > INT64_MAX:
+        line = tree.places[place].node.line
+        return (
+            f"line {line}: {place.kind} {place.resource} of {place.queue} would be "
+            f"{format_amount(place.resource, target)}, more than YuniKorn can count; lower it"
+        )
+    return why_not_changeable(tree, place)
 
 
 def own_section(ledger: Ledger, wants: QueueWants) -> Section:

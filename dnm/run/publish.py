@@ -1,22 +1,16 @@
-"""Tells others of a run, at its end: the metrics where a monitor reads them, and Events to
-Kubernetes, bounded in number and in time. Nothing depends on it: what can't be written is logged
-and stops nothing, and an alert sees that the file is old.
+"""Writes the metrics of a run, at its end, where a monitor reads them. Nothing depends on it: what
+can't be written is logged and stops nothing, and an alert sees that the file is old.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Protocol
 
 from dnm.model.config import Config
-from dnm.model.errors import KubeError, StoppedError
-from dnm.model.event import KubeEvent
 from dnm.model.last_run import RunRecord
-from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.counting import count_missing_nodes
@@ -89,39 +83,3 @@ def _write(config: Config, families: Iterable[Family]) -> None:
             f"the metrics file {config.metrics_file} can't be written "
             f"({error.strerror or error}): mend its directory, or unset metrics_file",
         )
-
-
-MOST = 20  # a run; those of nodes go first
-_LONGEST = 5.0  # seconds for all of them, beside the one under way
-
-
-class EventWriter(Protocol):
-    """What is needed of the Kubernetes edge; it waits for an answer for a few seconds only."""
-
-    def create_event(self, event: KubeEvent) -> None: ...
-
-
-def send_events(
-    kube: EventWriter, events: Sequence[KubeEvent], clock: Callable[[], float] = time.monotonic
-) -> tuple[str, ...]:
-    """Sends them until one is refused or the time is over; returns a note of those that were not
-    sent."""
-    deadline = clock() + _LONGEST
-    sent = 0
-    why = f"a run sends {MOST} at most"
-    for event in events[:MOST]:
-        if clock() > deadline:
-            why = f"{_LONGEST:.0f} s were over"
-            break
-        try:
-            kube.create_event(event)
-        except KubeError as error:
-            why = f"{error}; events = false turns them off"
-            break
-        except StoppedError as error:
-            why = str(error)
-            break
-        sent += 1
-    if sent == len(events):
-        return ()
-    return (f"{count_of(len(events) - sent, 'Event')} not sent to Kubernetes: {why}",)

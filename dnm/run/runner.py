@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from dnm.kube.events import EventWriter, send_events
 from dnm.model.config import Config
 from dnm.model.errors import (
     DnmError,
@@ -40,7 +41,7 @@ from dnm.run.actuator import Actuator, Clock, log_line
 from dnm.run.lease import take_lease
 from dnm.run.lock import run_lock
 from dnm.run.planning import at_place, connect, exit_code_of, make_pass_plan, wall_clock
-from dnm.run.publish import EventWriter, publish_failure, publish_run, send_events
+from dnm.run.publish import publish_failure, publish_run
 from dnm.run.recorded import mark_begin, mark_end, open_history, read_last_run
 from dnm.run.registry import load_registry, save_registry
 from dnm.run.state import HasStateObjects, State

@@ -21,13 +21,13 @@ from dnm.converter.processes import end_by_signals, process_of
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import run_bounded
+from dnm.kube.events import send_events
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Fault
 from dnm.model.errors import StoppedError
 from dnm.model.event import KubeEvent
 from dnm.model.lent import Phase
 from dnm.queues.yunikorn_rest import checksum_of
-from dnm.run.publish import send_events
 from tests.builders import NOW
 from tests.cli.test_app import settings, wait_until
 from tests.converter.programs import an_environment, never, script
