@@ -17,6 +17,7 @@ from dnm.cli.check_caps import check_caps
 from dnm.cli.check_charges import check_charges
 from dnm.cli.check_claims import check_claims
 from dnm.cli.check_kept_out import check_kept_out
+from dnm.cli.check_opening import check_sick
 from dnm.cli.findings import (
     CheckResult,
     Finding,
@@ -337,6 +338,7 @@ def check_batch_nodes(
     yield from map(_judge_supply, supply_now(config, registry, listed.nodes, now))
     yield from check_kept_out(config, registry, listed, now)
     yield from check_claims(config, registry, listed.nodes)
+    yield from check_sick(config, listed)
     yield from guarded("accounting", lambda: check_charges(config, registry, listed, environ))
 
 

@@ -1,13 +1,16 @@
-"""What `dnm check` says of lists by which node types open: rights, and DaemonSets kept off."""
+"""What `dnm check` says of lists by which node types open: rights, and DaemonSets kept off; and
+of signs of a fault, with which a node must be able to go back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnm.cli.findings import Finding, doubtful, fine
+from dnm.cli.findings import Finding, doubtful, fine, wrong
+from dnm.converter.contract import LEAVE_DRAINED
 from dnm.demand.constraints import NodeTraits, tolerates, why_unfit
 from dnm.kube.client import KubeClient
 from dnm.kube.opening import list_daemons
+from dnm.model.batch import BatchList
 from dnm.model.close_look import CLOSED
 from dnm.model.config import Config
 from dnm.model.node_type import NodeType
@@ -56,3 +59,15 @@ def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
 
 def _waits_for_all(node_type: NodeType) -> bool:
     return any(step.kind == "daemonsets" for step in node_type.opens_when)
+
+
+def check_sick(config: Config, listed: BatchList) -> Iterator[Finding]:
+    """A converter that would resume a sick node is not called for one."""
+    if config.sick_when and not listed.leaves_drained:
+        yield wrong(
+            "sick_when",
+            f"the converter does not name {LEAVE_DRAINED} among its options: a node that shows one "
+            "of the signs is emptied, and stays lent",
+            "have it leave such a node drained, and say so in its list (docs/json.md), or leave "
+            "sick_when out",
+        )

@@ -20,7 +20,7 @@ from dnm.converters.claim import (
     lift_drain,
     own_reservations,
     release,
-    tell_other_drain,
+    settle_drain,
 )
 from dnm.converters.conversion import NodeConversion, Stage
 from dnm.converters.marks import refuse_other_instance
@@ -194,9 +194,12 @@ def known(conversion: NodeConversion) -> str:
 
 
 def hand_over(conversion: NodeConversion) -> str:
-    """Fence and cordon off in one change, and our own drain lifted if there is one still; then
-    slurm-bridge lifts its. A drain with another's reason stays, and an administrator's cordon."""
+    """Fence and cordon off in one change; then slurm-bridge lifts its drain, but for that of a sick
+    node, which has another reason by then. An administrator's cordon stays."""
     at = read_bridged(conversion)
+    if conversion.settings.leave_drained:
+        node = conversion.read_node()
+        settle_drain(conversion, node, is_our_drain(conversion, node), BRIDGE_REASON)
     if is_fenced(at.node):
         taints = [one for one in at.node.taints if not is_fence(one)]
         is_cordoned = is_our_cordon(conversion, at.node)
@@ -213,10 +216,7 @@ def hand_over(conversion: NodeConversion) -> str:
         return f"Slurm has it {node.state.text} {node.reason}" if is_held else ""
 
     conversion.wait_until(look, conversion.settings.stage_timeout_seconds, (KubeError, SlurmError))
-    node = conversion.read_node()
-    if "DRAIN" in node.state.flags:
-        return tell_other_drain(conversion, node)
-    return "in service"
+    return settle_drain(conversion, conversion.read_node(), is_ours=False)
 
 
 RETURNING = (

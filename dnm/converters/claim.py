@@ -295,11 +295,27 @@ def lift_drain(conversion: NodeConversion) -> None:
     conversion.change_slurm(lambda: conversion.slurm.resume(conversion.node, marks), is_lifted)
 
 
-def leave_drained(conversion: NodeConversion) -> str:
-    """Makes our drain one of nobody's, with what makes the node sick: who resumes it is a person,
-    or the site's health check."""
+def settle_drain(
+    conversion: NodeConversion, node: SlurmNode, is_ours: bool, passing: str = ""
+) -> str:
+    """Lifts our drain, or where the node is sick makes it one of nobody's, for a person or the
+    site's health check to resume. One with another's Reason stays, but where it is sick and they
+    begin with `passing`: whoever puts these lifts them by himself, and may have lifted ours."""
+    sick = conversion.settings.leave_drained
+    is_drained = "DRAIN" in node.state.flags
+    passes = passing and (not is_drained or node.reason.startswith(passing))
+    if sick and (is_ours or passes):
+        return _leave_drained(conversion, f"sick in Kubernetes: {sick}")
+    if is_ours:
+        lift_drain(conversion)
+    elif is_drained:
+        conversion.say(note := f"left drained, as somebody else wants it: {node.reason}")
+        return note
+    return "in service"
+
+
+def _leave_drained(conversion: NodeConversion, reason: str) -> str:
     uncharge(conversion)
-    reason = f"sick in Kubernetes: {conversion.settings.leave_drained}"
     marks = _own_marks(conversion.settings, conversion.read_node())
 
     def is_left() -> bool:
@@ -308,13 +324,6 @@ def leave_drained(conversion: NodeConversion) -> str:
 
     conversion.change_slurm(lambda: conversion.slurm.drain(conversion.node, reason, marks), is_left)
     return f"left drained: {reason}"
-
-
-def tell_other_drain(conversion: NodeConversion, node: SlurmNode) -> str:
-    """Says, and returns, that a drain stays on which a return has no claim."""
-    note = f"left drained, as somebody else wants it: {node.reason}"
-    conversion.say(note)
-    return note
 
 
 def clear_marks(conversion: NodeConversion) -> None:

@@ -277,14 +277,14 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _further_options(settings: Settings) -> tuple[str, ...]:
-    """What not every one of the programs can do everywhere: slurmrestd has no words for it."""
+    """What not every one of the programs can do everywhere: slurmrestd has few words for it."""
     if settings.slurmrestd_url:
-        return ()
+        return (LEAVE_DRAINED,)
     charges = False
     if settings.machines is not Machines.BRIDGED:
         with suppress(SlurmRefused):
             charges = connect_slurm(settings).keeps_accounts()
-    books = (BOOK, LEAVE_DRAINED) if settings.machines is Machines.OWN else ()
+    books = (BOOK, LEAVE_DRAINED) if settings.machines is Machines.OWN else (LEAVE_DRAINED,)
     return (*books, CHARGE) if charges else books
 
 

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from dnm.converters.charge import uncharge
-from dnm.converters.claim import (
-    clear_marks,
-    lift_drain,
-    own_reservations,
-    release,
-    tell_other_drain,
-)
+from dnm.converters.claim import clear_marks, own_reservations, release, settle_drain
 from dnm.converters.conversion import NodeConversion, Stage
 from dnm.converters.marks import instances_on, refuse_other_instance
 from dnm.converters.nodeset import FENCE, is_down_by_its_pod, why_not_back
@@ -32,6 +26,7 @@ from dnm.converters.standing_node import (
 from dnm.converters.to_batch import AlreadyBack, refuse_unknown, refuse_work
 from dnm.converters.to_batch import drain as evict_all
 from dnm.model.errors import ConverterError, KubeError, SlurmError
+from dnm.model.slinky import OPERATOR_REASON
 
 
 def check(conversion: NodeConversion) -> str:
@@ -124,14 +119,11 @@ def slurmd(conversion: NodeConversion) -> str:
 
 
 def hand_over(conversion: NodeConversion) -> str:
-    """Our drain is lifted, then the reservation goes. A drain with another's reason stays. The
-    fence stays too: it says that Slurm has the machine."""
+    """The drain is settled, then the reservation goes. slurm-operator has lifted ours with the pod
+    before, but for one that is drained for another reason it has no word from now on. The fence
+    stays: it says that Slurm has the machine."""
     node = conversion.read_node()
-    note = "in service"
-    if is_our_drain(conversion, node):
-        lift_drain(conversion)
-    elif "DRAIN" in node.state.flags:
-        note = tell_other_drain(conversion, node)
+    note = settle_drain(conversion, node, is_our_drain(conversion, node), OPERATOR_REASON)
     clear_marks(conversion)
     release(conversion)
     return note

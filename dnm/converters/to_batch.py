@@ -13,11 +13,9 @@ from dnm.converters.claim import (
     RESERVING,
     clear_marks,
     give_back,
-    leave_drained,
-    lift_drain,
     own_reservations,
     release,
-    tell_other_drain,
+    settle_drain,
 )
 from dnm.converters.conversion import Interrupted, NodeConversion, Stage, missing_hook
 from dnm.converters.hooks import find_hook
@@ -268,13 +266,7 @@ def hand_over(conversion: NodeConversion) -> str:
             "mend the node's role, then repeat"
         )
     node = conversion.read_node()
-    note = "in service"
-    if conversion.settings.leave_drained and _is_our_drain(conversion, node):
-        note = leave_drained(conversion)
-    elif _is_our_drain(conversion, node):
-        lift_drain(conversion)
-    elif "DRAIN" in node.state.flags:
-        note = tell_other_drain(conversion, node)
+    note = settle_drain(conversion, node, _is_our_drain(conversion, node))
     if "DRAIN" not in conversion.read_node().state.flags:
         conversion.wait_until(
             lambda: _not_usable(conversion), conversion.settings.stage_timeout_seconds, SlurmError

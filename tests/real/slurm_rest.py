@@ -255,6 +255,17 @@ def test_a_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_p
         done = site.run("--set", "batch", "--node-name", "a003", PATH=path)
         assert done.returncode == 0, done.stderr
         site.assert_in_service("a003")
+        listed = json.loads(site.run("--list", "--output", "json", PATH=path).stdout)
+        assert listed["options"] == ["--exclude", "--leave-drained"]
+        assert site.run(*lend, PATH=path).returncode == 0
+        back = ("--set", "batch", "--node-name", "a003", "--leave-drained", "Healthy:False")
+        done = site.run(*back, PATH=path)
+        assert done.returncode == 0, done.stderr
+        node = lab.client.read_node("a003")
+        assert "DRAIN" in node.state.flags and not lab.client.read_reservations()
+        assert (node.reason, node.comment) == ("sick in Kubernetes: Healthy:False", "")
+        lab.run("scontrol", "update", "nodename=a003", "state=resume")
+        site.assert_in_service("a003")
     finally:
         sandbox.stop()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dnm.cli.check_opening import check_sick
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.batch import BatchList
 from dnm.model.lent import Leaving
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -35,3 +37,6 @@ def test_a_sick_node_is_emptied_and_not_returned_by_a_converter_that_would_resum
     assert not [one for one in sandbox.objects("pods") if one["spec"].get("nodeName") == "a001"]
     assert "is sick (GpuOk:False), and its converter can't leave it drained" in said
     assert sandbox.get("nodes", "a001") is not None and not sandbox.violations
+    (found,) = check_sick(site.config, BatchList(nodes={}))
+    assert found.text.startswith("the converter does not name --leave-drained")
+    assert not list(check_sick(site.config, BatchList(nodes={}, leaves_drained=True)))
