@@ -98,6 +98,7 @@ class DnmPolicy:
     def run(self, world: World) -> float:
         if self._changed(world) == self._seen and world.now < self.rests_until:
             return world.now  # what began or ended changes nothing
+        gaps = self._registry.idle_gaps
         plan = make_plan(self._config, self._registry, self.snapshot(world), self._judge)
         if plan.actions:
             self.acted_at.append(world.now)
@@ -107,8 +108,10 @@ class DnmPolicy:
         self._calls = {key: call for key, call in self._calls.items() if key in open_calls}
         self._apply(world, plan)
         self._record(last_run=RunRecord(queues=dict(plan.status)))
-        # What only has to come back changes nothing for the next run.
+        # What only has to come back changes nothing for the next run; a pause that has just been
+        # learned may have idle nodes go in it.
         is_done = all(isinstance(action, ReturnNode) for action in plan.actions)
+        is_done = is_done and plan.registry.idle_gaps == gaps
         self.rests_until = self._rest(world, plan) if is_done else 0.0
         self._is_watchful = self._watches(world)
         self._seen = self._changed(world)

@@ -12,7 +12,7 @@ from dnm.queues.tree import parse_tree
 from dnm.simulate.compare import play_under
 from dnm.simulate.measure import play
 from dnm.simulate.policy import queues_text
-from dnm.simulate.values import DAY
+from dnm.simulate.values import DAY, Workload
 from dnm.simulate.world import World
 from tests.economy.building import free, limit, workload
 from tests.economy.dnm_policy import AwakePolicy, DnmPolicy, make_config
@@ -29,7 +29,15 @@ def test_a_run_that_is_left_out_would_have_done_nothing(make) -> None:  # type: 
     busy = sorted(ask.at for ask in whole.asks)[len(whole.asks) // 2]
     begin = max(busy - DAY / 8, 0.0)
     asks = tuple(replace(ask, at=ask.at - begin) for ask in whole.asks if ask.at >= begin)
-    some = replace(whole, asks=asks, lasts=DAY / 4)
+    check_runs_left_out(replace(whole, asks=asks, lasts=DAY / 4))
+
+
+def test_a_pause_that_has_just_been_learned_lets_idle_nodes_go() -> None:
+    """They had more time when it ended than after it was noted."""
+    check_runs_left_out(replace(full_batch(5, 2 * DAY), lasts=DAY))
+
+
+def check_runs_left_out(some: Workload) -> None:
     ours, all_runs = (measure_policy(some, "dnm", one(some)) for one in (DnmPolicy, AwakePolicy))
     assert ours == all_runs
     assert ours.conversions, "else this shows nothing"
