@@ -39,7 +39,6 @@ _OTHER = {
     ("[settings]", "node_cpu_capacity"): keys.DEFAULT_NODE_CPU,
     ("[settings]", "node_memory_capacity"): keys.DEFAULT_NODE_MEMORY,
     ("[settings]", "event_reservations"): "false",
-    ("[settings]", "converted_nodes_path"): f"{_CONFIG.converted_nodes_path.name} in state_dir",
     ("[settings]", "node_convert_path"): "the site's, else the shipped one",
     ("[namespace:NAME]", "node_type"): "that of [settings]",
     ("[namespace:NAME]", "reversion_idle_seconds"): "that of [settings]",
@@ -52,7 +51,6 @@ _OTHER = {
     ("[event:NAME]", "from"): "must be set",
     ("[event:NAME]", "until"): "must be set",
     ("[event:NAME]", "zone"): "events_zone",
-    ("[node_convert]", "state_dir"): "node-convert in state_dir of [settings]",
 }
 _UNITS = {"seconds": 1, "timeout": 1, "minutes": 60, "hours": 3600, "days": 86_400}
 

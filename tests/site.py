@@ -10,10 +10,12 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from dnm.config.lab import CONVERTER_KEYS, RUN_KEYS
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
@@ -52,6 +54,16 @@ partitions:
 """
 
 
+def ini_text(settings: Mapping[str, object]) -> str:
+    """[settings], behind what a sandbox has in the place of constants."""
+    own = {**RUN_KEYS, **CONVERTER_KEYS}
+    lab, lines = (
+        "".join(f"{key} = {text}\n" for key, text in settings.items() if (key in own) is is_lab)
+        for is_lab in (True, False)
+    )
+    return f"[lab]\n{lab}[settings]\n{lines}" if lab else f"[settings]\n{lines}"
+
+
 class Site:
     """Settings given as keywords go into [settings]; `sections` is appended as it is."""
 
@@ -74,9 +86,8 @@ class Site:
             **settings,
         }
         (directory / "state").mkdir(exist_ok=True, mode=0o755)
-        lines = "".join(f"{key} = {value}\n" for key, value in values.items())
         self.path = directory / "dnm.ini"
-        self.write(self.path, f"[settings]\n{lines}{sections}")
+        self.write(self.path, f"{ini_text(values)}{sections}")
         self.write(directory / "queues.json", f'{{"dev": "{QUEUE}"}}\n')
 
     @staticmethod

@@ -25,6 +25,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import SlurmError
 from tests.real_slurm import SlurmLab, missing_programs
 from tests.real_slurm_hooks import write_lab_hooks
+from tests.site import ini_text
 
 NODES = (*(f"a{number:03}" for number in range(1, 11)), "b001", "b002")
 REPOSITORY = Path(__file__).parent.parent
@@ -122,17 +123,16 @@ class SlurmSite:
         values = {
             "hooks_dir": self.hooks,
             "min_idle_seconds": 0,
-            "verify_seconds": 0.5,
-            "poll_seconds": 0.2,
             "boot_timeout_seconds": 120,
             "stage_timeout_seconds": 120,
             **settings,
         }
         instance = values.pop("instance", "test")
+        pace = {"verify_seconds": values.pop("verify_seconds", 0.5), "poll_seconds": 0.2}
         lines = [f"{key} = {value}" for key, value in values.items()]
         self.config = directory / "dnm.ini"
         self.config.write_text(
-            f"[settings]\nkubeconfig_path = {sandbox.kubeconfig}\n"
+            f"{ini_text({**pace, 'kubeconfig_path': sandbox.kubeconfig})}"
             f"state_dir = {directory / 'state'}\ninstance_id = {instance}\n\n"
             "[node_type:a]\ntaints = {namespace}=true:NoSchedule\n[node_type:b]\n[node_convert]\n"
             + "\n".join(lines)

@@ -78,7 +78,7 @@ def test_the_defaults_that_the_page_tells_are_those_that_are_used(etc: Path) -> 
     needed += f"namespace_queue_paths = {DEFAULT_QUEUE_MAP.name}\n"
     told = {key: default_of("[settings]", key) for key in SETTINGS}
     in_words = {"monitored_namespaces", "namespace_queue_paths", "node_convert_path",
-                "converted_nodes_path", "reversion_idle_seconds"}  # fmt: skip
+                "reversion_idle_seconds"}  # fmt: skip
     (etc / "full.ini").write_text(
         needed
         + "".join(
@@ -169,10 +169,6 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
     assert {f"{one.verb} {one.resource}" for one in more - set(permissions(config))} == grants(
         "ClusterRole dynamic-node-manager-opening"
     )
-    silent = msgspec.structs.replace(config, events=False)
-    assert {one.resource for one in permissions(config)} - {
-        one.resource for one in permissions(silent)
-    } == {"events"}
     named = {(one.verb, one.namespace, one.name) for one in permissions(config) if one.name}
     granted = {
         (verb, where, name)

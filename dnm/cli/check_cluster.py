@@ -64,7 +64,7 @@ class Permission(Value, frozen=True):
     is_needed: bool = True
 
 
-_IN_LARGE_CLUSTERS = "in a large cluster (watch_from_pods) every run reads the full lists"
+_IN_LARGE_CLUSTERS = "in a large cluster every run reads the full lists"
 _FOR_CHANGES = (
     Permission(verb="watch", resource="nodes", is_needed=False, without=_IN_LARGE_CLUSTERS),
     Permission(verb="watch", resource="pods", is_needed=False, without=_IN_LARGE_CLUSTERS),
@@ -120,9 +120,8 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         *((Permission(verb="patch", resource="nodes/status", is_needed=False,
                       without="no Node shows how Slurm has it (node_conditions)"),
            ) if config.node_conditions else ()),
-        *((Permission(verb="create", resource="events", namespace="default", is_needed=False,
-                      group="events.k8s.io", without="kubectl does not show what becomes of nodes"),
-           ) if config.events else ()),
+        Permission(verb="create", resource="events", namespace="default", is_needed=False,
+                   group="events.k8s.io", without="kubectl does not show what becomes of nodes"),
     )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ _WHAT_CHANGES_IT = {
         "`dnm hold NODE` keeps it; `dnm return NODE --evict` asks its pods to go; it is never "
         "emptied by force"
     ),
-    Reason.COOLDOWN: "time: global_cooldown_seconds after nodes were last lent",
+    Reason.COOLDOWN: "time: half a minute after nodes were last lent",
     Reason.BACKOFF: "time, or `dnm reset TYPE` once the reason is mended",
     Reason.BREAKER: "other pods, or `dnm reset QUEUE` once the reason is mended",
     Reason.PAUSED: "`dnm resume`",
@@ -66,7 +66,7 @@ _WHAT_CHANGES_IT = {
     Reason.DEMAND_UNREADABLE: "an API server that can be read; `dnm check`",
     Reason.OTHERS_FIRST: "a higher priority of its namespace, or more nodes that can be lent",
     Reason.NOTHING_HELPS: "pods that ask for what a node type has; `dnm check` names them",
-    Reason.TOO_YOUNG: "time: pending_grace_seconds",
+    Reason.TOO_YOUNG: "time: pods count once they have been pending for 20 seconds",
     Reason.HELD: "`dnm unhold NODE`",
     Reason.HELD_BY_ADMIN: "`kubectl uncordon NODE`",
     Reason.KEPT_READY: "a lower min_nodes of its namespace",

@@ -43,7 +43,7 @@ class StopSignals:
 
     def _end_wait(self, number: int, frame: object) -> None:
         if waits_too_long():
-            raise StoppedError(f"a signal: {self._grace:g} s of shutdown_grace_seconds were over")
+            raise StoppedError(f"a signal: {self._grace:g} s of grace were over")
 
     def close(self) -> None:
         """Ends no wait any more."""

@@ -41,16 +41,16 @@ from dnm.config.node_types import read_node_type
 from dnm.config.sections import (
     check_section_names,
     fields_of,
+    follow_old_keys,
     given,
     known_entries,
+    known_keys,
     list_problems,
     named_sections,
     parse_section,
     problem,
     resolve_paths,
-    retired_keys,
     state_folder,
-    take_over,
 )
 from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, NamespacePolicy
@@ -85,14 +85,18 @@ def load_config(
     problems: list[str] = []
     sections, events = read_ini_with_events(file, problems)
     check_section_names(sections, problems)
-    retired = retired_keys(sections)
-    sections = take_over(sections)
+    retired, sections = follow_old_keys(sections)
     entries = {**sections.get("settings", {}), **(changes or {})}
-    settings = parse_section("settings", entries, SETTINGS, problems)
-    _resolve_paths(settings, file, environ, problems)
+    keys = known_keys("settings", entries, SETTINGS)
+    settings = parse_section("settings", entries, keys, problems)
+    resolve_paths("settings", settings, keys, (file.parent, environ), problems)
     namespaces = _namespaces(sections, settings, problems)
     node_types = _node_types(sections, settings, namespaces, problems)
-    fields = fields_of(settings, SETTINGS)
+    fields = fields_of(settings, keys) | _by_default(settings, environ)
+    if "lab" in sections:
+        from dnm.config import lab  # no site has it
+
+        fields |= lab.read_lab(sections, lab.RUN_KEYS, problems)
     fields["partition_floors"] = _partition_floors(sections, problems)
     fields["retired"] = retired
     _check_group(settings.get("state_group") or "", problems)
@@ -120,16 +124,18 @@ def _with_events(config: Config, read: CalendarReading) -> Config:
     )
 
 
-def _resolve_paths(
-    settings: dict[str, Any], file: Path, environ: Mapping[str, str], problems: list[str]
-) -> None:
-    resolve_paths("settings", settings, SETTINGS, (file.parent, environ), problems)
+def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """What a key says, or what follows from others where it says nothing."""
     state_dir = state_folder(settings.get("state_dir") or _DEFAULTS.state_dir)
-    settings["state_dir"] = state_dir
-    settings["converted_nodes_path"] = (
-        settings.get("converted_nodes_path") or state_dir / _DEFAULTS.converted_nodes_path.name
-    )
-    settings["node_convert_path"] = settings.get("node_convert_path") or find_converter(environ)
+    lent = given(settings, "max_conversions_per_run", _DEFAULTS.max_conversions_per_run)
+    most = max(_DEFAULTS.max_reversions_per_run, lent)
+    registry = state_dir / _DEFAULTS.converted_nodes_path.name
+    return {
+        "state_dir": state_dir,
+        "converted_nodes_path": given(settings, "converted_nodes_path", registry),
+        "node_convert_path": settings.get("node_convert_path") or find_converter(environ),
+        "max_reversions_per_run": given(settings, "max_reversions_per_run", most),
+    }
 
 
 def find_converter(environ: Mapping[str, str]) -> Path:

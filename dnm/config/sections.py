@@ -19,12 +19,11 @@ from dnm.config.files import (
     shown,
 )
 from dnm.config.keys import (
+    BY_KIND,
     ELSEWHERE,
     MAY_BE_EMPTY,
-    MOVED,
     NAMED_SECTIONS,
     PLAIN_SECTIONS,
-    RETIRED,
     Keys,
 )
 from dnm.config.values import path_text
@@ -67,41 +66,24 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
         problems.append(f"[{shown(name)}]: unknown section{hint}")
 
 
-def take_over(sections: Sections) -> Sections:
-    """Returns the sections with the text of each key that has moved in its new place too."""
-    settings = dict(sections.get("settings", {}))
-    for section, moved in MOVED.items():
-        for written, text in sections.get(section, {}).items():
-            if text and (key := moved.get(written.lower())):
-                there = next((one for one in settings if one.lower() == key), key)
-                settings[there] = _both(key, settings.get(there, ""), text)
-    return {**sections, "settings": settings} if settings else sections
+def follow_old_keys(sections: Sections) -> tuple[tuple[str, ...], Sections]:
+    """Returns a sentence for each key of an older dnm, and the sections as they are meant today."""
+    kinds = {name: BY_KIND.get(name.partition(":")[0]) for name in sections}
+    if all(key.lower() in keys for name, keys in kinds.items() if keys for key in sections[name]):
+        return (), sections
+    from dnm.config import former  # most sites have none
+
+    return former.retired_keys(sections), former.take_over(sections)
 
 
-def _both(key: str, there: str, moved: str) -> str:
-    """What stood there, else before; bookings were a switch and days, names of variables add up."""
-    if key == "event_reservations":
-        return moved if there.lower() in values.TRUE else there or "false"
-    if key == "pass_environment":
-        return ", ".join(dict.fromkeys(re.findall(r"[^\s,]+", f"{there} {moved}")))
-    return there or moved
+def known_keys(section: str, entries: Mapping[str, str], keys: Keys) -> Keys:
+    """Returns the keys of a section, where it has one that is none of today's with those of an old
+    dnm that are still followed."""
+    if all(key.lower() in keys for key in entries):
+        return keys
+    from dnm.config.former import with_former
 
-
-def retired_keys(sections: Sections) -> tuple[str, ...]:
-    """Returns a sentence for each key that has no effect any more, or has it by another name."""
-    return tuple(
-        f"[{shown(section)}] {key}: this key is gone: {gone[key]}"
-        for section, entries in sections.items()
-        if (gone := _retired_in(section))
-        for key in map(str.lower, entries)
-        if key in gone
-    )
-
-
-def _retired_in(section: str) -> Mapping[str, str]:
-    kind = section.partition(":")[0]
-    moved = {key: f"it is read as {new} of [settings]" for key, new in MOVED.get(kind, {}).items()}
-    return {**RETIRED.get(kind, {}), **moved}
+    return with_former(section, keys)
 
 
 def named_sections(sections: Sections, kind: str) -> dict[str, str]:
@@ -126,9 +108,9 @@ def parse_section(
     parsed: dict[str, Any] = {}
     for written, text in entries.items():
         key = written.lower()
-        if key not in keys and key in _retired_in(section):
-            continue
         if key not in keys:
+            if _is_gone(section, key):
+                continue
             hint = ELSEWHERE.get(key.partition("/")[0]) or values.suggest(key, keys)
             problems.append(problem(section, written, text, f"unknown key{hint}"))
             continue
@@ -145,6 +127,12 @@ def parse_section(
         except ValueError as error:
             problems.append(problem(section, written, text, f"{error}{_comment_hint(text)}"))
     return parsed
+
+
+def _is_gone(section: str, key: str) -> bool:
+    from dnm.config.former import gone_keys
+
+    return key in gone_keys(section)
 
 
 def _comment_hint(text: str) -> str:

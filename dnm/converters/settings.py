@@ -21,17 +21,18 @@ from dnm.config.keys import (
     SETTINGS,
 )
 from dnm.config.load import find_config_path
-from dnm.config.names import request_id
+from dnm.config.names import request_id, slurm_reason
 from dnm.config.node_types import kubelet_settings
 from dnm.config.sections import (
     fields_of,
+    follow_old_keys,
     known_entries,
+    known_keys,
     list_problems,
     named_sections,
     parse_section,
     resolve_paths,
     state_folder,
-    take_over,
 )
 from dnm.converters.machines import Machines
 from dnm.converters.select import Rules
@@ -161,18 +162,18 @@ def load_settings(
     problems: list[str] = []
     file = find_config_path(config, environ)
     is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
-    sections = take_over(read_ini(file, problems)) if is_named or file.exists() else {}
-    at = file.parent, environ
+    there = read_ini(file, problems) if is_named or file.exists() else {}
+    sections, at = follow_old_keys(there)[1], (file.parent, environ)
     found = {"machines": machines, **_shared(sections, at, problems, machines.value)}
-    own = parse_section(
-        "node_convert",
-        sections.get("node_convert", {}),
-        NODE_CONVERT_KEYS,
-        problems,
-        NODE_CONVERT_MAY_BE_EMPTY,
-    )
-    resolve_paths("node_convert", own, NODE_CONVERT_KEYS, at, problems)
-    found |= fields_of(own, NODE_CONVERT_KEYS)
+    entries = sections.get("node_convert", {})
+    keys = known_keys("node_convert", entries, NODE_CONVERT_KEYS)
+    own = parse_section("node_convert", entries, keys, problems, NODE_CONVERT_MAY_BE_EMPTY)
+    resolve_paths("node_convert", own, keys, at, problems)
+    found |= fields_of(own, keys)
+    if "lab" in sections:
+        from dnm.config import lab
+
+        found |= lab.read_lab(sections, lab.CONVERTER_KEYS, problems)
     found |= _from_environment(environ, problems)
     found |= {key: value for key, value in options.items() if value is not None}
     problems += _ways_to_slurm(found)
@@ -221,6 +222,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     names = {key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}
     names["DNM_INSTANCE"] = _SHARED["instance_id"]
     names["RES_NAME"] = _SHARED["slurm_reservation_name"]
+    names["MARK_REASON"] = "mark_reason", slurm_reason
     names["PREEMPT_ENABLED"] = SETTINGS["allow_preempt"]
     names["DNM_REQUEST"] = "request", request_id
     names["DNM_WAKE"] = "wake", Path

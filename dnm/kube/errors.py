@@ -47,7 +47,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, KubeError):
         return str(error)
     if isinstance(error, TimeoutError):
-        return "no complete answer within request_timeout_seconds"
+        return "no complete answer in its time"
     if isinstance(error, NoHttp):
         return clean(str(error))
     if isinstance(error, OSError):

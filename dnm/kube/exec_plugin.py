@@ -106,8 +106,7 @@ class ExecPlugin:
                 )
         except TimeoutExpired as error:
             raise self._refusal(
-                "took longer than request_timeout_seconds to give credentials and was ended: run "
-                "it by hand"
+                "took longer than a request may to give credentials and was ended: run it by hand"
             ) from error
         except OSError as error:
             if error.errno == errno.EFBIG:

@@ -67,7 +67,10 @@ class NothingKept:
         if self._nodes is None or self._count < 0:
             return Reading(reason="partial", sentence="not all of the cluster was listed")
         if self._pods is None:
-            return Reading(reason="small", sentence="there are fewer than watch_from_pods pods")
+            return Reading(
+                reason="small",
+                sentence=f"there are fewer than {self._config.watch_from_pods:,} pods",
+            )
         from dnm.kube.recall import Recall
 
         recall = Recall(self._config, self._now)

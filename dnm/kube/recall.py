@@ -171,7 +171,7 @@ class Recall:
         if not (nodes and pods.names):
             raise self._without_store(Why.SMALL, "there is nothing whose change could be told")
         if len(pods.names) < self._config.watch_from_pods:
-            raise self._without_store(Why.SMALL, "the cluster has less than watch_from_pods pods")
+            raise self._without_store(Why.SMALL, "it is a small cluster")
         if self.reading.reason == Why.DUE and self._file is not None:
             self._compare(access, self._file, nodes, pods)
             if self.reading.trouble:

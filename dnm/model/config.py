@@ -92,7 +92,6 @@ class Config(Value):
     instance_id: str = "prod"
     allowed_queue_prefixes: tuple[str, ...] = ()  # lower case; empty: every queue
     slurm_reservation_name: str = ""
-    events: bool = True  # tells Kubernetes of transitions
     node_conditions: bool = False  # lent Nodes show their state in Slurm
     metrics_file: Path | None = None
     history_keep: timedelta = timedelta(days=400)  # zero: no history

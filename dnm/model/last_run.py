@@ -57,7 +57,7 @@ class QueueStatus(Value):
     is_demand_known: bool = True  # False: its pods could not be read
     waits_since: str = ""  # when the oldest of its pending pods was created
     floor: int = 0  # nodes that its namespaces are to have at least, now
-    young_pods: int = 0  # pending too, and not yet for pending_grace_seconds
+    young_pods: int = 0  # pending too, and not yet for as long as counts
 
 
 class RunRecord(Value):

@@ -21,7 +21,7 @@ class Reason(Enum):
     MIN_NODES = "fewer nodes are ready than shall be"
     NOTHING_HELPS = "no new node would help its pending pods"
     ON_THE_WAY = "nodes that are on their way will be enough"
-    TOO_YOUNG = "its pods have not been pending for pending_grace_seconds yet"
+    TOO_YOUNG = "its pods have been pending for a few seconds only"
     CAPPED = "a cap is reached"
     NO_BATCH_NODE = "no batch node can be lent now"
     BATCH_FLOOR = "as few nodes are left to Slurm as batch_floor allows"

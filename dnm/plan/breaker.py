@@ -1,7 +1,7 @@
 """The breaker of a queue: it opens (trips) when nodes that the queue got went unused, and then the
 queue gets no more until its demand changes or a person says so. Pure.
 
-A node that goes back unused is a strike, so is one that stands unused; `breaker_strikes` of them
+A node that goes back unused is a strike, so is one that stands unused; three of them
 trip it. A node that was used, or whose quota is, forgets all. Demand that changes is another
 chance, at once after the first trip and later after each further one: with one node at a time, and
 one more that goes unused trips it again.

@@ -103,7 +103,7 @@ def _of_group(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str
     """What the pods that are equal to it lack."""
     inputs, sizing = decided.inputs, decided.conversions.sizing
     if group.young and not group.count:
-        yield "it has not been pending for pending_grace_seconds yet"
+        yield "it has been pending for a few seconds only"
     one = sizing.queues.get(queue) if sizing else None
     if one is None or inputs.demand is None:
         return

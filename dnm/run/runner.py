@@ -129,7 +129,7 @@ def _locked_pass(
     outcome = _write_demand(config, plan, outcome, clock())
     exit_code = exit_code_of(plan, outcome)
     outcome = _record(state, config, plan, outcome, exit_code, (clock(), ended_before))
-    if config.events and edges is not None and (outcome.told or plan.waiting):
+    if edges is not None and (outcome.told or plan.waiting):
         events = list_events(outcome.told, plan.waiting, plan.uids, moments[0])
         outcome = msgspec.structs.replace(outcome, notes=send_events(edges[0], events))
     moments.append(clock())

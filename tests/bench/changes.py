@@ -21,7 +21,7 @@ from tests.bench.plot import Panel, draw
 from tests.bench.report import CHANGES, CURL, put_part, table
 from tests.bench.site import write_site
 
-KEPT = "relist_minutes = 60\nwatch_from_pods = 0\n"
+KEPT = {"more": "relist_minutes = 60\n", "lab": "watch_from_pods = 0\n"}
 LIST, PAGES = "full list", "full list in pages"
 AS_BEFORE = "import dnm.kube.lists as lists; lists._STREAMS_FROM = (99, 0)"  # as from older servers
 NONE, HUNDRED = "0 changed", "100 changed"
@@ -59,7 +59,7 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
     ]
     for name, count in count_changes(size).items():
         twin = f"quiet-{count}"
-        config = write_site(directory / twin, f"{server}/{twin}", KEPT)
+        config = write_site(directory / twin, f"{server}/{twin}", **KEPT)
         run = (*DNM, "run", "--config", str(config))
         commands.append(Command(name, run, environment, before=f"/{twin}/change?count={count}"))
     return commands

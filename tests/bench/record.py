@@ -23,7 +23,7 @@ from tests.record.year import write_year
 from tests.site import QUEUE, Site, a_workshop_site
 
 MOST_SECONDS, MOST_MB, MOST_RATIO, MOST_SIMULATED = 2.0, 150, 1.15, 120.0
-OFF = {"events": "false", "history_days": "0"}
+OFF = {"history_days": "0"}
 
 
 def main(arguments: list[str]) -> int:

@@ -28,9 +28,9 @@ def write_kubeconfig(path: Path, server: str) -> None:
     path.chmod(0o600)
 
 
-def write_site(directory: Path, server: str, more: str = "") -> Path:
-    """The configuration's path. State, lock and converter lie beside it. `more`: further lines of
-    [settings]."""
+def write_site(directory: Path, server: str, more: str = "", lab: str = "") -> Path:
+    """The configuration's path. State, lock and converter lie beside it. `more` and `lab`: further
+    lines of [settings] and of [lab]."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     kubeconfig = directory / "kubeconfig"
     write_kubeconfig(kubeconfig, server)
@@ -42,13 +42,13 @@ def write_site(directory: Path, server: str, more: str = "") -> Path:
     queue_map.write_text(json.dumps(queues))
     config = directory / "dnm.ini"
     config.write_text(
-        "[settings]\n"
+        f"[lab]\npending_grace_seconds = 0\n{lab}[settings]\n"
         f"kubeconfig_path = {kubeconfig}\n"
         f"monitored_namespaces = {', '.join(NAMESPACES)}\n"
         f"namespace_queue_paths = {queue_map}\n"
         f"state_dir = {directory}\n"
         f"node_convert_path = {converter}\n"
-        f"pending_grace_seconds = 0\n{more}"
+        f"{more}"
     )
     for path in (queue_map, config):
         path.chmod(0o600)

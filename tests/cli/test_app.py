@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from dnm.cli.stopping import StopSignals
+from dnm.config.lab import RUN_KEYS
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import StoppedError
 from dnm.model.lent import ConversionRequest, Phase
@@ -35,8 +36,11 @@ def settings(site: Site, **changes: str) -> None:
     """Changes lines of the ini."""
     lines = site.path.read_text().splitlines()
     kept = [line for line in lines if line.split(" = ")[0] not in changes]
-    added = [f"{key} = {value}" for key, value in changes.items() if value]
-    site.write(site.path, "\n".join([*kept[:1], *added, *kept[1:]]) + "\n")
+    for key, value in changes.items():
+        if value:
+            at = kept.index("[lab]" if key in RUN_KEYS else "[settings]") + 1
+            kept.insert(at, f"{key} = {value}")
+    site.write(site.path, "\n".join(kept) + "\n")
 
 
 def breaks_queue_path(site: Site) -> None:

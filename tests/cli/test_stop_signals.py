@@ -33,7 +33,7 @@ from tests.cli.test_app import settings, wait_until
 from tests.converter.programs import an_environment, never, script
 from tests.site import a_workshop_site
 
-GRACE = "shutdown_grace_seconds were over"
+GRACE = "s of grace were over"
 HOUR = timedelta(hours=1)
 HANGS = {"kind": "slow", "seconds": 25.0}
 ANOTHER = {"kind": "garbage", "body": f'{{"Checksum": "{checksum_of("another")}"}}'}

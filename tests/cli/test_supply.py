@@ -43,10 +43,11 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def settings(site: Site, *lines: str) -> None:
-    first, *rest = site.path.read_text().splitlines()
     keys = {line.split(" = ")[0] for line in lines}
-    kept = [line for line in rest if line.split(" = ")[0] not in keys]
-    site.write(site.path, "\n".join([first, *lines, *kept]) + "\n")
+    text = site.path.read_text().splitlines()
+    kept = [line for line in text if line.split(" = ")[0] not in keys]
+    at = kept.index("[settings]") + 1
+    site.write(site.path, "\n".join([*kept[:at], *lines, *kept[at:]]) + "\n")
 
 
 @pytest.mark.parametrize("name", SUPPLIES)
@@ -127,7 +128,7 @@ def test_floors_are_brakes(site: Site) -> None:
 
 
 def test_pods_in_their_grace_are_counted_beside_those_that_count(site: Site) -> None:
-    settings(site, "pending_grace_seconds = 3600")
+    site = Site(site.sandbox, site.directory, pending_grace_seconds=3600)
     site.sandbox.add_pods(7, "dev", queue=QUEUE, cpu="4", memory="16Gi")
     assert site.command("run").returncode == 0
     assert "pending (0 pods, 7 in their grace)" in site.command("status").stdout

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dnm.config.former import FORMER, RETIRED, with_former
 from dnm.config.keys import (
     KUBELET_KEYS,
     NAMESPACE_KEYS,
     NODE_CONVERT_KEYS,
     NODE_TYPE_KEYS,
     PARTITION_KEYS,
-    RETIRED,
     SETTINGS,
 )
+from dnm.config.lab import RUN_KEYS
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
 from dnm.config.opening_values import opening_steps
 from dnm.config.sections import state_folder
@@ -54,6 +55,14 @@ def site(directory: Path, more: str = "", queue_map: str | bytes = MAP) -> Path:
 
 def load(directory: Path, more: str = "", queue_map: str | bytes = MAP) -> Config:
     return load_config(site(directory, more, queue_map), HOME)
+
+
+def told(kind: str, key: str, section: str = "") -> str:
+    """What is said of a key of an older dnm."""
+    if key in RETIRED.get(kind, {}):
+        return f"[{section or kind}] {key}: this key is gone: {RETIRED[kind][key]}"
+    why = FORMER[kind][key][2]
+    return f"[{section or kind}] {key}: this key is followed, and not needed any more: {why}"
 
 
 def refusal(path: Path) -> str:
@@ -119,9 +128,11 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
         path=path,
         instance_id="validation",
         retired=tuple(
-            f"[settings] {key}: this key is gone: {RETIRED['settings'][key]}"
+            told("settings", key)
             for key in (
                 "log_console",
+                "global_cooldown_seconds",
+                "shutdown_grace_seconds",
                 "yunikorn_cm_name",
                 "yunikorn_queue_annotation",
                 "default_cpu_request_m",
@@ -159,7 +170,8 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
     built = {"path", "namespaces", "node_types", "default_request", "partition_floors",
              "calendar_events", "unread_events", "retired", "lead", "yunikorn_cm_name"}  # fmt: skip
-    assert {field for field, _ in SETTINGS.values()} - {""} == set(Config.__struct_fields__) - built
+    followed = {**with_former("settings", SETTINGS), **RUN_KEYS}
+    assert {field for field, _ in followed.values()} - {""} == set(Config.__struct_fields__) - built
     assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
         NamespacePolicy.__struct_fields__
     ) - {"name", "queue", "min_nodes_by", "min_of_type"}
@@ -215,7 +227,13 @@ GOOD = [
         ("A", "B"),
         id="variables-add-up",
     ),
-    pytest.param("pending_grace_seconds = 0", "pending_grace", timedelta(0), id="no-grace"),
+    pytest.param("[lab]\npending_grace_seconds = 0", "pending_grace", timedelta(0), id="no-grace"),
+    pytest.param("max_conversions_per_run = 9", "max_reversions_per_run", 9, id="as-many-return"),
+    pytest.param("max_conversions_per_run = 1", "max_reversions_per_run", 4, id="four-at-least"),
+    pytest.param("max_reversions_per_run = 2", "max_reversions_per_run", 2, id="returns-as-before"),
+    pytest.param(
+        "converted_nodes_path = /srv/x", "converted_nodes_path", Path("/srv/x"), id="file-as-before"
+    ),
     pytest.param("adjust_guaranteed = No", "adjust_guaranteed", False, id="bool-no"),
     pytest.param("allow_preempt = 1", "allow_preempt", True, id="bool-1"),
     pytest.param("kubeconfig_path = ~/k", "kubeconfig_path", Path("/home/operator/k"), id="home"),
@@ -623,7 +641,7 @@ def test_a_key_that_is_gone_says_what_took_its_place_and_stops_nothing(
     section = named.get(kind, kind)
     head = "" if kind == "settings" else f"[{section}]\n"
     config = load_config(site(tmp_path, f"{head}{key.upper()} = whatever"), {})
-    assert config.retired == (f"[{section}] {key}: this key is gone: {RETIRED[kind][key]}",)
+    assert config.retired == (told(kind, key, section),)
     load_settings({}, {"DNM_CONFIG": str(config.path)})
     assert "unknown key" in refusal(site(tmp_path, f"[node_type:a]\n{key}_ = 7"))
     declared = {
@@ -634,6 +652,27 @@ def test_a_key_that_is_gone_says_what_took_its_place_and_stops_nothing(
         "partition": PARTITION_KEYS,
     }
     assert key not in declared[kind]
+
+
+FOLLOWED = {
+    ("settings", "converted_nodes_path"): "/srv/dnm/nodes.json",
+    ("settings", "global_cooldown_seconds"): "90",
+    ("settings", "max_reversions_per_run"): "2",
+    ("node_convert", "state_dir"): "/srv/journal",
+    ("node_convert", "mark_reason"): "lent",
+}
+
+
+def test_a_key_that_is_followed_still_does_what_it_says(tmp_path: Path) -> None:
+    assert set(FOLLOWED) == {(kind, key) for kind, keys in FORMER.items() for key in keys}
+    for (kind, key), text in FOLLOWED.items():
+        field, parse, _ = FORMER[kind][key]
+        for value in (text, ""):
+            path = site(tmp_path, f"[{kind}]\n{key} = {value}".removeprefix("[settings]\n"))
+            config = load_config(path, {})
+            assert config.retired == (told(kind, key),)
+            found = config if kind == "settings" else load_settings({}, {"DNM_CONFIG": str(path)})
+            assert (str(getattr(found, field)) == str(parse(text))) is bool(value), key
 
 
 def test_a_key_that_has_moved_is_read_and_said(tmp_path: Path) -> None:

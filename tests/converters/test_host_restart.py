@@ -28,8 +28,6 @@ NODE_CONVERT = """
 [node_convert]
 hooks_dir = {hooks}
 min_idle_seconds = 0
-verify_seconds = 0.3
-poll_seconds = 0.2
 boot_timeout_seconds = 60
 stage_timeout_seconds = 30
 """
@@ -71,7 +69,8 @@ class Place:
         given = {
             "node_convert_path": converter, "check_interval_seconds": 1,
             "reversion_idle_seconds": 1, "max_converted_nodes": pods,
-            "convert_timeout_seconds": 120, "join_timeout_seconds": 60, **settings,
+            "convert_timeout_seconds": 120, "join_timeout_seconds": 60,
+            "verify_seconds": 0.3, "poll_seconds": 0.2, **settings,
         }  # fmt: skip
         self.site = Site(sandbox, directory, sections=NODE_CONVERT.format(hooks=hooks), **given)
         self.fault, self.passed = directory / "fault", directory / "passed"

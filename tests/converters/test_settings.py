@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dnm.config.keys import NODE_CONVERT_KEYS
+from dnm.config.lab import CONVERTER_KEYS
 from dnm.converters.settings import Settings, load_settings
 from dnm.model.errors import ConfigError, ExitCode
 from packages.reference import default_of
@@ -35,7 +36,6 @@ def test_precedence(tmp_path: Path) -> None:
     settings = load_settings({"force": True, "allow_preempt": None}, environ)
     assert settings.min_idle_seconds == timedelta(seconds=2)
     assert settings.res_name == "ini"  # exported but empty counts as not given
-    assert settings.verify_seconds == timedelta(seconds=2)
     assert settings.force and not settings.allow_preempt
     other = tmp_path / "other.ini"
     other.write_text("[node_convert]\nres_name = other\n")
@@ -49,8 +49,8 @@ def test_precedence(tmp_path: Path) -> None:
         ("MIN_IDLE_SECONDS", "0", "min_idle_seconds", timedelta(0)),
         ("RES_LOOKAHEAD_SECONDS", "60", "res_lookahead_seconds", timedelta(seconds=60)),
         ("PROTECT_LARGEST_PENDING", "1", "protect_largest_pending", True),
-        ("MARK_REASON", "for k8s", "mark_reason", "for k8s"),
         ("NODE_SEARCH_DOMAIN", "x.example.org", "node_search_domain", "x.example.org"),
+        ("MARK_REASON", "for k8s", "mark_reason", "for k8s"),
         ("PREEMPT_ENABLED", "1", "allow_preempt", True),
         ("PREEMPT_USER", "x-ob", "preempt_user", "x-ob"),
         ("PREEMPT_ACCOUNT", "pur230002", "preempt_account", "pur230002"),
@@ -153,12 +153,9 @@ def test_every_key_fills_a_setting_and_has_the_default_that_its_page_tells(tmp_p
     told = {key: default_of("[node_convert]", key) for key in NODE_CONVERT_KEYS}
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
            "account", "leave_drained", "request", "wake", "machines", "res_name",
-           "pass_environment"}  # fmt: skip
+           "pass_environment", "state_dir", "mark_reason", *CONVERTER_KEYS}  # fmt: skip
     assert told.keys() == set(Settings.__struct_fields__) - own
-    in_words = {"state_dir"}
-    lines = [
-        f"{key} = {text}" for key, text in told.items() if text != "none" and key not in in_words
-    ]
+    lines = [f"{key} = {text}" for key, text in told.items() if text != "none"]
     settings = load_settings({}, ini(tmp_path, "\n".join(["[node_convert]", *lines])))
     for key in told:
         assert getattr(settings, key) == getattr(Settings(), key), key

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.config.keys import MOVED, RETIRED
+from dnm.config.former import FORMER, MOVED, RETIRED
 from dnm.config.load import load_config
 from dnm.converters import to_batch, to_k8s
 from dnm.demand.gangs import MOST_MEMBERS
@@ -33,7 +33,7 @@ from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 README = PAGES["README.md"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KEYS = {key for keys in DECLARED.values() for key in keys} | {"hugepages_2Mi", "hugepages_1Gi"}
-GONE = {key for gone in (RETIRED, MOVED) for keys in gone.values() for key in keys}
+GONE = {key for gone in (FORMER, RETIRED, MOVED) for keys in gone.values() for key in keys}
 BLOCKS = [
     block
     for text in PAGES.values()
@@ -202,7 +202,11 @@ def json_keys() -> set[str]:
 def test_variables_of_the_predecessor_are_settings_here() -> None:
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", PAGES["docs/node-convert.md"]))
     assert len(named) > 8
-    elsewhere = {"RES_NAME", "PREEMPT_ENABLED"}  # slurm_reservation_name, allow_preempt
+    elsewhere = {
+        "RES_NAME",
+        "PREEMPT_ENABLED",
+        "MARK_REASON",
+    }  # of the first two the key is another
     for name in named - elsewhere:
         assert name.lower() in KEYS, name
 

@@ -52,11 +52,16 @@ def dnm(*arguments: str, home: Path, program: str = "") -> str:
 
 
 def at(
-    server: StaticServer, directory: Path, twin: str, name: str = "site", more: str = ""
+    server: StaticServer,
+    directory: Path,
+    twin: str,
+    name: str = "site",
+    more: str = "",
+    lab: str = "",
 ) -> Path:
-    """The configuration of a site in front of a cluster of the server; `more`: further keys."""
+    """The configuration of a site in front of a cluster of the server; `more`: further lines."""
     server.take_served()
-    return write_site(directory / name, f"http://127.0.0.1:{server.port}/{twin}", more)
+    return write_site(directory / name, f"http://127.0.0.1:{server.port}/{twin}", more, lab)
 
 
 def pages(total: int) -> int:
@@ -140,7 +145,8 @@ def test_a_registry_in_kubernetes_costs_two_requests_more_and_no_write(
 
 
 def test_after_a_change_only_what_changed_is_read(server: StaticServer, tmp_path: Path) -> None:
-    config = at(server, tmp_path, "quiet-3", more="relist_minutes = 60\nwatch_from_pods = 0\n")
+    lab = "watch_from_pods = 0\n"
+    config = at(server, tmp_path, "quiet-3", more="relist_minutes = 60\n", lab=lab)
     for _ in range(2):
         with urlopen(f"http://127.0.0.1:{server.port}/quiet-3/change?count=3"):
             server.take_served()

@@ -108,7 +108,7 @@ class Trouble(NamedTuple):
 
 
 MEND = "mend it until 'kubectl version' works"
-LATE = "no complete answer within request_timeout_seconds"
+LATE = "no complete answer in its time"
 IS_IT_UP = "is the server right that the kubeconfig KUBECONFIG names, and is it up?"
 TROUBLES = [
     Trouble(
@@ -150,7 +150,7 @@ TROUBLES = [
     ),
     Trouble(
         "a plug-in hangs", asking_a_plugin("import time; time.sleep(600)"),
-        ("kubeconfig KUBECONFIG", "its plug-in", "request_timeout_seconds", "run it by hand"),
+        ("kubeconfig KUBECONFIG", "its plug-in", "longer than a request may", "run it by hand"),
     ),
     Trouble(
         "a plug-in prints rubbish", asking_a_plugin("print('hello')"),

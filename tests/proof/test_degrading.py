@@ -43,7 +43,10 @@ class Days:
         self.world = World(directory / "world", warm)
         site = story.build(self.world)
         impatient = site.path.with_name("impatient.ini")
-        site.write(impatient, f"{site.path.read_text()}request_timeout_seconds = 0.2\n")
+        site.write(
+            impatient,
+            site.path.read_text().replace("[lab]", "[lab]\nrequest_timeout_seconds = 0.2"),
+        )
         self.environment = {**os.environ, "DNM_CONFIG": str(impatient)}
         self.before: list[Checkpoint] = []
         self.good: set[bytes] = set()

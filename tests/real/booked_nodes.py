@@ -49,8 +49,6 @@ until = {ends:%Y-%m-%d %H:%M}
 [node_convert]
 hooks_dir = {hooks}
 min_idle_seconds = 0
-verify_seconds = 0.5
-poll_seconds = 0.2
 boot_timeout_seconds = 120
 """
 
@@ -92,6 +90,7 @@ class Half:
             node_type=node_type, node_convert_path=converter, instance_id=node_type,
             slurm_reservation_name=f"k8s-{node_type}",
             check_interval_seconds=INTERVAL, event_reservations=str(self.books).lower(),
+            verify_seconds=0.5, poll_seconds=0.2,
         )  # fmt: skip
 
     def submit(self) -> None:

@@ -25,7 +25,7 @@ DEV = "root.research.services.dev"
 BASE, NODE = (100_000, 400 * 2**30), (128_000, 256 * 2**30)
 SECRET = "/api/v1/namespaces/dnm/secrets/dnm-prod"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/dnm/leases/dnm-prod"
-LEASE_SECONDS = 16  # eight times request_timeout_seconds, where that is SHORT
+LEASE_SECONDS = 16  # eight times what a request may take, where that is SHORT
 SHORT = 2
 SETTINGS = {"instance_id": "prod", "state": "kubernetes"}
 

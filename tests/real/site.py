@@ -14,6 +14,7 @@ from tests.real.cluster import REST
 from tests.real.converter import Machines, write_converter
 from tests.real.http_api import Json
 from tests.real.rig import Rig
+from tests.site import ini_text
 
 QUEUE_MAP = {"dev": "root.research.services.dev", "notebook": "root.research.services.notebook"}
 Answer = subprocess.CompletedProcess[str]
@@ -51,9 +52,9 @@ class Site:
         }
         (directory / "state").mkdir(mode=0o700)
         (directory / "map.json").write_text(json.dumps(dict(queue_map)))
-        lines = [f"{key} = {value}" for key, value in values.items() if value is not None]
+        given = {key: value for key, value in values.items() if value is not None}
         self.config = directory / "dnm.ini"
-        self.config.write_text("[settings]\n" + "\n".join(lines) + f"\n{sections}")
+        self.config.write_text(f"{ini_text(given)}{sections}")
         self.command: list[str] = ["dnm"]  # what stands before the verb
 
     # --- dnm -------------------------------------------------------------------------------------

@@ -200,8 +200,8 @@ def office(lab: AccountingLab, site: SlurmSite, tmp_path: Path) -> Site:
     site.sandbox.add_namespace("dev")
     return Site(
         site.sandbox, tmp_path / "dnm", node_convert_path=program, reversion_idle_seconds=3600,
-        sections=f"[node_convert]\nhooks_dir = {site.hooks}\nmin_idle_seconds = 0\n"
-        "verify_seconds = 0.5\npoll_seconds = 0.2\n",
+        sections=f"[node_convert]\nhooks_dir = {site.hooks}\nmin_idle_seconds = 0\n",
+        verify_seconds=0.5, poll_seconds=0.2,
     )  # fmt: skip
 
 

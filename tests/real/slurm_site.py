@@ -28,13 +28,15 @@ with open({log!r}, "a") as log:
 join(Api({url!r}, Path({keys!r})), sys.argv[1], os.environ.get("DNM_NAMESPACE", ""))
 """
 SECTION = """
+[lab]
+verify_seconds = 0.5
+poll_seconds = 0.2
+
 [node_type:a]
 
 [node_convert]
 hooks_dir = {hooks}
 min_idle_seconds = 0
-verify_seconds = 0.5
-poll_seconds = 0.2
 boot_timeout_seconds = 120
 stage_timeout_seconds = 120
 {more}
@@ -103,12 +105,14 @@ class SlurmSite(_OnSlurm):
 
 
 STANDING = """
+[lab]
+verify_seconds = 0.5
+poll_seconds = 0.5
+
 [node_type:a]
 
 [node_convert]
 min_idle_seconds = 0
-verify_seconds = 0.5
-poll_seconds = 0.5
 drain_timeout_seconds = 180
 boot_timeout_seconds = 180
 stage_timeout_seconds = 60

@@ -48,7 +48,7 @@ UNWELL: dict[str, tuple[Callable[[Rig], None], str, str]] = {
     "the scheduler is gone": (scheduler_gone, "YuniKorn", "does not answer"),
     "the scheduler hangs": (scheduler_hangs, "YuniKorn", "does not answer"),
     "the API server is gone": (api_gone, "Kubernetes", "is it up?"),
-    "the API server hangs": (api_hangs, "Kubernetes", "request_timeout_seconds"),
+    "the API server hangs": (api_hangs, "Kubernetes", "no complete answer in its time"),
     "a child above its parent": (child_above_its_parent, "queue document", "max vcore 1000 is"),
     "a queue is gone": (queue_gone, "queue of dev", f"there is no {DEV}"),
     "there is no document": (no_document, "queue of dev", f"there is no {DEV}"),

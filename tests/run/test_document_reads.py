@@ -64,7 +64,7 @@ def counted_run(site: Site) -> tuple[Pass, Counts]:
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.add_machines(4)
-    return Site(sandbox, tmp_path / "site", max_reversions_per_run=4)
+    return Site(sandbox, tmp_path / "site")
 
 
 def edits(ran: Pass) -> int:

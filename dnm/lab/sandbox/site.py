@@ -55,15 +55,13 @@ _SETTINGS = {
     "node_memory_capacity": "256G",
     "max_converted_nodes": "8",
     "max_conversions_per_run": "2",
-    "max_reversions_per_run": "3",
-    "global_cooldown_seconds": "10",
-    "pending_grace_seconds": "0",
     "reversion_idle_seconds": "30",
     "check_interval_seconds": "10",
     "join_timeout_seconds": "60",
     "convert_timeout_seconds": "120",
-    "shutdown_grace_seconds": "15",
 }
+_LAB = {"global_cooldown_seconds": "10", "pending_grace_seconds": "0",
+        "shutdown_grace_seconds": "15"}  # fmt: skip
 
 
 def build_site(sandbox: Sandbox, machines: int) -> None:
@@ -92,11 +90,14 @@ def add_workshop(sandbox: Sandbox, run_seconds: float | None = None) -> list[str
 def write_configuration(directory: Path, url: str, settings: Mapping[str, str]) -> Path:
     """dnm's two files, which name the others by relative paths. Returns the ini's path."""
     values = {**_SETTINGS, "yunikorn_url": url, **settings}
-    lines = "".join(f"{key} = {value}\n" for key, value in values.items())
+    lab = {key: values.pop(key, text) for key, text in _LAB.items()}
+    lines, pace = (
+        "".join(f"{key} = {text}\n" for key, text in one.items()) for one in (values, lab)
+    )
     heading = "# dnm's configuration for the sandbox beside it; seconds stand for minutes here.\n"
     queues = {"dev": WORKSHOP_QUEUE, "notebook": NOTEBOOK_QUEUE}
     (directory / "state").mkdir(mode=0o700, exist_ok=True)
     write_file(directory / "namespace_queue_paths.json", json.dumps(queues, indent=2).encode())
     path = directory / "dnm.ini"
-    write_file(path, f"{heading}[settings]\n{lines}".encode())
+    write_file(path, f"{heading}[settings]\n{lines}\n[lab]\n{pace}".encode())
     return path

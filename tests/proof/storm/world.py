@@ -21,6 +21,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Answer, Request
 from dnm.lab.sandbox.store import ApiError
 from tests.proof.storm import processes
+from tests.site import ini_text
 
 COMMAND = Path(sys.executable).with_name("dnm")
 BOUND = 45.0  # seconds that a run may take, whatever is done to it: see `SETTINGS`
@@ -62,7 +63,7 @@ exec {real} "$@"
 SETTINGS = {
     "monitored_namespaces": "dev, lab", "instance_id": "storm", "node_type": "a",
     "namespace_queue_paths": "queues.json", "state_dir": "state",
-    "max_converted_nodes": CAP, "max_conversions_per_run": 3, "max_reversions_per_run": 3,
+    "max_converted_nodes": CAP, "max_conversions_per_run": 3,
     "global_cooldown_seconds": 0, "pending_grace_seconds": 0, "reversion_idle_seconds": 1,
     "check_interval_seconds": 1, "join_timeout_seconds": 4, "convert_timeout_seconds": 5,
     "shutdown_grace_seconds": 1, "request_timeout_seconds": 0.6, "breaker_strikes": 3,
@@ -152,8 +153,7 @@ class World:
             "node_convert_path": self._write_converter(),
             "yunikorn_url": self.sandbox.url,
         }  # fmt: skip
-        lines = "".join(f"{key} = {value}\n" for key, value in values.items())
-        self.right_config = f"[settings]\n{lines}{SECTIONS}"
+        self.right_config = f"{ini_text(values)}{SECTIONS}"
         self.write(self.config, self.right_config)
         self.write(place / "queues.json", json.dumps(QUEUE_OF))
 

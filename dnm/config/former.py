@@ -1,0 +1,152 @@
+"""Keys of an older dnm, and what became of each. A run that meets none of them needs none of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from dnm.config import names, numbers, values
+from dnm.config.files import Sections, shown
+from dnm.config.keys import YEAR, Keys, Parser
+from dnm.config.values import path_text
+
+# Keys that nobody has to write any more, by the kind of their section, with what to know in their
+# place: where one stands it does what it did, and that is told.
+FORMER: Mapping[str, Mapping[str, tuple[str, Parser, str]]] = {
+    "settings": {
+        "converted_nodes_path": (
+            "converted_nodes_path", path_text, "converted_nodes.json lies in state_dir",
+        ),
+        "global_cooldown_seconds": (
+            "global_cooldown", values.seconds(0, YEAR), "max_conversions_per_run bounds a run",
+        ),
+        "max_reversions_per_run": (
+            "max_reversions_per_run", numbers.whole_number(0, 100_000),
+            "a run returns as many as max_conversions_per_run lends, and four at least",
+        ),
+    },
+    "node_convert": {
+        "state_dir": ("state_dir", path_text, "the journal lies in state_dir of [settings]"),
+        "mark_reason": ("mark_reason", names.slurm_reason, "what a drain says is the same for all"),
+    },
+}  # fmt: skip
+
+
+# Keys that an older dnm knew, by the kind of their section, with what took their place: read, told,
+# and without effect.
+_NO_FORECAST = dict.fromkeys(
+    ("forecast", "forecast_share", "forecast_except"),
+    "there are no forecasts any more; min_nodes or an event keeps nodes ready",
+)
+_FLOOR = {"batch_idle_floor": "batch_floor keeps nodes in service, max_nodes caps what is lent"}
+RETIRED: Mapping[str, Mapping[str, str]] = {
+    "settings": {
+        **_NO_FORECAST,
+        "reversion_idle_at_most_seconds": "a node is idle for as long as pays: pod_minute_worth",
+        "headroom_idle_seconds": "a headroom below 1 is a share that is always warm",
+        "when_batch_waits": "max_nodes and batch_floor bound what is lent, while jobs wait too",
+        "batch_reclaim_minutes": "max_lend_hours ends what is lent, while jobs wait too",
+        **_FLOOR,
+        "batch_pressure_command": "the converter's list says it, as `waiting_jobs`",
+        "status_page": "`dnm report --html` writes a page, `dnm status -o json` has all of now",
+        "log_console": "start dnm with --log-console, or with DNM_LOG_CONSOLE=1 in its environment",
+        "yunikorn_cm_name": "YuniKorn itself reads no ConfigMap but yunikorn-configs",
+        "lead_minutes": "before it is known what lending takes, an event's nodes get half an hour",
+        "size_tolerance": "a node may offer a tenth more than its type declares",
+        "yunikorn_queue_annotation": "YuniKorn's own, yunikorn.apache.org/queue, is read",
+        "default_cpu_request_m": "a pod that names no CPU counts as a core; a LimitRange names it",
+        "default_mem_request": "a pod that names no memory counts as 2Gi; a LimitRange names it",
+        "pending_grace_seconds": "pods count when they have been pending for 20 seconds",
+        "shutdown_grace_seconds": "a run that is told to stop waits for its step, ten minutes long",
+        "request_timeout_seconds": "a request to the Kubernetes API may take 30 seconds",
+        "watch_from_pods": "changes are followed from 5,000 pods on; relist_minutes = 0: never",
+        "breaker_strikes": "a queue gets no more after three conversions that it did not use",
+        "events": "Kubernetes is told of each transition, where the role of dnm allows it",
+    },
+    "namespace": _NO_FORECAST,
+    "node_type": _FLOOR,
+    "partition": _FLOOR,
+    "node_convert": {
+        "command_timeout_seconds": "a command of Slurm may take 30 seconds",
+        "reach_timeout_seconds": "a machine may take 30 seconds to answer",
+        "slurm_access": "with slurmrestd_url it is slurmrestd that is asked, else Slurm's commands",
+        "roll_back": "a conversion that fails is undone as far as is safe",
+        "slurm_patience_seconds": "a controller of Slurm that is away is waited for two minutes",
+        "preempt_drain_timeout": "a preempted node has five minutes to become free",
+        "poll_seconds": "what is waited for is looked at every two seconds",
+        "verify_seconds": "a claim is looked at again after six seconds",
+        **{
+            f"{stage}_timeout_seconds": "stage_timeout_seconds is of all stages but drain and boot"
+            for stage in ("prepare", "join", "ready", "reset", "health", "return")
+        },
+    },
+}
+
+# Keys whose text is read as another's of [settings].
+MOVED: Mapping[str, Mapping[str, str]] = {
+    "settings": {"book_days": "event_reservations"},
+    "node_convert": {
+        "res_name": "slurm_reservation_name",
+        "preempt_enabled": "allow_preempt",
+        "pass_environment": "pass_environment",
+    },
+}
+
+
+def with_former(section: str, keys: Keys) -> Keys:
+    """Returns the keys of a section with those that are still followed there."""
+    followed = FORMER.get(section.partition(":")[0], {})
+    return {**keys, **{key: entry[:2] for key, entry in followed.items()}}
+
+
+def take_over(sections: Sections) -> Sections:
+    """Returns the sections with the text of each key that has moved in its new place too, without
+    those that are followed and say nothing."""
+    sections = {
+        section: {
+            key: text
+            for key, text in entries.items()
+            if text or key.lower() not in FORMER.get(section.partition(":")[0], {})
+        }
+        for section, entries in sections.items()
+    }
+    settings = dict(sections.get("settings", {}))
+    for section, moved in MOVED.items():
+        for written, text in sections.get(section, {}).items():
+            if text and (key := moved.get(written.lower())):
+                there = next((one for one in settings if one.lower() == key), key)
+                settings[there] = _both(key, settings.get(there, ""), text)
+    return {**sections, "settings": settings} if settings else sections
+
+
+def _both(key: str, there: str, moved: str) -> str:
+    """What stood there, else before; bookings were a switch and days, names of variables add up."""
+    if key == "event_reservations":
+        return moved if there.lower() in values.TRUE else there or "false"
+    if key == "pass_environment":
+        return ", ".join(dict.fromkeys(re.findall(r"[^\s,]+", f"{there} {moved}")))
+    return there or moved
+
+
+def retired_keys(sections: Sections) -> tuple[str, ...]:
+    """Returns a sentence for each key that has no effect any more, or has it by another name."""
+    return tuple(
+        f"[{shown(section)}] {key}: {said}"
+        for section, entries in sections.items()
+        for key in map(str.lower, entries)
+        if (said := _word_of(section, key))
+    )
+
+
+def _word_of(section: str, key: str) -> str:
+    if former := FORMER.get(section.partition(":")[0], {}).get(key):
+        return f"this key is followed, and not needed any more: {former[2]}"
+    gone = gone_keys(section).get(key)
+    return f"this key is gone: {gone}" if gone else ""
+
+
+def gone_keys(section: str) -> Mapping[str, str]:
+    """Returns the keys that have no effect there any more, or have it elsewhere."""
+    kind = section.partition(":")[0]
+    moved = {key: f"it is read as {new} of [settings]" for key, new in MOVED.get(kind, {}).items()}
+    return {**RETIRED.get(kind, {}), **moved}

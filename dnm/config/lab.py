@@ -1,0 +1,32 @@
+"""`[lab]`: where a sandbox or a test, whose seconds stand for minutes, has its own numbers in the
+place of constants. No site has such a section.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnm.config import numbers, values
+from dnm.config.files import Sections
+from dnm.config.keys import YEAR, Keys
+from dnm.config.sections import fields_of, parse_section
+
+# -> Config, and -> the settings of node-convert
+RUN_KEYS: Keys = {
+    "pending_grace_seconds": ("pending_grace", values.seconds(0, 86_400)),
+    "global_cooldown_seconds": ("global_cooldown", values.seconds(0, YEAR)),
+    "shutdown_grace_seconds": ("shutdown_grace", values.seconds(0, 86_400)),
+    "request_timeout_seconds": ("request_timeout", values.seconds(0.1, 3_600)),
+    "watch_from_pods": ("watch_from_pods", numbers.whole_number(0, 10_000_000)),
+    "breaker_strikes": ("breaker_strikes", numbers.whole_number(1, 1_000)),
+}
+CONVERTER_KEYS: Keys = {
+    "poll_seconds": ("poll_seconds", values.seconds(0.1, 60)),
+    "verify_seconds": ("verify_seconds", values.seconds(0, 600)),
+}
+
+
+def read_lab(sections: Sections, keys: Keys, problems: list[str]) -> dict[str, Any]:
+    """Returns what the section has in the place of these constants."""
+    every = {**RUN_KEYS, **CONVERTER_KEYS}
+    return fields_of(parse_section("lab", sections["lab"], every, problems), keys)
