@@ -28,7 +28,7 @@ from typing import Any
 
 import dnm.cli
 from dnm.cli import app as cli
-from dnm.host import fault_points
+from dnm.host import faults
 from dnm.run import planning, runner
 
 _LOADED_LATE = (
@@ -190,7 +190,7 @@ def _set_up(job: dict[str, Any]) -> None:
         limits = (job["largest_file"], resource.RLIM_INFINITY)
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     fault, log = os.environ.get("DNM_FAULT", ""), os.environ.get("DNM_FAULT_LOG", "")
-    fault_points.arm(job["fault"] or fault, job["log"] or log)
+    faults.arm(job["fault"] or fault, job["log"] or log)
     if job["strays"]:
         _audit(job["strays"])
 
@@ -201,7 +201,7 @@ def _audit(path: str) -> None:
     strays = fcntl.fcntl(strays, fcntl.F_DUPFD_CLOEXEC, 100)
 
     def hear(event: str, arguments: tuple[Any, ...]) -> None:
-        if fault_points.inside:
+        if faults.inside:
             return
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
         if (not writes and event not in _EFFECTS) or arguments[0] == job_log:
@@ -212,7 +212,7 @@ def _audit(path: str) -> None:
         place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_code.co_name}"
         os.write(strays, f"{place} {event} {str(arguments)[:160]}\n".encode())
 
-    job_log = fault_points._log
+    job_log = faults._log
     sys.addaudithook(hear)
 
 

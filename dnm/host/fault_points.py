@@ -1,54 +1,26 @@
 """Fault points: every place where a run touches the outside has a name.
 
-`with fault_point("registry.rename"): os.replace(...)` does nothing in production. The proof harness
-sets DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`: WHEN is before or after; WHAT is kill, hang, stop (as
-SIGSTOP does), fail (as a broken disk or link does) or full (as a full disk does); NTH counts the
-passes of that point from 1. The point `#K` is the K-th of all that are passed. DNM_FAULT_LOG names
-a file that collects the points as they are passed, a line each. Both are read once, at import.
-Within one process `struck_by` lets every fault point call a function, which may raise.
-
-At the points that ask others dnm waits for them: a signal ends such a wait after its grace.
+`with fault_point("registry.rename"): os.replace(...)` does nothing in production; what makes it
+fail is in `faults.py`. At the points that ask others dnm waits for them: a signal ends such a wait
+after its grace.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeAlias
 
-inside: list[str] = []  # the fault points that are being passed, outermost first; empty if unarmed
+Step: TypeAlias = AbstractContextManager[None]
+armed: Callable[[str, Step], Step] | None = None  # by `faults.py`
 
-_IDLE: AbstractContextManager[None] = nullcontext()
+_IDLE: Step = nullcontext()
 _ASKING = ("kube.", "yunikorn.", "converter.list", "converter.book")
 _RECORDING = ("kube.read_state", "kube.write_state", "kube.read_lease", "kube.write_lease")
 _PATIENCE = 5.0  # seconds that have to be enough for those when a grace is over
-_ERRORS = {"fail": errno.EIO, "full": errno.ENOSPC, "hang": errno.ETIMEDOUT}
-_fault = ""
-_log = ""
-_seen: Counter[str] = Counter()
-_strikers: list[Callable[[str, str], None]] = []
 _waits: list[float] = []  # until when each wait under way is left alone, outermost first
-
-
-def arm(fault: str, log: str) -> None:
-    """What the environment says at import, for a process that was forked from another."""
-    global _fault, _log
-    _fault, _log = fault, log
-    _seen.clear()
-
-
-@contextmanager
-def struck_by(strike: Callable[[str, str], None]) -> Iterator[None]:
-    """As long as it is open, every point calls `strike(point, "before")` and `(point, "after")`."""
-    _strikers.append(strike)
-    try:
-        yield
-    finally:
-        _strikers.remove(strike)
 
 
 @contextmanager
@@ -66,47 +38,12 @@ def waits_too_long() -> bool:
     return float("inf") not in _waits and any(time.monotonic() >= until for until in _waits)
 
 
-def fault_point(point: str) -> AbstractContextManager[None]:
+def fault_point(point: str) -> Step:
     """A named step at the edge; where it is made to fail, it raises OSError."""
     patience = _PATIENCE if point in _RECORDING else 0.0
     step = waiting(patience) if point.startswith(_ASKING) else _IDLE
-    return _armed(point, step) if _fault or _log or _strikers else step
+    return armed(point, step) if armed else step
 
 
-@contextmanager
-def _armed(point: str, step: AbstractContextManager[None]) -> Iterator[None]:
-    _seen.update((point, "#"))
-    names = (f"{point}:{_seen[point]}", f"#{_seen['#']}:1")
-    if _log:
-        descriptor = os.open(_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.write(descriptor, f"{point}\n".encode())
-        os.close(descriptor)
-    inside.append(point)
-    try:
-        with step:
-            _strike(names, "before")
-            yield
-            _strike(names, "after")
-    finally:
-        inside.pop()
-
-
-def _strike(names: tuple[str, str], when: str) -> None:
-    for strike in _strikers:
-        strike(inside[-1], when)
-    if not _fault:
-        return
-    point, wanted_when, what, *nth = _fault.split(":")
-    if wanted_when != when or f"{point}:{(nth or ['1'])[0]}" not in names:
-        return
-    if what == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if what == "stop":  # asleep until it gets SIGCONT
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return
-    if what == "hang":
-        time.sleep(3600)
-    raise OSError(_ERRORS[what], os.strerror(_ERRORS[what]))
-
-
-arm(os.environ.get("DNM_FAULT", ""), os.environ.get("DNM_FAULT_LOG", ""))
+if {"DNM_FAULT", "DNM_FAULT_LOG"} & os.environ.keys():
+    from dnm.host import faults as faults

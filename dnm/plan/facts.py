@@ -13,7 +13,7 @@ import msgspec
 
 from dnm.model.batch import BatchClaim, BatchNode, WaitingJobs
 from dnm.model.close_look import CloseLook
-from dnm.model.lent import ConverterProcess, Ended, LentNode, Phase
+from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.reason import Reason
 from dnm.model.value import Unreadable, Value
@@ -101,6 +101,17 @@ class Facts(Value):
         """Whether a conversion of the node has stopped in the middle."""
         claim = self.claim_of(name, instance)
         return claim is not None and claim.is_interrupted
+
+    def left_by(self, request: ConversionRequest, instance: str) -> list[str]:
+        """The nodes on which a converter that is not at work any more has stopped in the middle:
+        they are claims now, and no part of the request."""
+        return [
+            name
+            for name in self.batch or {}
+            if (claim := self.claim_of(name, instance)) is not None
+            and claim.is_interrupted
+            and (claim.request == request.id or name in request.names or name == request.node)
+        ]
 
     def work_on(self, name: str) -> int | None:
         """Pods that count on a node; None: it can't be told that there are none."""

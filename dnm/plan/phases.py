@@ -24,6 +24,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
 from dnm.plan.bridged import what_to_do, why_pods_leave
+from dnm.plan.dead_converters import return_error
 from dnm.plan.facts import (
     UNSEEN_PODS,
     Facts,
@@ -38,10 +39,10 @@ from dnm.plan.facts import (
 from dnm.plan.hooks import Rule
 from dnm.plan.learned import USUAL
 from dnm.plan.node_size import grown, measure_node
-from dnm.plan.requests import return_ended, return_error
+from dnm.plan.overdue import late_to_join, not_returned, unreturnable
+from dnm.plan.requests import return_ended
 from dnm.plan.rule import rules_of
 
-MAX_ATTEMPTS = 3
 _NO_SCHEDULER = "its time does not count while YuniKorn, which its pods wait for, does not answer"
 
 
@@ -110,30 +111,8 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     deadline = entry.since + config.join_timeout
     if facts.now <= deadline:
         return becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {show_time(deadline)}")
-    why = "is not in Kubernetes" if node is None else _why_not_joined(config, entry, node)
     rules = _rules(config, name, entry, facts)
-    likely = "".join(rule.why_late(config, entry.node_type) for rule in rules if rule.why_late)
-    error = (
-        f"{name} {why} since {show_time(entry.since)};{likely} look at it, then `dnm reset {name}` "
-        "to return it to Slurm"
-    )
-    failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)
-    after = becomes(name, failed, Verdict.FAILED, Reason.LATE, error)
-    return msgspec.structs.replace(after, conversion_failed=True)
-
-
-def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
-    if node.is_deleting:
-        return "is being deleted from Kubernetes"
-    if node.unreadable:
-        return f"is in Kubernetes and can't be read ({node.unreadable})"
-    if not node.is_ready:
-        return "is in Kubernetes but not Ready"
-    if node.evicting_taint:
-        return f"is in Kubernetes and {why_pods_leave(node.evicting_taint)},"
-    expected = config.node_types[entry.node_type].size
-    missing = sorted(name for name in expected if node.allocatable.get(name, 0) <= 0)
-    return f"is Ready but offers no {', '.join(missing)}"
+    return late_to_join(config, name, entry, facts, rules)
 
 
 def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
@@ -220,17 +199,9 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
         detail = "its fence was lifted by hand"
         return becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, detail)
     if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
-        return _unreturnable(name, entry, facts)
+        return unreturnable(name, entry, facts)
     after = becomes(name, entry, Verdict.REVERT, Reason.FENCED)
     return msgspec.structs.replace(after, wants_return=node.is_fenced)
-
-
-def _unreturnable(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    error = (
-        f"Slurm was asked and can't say whether it has {name}, so dnm can't return it: do it by "
-        f"hand, under the name that Slurm knows, then `dnm forget {name}`"
-    )
-    return fails(name, entry, facts.now, Reason.GAVE_UP, error)
 
 
 def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
@@ -245,62 +216,9 @@ def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
     if entry.converter is not None:
         entry = return_ended(config, entry, facts.ended.get(name, Ended()), facts.now)
         if entry.error:
-            after = _not_returned(config, name, entry, facts)
+            after = not_returned(config, name, entry, facts)
             return msgspec.structs.replace(after, note=return_error(name, entry.error))
-    return _not_returned(config, name, entry, facts)
-
-
-def _not_returned(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Its converter has ended, and the node is not simply back."""
-    assert facts.nodes is not None
-    node, in_service = facts.nodes.get(name), facts.is_in_service(name)
-    if in_service:
-        error = (
-            f"Slurm has {name} in service and Kubernetes still has its Node: drain it in Slurm or "
-            f"`kubectl delete node {name}`, whichever is wrong"
-        )
-        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
-    pods = facts.work_on(name) if node is not None else 0
-    if pods is None or (node is not None and node.unreadable):
-        detail = (node.unreadable if node is not None else "") or UNSEEN_PODS
-        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
-    if pods:
-        serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
-        return becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
-    if node is not None and node.is_cordoned_by_another:
-        # Without our own fence it is not given back, and an administrator's is not ours to take.
-        return becomes(name, entry, Verdict.WAIT, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
-    return _return_again(config, name, entry, facts)
-
-
-def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    retry_after = entry.retry_after or entry.since
-    if facts.now < retry_after:
-        detail = f"until {show_time(retry_after)}" + (f"; {entry.error}" if entry.error else "")
-        return becomes(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
-    if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
-        return _unreturnable(name, entry, facts)
-    if facts.is_in_service(name) is None:
-        detail = "Slurm could not be asked whether it has the node"
-        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
-    if facts.is_drained_by_another(name, entry) and entry.sick:
-        detail = f"and drained there: {entry.sick}"
-        return becomes(name, None, Verdict.REVERT, Reason.RETURNED, detail)
-    if facts.is_drained_by_another(name, entry):
-        error = (
-            f"{name} was returned, and Slurm has it drained since: see `sinfo -R -n {name}`. It "
-            f"is forgotten once it is resumed; `dnm reset {name}` returns it once more"
-        )
-        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
-    if entry.attempts >= MAX_ATTEMPTS:
-        why = entry.error or "it did not end"
-        error = (
-            f"{name} was not back in Slurm after {entry.attempts} tries ({why}); look at it, then "
-            f"`dnm reset {name}` to try again, or `dnm forget {name}` once it is back"
-        )
-        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
-    after = becomes(name, entry, Verdict.REVERT, Reason.RETRY, entry.error)
-    return msgspec.structs.replace(after, wants_return=True)
+    return not_returned(config, name, entry, facts)
 
 
 def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:

@@ -4,7 +4,7 @@ run books that started it, or the next one that finds it ended. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -22,19 +22,14 @@ from dnm.model.lent import (
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.breaker import ConversionResult, backoff_delay
+from dnm.plan.dead_converters import (
+    RequestTransition,
+    after_death,
+    conversion_error,
+    may_still_come,
+    too_late,
+)
 from dnm.plan.facts import Facts
-
-_MOST_NAMES = 20  # in one sentence
-
-
-class RequestTransition(Value):
-    """One request after this look: the nodes it brought, and what is left of it."""
-
-    request: ConversionRequest | None
-    joined: Mapping[str, LentNode] = {}
-    conversion_failed: bool = False
-    note: str = ""
-    left_behind: Mapping[str, ClaimedNode] = {}
 
 
 def advance_request(
@@ -57,7 +52,7 @@ def advance_request(
     reported = with_report(request, facts)
     transition = _adopt(config, reported, taken, facts, others)
     if reported.ended and not request.ended and _has_died(facts.ended.get(request.id, Ended())):
-        return _after_death(config, transition, reported, taken, facts)
+        return after_death(config, transition, reported, taken, facts)
     if reported.ended and not request.ended and reported.error:
         transition = msgspec.structs.replace(
             transition,
@@ -65,27 +60,6 @@ def advance_request(
             note=conversion_error(reported.id, reported.error),
         )
     return transition
-
-
-def _after_death(
-    config: Config,
-    after: RequestTransition,
-    request: ConversionRequest,
-    taken: frozenset[str],
-    facts: Facts,
-) -> RequestTransition:
-    """Where the converter tells its claims nothing else will come of it; else what it has begun may
-    go on by itself, on the nodes."""
-    if after.request is None and not _left_behind(config, request, facts):
-        return after  # everything had come
-    known = taken | after.joined.keys()
-    error = _note_of_death(config, request, known, facts)
-    note = conversion_error(request.id, error)
-    rest = None
-    if not facts.tells_claims and after.request is not None:
-        rest = msgspec.structs.replace(after.request, error=error)
-    has_failed = request.converter is not None  # else the run was killed before it was started
-    return msgspec.structs.replace(after, request=rest, note=note, conversion_failed=has_failed)
 
 
 def with_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
@@ -107,75 +81,6 @@ def _has_died(said: Ended) -> bool:
     return said.exit_code is None and not (said.error or said.left_running)
 
 
-def _left_behind(config: Config, request: ConversionRequest, facts: Facts) -> list[str]:
-    """The nodes on which a converter that is not at work any more has stopped in the middle: they
-    are claims now, and no part of the request."""
-    return [
-        name
-        for name in facts.batch or {}
-        if (claim := facts.claim_of(name, config.instance_id)) is not None
-        and claim.is_interrupted
-        and (claim.request == request.id or name in request.names or name == request.node)
-    ]
-
-
-def _out_of_service(
-    config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
-) -> list[str]:
-    """Nodes of the type that Slurm has not in service any more, and that are nobody's."""
-    return [
-        name
-        for name, node in sorted((facts.batch or {}).items())
-        if config.type_of(name) == request.node_type
-        and node.in_service is False
-        and not (name in taken or name in request.known_out or name in (facts.nodes or {}))
-    ]
-
-
-def _claimed_by(
-    config: Config, request: ConversionRequest, names: Sequence[str]
-) -> dict[str, ClaimedNode]:
-    """What a converter that does not tell its claims may have left: they count until Slurm has them
-    again, or a person says that they are nobody's."""
-    why = (
-        f"was claimed, as it seems, by request {request.id}, which did not end: "
-        f"'{config.node_convert_path} --set batch --node-name NODE' returns it; "
-        "if it is another's, `dnm forget NODE`"
-    )
-    return {
-        name: ClaimedNode(
-            node_type=request.node_type,
-            namespace=request.namespace,
-            since=request.since,
-            why=why.replace("NODE", name),
-        )
-        for name in names[: request.count]
-    }
-
-
-def _note_of_death(
-    config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
-) -> str:
-    """What to do about a converter that died: nothing where it tells its claims, which the run
-    takes in. Else a person must look at the nodes."""
-    died = "its converter died before it had ended (was the host restarted?)"
-    if request.converter is None:
-        died = "its converter was not started: the run was killed before"
-    if facts.tells_claims:
-        names = ", ".join(_left_behind(config, request, facts))
-        claimed = (
-            f"it had claimed {names}, which dnm takes in" if names else "it had claimed no node"
-        )
-        return f"{died}; {claimed}"
-    names = ", ".join(_out_of_service(config, request, taken, facts)[:_MOST_NAMES])
-    if not names:
-        return f"{died}; no node has left Slurm's service for it"
-    return (
-        f"{died}; Slurm does not have {names} in service any more: what does not come by itself, "
-        f"give back by '{config.node_convert_path} --set batch --node-name NODE'"
-    )
-
-
 def _adopt(
     config: Config,
     request: ConversionRequest,
@@ -195,19 +100,15 @@ def _adopt(
     joined = {name: _newly_lent(request, name, facts.now) for name in came}
     left = max(request.count - len(joined), 0)
     if request.ended:
-        left = max(left - len(_left_behind(config, request, facts)), 0)
+        left = max(left - len(facts.left_by(request, config.instance_id)), 0)
     if request.ended and request.error:
         # What a failed call has not named is asked for again at once.
-        left = min(left, _may_still_come(config, request, taken | joined.keys(), facts, others))
+        left = min(left, may_still_come(config, request, taken | joined.keys(), facts, others))
     rest = msgspec.structs.replace(request, count=left)
     if left == 0 and rest.ended:
         return RequestTransition(request=None, joined=joined)
     if rest.ended and facts.now > rest.since + config.join_timeout:
-        late = _too_late(rest, joined)
-        behind = _claimed_by(
-            config, rest, _out_of_service(config, rest, taken | set(joined), facts)
-        )
-        return msgspec.structs.replace(late, left_behind=behind)
+        return too_late(config, rest, joined, taken, facts)
     return RequestTransition(request=rest, joined=joined)
 
 
@@ -218,41 +119,6 @@ def _may_be_named_yet(request: ConversionRequest, others: Sequence[ConversionReq
     return not succeeded_without_names and any(
         not other.ended and other.node_type == request.node_type for other in others
     )
-
-
-def _may_still_come(
-    config: Config,
-    request: ConversionRequest,
-    taken: Container[str],
-    facts: Facts,
-    others: Sequence[ConversionRequest],
-) -> int:
-    """How many nodes that it did not name a converter that failed may have left half converted:
-    those of the type that Slurm does not have in service and that are nobody's. Unknown means
-    all."""
-    if not facts.batch:
-        return request.count
-    if facts.tells_claims:
-        return 0
-    named = {name for other in others for name in other.names}
-    return sum(
-        config.type_of(name) == request.node_type
-        and (not node.in_service or node.is_reserved)
-        and not (name in taken or name in named or name in request.known_nodes)
-        for name, node in facts.batch.items()
-    )
-
-
-def _too_late(request: ConversionRequest, joined: Mapping[str, LentNode]) -> RequestTransition:
-    """What has not come is not expected any more. That a converter failed was said when it did."""
-    if request.is_given_up:
-        return RequestTransition(request=None, joined=joined)
-    note = (
-        f"request={request.id} type={request.node_type} missing={request.count} did not join in "
-        f"time: {request.error or 'its converter reported no error'}; the log has what it said "
-        f"(converter={request.id}), `dnm nodes` how Slurm has the nodes now"
-    )
-    return RequestTransition(request=None, joined=joined, conversion_failed=True, note=note)
 
 
 def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts: Facts) -> bool:
@@ -380,13 +246,3 @@ def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> 
         retry_after=now + wait,
         is_handed_over=not end.error and end.exit_code == 0,
     )
-
-
-def conversion_error(request_id: str, error: str) -> str:
-    """The line of a conversion whose converter failed."""
-    return f"action=convert request={request_id} error={error!r}"
-
-
-def return_error(name: str, error: str) -> str:
-    """The line of a return whose converter failed."""
-    return f"action=return node={name} error={error!r}"

@@ -52,8 +52,9 @@ from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 from dnm.plan.breaker import with_failure
+from dnm.plan.dead_converters import conversion_error, return_error
 from dnm.plan.lease import check_held
-from dnm.plan.requests import conversion_error, request_ended, return_ended, return_error
+from dnm.plan.requests import request_ended, return_ended
 from dnm.queues.edit import edit_source
 from dnm.queues.source import SourceDocument
 from dnm.record.tell import tell_change, tell_limits

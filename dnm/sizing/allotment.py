@@ -21,8 +21,9 @@ from dnm.model.config import Config, NamespacePolicy
 from dnm.sizing.backlog import QueueBacklog, Schedulable
 from dnm.sizing.budget import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
-from dnm.sizing.packing import Bin, BinType, Packing, Problem, least_nodes
+from dnm.sizing.packing import least_nodes
 from dnm.sizing.packing_input import PackingInput
+from dnm.sizing.packing_problem import Bin, BinType, Packing, Problem
 from dnm.sizing.queue_sizing import QueueSizing, UnschedulablePods
 from dnm.sizing.quota import Groups, Quota, Shortage
 

@@ -1,10 +1,8 @@
 """Packing: equal pods onto the nodes that are there, and onto as few new nodes as possible. Pure.
 
-The rule: amounts are vectors over the same axes (resource names in a fixed order); equal pods are
-one item with a count; nodes are bins, of which only the free space matters. A pod that fits a bin
-that is there gets no new node. Large problems are solved by first-fit-decreasing over items, so the
-time is that of items x bins; small ones try several orders and then an exact search for one node
-less.
+The rule: a pod that fits a bin that is there gets no new node. Large problems are solved by
+first-fit-decreasing over items, so the time is that of items x bins; small ones try several orders
+and then an exact search for one node less.
 
     least_nodes(Problem) -> Packing
 """
@@ -15,65 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import ge
 from typing import TypeAlias
 
-from dnm.model.value import Value
-
-Vector: TypeAlias = tuple[int, ...]
-
-
-class Item(Value):
-    """Says what `count` equal pods need.
-
-    `node_classes`: they may use the bins of these classes. `bin_types`: the new nodes they may use,
-    best first; an empty one takes at least one of the pods. `exclusive`: what no two pods on a node
-    may both have (a host port); with any, one pod a node. `blocked_bins`: bins that already hold
-    such a pod. `at_most_one_new`: a second new node is of no use to them.
-    """
-
-    request: Vector
-    count: int
-    node_classes: frozenset[int]
-    bin_types: tuple[int, ...] = ()
-    exclusive: frozenset[str] = frozenset()
-    blocked_bins: frozenset[int] = frozenset()
-    at_most_one_new: bool = False
-
-
-class Bin(Value):
-    """Says what is free on a node, and to which class of nodes it belongs (Item.node_classes)."""
-
-    free: Vector
-    node_class: int
-
-
-class BinType(Value):
-    """Describes new nodes that can be had: what is free on an empty one, and the budgets that each
-    is taken from (indexes of Problem.budgets)."""
-
-    free: Vector
-    budgets: tuple[int, ...] = ()
-
-
-class Problem(Value):
-    """Holds what is to be packed, and onto what. `opened`: new nodes that are wanted anyway, as
-    indexes of `bin_types`; they are filled first and are taken from the budgets as well."""
-
-    items: tuple[Item, ...]
-    bins: tuple[Bin, ...] = ()
-    bin_types: tuple[BinType, ...] = ()
-    budgets: tuple[int, ...] = ()
-    opened: tuple[int, ...] = ()
-
-
-class Packing(Value):
-    """Says where the pods go. `placed[i]`: (bin, count) of item i; bins from len(problem.bins) on
-    are the `opened` new nodes, in order. `left[i]`: how many of item i fit nowhere."""
-
-    opened: tuple[int, ...]
-    placed: tuple[tuple[tuple[int, int], ...], ...]
-    left: tuple[int, ...]
-
-
-# --- first fit, in several orders ------------------------------------------------------------
+from dnm.sizing.exact_packing import find_fewer
+from dnm.sizing.packing_problem import Item, Packing, Problem, Vector
 
 _MANY_TRIALS = 40_000  # items x bins up to which all orders are tried
 _AT_ONCE = 512  # bins that are looked through in one go
@@ -91,7 +32,7 @@ def least_nodes(problem: Problem) -> Packing:
             best = min(best, _pack(problem, order, fit), key=_cost)
             if len(best.opened) <= lower_bound(problem):
                 return best
-    return improve(problem, best)
+    return find_fewer(problem, best, lower_bound(problem))
 
 
 def _cost(packing: Packing) -> tuple[int, int, int]:
@@ -255,13 +196,6 @@ def _usable_bins(problem: Problem) -> dict[int, list[int]]:
     return by_class
 
 
-# --- one node less: the bound below which nobody need look, and a bounded exact search -------
-
-_EXACT_PODS = 60
-_EXACT_BINS = 40
-_EXACT_STEPS = 2_000
-
-
 def lower_bound(problem: Problem) -> int:
     """Returns how many new nodes there are at least, whatever the order: by the sum of the items,
     and by the pods that are larger than half a node, of which no two share one."""
@@ -282,123 +216,3 @@ def lower_bound(problem: Problem) -> int:
             fitting = sum(amount // least for amount in free)
             wanted = max(wanted, sum(count for _, count in large) - fitting)
     return wanted
-
-
-def improve(problem: Problem, packing: Packing) -> Packing:
-    """Returns the same with one new node less, and one less again, as far as it is found while the
-    problem is small and all new nodes are of one type."""
-    pods = sum(item.count for item in problem.items)
-    bin_types = set(packing.opened)
-    if (
-        len(bin_types) != 1
-        or any(packing.left)
-        or pods > _EXACT_PODS
-        or len(problem.bins) + len(packing.opened) > _EXACT_BINS
-    ):
-        return packing
-    bin_type = packing.opened[0]
-    bound = max(lower_bound(problem), len(problem.opened))
-    while len(packing.opened) > bound:
-        found = _Search(problem, bin_type, len(packing.opened) - 1).run()
-        if found is None:
-            break
-        packing = found
-    return packing
-
-
-class _Search:
-    """Depth-first search for a packing with a given number of new nodes, at most _EXACT_STEPS deep
-    in work; equal pods go in ascending bins and equal bins are tried once."""
-
-    def __init__(self, problem: Problem, bin_type: int, count: int) -> None:
-        self._problem = problem
-        self._bin_type = bin_type
-        self._count = count
-        self._steps = 0
-        empty = problem.bin_types[bin_type].free
-        self._free = [one.free for one in problem.bins] + [empty] * count
-        self._node_classes = [one.node_class for one in problem.bins] + [-1] * count
-        self._exclusive: list[frozenset[str]] = [frozenset()] * len(self._free)
-        order = sorted(
-            range(len(problem.items)),
-            key=lambda index: (
-                -max(
-                    (ask / have for ask, have in zip(self._ask(index), empty, strict=True) if have),
-                    default=0,
-                ),
-                index,
-            ),
-        )
-        self._pods = [index for index in order for _ in range(problem.items[index].count)]
-        self._rest = self._remaining()
-        self._choice: list[int] = []
-
-    def _ask(self, index: int) -> Vector:
-        return self._problem.items[index].request
-
-    def _remaining(self) -> list[Vector]:
-        """For each depth, what all pods from there on ask for together."""
-        axes = len(self._problem.items[0].request)
-        sums = [(0,) * axes]
-        for index in reversed(self._pods):
-            sums.append(tuple(a + b for a, b in zip(sums[-1], self._ask(index), strict=True)))
-        return sums[::-1]
-
-    def run(self) -> Packing | None:
-        """Returns a packing with exactly so many new nodes; None if none was found."""
-        if any(item.at_most_one_new for item in self._problem.items) or not self._descend(0):
-            return None
-        placed: list[dict[int, int]] = [{} for _ in self._problem.items]
-        for index, number in zip(self._pods, self._choice, strict=True):
-            placed[index][number] = placed[index].get(number, 0) + 1
-        return Packing(
-            opened=(self._bin_type,) * self._count,
-            placed=tuple(tuple(sorted(one.items())) for one in placed),
-            left=(0,) * len(placed),
-        )
-
-    def _descend(self, depth: int) -> bool:
-        if depth == len(self._pods):
-            return True
-        self._steps += 1
-        if self._steps > _EXACT_STEPS or not self._could_fit(depth):
-            return False
-        index = self._pods[depth]
-        item = self._problem.items[index]
-        start = 0
-        if depth and self._pods[depth - 1] == index:
-            start = self._choice[depth - 1]
-        tried = set()
-        for number in range(start, len(self._free)):
-            state = (self._free[number], self._node_classes[number], self._exclusive[number])
-            if state in tried or not self._takes(item, number):
-                continue
-            tried.add(state)
-            saved = (self._free[number], self._exclusive[number])
-            self._free[number] = tuple(
-                have - ask for have, ask in zip(saved[0], item.request, strict=True)
-            )
-            self._exclusive[number] |= item.exclusive
-            self._choice.append(number)
-            if self._descend(depth + 1):
-                return True
-            self._choice.pop()
-            self._free[number], self._exclusive[number] = saved
-        return False
-
-    def _takes(self, item: Item, number: int) -> bool:
-        node_class = self._node_classes[number]
-        if node_class < 0:
-            allowed = self._bin_type in item.bin_types
-        else:
-            allowed = node_class in item.node_classes and number not in item.blocked_bins
-        if not allowed or not self._exclusive[number].isdisjoint(item.exclusive):
-            return False
-        return all(have >= ask for have, ask in zip(self._free[number], item.request, strict=True))
-
-    def _could_fit(self, depth: int) -> bool:
-        """Whether all that is free would do for all that is left, axis by axis."""
-        for axis, ask in enumerate(self._rest[depth]):
-            if ask and sum(free[axis] for free in self._free if free[axis] > 0) < ask:
-                return False
-        return True

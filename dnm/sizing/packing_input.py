@@ -25,7 +25,7 @@ from dnm.sizing.node_supply import (
     takes_pods,
     traits_of,
 )
-from dnm.sizing.packing import Bin, Item, Vector
+from dnm.sizing.packing_problem import Bin, Item, Vector
 
 
 class NodeClasses:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.host.fault_points import struck_by
+from dnm.host.faults import struck_by
 from dnm.kube import deployments
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version

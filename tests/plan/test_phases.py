@@ -13,7 +13,7 @@ from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.node_type import NodeType
 from dnm.model.reason import Reason
 from dnm.plan.facts import Facts, enter_phase
-from dnm.plan.phases import MAX_ATTEMPTS
+from dnm.plan.overdue import MAX_ATTEMPTS
 from tests.builders import (
     FENCED,
     NOW,

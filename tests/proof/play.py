@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.host.fault_points import struck_by
+from dnm.host.faults import struck_by
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError, RegistryError

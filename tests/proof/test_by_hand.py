@@ -21,7 +21,7 @@ import pytest
 from dnm.cli import admin, by_hand
 from dnm.cli.by_hand import adopt, extend, lend
 from dnm.cli.give_back import Evict, give_back
-from dnm.host.fault_points import struck_by
+from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import DnmError

@@ -26,7 +26,7 @@ PACKAGE = Path(dnm.__file__).parent
 # Files in which nothing is a step of a run, nor of a conversion.
 NOT_A_RUN = {
     "lab": "the embedded cluster is the outside, and the demo plays on one of its own",
-    "host.fault_points": "the fault points themselves",
+    "host.faults": "the faults themselves",
 }
 # Effects without a fault point, each with the reason.
 EXCUSED = {

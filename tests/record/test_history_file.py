@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dnm.host.fault_points import struck_by
+from dnm.host.faults import struck_by
 from dnm.model.history import SCHEMA, Deed, HistoryLine
 from dnm.model.registry import Registry
 from dnm.record.history_file import History

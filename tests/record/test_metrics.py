@@ -19,7 +19,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as SdkDashboard
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from dnm.host.fault_points import struck_by
+from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.history import Durations
 from dnm.model.last_run import QueueStatus, RunRecord

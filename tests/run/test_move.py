@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dnm.cli import admin
 from dnm.host import place
-from dnm.host.fault_points import struck_by
+from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError

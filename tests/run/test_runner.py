@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dnm.host.fault_points import struck_by
+from dnm.host.faults import struck_by
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError, LockedError
 from dnm.model.lent import Ended, Phase

@@ -19,7 +19,8 @@ from dnm.demand.constraints import (
 )
 from dnm.model.node_type import Taint
 from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
-from dnm.sizing.packing import Bin, BinType, Item, Packing, Problem, least_nodes
+from dnm.sizing.packing import least_nodes
+from dnm.sizing.packing_problem import Bin, BinType, Item, Packing, Problem
 
 NO_SCHEDULE = Taint(key="k", value="v", effect="NoSchedule")
 

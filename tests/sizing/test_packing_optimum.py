@@ -10,7 +10,8 @@ import random
 from functools import cache
 from itertools import product
 
-from dnm.sizing.packing import Bin, BinType, Item, Packing, Problem, Vector, least_nodes
+from dnm.sizing.packing import least_nodes
+from dnm.sizing.packing_problem import Bin, BinType, Item, Packing, Problem, Vector
 
 SEED = 20260302
 INSTANCES = 500
