@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from dnm.cli import completion
-from dnm.cli.one_run import answer_and_run
+from dnm.cli.one_run import pass_once, print_run
 from dnm.cli.options import (
     ConfigOption,
     NamesOutput,
     NamesOutputOption,
     NamespaceOption,
+    Output,
     ReasonOption,
 )
+from dnm.cli.stopping import reader_may_leave
 from dnm.cli.verbs import BY_HAND, load_named_config
 
 if TYPE_CHECKING:
@@ -253,3 +256,26 @@ def unexclude(
     from dnm.cli import by_hand
 
     _say(by_hand.unexclude(load_named_config(config_path), nodes, reason), output)
+
+
+def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoReturn:
+    """Prints what a verb has to say, makes the run that acts on it, and says what came of it, with
+    what its orders wait for; ends with the run's exit code."""
+    from dnm.cli.logs import deeds
+    from dnm.cli.output import print_answer, print_line
+    from dnm.cli.report import order_lines, run_document
+
+    said = tuple(deeds)  # the run has its own
+    if output == Output.text:
+        print_answer(lines, output)
+    result = pass_once(config, False)
+    with reader_may_leave():
+        if output == Output.text:
+            print_run(result, config.events_zone)
+            registry = result.outcome.registry if result.outcome else result.plan.registry
+            orders = [one for one in registry.orders if one.id in {deed.object for deed in said}]
+            for line in order_lines(orders, registry):
+                print_line(line)
+        else:
+            print_answer(lines, output, run=run_document(result))
+    raise typer.Exit(result.exit_code)

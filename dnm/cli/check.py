@@ -30,6 +30,7 @@ from dnm.cli.findings import (
     skipped,
     wrong,
 )
+from dnm.cli.health import warn_of_last_run
 from dnm.cli.supply import Supply, supply_now
 from dnm.cli.verbs import is_console_log_asked
 from dnm.config.files import read_ini
@@ -49,7 +50,7 @@ from dnm.plan.rules.foreseen import known_events, why_incomplete
 from dnm.run.calendars import read_calendars
 from dnm.run.lock import find_open_lock
 from dnm.run.lock_holder import find_lock_holder
-from dnm.run.recorded import read_last_run, warn_of_last_run
+from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry, place_of
 
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one

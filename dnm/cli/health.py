@@ -23,7 +23,7 @@ from dnm.model.printable import count_of, duration, printable
 from dnm.model.registry import Registry
 from dnm.plan.counting import count_missing, count_missing_of_floor
 from dnm.run.lock_holder import find_lock_holder
-from dnm.run.recorded import read_last_run, warn_of_last_run
+from dnm.run.recorded import LastRun, read_last_run
 from dnm.run.registry import load_registry, opened_state
 
 _OK, _WARNING, _CRITICAL = 0, 1, 2
@@ -109,3 +109,21 @@ def _warn_of_missing(config: Config, registry: Registry, now: datetime) -> Itera
                 f"{queue}: {count_of(missing, 'node')} of the {floor} that min_nodes or an event "
                 f"wants are missing: `dnm explain {queue}` says why"
             )
+
+
+def warn_of_last_run(config: Config, run: LastRun, now: datetime) -> list[str]:
+    """Returns a sentence for each sign that runs don't come, or don't end, as they should."""
+    if run.began is None:
+        return ["no run yet: start `dnm run` by hand once, then by cron or the systemd timer"]
+    age = duration(now - run.began)
+    if run.took is None:
+        return [
+            f"the run that began {age} ago has not ended: it is at work or was "
+            "killed; the next run goes on from where it was"
+        ]
+    if now - run.began > 3 * config.check_interval:
+        return [
+            f"the last run began {age} ago, more than three times "
+            f"check_interval_seconds: is the timer on? (systemctl status dnm.timer, crontab -l)"
+        ]
+    return []

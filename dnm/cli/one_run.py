@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def make_run(config: Config, output: Output = Output.text, log_console: bool = False) -> NoReturn:
     """Makes it, logs and prints what came of it, and ends with its exit code."""
-    result = _pass(config, log_console)
+    result = pass_once(config, log_console)
     with reader_may_leave():
         if output is Output.text:
             print_run(result, config.events_zone)
@@ -31,29 +30,6 @@ def make_run(config: Config, output: Output = Output.text, log_console: bool = F
             from dnm.cli.report import run_document
 
             print_document(run_document(result), output)
-    raise typer.Exit(result.exit_code)
-
-
-def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoReturn:
-    """Prints what a verb has to say, makes the run that acts on it, and says what came of it, with
-    what its orders wait for; ends with the run's exit code."""
-    from dnm.cli.logs import deeds
-    from dnm.cli.output import print_answer, print_line
-    from dnm.cli.report import order_lines, run_document
-
-    said = tuple(deeds)  # the run has its own
-    if output == Output.text:
-        print_answer(lines, output)
-    result = _pass(config, False)
-    with reader_may_leave():
-        if output == Output.text:
-            print_run(result, config.events_zone)
-            registry = result.outcome.registry if result.outcome else result.plan.registry
-            orders = [one for one in registry.orders if one.id in {deed.object for deed in said}]
-            for line in order_lines(orders, registry):
-                print_line(line)
-        else:
-            print_answer(lines, output, run=run_document(result))
     raise typer.Exit(result.exit_code)
 
 
@@ -70,7 +46,8 @@ def shown_at_work(
     return working(what, read_last_run(config).took if config else None)
 
 
-def _pass(config: Config, log_console: bool) -> Pass:
+def pass_once(config: Config, log_console: bool) -> Pass:
+    """Makes one pass as the verb `run` does; returns it."""
     from dnm.cli.logs import log_findings, log_told, set_up_logging
 
     is_console = log_console or is_console_log_asked(os.environ)

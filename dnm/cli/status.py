@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.cli.health import warn_of_quiet
+from dnm.cli.health import warn_of_last_run, warn_of_quiet
 from dnm.cli.output import print_document, waiting_rows
 from dnm.cli.sitting import sitting_rows
 from dnm.cli.status_view import SortBy, print_status
@@ -27,8 +27,9 @@ from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.budgets import counted_as_lent
 from dnm.plan.cap_shares import list_node_caps
 from dnm.plan.counting import count_missing, nodes_of_order
+from dnm.plan.learned import idle_times
 from dnm.plan.rules.node_hours import hours_left
-from dnm.run.recorded import idle_time, read_last_run, time_to_return, warn_of_last_run
+from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry
 from dnm.sizing.budget import count_caps
 
@@ -241,3 +242,19 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             for name, left in hours_left(config, registry, now).items()
         },
     }
+
+
+def idle_time(entry: LentNode, now: datetime) -> timedelta | None:
+    """Returns for how long a node has been seen without pods that count; None: it has some."""
+    return now - entry.idle_since if entry.idle_since else None
+
+
+def time_to_return(
+    config: Config, registry: Registry, entry: LentNode, now: datetime
+) -> timedelta | None:
+    """Returns how long an idle node still waits before it may go back; None: it is not idle, or
+    does not serve a monitored namespace."""
+    idle, policy = idle_time(entry, now), config.namespaces.get(entry.namespace)
+    if idle is None or policy is None or entry.phase is not Phase.SERVING:
+        return None
+    return max(timedelta(0), idle_times(config, registry)[policy.name] - idle)

@@ -23,17 +23,13 @@ Sections = dict[str, dict[str, str]]
 EventSections = dict[str, tuple[dict[str, str], tuple[str, ...]]]
 """Section -> its keys, and what is wrong with its form."""
 
-_LARGEST = 4 * 1024 * 1024  # bytes; ten thousand namespaces take one
-_LARGEST_OF_EVENTS = 256 * 1024  # bytes of a file of events: it is read in every run
-_LONGEST = 10_000  # characters of one value
 MOST_EVENTS = 1_000  # of one file; more are counted, not parsed
-_MOST_LINES = 1_000  # of one event
-_MOST_TOLD = 20  # lines of a file of events that are of no event
+_LARGEST = 4 * 1024 * 1024  # bytes; ten thousand namespaces take one
+_LONGEST = 10_000  # characters of one value
 _MOST_DUPLICATES = 20  # named at once: each costs a parse
-_MOST_DUPLICATES_OF_EVENT = 3
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
 _PERCENTAGE = re.compile(r"[0-9.]+ ?%")
-_HEADER = re.compile(r"\[(.+)\]")  # as the standard library has it
+HEADER = re.compile(r"\[(.+)\]")  # as the standard library has it
 _EVENT = re.compile(r"event\s*(:|$)")
 # A line that was meant to begin an event: one that is indented, cut off or in capitals too.
 _MEANT = re.compile(r"\s*\[\s*event(?=[\s:\]]|$)\s*:?\s*([^\]]*)", re.IGNORECASE)
@@ -64,11 +60,6 @@ def expand_path(text: str, base: Path, environ: Mapping[str, str]) -> Path:
     if path.startswith("~") or "\0" in path:
         raise ValueError("has no home directory for '~'; write the path out")
     return Path(os.path.normpath(base / path))
-
-
-def read_events_text(path: Path) -> str:
-    """The text of a file of events; raises ConfigError."""
-    return read_trusted_text(path, "file of events", _LARGEST_OF_EVENTS)
 
 
 def read_trusted_text(path: Path, what: str, most: int = _LARGEST) -> str:
@@ -112,111 +103,69 @@ def read_ini(path: Path, problems: list[str]) -> Sections:
     Only whole lines can be comments (`#`, `;`), also as the standard library has it. Sections
     [event:NAME] are left out.
     """
-    lines, events = _split(read_trusted_text(path, "configuration file"))
+    lines, events = split_events(read_trusted_text(path, "configuration file"))
     return _without_events(lines, events, problems)
 
 
 def read_ini_with_events(path: Path, problems: list[str]) -> tuple[Sections, EventSections]:
     """The same, and the sections [event:NAME]; what is wrong in these is no problem of the file."""
-    lines, events = _split(read_trusted_text(path, "configuration file"))
-    return _without_events(lines, events, problems), _parse_events(lines, events)
+    lines, events = split_events(read_trusted_text(path, "configuration file"))
+    found: EventSections = {}
+    if events:
+        from dnm.config.event_sections import parse_sections  # few sites have such
+
+        found = parse_sections(lines, events)
+    return _without_events(lines, events, problems), found
 
 
 def _without_events(
     lines: list[str], events: Mapping[str, list[int]], problems: list[str]
 ) -> Sections:
-    of_events = _of_events(events)
-    raw = _parse(["" if n in of_events else line for n, line in enumerate(lines)], problems)
+    of_events = lines_of_events(events)
+    raw = parse_lines(["" if n in of_events else line for n, line in enumerate(lines)], problems)
     defaults = raw.pop("DEFAULT", {})
     if "settings" in raw:
         raw["settings"] = {**defaults, **raw["settings"]}
-    return {name: _resolve(name, section, problems) for name, section in raw.items()}
+    return {name: resolve_section(name, section, problems) for name, section in raw.items()}
 
 
-def _parse_events(lines: list[str], events: Mapping[str, list[int]]) -> EventSections:
-    """Section [event:NAME] -> its keys, and what is wrong with their form. Each is parsed by
-    itself: what is wrong with one is nothing to the others, nor to the rest of the file."""
-    found: EventSections = {}
-    for name, numbers in events.items():
-        is_one_more = len(found) >= MOST_EVENTS
-        found[name] = ({}, ()) if is_one_more else _parse_event(name, lines, numbers)
-    return found
-
-
-def _parse_event(
-    name: str, lines: list[str], numbers: list[int]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    if len(numbers) > _MOST_LINES:
-        return {}, (f"[{shown(name)}]: has more than {_MOST_LINES} lines; an event needs few",)
-    own = [lines[number] for number in numbers]
-    problems: list[str] = []
-    for place, line in enumerate(own):
-        if _is_meant_only(line):
-            problems.append(
-                f"line {numbers[place] + 1}: '{shown(line)}' is no section; write [event:NAME] "
-                "where the line begins"
-            )
-            own[place] = f"[{name}]"
-    raw = _parse(own, problems, numbers, _MOST_DUPLICATES_OF_EVENT)
-    return _resolve(name, raw.get(name, {}), problems), tuple(problems)
-
-
-def parse_events_alone(text: str) -> tuple[EventSections, tuple[str, ...]]:
-    """The sections [event:NAME] of a file that holds nothing else, and what stands there all the
-    same."""
-    lines, events = _split(text)
-    of_events = _of_events(events)
-    problems: list[str] = []
-    section = ""
-    for number, line in enumerate(lines):
-        if number in of_events or not line.strip() or line.lstrip()[0] in "#;":
-            continue
-        if header := _HEADER.match(line):
-            section = header[1]
-            problems.append(f"[{shown(section)}]: is no section [event:NAME]")
-        elif not section:
-            problems.append(f"line {number + 1}: '{shown(line)}' is of no section [event:NAME]")
-        if len(problems) == _MOST_TOLD:
-            break
-    return _parse_events(lines, events), tuple(problems)
-
-
-def _split(text: str) -> tuple[list[str], dict[str, list[int]]]:
-    """The lines, and the numbers of those of each section [event:NAME]; of one that is there twice,
-    both."""
+def split_events(text: str) -> tuple[list[str], dict[str, list[int]]]:
+    """Returns the lines, and the numbers of those of each section [event:NAME]; of one that is
+    there twice, both."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     found: dict[str, list[int]] = {}
     section = ""
     for number, line in enumerate(lines):
-        if _is_meant_only(line):
+        if is_meant_only(line):
             meant = _MEANT.match(line)
             section = f"event:{meant[1].strip() if meant else ''}"
-        elif header := _HEADER.match(line):
+        elif header := HEADER.match(line):
             section = header[1]
         if _EVENT.match(section):
             found.setdefault(section, []).append(number)
     return lines, found
 
 
-def _of_events(sections: Mapping[str, list[int]]) -> set[int]:
+def lines_of_events(sections: Mapping[str, list[int]]) -> set[int]:
+    """Returns the numbers of all their lines."""
     return {number for numbers in sections.values() for number in numbers}
 
 
-def _is_meant_only(line: str) -> bool:
+def is_meant_only(line: str) -> bool:
     """Says whether a line was meant to begin an event and does not: what follows it is then of no
     other section, whose keys would make the whole file one that can't be read."""
-    header = _HEADER.match(line)
+    header = HEADER.match(line)
     is_one = header is not None and _EVENT.match(header[1]) is not None
     return not is_one and _MEANT.match(line) is not None
 
 
-def _parse(
+def parse_lines(
     lines: list[str],
     problems: list[str],
     numbers: Sequence[int] | None = None,
     tries: int = _MOST_DUPLICATES,
 ) -> Sections:
-    """The sections as they are written; `numbers`: which lines of the file these are."""
+    """Returns the sections as they are written; `numbers`: which lines of the file these are."""
     numbers = range(len(lines)) if numbers is None else numbers
     parser = configparser.RawConfigParser(default_section="\0")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
@@ -271,7 +220,8 @@ def _parse_into(
     parser.clear()  # half parsed
 
 
-def _resolve(name: str, section: Mapping[str, str], problems: list[str]) -> dict[str, str]:
+def resolve_section(name: str, section: Mapping[str, str], problems: list[str]) -> dict[str, str]:
+    """Returns the section with its references filled in."""
     resolved = {}
     folded = {key.lower(): value for key, value in section.items()}
     for key, text in section.items():

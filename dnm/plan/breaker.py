@@ -82,17 +82,6 @@ def allowed_at_once(breaker: Breaker | None, count: int) -> int:
     return 1 if breaker is not None and breaker.trips else count
 
 
-def close_breaker(registry: Registry, queue: str) -> Breaker:
-    """As a person wants it: the nodes that stand unused now are held against the queue no more,
-    neither while they stand nor when they go back."""
-    standing = (Phase.SERVING, Phase.RELEASING, Phase.RETURNING)
-    forgiven = sum(
-        entry.queue == queue and entry.phase in standing and not entry.was_used
-        for entry in registry.nodes.values()
-    )
-    return Breaker(strikes=-forgiven)
-
-
 def after_transition(
     breakers: Mapping[str, Breaker], before: LentNode, after: LentNode | None
 ) -> Mapping[str, Breaker]:

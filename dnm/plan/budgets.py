@@ -8,7 +8,7 @@ mark.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,8 +26,6 @@ from dnm.plan.rule import list_bounds, nodes_kept_out, rules_of
 from dnm.sizing.budget import (
     Bound,
     ConversionBudget,
-    count_at_hand,
-    count_caps,
     count_left,
 )
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
@@ -60,18 +58,6 @@ def fresh_budget(config: Config, registry: Registry, facts: Facts) -> Conversion
     budget = count_left(config, lent, {}, _barred_types(config, registry, facts))
     asked = Budgeted(config=config, registry=registry, facts=facts)
     return budget.within(_bounds(asked))
-
-
-def move_budget(
-    config: Config, registry: Registry, facts: Facts, at_hand: Mapping[str, int]
-) -> ConversionBudget:
-    """What is left for nodes that change their queue, of which so many are `at_hand`: they take
-    nothing of Slurm, and no room but under the caps and budgets of their new namespace."""
-    used = count_caps(config, counted_as_lent(config, registry, facts))
-    left = {one.bound: max(0, one.max - one.lent) for one in used if one.is_of_namespace}
-    left |= count_at_hand(config, at_hand)
-    asked = Budgeted(config=config, registry=registry, facts=facts, is_move=True)
-    return ConversionBudget(left=left).within(list_bounds(asked))
 
 
 def _bounds(asked: Budgeted) -> Iterator[Bound]:

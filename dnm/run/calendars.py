@@ -20,8 +20,9 @@ from subprocess import TimeoutExpired
 import msgspec
 
 from dnm.calendar.in_force import keep_calendar, keep_within_bound, with_calendars
+from dnm.config.event_sections import parse_events_alone, read_events_text
 from dnm.config.events import read_events
-from dnm.config.files import MOST_EVENTS, parse_events_alone, read_events_text
+from dnm.config.files import MOST_EVENTS
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import run_bounded
 from dnm.host.trust import check_trust, read_trusted

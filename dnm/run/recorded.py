@@ -11,11 +11,7 @@ from pathlib import Path
 from dnm.host.fault_points import fault_point
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
-from dnm.model.lent import LentNode, Phase
-from dnm.model.printable import duration
-from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.plan.learned import idle_times
 from dnm.record.history_file import History
 
 
@@ -75,43 +71,9 @@ def open_history(config: Config) -> History:
     return History(config.converted_nodes_path, config.history_keep, group=config.state_group)
 
 
-def warn_of_last_run(config: Config, run: LastRun, now: datetime) -> list[str]:
-    """Returns a sentence for each sign that runs don't come, or don't end, as they should."""
-    if run.began is None:
-        return ["no run yet: start `dnm run` by hand once, then by cron or the systemd timer"]
-    age = duration(now - run.began)
-    if run.took is None:
-        return [
-            f"the run that began {age} ago has not ended: it is at work or was "
-            "killed; the next run goes on from where it was"
-        ]
-    if now - run.began > 3 * config.check_interval:
-        return [
-            f"the last run began {age} ago, more than three times "
-            f"check_interval_seconds: is the timer on? (systemctl status dnm.timer, crontab -l)"
-        ]
-    return []
-
-
 def unseen_since(config: Config, now: datetime) -> datetime | None:
     """Returns since when no run has ended, where that is for longer than runs leave between two
     looks at the batch side: an hour, or three runs. `now`: by the clock that files have."""
     ended = read_last_run(config).ended
     longest = max(timedelta(hours=1), 3 * config.check_interval)
     return ended if ended is not None and now - ended > longest else None
-
-
-def idle_time(entry: LentNode, now: datetime) -> timedelta | None:
-    """Returns for how long a node has been seen without pods that count; None: it has some."""
-    return now - entry.idle_since if entry.idle_since else None
-
-
-def time_to_return(
-    config: Config, registry: Registry, entry: LentNode, now: datetime
-) -> timedelta | None:
-    """Returns how long an idle node still waits before it may go back; None: it is not idle, or
-    does not serve a monitored namespace."""
-    idle, policy = idle_time(entry, now), config.namespaces.get(entry.namespace)
-    if idle is None or policy is None or entry.phase is not Phase.SERVING:
-        return None
-    return max(timedelta(0), idle_times(config, registry)[policy.name] - idle)

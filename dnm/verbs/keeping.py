@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
+from dnm.model.learned import Breaker
 from dnm.model.lease import Lease
 from dnm.model.lent import Phase
 from dnm.model.orders import Keeping, Pause
 from dnm.model.registry import Registry
-from dnm.plan.breaker import close_breaker
 from dnm.plan.facts import enter_phase
 from dnm.verbs.refusal import Refusal, without
 
@@ -153,3 +153,14 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
     # power-cycle it under each other.
     again = enter_phase(entry, Phase.RETURNING, now, converter=entry.converter)
     return replace(registry, nodes={**registry.nodes, name: again})
+
+
+def close_breaker(registry: Registry, queue: str) -> Breaker:
+    """As a person wants it: the nodes that stand unused now are held against the queue no more,
+    neither while they stand nor when they go back."""
+    standing = (Phase.SERVING, Phase.RELEASING, Phase.RETURNING)
+    forgiven = sum(
+        entry.queue == queue and entry.phase in standing and not entry.was_used
+        for entry in registry.nodes.values()
+    )
+    return Breaker(strikes=-forgiven)

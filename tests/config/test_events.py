@@ -9,7 +9,8 @@ from types import FrameType
 
 import pytest
 
-from dnm.config.files import MOST_EVENTS, parse_events_alone
+from dnm.config.event_sections import parse_events_alone
+from dnm.config.files import MOST_EVENTS
 from dnm.config.load import load_config
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config

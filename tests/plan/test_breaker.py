@@ -17,12 +17,12 @@ from dnm.model.registry import Registry
 from dnm.plan.breaker import (
     after_transition,
     allowed_at_once,
-    close_breaker,
     judge_breaker,
     next_chance,
     note_used_quota,
     take_chance,
 )
+from dnm.verbs.keeping import close_breaker
 from tests.builders import NOW, QUEUE, a_config, a_lent_node
 from tests.plan.worlds import namespace_policy
 

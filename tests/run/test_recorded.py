@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from dnm.cli.health import warn_of_last_run
+from dnm.cli.status import time_to_return
 from dnm.model.lent import LentNode, Phase
 from dnm.model.registry import Registry
-from dnm.run.recorded import LastRun, time_to_return, unseen_since, warn_of_last_run
+from dnm.run.recorded import LastRun, unseen_since
 from tests.builders import NOW, a_config, a_lent_node, a_policy
 
 MINUTE = timedelta(minutes=1)

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 import msgspec
 
+from dnm.model.config import Config
 from dnm.model.lent import LentNode, Move, Phase
 from dnm.model.plan import RelabelNode
 from dnm.model.queue_path import may_edit
@@ -23,12 +24,13 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
-from dnm.plan.budgets import conversion_budget, move_budget, node_supply
+from dnm.plan.budgets import conversion_budget, counted_as_lent, node_supply
 from dnm.plan.cap_shares import in_nodes
-from dnm.plan.facts import enter_phase, node_verdict
-from dnm.plan.hooks import Moves, Rule, Standing
+from dnm.plan.facts import Facts, enter_phase, node_verdict
+from dnm.plan.hooks import Budgeted, Moves, Rule, Standing
 from dnm.plan.inputs import Inputs
 from dnm.plan.limits import floors, queue_wants, serving_sizes
+from dnm.plan.rule import list_bounds
 from dnm.plan.rules.moving import (
     advance_moving,
     is_another_s,
@@ -39,7 +41,7 @@ from dnm.plan.rules.moving import (
 )
 from dnm.plan.rules.namespace_labels import change_labels
 from dnm.queues.edit import why_no_growth
-from dnm.sizing.budget import NodePool
+from dnm.sizing.budget import ConversionBudget, NodePool, count_at_hand, count_caps
 from dnm.sizing.queue_sizing import QueueSizing
 from dnm.sizing.releases import Candidates, choose_releases, judge_fenced
 from dnm.sizing.sizing import size_queues
@@ -147,7 +149,7 @@ def _unwanted(
     }
     # As when they were chosen: of the types that can be had by moves.
     at_hand = Counter(one.node_type for one in moving.values())
-    of_moves = move_budget(inputs.config, without, inputs.facts, at_hand)
+    of_moves = _move_budget(inputs.config, without, inputs.facts, at_hand)
     of_new = judge_fenced(inputs.config, inputs.demand, standing.limits, supply, as_new, of_moves)
     wanted = {name: of_old[name].detail for name in moving if _keeps(of_old[name])}
     lost = {
@@ -185,7 +187,7 @@ def _begin(standing: Standing, before: Moves) -> Moves:
     at_hand = Counter(entry.node_type for entry in idle.values())
     # A cap of nobody knows how many is one of none; a move that has begun goes on.
     config = in_nodes(inputs.config, inputs.facts.batch or {})
-    budget = move_budget(config, registry, inputs.facts, at_hand)
+    budget = _move_budget(config, registry, inputs.facts, at_hand)
     sizing = size_queues(inputs.config, inputs.demand, standing.limits, supply, budget)
     most = min(inputs.config.max_reversions_per_run, inputs.config.max_conversions_per_run)
     for pool, granted in sizing.granted().items():
@@ -285,6 +287,18 @@ def _begun(
         breakers=breakers,
     )
     return Moves(registry=registry, verdicts=verdicts, begun=names, relabelled=before.relabelled)
+
+
+def _move_budget(
+    config: Config, registry: Registry, facts: Facts, at_hand: Mapping[str, int]
+) -> ConversionBudget:
+    """What is left for nodes that change their queue, of which so many are `at_hand`: they take
+    nothing of Slurm, and no room but under the caps and budgets of their new namespace."""
+    used = count_caps(config, counted_as_lent(config, registry, facts))
+    left = {one.bound: max(0, one.max - one.lent) for one in used if one.is_of_namespace}
+    left |= count_at_hand(config, at_hand)
+    asked = Budgeted(config=config, registry=registry, facts=facts, is_move=True)
+    return ConversionBudget(left=left).within(list_bounds(asked))
 
 
 def _why_not_counted(
