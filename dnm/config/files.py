@@ -107,15 +107,13 @@ def read_ini(path: Path, problems: list[str]) -> Sections:
     return _without_events(lines, events, problems)
 
 
-def read_ini_with_events(path: Path, problems: list[str]) -> tuple[Sections, EventSections]:
-    """The same, and the sections [event:NAME]; what is wrong in these is no problem of the file."""
+def read_ini_with_events(
+    path: Path, problems: list[str]
+) -> tuple[Sections, list[str], dict[str, list[int]]]:
+    """The same, and all lines, with the numbers of those of each section [event:NAME]: what is
+    wrong in these is no problem of the file."""
     lines, events = split_events(read_trusted_text(path, "configuration file"))
-    found: EventSections = {}
-    if events:
-        from dnm.config.event_sections import parse_sections  # few sites have such
-
-        found = parse_sections(lines, events)
-    return _without_events(lines, events, problems), found
+    return _without_events(lines, events, problems), lines, events
 
 
 def _without_events(

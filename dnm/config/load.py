@@ -19,6 +19,7 @@ import msgspec
 
 from dnm.calendar.needs import why_of_no_use
 from dnm.config import names, values
+from dnm.config.event_sections import parse_sections
 from dnm.config.events import read_events
 from dnm.config.files import (
     Sections,
@@ -83,7 +84,8 @@ def load_config(
     [settings]. Raises ConfigError, a line a problem."""
     file = find_config_path(path, environ)
     problems: list[str] = []
-    sections, events = read_ini_with_events(file, problems)
+    sections, lines, of_events = read_ini_with_events(file, problems)
+    events = parse_sections(lines, of_events) if of_events else {}
     check_section_names(sections, problems)
     retired, sections = follow_old_keys(sections)
     entries = {**sections.get("settings", {}), **(changes or {})}
