@@ -17,6 +17,7 @@ from dnm.model.queue_path import is_under
 from dnm.model.value import Resources
 
 MOST_KINDS = 100  # of one queue, those with the most pods
+MOST_CAME = 100  # of one kind in a minute; how many more there were is told
 MOST_ROOMS = 200  # of nodes with equal room, those that are most
 
 Request = tuple[tuple[str, int], ...]
@@ -35,54 +36,89 @@ def count_kinds(
     """Returns the kinds of each monitored queue, everything below it included."""
     since = text_time(now - config.check_interval)
     sizes = {id(pod): _size(app) for app in gangs for pod in app.pods}
-    waiting: dict[str, Counter[Kind]] = {}
-    running: dict[str, Counter[Kind]] = {}
-    came: dict[str, Counter[Kind]] = {}
+    seen: dict[str, dict[Kind, Seen]] = {}
 
-    def add(sums: dict[str, Counter[Kind]], queue: str, kind: Kind, count: int) -> None:
-        sums.setdefault(queue, Counter())[kind] += count
+    def add(queue: str, kind: Kind, is_bound: bool, created: str, count: int = 1) -> None:
+        of_kind = seen.setdefault(queue, {}).setdefault(kind, Seen())
+        of_kind.add(is_bound, _seconds(created), count, created > since)
 
     in_gangs: dict[tuple[str, Request], list[Pod]] = {}
     for pod in pods:
         if pod.is_yunikorn and (pod.node or id(pod) in sizes):
             queue, request = queue_of(pod), _plain(pod.shape.request, resources)
-            if not pod.node:
+            if pod.node:
+                add(queue, (request, sizes.get(id(pod), 0)), True, pod.created)
+            else:
                 in_gangs.setdefault((queue, request), []).append(pod)
-                continue
-            kind = (request, sizes.get(id(pod), 0))
-            add(running, queue, kind, 1)
-            add(came, queue, kind, int(pod.created > since))
     for group in groups:
         request = _plain(group.shape.request, resources)
-        total, new = group.total, group.total - group.count_until(now - config.check_interval)
-        for pod in in_gangs.pop((group.queue, request), [])[:total]:
-            is_new = pod.created > since
-            add(waiting, group.queue, (request, sizes[id(pod)]), 1)
-            add(came, group.queue, (request, sizes[id(pod)]), int(is_new))
-            total, new = total - 1, new - is_new
-        add(waiting, group.queue, (request, 0), total)
-        add(came, group.queue, (request, 0), max(new, 0))
-
-    def below(sums: Mapping[str, Counter[Kind]], queue: str) -> Counter[Kind]:
-        return sum((one for path, one in sums.items() if is_under(path, queue)), Counter())
-
+        of_gangs = in_gangs.pop((group.queue, request), [])[: group.total]
+        for pod in of_gangs:
+            add(group.queue, (request, sizes[id(pod)]), False, pod.created)
+        rest = group.total - len(of_gangs)
+        for created, count in (Counter(dict(group.created)) - _moments(of_gangs)).items():
+            add(group.queue, (request, 0), False, created, min(count, rest))
+            rest -= min(count, rest)
     return {
-        queue: list_kinds(*(below(sums, queue) for sums in (waiting, running, came)))
+        queue: list_kinds(one for path, one in seen.items() if is_under(path, queue))
         for queue in config.queues
     }
 
 
-def list_kinds(
-    waiting: Counter[Kind], running: Counter[Kind], came: Counter[Kind]
-) -> tuple[PodKind, ...]:
-    """Returns the kinds, of which there are at most MOST_KINDS, in a steady order."""
-    every = waiting + running
-    largest = sorted(every, key=lambda kind: (-every[kind], kind))[:MOST_KINDS]
-    return tuple(
-        PodKind(request=dict(kind[0]), pending=waiting[kind], bound=running[kind],
-                came=came[kind], gang=kind[1])
-        for kind in sorted(largest)
+class Seen:
+    """What is seen of one kind: as PodKind has it."""
+
+    def __init__(self) -> None:
+        self.waiting = self.running = self.came = 0
+        self.sums = [0, 0]
+        self.came_at: list[int] = []
+
+    def add(self, is_bound: bool, at: int, count: int, is_new: bool) -> None:
+        """Counts pods that were created at a moment."""
+        self.running += count * is_bound
+        self.waiting += count * (not is_bound)
+        self.sums[is_bound] += at * count
+        self.came += count * is_new
+        self.came_at += [at] * min(count * is_new, MOST_CAME - len(self.came_at))
+
+    def merge(self, other: Seen) -> None:
+        """Takes what was seen of the same kind in another queue."""
+        self.running += other.running
+        self.waiting += other.waiting
+        self.sums = [ours + theirs for ours, theirs in zip(self.sums, other.sums, strict=True)]
+        self.came += other.came
+        self.came_at = [*self.came_at, *other.came_at][:MOST_CAME]
+
+
+def list_kinds(queues: Iterable[Mapping[Kind, Seen]]) -> tuple[PodKind, ...]:
+    """Returns the kinds of these queues, of which there are at most MOST_KINDS, in a steady
+    order."""
+    every: dict[Kind, Seen] = {}
+    for kinds in queues:
+        for kind, seen in kinds.items():
+            every.setdefault(kind, Seen()).merge(seen)
+    counted = {kind: seen for kind, seen in every.items() if seen.waiting + seen.running}
+    largest = sorted(counted, key=lambda kind: (-every[kind].waiting - every[kind].running, kind))
+    return tuple(_told(kind, every[kind]) for kind in sorted(largest[:MOST_KINDS]))
+
+
+def _told(kind: Kind, seen: Seen) -> PodKind:
+    return PodKind(
+        request=dict(kind[0]), pending=seen.waiting, bound=seen.running, came=seen.came,
+        gang=kind[1], came_at=tuple(sorted(seen.came_at)), sums=tuple(seen.sums),
     )  # fmt: skip
+
+
+def _moments(pods: Iterable[Pod]) -> Counter[str]:
+    return Counter(pod.created for pod in pods)
+
+
+def _seconds(created: str) -> int:
+    """Since 1970; nothing that can be read is 1970."""
+    try:
+        return int(datetime.fromisoformat(created).timestamp())
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _size(app: GangApp) -> int:

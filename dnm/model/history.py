@@ -66,13 +66,16 @@ class Decision(Value, omit_defaults=True):
 class PodKind(Value):
     """Equal pods of a queue: how many wait, how many are bound to a node, and how many of both came
     since the run before (None: not known). `gang`: so many of them begin together; 0: each alone.
-    """
+    In seconds since 1970: `came_at`, when those that came did; `sums`, of those that wait and of
+    those that are bound, which tell from line to line who it is that began or ended."""
 
     request: Mapping[str, int]  # without the number of pods
     pending: int
     bound: int
     came: int | None = None
     gang: int = 0
+    came_at: tuple[int, ...] = ()
+    sums: tuple[int, ...] = ()
 
 
 class NodeRoom(Value):

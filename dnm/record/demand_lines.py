@@ -43,8 +43,8 @@ def list_demand(
 
 def _counts(numbers: Any) -> list[dict[str, Any]]:
     """Without those that came: of them nothing is said where they are the only difference."""
-    kinds = msgspec.to_builtins(numbers)["kinds"]
-    return [{name: value for name, value in one.items() if name != "came"} for one in kinds]
+    kinds, left_out = msgspec.to_builtins(numbers)["kinds"], ("came", "came_at", "sums")
+    return [{name: one[name] for name in one if name not in left_out} for one in kinds]
 
 
 def _as_read(numbers: Mapping[str, object]) -> Any:

@@ -1,10 +1,12 @@
 """The record of demand -> pods: how many of each kind waited, ran and came, line after line,
 becomes when each came, began and ended. Pure.
 
-The rule: of equal pods the first that came begins first and the first that began ends first. How
-many came since the run before is told, so that one that begins where another ends is not taken for
-one that runs on; where an older record does not tell, it is as few as explain the numbers. When in
-between they came nobody knows, so they are spread. Of a gang all begin when the last has a node.
+The rule: of equal pods those began and ended whose moments of creation explain how the sums of
+these have changed; where a record does not tell, or several do, the first that came begins first
+and the first that began ends first. How many came since the run before is told, so that one that
+begins where another ends is not taken for one that runs on; where an older record does not tell, it
+is as few as explain the numbers, and when in between they came nobody knows, so they are spread. Of
+a gang all begin when the last has a node.
 So the sums are those of the record at each of its moments; what came and went between two of them
 was never seen.
 """
@@ -12,8 +14,11 @@ was never seen.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
+from math import comb
+from typing import Any
 
 import msgspec
 
@@ -21,17 +26,20 @@ from dnm.model.history import HistoryLine, PodKind
 from dnm.model.value import Value
 
 Request = tuple[tuple[str, int], ...]
+_Key = tuple[str, Request, int]  # queue, what one asks for, of how many its gang is
 _LONGER_THAN_ANY = 10 * 366 * 86_400.0  # seconds: it runs still
 _BETWEEN = timedelta(seconds=60)  # two runs; what a line tells has come since the run before
+_MOST_TRIED = 500  # choices of those that may have ended
 _GOLDEN = 0.6180339887  # multiples of it are spread evenly, however many there are
 
 
 class Span(Value):
-    """A pod: when it came, and for how many seconds it ran once it had begun; `gang`: the number of
+    """A pod: when it came and began, and for how many seconds it ran then; `gang`: the number of
     those that begin with it, 0: none."""
 
     queue: str
     came: datetime
+    began: datetime
     lasts: float
     request: Request
     gang: int = 0
@@ -47,6 +55,8 @@ class _Kind:
         self.running: deque[tuple[datetime, datetime, int]] = deque()
         self.complete: dict[int, datetime] = {}
         self.came = 0
+        self.sums: tuple[int, ...] = (0, 0)
+        self.is_exact = False
 
 
 class KindReplay:
@@ -54,7 +64,7 @@ class KindReplay:
 
     def __init__(self) -> None:
         self.cancelled = 0
-        self._kinds: dict[tuple[str, Request, int], _Kind] = {}
+        self._kinds: dict[_Key, _Kind] = {}
         self._spans: list[Span] = []
         self._last: dict[str, datetime] = {}  # by queue, its line before
         self._gangs = 0
@@ -76,39 +86,37 @@ class KindReplay:
     def close(self) -> list[Span]:
         """Returns all pods; those that run still go on for ever."""
         for (queue, request, _), kind in self._kinds.items():
-            rest = [(came, gang) for came, _, gang in kind.running]
-            for came, gang in [*rest, *kind.waiting]:
+            last = self._last[queue]
+            for came, began, gang in (
+                *kind.running,
+                *((one, last, of) for one, of in kind.waiting),
+            ):
                 self._spans.append(
-                    Span(queue=queue, came=came, lasts=_LONGER_THAN_ANY, request=request, gang=gang)
-                )
+                    Span(queue=queue, came=came, began=began, lasts=_LONGER_THAN_ANY,
+                         request=request, gang=gang)
+                )  # fmt: skip
         self._kinds = {}
-        return sorted(self._spans, key=lambda one: one.came)
+        return sorted(self._spans, key=lambda one: (one.came, one.began))
 
-    def _move(self, key: tuple[str, Request, int], told: PodKind, now: datetime) -> None:
+    def _move(self, key: _Key, told: PodKind, now: datetime) -> None:
         kind = self._kinds[key]
         begun, ended, came = _changes(len(kind.waiting), len(kind.running), told)
-        self._spans.extend(self._end(key, kind, ended, now))
-        spread = min(now - self._last.get(key[0], now), _BETWEEN) if told.came is not None else None
-        for moment in sorted(self._moments(kind, came, now, spread)):
+        before = max(now - _BETWEEN, self._last.get(key[0], now))
+        arrived = sorted(_moments(kind, told, came, before, now))
+        begun_at, ended_at = _sums(kind, told, begun, ended, arrived)
+        kind.sums, kind.is_exact = told.sums, kind.is_exact or bool(told.sums)
+        between = before + (now - before) / 2 if kind.is_exact else now
+        self._spans.extend(_end(key, kind, _take(kind.running, ended, ended_at), between))
+        for moment in arrived:
             kind.waiting.append((moment, self._gang_of(kind)))
-        for _ in range(begun):
-            moment, gang = kind.waiting.popleft()
-            kind.running.append((moment, now, gang))
-            kind.complete[gang] = now
+        for moment, gang in _take(kind.waiting, begun, begun_at):
+            # Who came since the run before, and has a node, had it at once.
+            began = moment if kind.is_exact and moment >= before else between
+            kind.running.append((moment, began, gang))
+            kind.complete[gang] = began
         while len(kind.waiting) > told.pending:
             kind.waiting.pop()
             self.cancelled += 1
-
-    def _moments(
-        self, kind: _Kind, count: int, now: datetime, spread: timedelta | None
-    ) -> Iterator[datetime]:
-        """A gang's pods come at one moment."""
-        for number in range(count):
-            if spread is None:
-                yield now
-                continue
-            kind.came += not kind.size or number % kind.size == 0
-            yield now - spread * ((kind.came * _GOLDEN) % 1)
 
     def _gang_of(self, kind: _Kind) -> int:
         if not kind.size:
@@ -120,14 +128,72 @@ class KindReplay:
             return self._gangs
         return last
 
-    def _end(
-        self, key: tuple[str, Request, int], kind: _Kind, count: int, now: datetime
-    ) -> Iterator[Span]:
-        for _ in range(count):
-            came, began, gang = kind.running.popleft()
-            began = max(began, kind.complete.get(gang, began)) if gang else began
-            lasts = (now - began).total_seconds()
-            yield Span(queue=key[0], came=came, lasts=max(lasts, 1.0), request=key[1], gang=gang)
+
+def _moments(
+    kind: _Kind, told: PodKind, count: int, before: datetime, now: datetime
+) -> Iterator[datetime]:
+    """When those that are new came, a gang's pods at one moment. Who is told not to have come since
+    the run before came as that was made."""
+    yield from (datetime.fromtimestamp(one, UTC) for one in told.came_at[:count])
+    for number in range(count - len(told.came_at)):
+        kind.came += not kind.size or number % kind.size == 0
+        spread = 0.0 if told.came is None else 1.0 if told.sums else (kind.came * _GOLDEN) % 1
+        yield now - (now - before) * spread
+
+
+def _end(
+    key: _Key, kind: _Kind, ended: Iterable[tuple[datetime, datetime, int]], now: datetime
+) -> Iterator[Span]:
+    for came, began, gang in ended:
+        since = max(began, kind.complete.get(gang, began)) if gang else began
+        lasts = max((now - since).total_seconds(), 1.0)
+        yield Span(queue=key[0], came=came, began=began, lasts=lasts, request=key[1], gang=gang)
+
+
+def _sums(
+    kind: _Kind, told: PodKind, begun: int, ended: int, arrived: Sequence[datetime]
+) -> tuple[float | None, float | None]:
+    """The moments added up at which those that have begun came, and those that have ended; None
+    where the sums don't say."""
+    if kind.size or not (kind.sums and told.sums):
+        return None, None
+    waiting, running = (now - before for now, before in zip(told.sums, kind.sums, strict=True))
+    if not ended:
+        return running, None
+    if len(kind.waiting) + len(arrived) - begun > told.pending:  # some went before they had begun
+        return None, None if begun else -running
+    begun_at = sum(one.timestamp() for one in arrived) - waiting
+    return begun_at, begun_at - running
+
+
+def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
+    """Takes so many of them out: the first, or those whose moments come nearest to a sum."""
+    if total is None or count in (0, len(pods)) or count * len(pods) > 20 * _MOST_TRIED:
+        return [pods.popleft() for _ in range(count)]
+    chosen = _nearest([one[0].timestamp() for one in pods], count, total)
+    found = [pods[one] for one in chosen]
+    for one in reversed(chosen):
+        del pods[one]
+    return found
+
+
+def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
+    """Which of them come nearest to a sum: of few choices the best one; of many one of all ages,
+    mended pod by pod."""
+    places = range(len(moments))
+    if comb(len(moments), count) <= _MOST_TRIED:
+        some = combinations(places, count)
+        return list(min(some, key=lambda one: abs(sum(moments[at] for at in one) - total)))
+    chosen = {int((one + 0.5) * len(moments) / count) for one in range(count)}
+    for _ in range(count):
+        off = total - sum(moments[one] for one in chosen)
+        swaps = ((moments[new] - moments[old], old, new) for old in chosen for new in places)
+        gain, old, new = min((one for one in swaps if one[2] not in chosen),
+                             key=lambda one: (abs(off - one[0]), *one))  # fmt: skip
+        if abs(off - gain) >= abs(off):
+            break
+        chosen = chosen - {old} | {new}
+    return sorted(chosen)
 
 
 def _changes(waited: int, ran: int, told: PodKind) -> tuple[int, int, int]:

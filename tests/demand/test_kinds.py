@@ -3,11 +3,10 @@ with equal room are one."""
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
 
 from dnm.demand.demand import gather_demand
-from dnm.demand.kinds import MOST_KINDS, list_kinds, list_rooms
+from dnm.demand.kinds import MOST_CAME, MOST_KINDS, Seen, list_kinds, list_rooms
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits
 from dnm.model.history import NodeRoom, PodKind
@@ -17,7 +16,8 @@ from dnm.model.pod import Pod, PodShape
 from tests.builders import NOW, QUEUE, a_config
 
 CONFIG = a_config(demand_keep=timedelta(days=1))
-OLD, NEW = "2020-01-01T00:00:00Z", f"{NOW - timedelta(seconds=30):%Y-%m-%dT%H:%M:%SZ}"
+NEW_AT = int((NOW - timedelta(seconds=30)).timestamp())
+OLD, NEW = "1970-01-01T00:01:00Z", f"{NOW - timedelta(seconds=30):%Y-%m-%dT%H:%M:%SZ}"
 SMALL, LARGE = {"vcore": 1000, "pods": 1}, {"memory": 10**9, "vcore": 4000, "pods": 1}
 
 
@@ -41,9 +41,10 @@ def test_equal_requests_are_one_kind_whatever_their_order() -> None:
         a_pod("p4", again, "k1"), a_pod("p5", again, "k1", NEW), a_pod("p6", LARGE, "k1", NEW),
     )  # fmt: skip
     assert found == (
-        PodKind(request={"memory": 10**9, "vcore": 4000}, pending=2, bound=3, came=3),
-        PodKind(request={"vcore": 1000}, pending=1, bound=0, came=0),
-    )
+        PodKind(request={"memory": 10**9, "vcore": 4000}, pending=2, bound=3, came=3,
+                came_at=(NEW_AT,) * 3, sums=(60 + NEW_AT, 60 + 2 * NEW_AT)),
+        PodKind(request={"vcore": 1000}, pending=1, bound=0, came=0, sums=(60, 0)),
+    )  # fmt: skip
 
 
 def test_pods_of_a_gang_are_a_kind_of_their_own_with_its_size() -> None:
@@ -54,16 +55,26 @@ def test_pods_of_a_gang_are_a_kind_of_their_own_with_its_size() -> None:
         a_pod("g3", SMALL, "", NEW, **gang), a_pod("alone", SMALL),
     )  # fmt: skip
     assert found == (
-        PodKind(request={"vcore": 1000}, pending=1, bound=0, came=0, gang=0),
-        PodKind(request={"vcore": 1000}, pending=1, bound=2, came=2, gang=3),
-    )
+        PodKind(request={"vcore": 1000}, pending=1, bound=0, came=0, gang=0, sums=(60, 0)),
+        PodKind(request={"vcore": 1000}, pending=1, bound=2, came=2, gang=3,
+                came_at=(NEW_AT,) * 2, sums=(NEW_AT, 60 + NEW_AT)),
+    )  # fmt: skip
 
 
 def test_of_many_kinds_those_with_the_most_pods_are_kept() -> None:
-    some = Counter({((("vcore", number),), 0): number for number in range(1, MOST_KINDS + 11)})
-    found = list_kinds(some, Counter(), Counter())
+    some = {}
+    for number in range(1, MOST_KINDS + 11):
+        seen = some[(("vcore", number),), 0] = Seen()
+        seen.add(False, NEW_AT, number, True)
+    found = list_kinds([some])
     assert len(found) == MOST_KINDS
     assert min(one.pending for one in found) == 11
+    assert max(len(one.came_at) for one in list_kinds([some, some])) == MOST_CAME
+
+
+def test_one_whose_creation_nobody_can_read_is_counted() -> None:
+    (found,) = kinds_of(a_pod("p1", SMALL, created="yesterday"))
+    assert (found.pending, found.sums) == (1, (0, 0))
 
 
 def test_nothing_is_no_kind() -> None:

@@ -83,6 +83,8 @@ def play(workload: Workload, directory: Path) -> Case:
     sandbox = Sandbox(directory, timing=Timing(join=JOIN)).start()
     try:
         site = _site(workload, sandbox, directory)
+        # A node stays for as long as it pays, as is the default.
+        site.write(site.path, site.path.read_text().replace("reversion_idle_seconds = 60\n", ""))
         played = _Played(workload, site).play()
         return Case(workload.name, played, _replay(site))
     finally:
@@ -113,7 +115,7 @@ def _site(workload: Workload, sandbox: Sandbox, directory: Path) -> Site:
     )
     site = Site(
         sandbox, directory / "site", sections=sections, pending_grace_seconds=20,
-        global_cooldown_seconds=30, reversion_idle_seconds=600, demand_days=90,
+        global_cooldown_seconds=30, demand_days=90,
         monitored_namespaces=", ".join(workload.namespaces), max_converted_nodes=workload.cap,
     )  # fmt: skip
     paths = ", ".join(f'"{name}": "{path}"' for name, (path, _) in workload.namespaces.items())
@@ -223,4 +225,4 @@ def main(hours: float, names: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 6.0, sys.argv[2:])
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 24.0, sys.argv[2:])

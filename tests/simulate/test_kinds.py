@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NamedTuple
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dnm.demand.kinds import Seen, list_kinds
 from dnm.model.history import SCHEMA, HistoryLine
 from dnm.simulate.kinds import KindReplay
 from tests.builders import NOW, QUEUE
@@ -107,3 +110,49 @@ def test_what_ran_for_how_long_is_kept(counts: list[tuple[int, int]]) -> None:
     """Pod-minutes are those of the record, however the pods are told apart."""
     spans, _ = replayed([*counts, (0, 0)])
     assert sum(lasted for _, lasted in spans) == sum(bound for _, bound in counts)
+
+
+class Lived(NamedTuple):
+    """A pod, in minutes."""
+
+    came: int
+    waited: int
+    lasted: int
+
+
+LIVES = st.builds(Lived, st.integers(1, 5), st.integers(0, 3), st.integers(1, 9))
+
+
+@given(st.lists(LIVES, max_size=5))
+@example([Lived(1, 0, 9), Lived(1, 0, 2), Lived(1, 3, 1), Lived(2, 0, 3)])
+def test_who_ended_is_told_by_when_they_all_were_created(lives: list[Lived]) -> None:
+    """By dnm's own count, so many seconds before a run that each choice of them has another sum."""
+    replay, expected = KindReplay(), []
+    for minute in range(20):
+        seen = Seen()
+        for number, one in enumerate(lives):
+            ago, began = 2**number, one.came + one.waited
+            if one.came <= minute < began + one.lasted:
+                at = int(NOW.timestamp()) + 60 * one.came - ago
+                seen.add(minute >= began, at, 1, minute == one.came)
+        kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
+        replay.add(msgspec.structs.replace(told(minute, 0, 0), numbers={"kinds": kinds}))
+    for number, one in enumerate(lives):
+        came = NOW + timedelta(minutes=one.came, seconds=-(2**number))
+        began = NOW + timedelta(minutes=one.came + one.waited, seconds=-30)
+        expected.append((came, began if one.waited else came, one.lasted))
+    found = [(one.came, one.began, round(one.lasts / 60)) for one in replay.close()]
+    assert sorted(found) == sorted(expected) and not replay.cancelled
+
+
+def test_of_many_that_end_at_once_those_are_taken_whose_sum_comes_near() -> None:
+    """A hundred, every second of whom ends: too many choices to try."""
+    at, replay = int(NOW.timestamp()) - 100, KindReplay()
+    for minute, who in ((0, range(100)), (1, range(0, 100, 2)), (2, ())):  # the odd ones end
+        seen = Seen()
+        for number in who:
+            seen.add(True, at + number, 1, minute == 0)
+        kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
+        replay.add(msgspec.structs.replace(told(minute, 0, 0), numbers={"kinds": kinds}))
+    short = [one.came.timestamp() - at for one in replay.close() if one.lasts < 60]
+    assert (len(short), sum(short)) == (50, sum(range(1, 100, 2)))
