@@ -14,7 +14,6 @@ from dnm.config.keys import (
     KUBELET_KEYS,
     NAMESPACE_KEYS,
     NODE_CONVERT_KEYS,
-    PARTITION_KEYS,
     SETTINGS,
 )
 from dnm.model.errors import ExitCode
@@ -76,7 +75,7 @@ def test_a_manual_has_examples_exit_codes_and_files() -> None:
 
 def test_the_manual_of_the_configuration_has_every_key() -> None:
     page = configuration_page("1.0.0")
-    for keys in (SETTINGS, NAMESPACE_KEYS, PARTITION_KEYS, NODE_CONVERT_KEYS, KUBELET_KEYS):
+    for keys in (SETTINGS, NAMESPACE_KEYS, NODE_CONVERT_KEYS, KUBELET_KEYS):
         for key in keys:
             assert re.search(rf"^\\fB{re.escape(key)}\\fR = ", page, re.M | re.I), key
 

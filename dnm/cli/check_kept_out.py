@@ -48,23 +48,27 @@ def _unknown_words(config: Config, listed: BatchList) -> Iterator[Finding]:
             "correct the names; 'dnm nodes' shows all",
         )
     rules = (
-        ("exclude_partitions", config.exclude_partitions, [row.partitions or None for row in rows]),
-        ("exclude_features", config.exclude_features, [row.features for row in rows]),
-        ("exclude_reservations", config.exclude_reservations, [row.reservations for row in rows]),
+        ("partition", config.exclude_partitions, [row.partitions or None for row in rows]),
+        ("feature", config.exclude_features, [row.features for row in rows]),
+        ("reservation", config.exclude_reservations, [row.reservations for row in rows]),
     )
-    for key, named, there in rules:
+    for kind, named, there in rules:
         untold = sum(has is None for has in there)
         if named and untold:
             yield doubtful(
                 _CHECK,
-                f"{key} is set, and the converter does not say what {count_of(untold, 'node')} "
-                "have: these are not lent",
-                f"let its list say it (docs/node-convert.md), or leave {key} out",
+                f"exclude_nodes names a {kind}, and the converter does not say what "
+                f"{count_of(untold, 'node')} have: these are not lent",
+                "let its list say it (docs/node-convert.md), or leave it out",
             )
         known = {word for has in there for word in has or ()}
         for word in named:
-            if word not in known and key != "exclude_reservations":  # one may be yet to come
-                yield doubtful(_CHECK, f"{key} names {word}, which no node has", "correct the name")
+            if word not in known and kind != "reservation":  # one may be yet to come
+                yield doubtful(
+                    _CHECK,
+                    f"exclude_nodes names {kind} {word}, which no node has",
+                    "correct the name",
+                )
 
 
 def _short(names: Iterable[str]) -> str:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from dnm.calendar.windows import begin_in_utc, is_day_of
 from dnm.config import names, numbers, values
-from dnm.config.files import MOST_EVENTS, EventSections, shown
+from dnm.config.files import MOST_EVENTS, EventSections, expand_path, shown
 from dnm.config.keys import RESOURCE, Keys
-from dnm.config.sections import parse_section
+from dnm.config.sections import parse_section, problem
 from dnm.model.calendar import CalendarEvent, CalendarReading
 from dnm.model.printable import printable
 
@@ -127,6 +128,23 @@ EVENT_KEYS: Keys = {
     "nodes": ("nodes", numbers.whole_number(1, 100_000)),
     "charge_account": ("charge_account", names.charged_account),
 }
+
+
+def calendar_places(
+    texts: tuple[str, ...], at: tuple[Path, Mapping[str, str]], problems: list[str]
+) -> dict[str, Path]:
+    """Returns the field of each path that `calendar` names: a directory, or an iCalendar file."""
+    found: dict[str, Path] = {}
+    for text in texts:
+        try:
+            path = expand_path(text, *at)
+            place = "calendar" if path.suffix == ".ics" or path.is_file() else "events_dir"
+            if place in found:
+                raise ValueError("names two; name one directory and one iCalendar file at most")
+            found[place] = path
+        except ValueError as error:
+            problems.append(problem("settings", "calendar", text, error))
+    return found
 
 
 def read_events(sections: EventSections, usual_zone: str, source: str) -> CalendarReading:

@@ -28,7 +28,7 @@ _LARGEST = 4 * 1024 * 1024  # bytes; ten thousand namespaces take one
 _LONGEST = 10_000  # characters of one value
 _MOST_DUPLICATES = 20  # named at once: each costs a parse
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
-_PERCENTAGE = re.compile(r"[0-9.]+ ?%")
+_PERCENTAGE = re.compile(r"(?:[^%]*[0-9.] ?%(?=\s*(?:,|$)))+[^%]*")  # or a list with such
 HEADER = re.compile(r"\[(.+)\]")  # as the standard library has it
 _EVENT = re.compile(r"event\s*(:|$)")
 # A line that was meant to begin an event: one that is indented, cut off or in capitals too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from dnm.config import names, numbers, values
+from dnm.config import kubelet_values, names, numbers, values
 from dnm.config.files import Sections, shown
 from dnm.config.keys import YEAR, Keys, Parser
 from dnm.config.values import path_text
@@ -24,10 +24,65 @@ FORMER: Mapping[str, Mapping[str, tuple[str, Parser, str]]] = {
             "max_reversions_per_run", numbers.whole_number(0, 100_000),
             "a run returns as many as max_conversions_per_run lends, and four at least",
         ),
+        "allowed_queue_prefixes": (
+            "allowed_queue_prefixes", values.queue_prefixes,
+            "the queue map names the queues that may change",
+        ),
+        "history_days": (
+            "history_keep", numbers.days(0, 36_500), "the history is kept for 400 days",
+        ),
+        "node_cpu_capacity": ("", values.quantity("vcore"), "cpu of [node_type:NAME] says it"),
+        "node_memory_capacity": (
+            "", values.quantity("memory"), "memory of [node_type:NAME] says it",
+        ),
+        "state_namespace": (
+            "state_namespace", values.namespace, "it stands behind state = kubernetes",
+        ),
+        "events_dir": ("events_dir", path_text, "calendar names directories, too"),
+    },
+    "namespace": {
+        "reversion_idle_seconds": (
+            "reversion_idle", values.seconds(0, YEAR), "pod_minute_worth says how long pays",
+        ),
+    },
+    "node_type": {
+        **{
+            f"{part}_reserved_{resource}": (
+                f"{part}_reserved_{resource}", judge, f"{part}_reserved has cpu and memory",
+            )
+            for part in ("kube", "system")
+            for resource, judge in (
+                ("cpu", kubelet_values.cpu_amount), ("memory", kubelet_values.memory_amount),
+            )
+        },
+        "hugepages_2mi": (
+            "hugepages_2mi", kubelet_values.huge_pages("2Mi"), "the resource hugepages-2Mi says it",
+        ),
+        "hugepages_1gi": (
+            "hugepages_1gi", kubelet_values.huge_pages("1Gi"), "the resource hugepages-1Gi says it",
+        ),
+        "kubelet_version": (
+            "kubelet_minor", kubelet_values.kubelet_minor, "kubelets since 1.31 know every key",
+        ),
     },
     "node_convert": {
         "state_dir": ("state_dir", path_text, "the journal lies in state_dir of [settings]"),
         "mark_reason": ("mark_reason", names.slurm_reason, "what a drain says is the same for all"),
+        "preempt_user": ("preempt_user", names.account_name, "preempt_jobs_of = USER/ACCOUNT"),
+        "preempt_account": (
+            "preempt_account", names.account_name, "preempt_jobs_of = USER/ACCOUNT",
+        ),
+        "preempt_grace_seconds": (
+            "preempt_grace_seconds", values.seconds(0, 86_400), "a job has a minute to end",
+        ),
+        "drain_timeout_seconds": (
+            "drain_timeout_seconds", values.seconds(1, 86_400),
+            "a drain is a stage: stage_timeout_seconds, and ten minutes at least",
+        ),
+        "parallel": (
+            "parallel", numbers.whole_number(1, 256),
+            "a call works on as many nodes as max_conversions_per_run lets it, eight at once",
+        ),
     },
 }  # fmt: skip
 
@@ -82,9 +137,13 @@ RETIRED: Mapping[str, Mapping[str, str]] = {
     },
 }
 
+# What stands in the list of another key today, a name each.
+_LISTED = {f"exclude_{kind}s": kind for kind in ("partition", "feature", "reservation")}
 # Keys whose text is read as another's of [settings].
 MOVED: Mapping[str, Mapping[str, str]] = {
-    "settings": {"book_days": "event_reservations"},
+    "settings": {"book_days": "event_reservations", **dict.fromkeys(_LISTED, "exclude_nodes")},
+    "node_type": {"batch_floor": "batch_floor"},
+    "partition": {"batch_floor": "batch_floor"},
     "node_convert": {
         "res_name": "slurm_reservation_name",
         "preempt_enabled": "allow_preempt",
@@ -111,18 +170,30 @@ def take_over(sections: Sections) -> Sections:
         for section, entries in sections.items()
     }
     settings = dict(sections.get("settings", {}))
-    for section, moved in MOVED.items():
-        for written, text in sections.get(section, {}).items():
-            if text and (key := moved.get(written.lower())):
+    for section, entries in sections.items():
+        kind, _, name = section.partition(":")
+        for written, text in entries.items():
+            if text and (key := MOVED.get(kind, {}).get(written.lower())):
                 there = next((one for one in settings if one.lower() == key), key)
-                settings[there] = _both(key, settings.get(there, ""), text)
+                meant = _meant(kind, name.strip(), written.lower(), text)
+                settings[there] = _both(key, settings.get(there, ""), meant)
     return {**sections, "settings": settings} if settings else sections
+
+
+def _meant(kind: str, name: str, key: str, text: str) -> str:
+    """The text as it stands in its new place."""
+    if key == "batch_floor":
+        return f"{'partition ' if kind == 'partition' else ''}{name}: {text}"
+    words = re.split(r"[,\n]", text) if key in _LISTED else ()
+    return ", ".join(f"{_LISTED[key]} {one.strip()}" for one in words if one.strip()) or text
 
 
 def _both(key: str, there: str, moved: str) -> str:
     """What stood there, else before; bookings were a switch and days, names of variables add up."""
     if key == "event_reservations":
         return moved if there.lower() in values.TRUE else there or "false"
+    if key in ("exclude_nodes", "batch_floor"):
+        return f"{there}, {moved}" if there else moved
     if key == "pass_environment":
         return ", ".join(dict.fromkeys(re.findall(r"[^\s,]+", f"{there} {moved}")))
     return there or moved

@@ -1,7 +1,7 @@
 """The keys there are: key -> (the field of the model it fills, how its text is read).
 
-A key without a field is used to build another one. The defaults stand on the fields of the models;
-the four below belong to keys that have none.
+A key without a field is used to build another one; `*`: it fills several. The defaults stand on the
+fields of the models; the four below belong to keys that have none.
 """
 
 from __future__ import annotations
@@ -35,21 +35,14 @@ SETTINGS: Keys = {
     "check_interval_seconds": ("check_interval", values.seconds(1, 86_400)),
     "max_converted_nodes": ("max_converted_nodes", numbers.cap),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
-    "node_cpu_capacity": ("", values.quantity("vcore")),
-    "node_memory_capacity": ("", values.quantity("memory")),
     "namespace_queue_paths": ("", path_text),
-    "state": ("state", names.state_place),
-    "state_namespace": ("state_namespace", values.namespace),
+    "state": ("*", names.state_place),
     "state_dir": ("state_dir", path_text),
     "node_convert_path": ("node_convert_path", path_text),
     "batch_list_command": ("batch_list_command", path_text),
     "node_type": ("", names.node_type_names),
-    "exclude_nodes": ("exclude_nodes", names.host_list),
-    "exclude_partitions": ("exclude_partitions", names.partition_names),
-    "exclude_features": ("exclude_features", names.feature_names),
-    "exclude_reservations": ("exclude_reservations", names.reservation_names),
+    "exclude_nodes": ("*", names.kept_out),
     "instance_id": ("instance_id", names.label_value),
-    "allowed_queue_prefixes": ("allowed_queue_prefixes", values.queue_prefixes),
     "slurm_reservation_name": ("slurm_reservation_name", names.slurm_name),
     "allow_preempt": ("allow_preempt", values.boolean),
     "charge_account": ("charge_account", names.charged_account),
@@ -59,11 +52,10 @@ SETTINGS: Keys = {
     "join_timeout_seconds": ("join_timeout", values.seconds(1, YEAR)),
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, YEAR)),
     "relist_minutes": ("relist_interval", numbers.minutes(0, 1_440)),
-    "batch_floor": ("batch_floor", shares.floor),
+    "batch_floor": ("*", shares.floors),
     "max_lend_hours": ("max_lend", numbers.hours(0, 8_760)),
     "events_zone": ("events_zone", names.time_zone),
-    "events_dir": ("events_dir", path_text),
-    "calendar": ("calendar", path_text),
+    "calendar": ("", values.names),
     "event_reservations": ("book_ahead", numbers.booked_ahead),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
     "sick_when": ("sick_when", sick_signs),
@@ -71,9 +63,7 @@ SETTINGS: Keys = {
     "yunikorn_url": ("yunikorn_url", names.url),
     "node_conditions": ("node_conditions", values.boolean),
     "metrics_file": ("metrics_file", path_text),
-    "history_days": ("history_keep", numbers.days(0, 36_500)),
     "demand_days": ("demand_keep", numbers.days(0, 36_500)),
-    "read_node_topology": ("read_node_topology", values.boolean),
     "pass_environment": ("pass_environment", names.variable_names),
     "state_group": ("state_group", names.group_name),
 }
@@ -85,7 +75,6 @@ NAMESPACE_KEYS: Keys = {
     "min_nodes": ("min_nodes", numbers.whole_number(0, 100_000)),
     "node_hours_per_week": ("node_hours_per_week", numbers.amount(0, 10_000_000)),
     "priority": ("priority", numbers.whole_number(-1_000_000, 1_000_000)),
-    "reversion_idle_seconds": ("reversion_idle", values.seconds(0, YEAR)),
     "pod_minute_worth": ("pod_minute_worth", numbers.amount(0, 1_000)),
     "charge_account": ("charge_account", names.charged_account),
 }
@@ -98,13 +87,7 @@ NODE_TYPE_KEYS: Keys = {
     "max_nodes": ("max_nodes", numbers.cap),
     "labels": ("labels", names.labels),
     "taints": ("taints", names.taints),
-    "batch_floor": ("batch_floor", shares.floor),
     "opens_when": ("opens_when", opening_steps),
-}
-
-# [partition:NAME] -> Floor
-PARTITION_KEYS: Keys = {
-    "batch_floor": ("", shares.floor),
 }
 
 # [node_type:NAME] too -> KubeletSettings
@@ -113,20 +96,18 @@ KUBELET_KEYS: Keys = {
         "memory_manager_policy",
         kubelet_values.one_of(kubelet_values.MEMORY_POLICIES),
     ),
-    "kube_reserved_memory": ("kube_reserved_memory", kubelet_values.memory_amount),
-    "system_reserved_memory": ("system_reserved_memory", kubelet_values.memory_amount),
     "eviction_hard_memory_available": (
         "eviction_hard_memory_available",
         kubelet_values.eviction_threshold,
     ),
     "reserved_memory": ("reserved_memory", kubelet_values.reserved_memory),
+    "kube_reserved": ("*", kubelet_values.kept_back("kube")),
+    "system_reserved": ("*", kubelet_values.kept_back("system")),
     "cpu_manager_policy": (
         "cpu_manager_policy",
         kubelet_values.one_of(kubelet_values.CPU_POLICIES),
     ),
     "reserved_system_cpus": ("reserved_system_cpus", kubelet_values.cpu_list),
-    "kube_reserved_cpu": ("kube_reserved_cpu", kubelet_values.cpu_amount),
-    "system_reserved_cpu": ("system_reserved_cpu", kubelet_values.cpu_amount),
     "topology_manager_policy": (
         "topology_manager_policy",
         kubelet_values.one_of(kubelet_values.TOPOLOGY_POLICIES),
@@ -138,9 +119,6 @@ KUBELET_KEYS: Keys = {
     "max_allowable_numa_nodes": ("max_allowable_numa_nodes", numbers.whole_number(8, 1024)),
     "max_pods": ("max_pods", numbers.whole_number(1, 1_000)),
     "numa_memory": ("numa_memory", kubelet_values.numa_memory),
-    "hugepages_2mi": ("hugepages_2mi", kubelet_values.huge_pages("2Mi")),
-    "hugepages_1gi": ("hugepages_1gi", kubelet_values.huge_pages("1Gi")),
-    "kubelet_version": ("kubelet_minor", kubelet_values.kubelet_minor),
 }
 
 # [node_convert] -> the settings of the shipped node-convert
@@ -152,16 +130,12 @@ NODE_CONVERT_KEYS: Keys = {
     "protect_largest_pending": ("protect_largest_pending", values.boolean),
     "order_file": ("order_file", path_text),
     "node_search_domain": ("node_search_domain", names.search_domain),
-    "preempt_user": ("preempt_user", names.account_name),
-    "preempt_account": ("preempt_account", names.account_name),
+    "preempt_jobs_of": ("*", names.user_and_account),
     "preempt_mode": ("preempt_mode", names.preempt_mode),
-    "preempt_grace_seconds": ("preempt_grace_seconds", values.seconds(0, 86_400)),
     "preempt_max_runtime_seconds": ("preempt_max_runtime_seconds", values.seconds(0, YEAR)),
     "hooks_dir": ("hooks_dir", path_text),
     "nodeset_label": ("nodeset_label", names.one_label),
-    "parallel": ("parallel", numbers.whole_number(1, 256)),
     "stage_timeout_seconds": ("stage_timeout_seconds", values.seconds(1, 86_400)),
-    "drain_timeout_seconds": ("drain_timeout_seconds", values.seconds(1, 86_400)),
     "boot_timeout_seconds": ("boot_timeout_seconds", values.seconds(1, 86_400)),
 }
 
@@ -169,7 +143,7 @@ BY_KIND: Mapping[str, Keys] = {
     "settings": SETTINGS,
     "namespace": NAMESPACE_KEYS,
     "node_type": {**NODE_TYPE_KEYS, **KUBELET_KEYS},
-    "partition": PARTITION_KEYS,
+    "partition": {},
     "node_convert": NODE_CONVERT_KEYS,
 }
 PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT", "lab")
@@ -189,14 +163,9 @@ MAY_BE_EMPTY: Mapping[str, Any] = {
             "kubeconfig_path",
             "node_convert_path",
             "batch_list_command",
-            "events_dir",
             "calendar",
             "slurm_reservation_name",
-            "allowed_queue_prefixes",
             "exclude_nodes",
-            "exclude_partitions",
-            "exclude_features",
-            "exclude_reservations",
             "yunikorn_url",
             "metrics_file",
             "state_group",
@@ -209,8 +178,7 @@ NODE_CONVERT_MAY_BE_EMPTY: Mapping[str, Any] = dict.fromkeys(
         "slurmrestd_token_file",
         "order_file",
         "node_search_domain",
-        "preempt_user",
-        "preempt_account",
+        "preempt_jobs_of",
         "nodeset_label",
         "hooks_dir",
     )

@@ -54,6 +54,22 @@ def cpu_amount(text: str) -> str:
     return text
 
 
+def kept_back(part: str) -> Callable[[str], dict[str, str]]:
+    """A parser of `cpu=500m, memory=4Gi`, as the kubelet's own option of this part has it."""
+
+    def parse(text: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for entry in names(text):
+            resource, _, amount = (one.strip() for one in entry.partition("="))
+            if resource not in ("cpu", "memory"):
+                raise ValueError(f"has '{entry}'; write e.g. cpu=500m, memory=4Gi")
+            judge = cpu_amount if resource == "cpu" else memory_amount
+            found[f"{part}_reserved_{resource}"] = judge(amount)
+        return found
+
+    return parse
+
+
 def eviction_threshold(text: str) -> str:
     """An amount, or a percentage of a machine's memory."""
     if text.endswith("%"):

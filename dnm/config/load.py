@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from dnm.calendar.needs import why_of_no_use
-from dnm.config import names, values
+from dnm.config import values
 from dnm.config.event_sections import parse_sections
-from dnm.config.events import read_events
+from dnm.config.events import calendar_places, read_events
 from dnm.config.files import (
     Sections,
     expand_path,
@@ -35,7 +35,6 @@ from dnm.config.keys import (
     DEFAULT_NODE_TYPES,
     DEFAULT_QUEUE_MAP,
     NAMESPACE_KEYS,
-    PARTITION_KEYS,
     SETTINGS,
 )
 from dnm.config.node_types import read_node_type
@@ -57,9 +56,7 @@ from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
 from dnm.model.node_type import NodeType, fill_namespace
-from dnm.model.printable import printable
 from dnm.model.queue_path import may_edit
-from dnm.model.share import Floor
 
 DEFAULT_PATH = Path("/etc/dynamic-node/dynamic_node_config.ini")
 SITE_CONVERTER = Path("/usr/site/rcac/sbin/node-convert")
@@ -99,8 +96,11 @@ def load_config(
         from dnm.config import lab  # no site has it
 
         fields |= lab.read_lab(sections, lab.RUN_KEYS, problems)
-    fields["partition_floors"] = _partition_floors(sections, problems)
     fields["retired"] = retired
+    if texts := settings.get("calendar"):
+        fields = {**calendar_places(texts, (file.parent, environ), problems), **fields}
+    for section in named_sections(sections, "partition").values():  # of an older dnm
+        parse_section(section, sections[section], {}, problems)
     _check_group(settings.get("state_group") or "", problems)
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
@@ -149,19 +149,6 @@ def find_converter(environ: Mapping[str, str]) -> Path:
     return Path(found) if found and not shipped.exists() else shipped
 
 
-def _partition_floors(sections: Sections, problems: list[str]) -> dict[str, Floor]:
-    floors = {}
-    for name, section in named_sections(sections, "partition").items():
-        try:
-            names.partition_name(name)
-        except ValueError as error:
-            problems.append(f"[{shown(section)}]: {printable(str(error))}")
-        parsed = parse_section(section, sections[section], PARTITION_KEYS, problems)
-        if parsed.get("batch_floor") is not None:
-            floors[name] = parsed["batch_floor"]
-    return floors
-
-
 def _check_group(name: str, problems: list[str]) -> None:
     import grp
 
@@ -196,8 +183,9 @@ def _namespaces(
     policies = {}
     for name in monitored:
         section = named.get(name, "")
-        parsed = parse_section(section, sections.get(section, {}), NAMESPACE_KEYS, problems)
-        fields = fields_of(parsed, NAMESPACE_KEYS)
+        entries = sections.get(section, {})
+        keys = known_keys("namespace", entries, NAMESPACE_KEYS)
+        fields = fields_of(parse_section(section, entries, keys, problems), keys)
         fields.setdefault("node_types", given(settings, "node_type", DEFAULT_NODE_TYPES))
         if settings.get("reversion_idle_seconds") is not None:
             fields.setdefault("reversion_idle", settings["reversion_idle_seconds"])
@@ -294,7 +282,8 @@ def load_node_types(
     problems: list[str] = []
     sections = read_ini(file, problems)
     own = ("node_type", "node_cpu_capacity", "node_memory_capacity")
-    keys = {key: SETTINGS[key] for key in own}
+    every = known_keys("settings", sections.get("settings", {}), SETTINGS)
+    keys = {key: every[key] for key in own if key in every}
     entries = known_entries(sections.get("settings", {}), keys)
     settings = parse_section("settings", entries, keys, problems)
     return file, _node_types(sections, settings, {}, problems), problems
@@ -316,6 +305,9 @@ def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
 def check_together(config: Config, queue_map: Path, problems: list[str]) -> None:
     """Adds a problem for each contradiction; `queue_map` is the file of the queue map."""
     _check_caps(config, problems)
+    for name in config.type_floors.keys() - config.node_types.keys():
+        why = f"there is no node type {name}; write partition {name} if that is one"
+        problems.append(problem("settings", "batch_floor", f"{name}: …", why))
     if config.converted_nodes_path in (config.path, queue_map, config.kubeconfig_path):
         why = "is a file that dnm only reads; name one of its own"
         path = str(config.converted_nodes_path)

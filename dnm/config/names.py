@@ -10,35 +10,20 @@ import re
 from urllib.parse import urlsplit
 
 from dnm.calendar.windows import zone_named
+from dnm.config import values
 from dnm.config.values import _want_commas, names, suggest
 from dnm.model.errors import DnmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.node_type import Taint, fill_namespace
 
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
-
-
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-
-
 _SLURM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
 _SLURM_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}")
-
-
 _NODE_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61})")
-
-
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?")
-
-
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
-
-
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+ -]{0,254}[$]?")
-
-
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -49,31 +34,28 @@ def partition_name(text: str) -> str:
     return text
 
 
-def partition_names(text: str) -> tuple[str, ...]:
-    return tuple(map(partition_name, names(text)))
+def kept_out(text: str) -> dict[str, object]:
+    """Nodes by name, as Slurm's host list; all of a `partition NAME`, with a `feature NAME`, in a
+    `reservation NAME`."""
+    words: dict[str, list[str]] = {"partition": [], "feature": [], "reservation": []}
 
-
-def feature_names(text: str) -> tuple[str, ...]:
-    """Features of nodes, as slurm.conf may have them."""
-    return _slurm_words(text, "a feature", "slurm.conf")
-
-
-def reservation_names(text: str) -> tuple[str, ...]:
-    return _slurm_words(text, "a reservation", "`scontrol show reservation`")
-
-
-def _slurm_words(text: str, what: str, where: str) -> tuple[str, ...]:
-    found = names(text)
-    for name in found:
+    def take(match: re.Match[str]) -> str:
+        kind, name = match[1], match[2].strip()
         if not _SLURM_WORD.fullmatch(name):
-            raise ValueError(f"names {name}, which is no name of {what}; write it as in {where}")
-    return found
+            raise ValueError(f"names {name}, which is no name of a {kind}; write it as Slurm does")
+        words[kind].append(name)
+        return ""
+
+    rest = re.sub(rf"(?:^|(?<=[,\n]))\s*({'|'.join(words)})\s+([^,\n]+)", take, text)
+    nodes = host_list(rest) if rest.strip(" ,\n") else frozenset()
+    return {"exclude_nodes": nodes, **{f"exclude_{kind}s": tuple(dict.fromkeys(found))
+                                       for kind, found in words.items()}}  # fmt: skip
 
 
 def host_list(text: str) -> frozenset[str]:
     """Nodes by name, in Slurm's host lists: `a[001-004], b007`."""
     try:
-        found = expand_hostlist(re.sub(r"\s*[,\n]\s*", ",", text).strip(","))
+        found = expand_hostlist(re.sub(r"(\s*[,\n]\s*)+", ",", text).strip(","))
     except DnmError as error:
         raise ValueError(f"is no list of nodes: {error}; write e.g. a[001-004],b007") from error
     if text.strip(" ,\n") and not found:
@@ -108,10 +90,16 @@ def group_name(text: str) -> str:
     return text
 
 
-def state_place(text: str) -> str:
-    if text not in ("file", "kubernetes"):
-        raise ValueError("is no place for the registry; write file or kubernetes")
-    return text
+def state_place(text: str) -> dict[str, str]:
+    """Where the registry is: `file`, or `kubernetes`, in the namespace behind it."""
+    place, _, namespace = text.partition(" ")
+    if place not in ("file", "kubernetes") or (namespace and place == "file"):
+        raise ValueError(
+            "is no place for the registry; write file or kubernetes, with its namespace behind it"
+        )
+    if not namespace:
+        return {"state": place}
+    return {"state": place, "state_namespace": values.namespace(namespace.strip())}
 
 
 def object_name(text: str) -> str:
@@ -176,6 +164,14 @@ def account_name(text: str) -> str:
     if text and (len(text) > 64 or not text.replace("-", "").replace("_", "").isalnum()):
         raise ValueError("is not the name of a user or account")
     return text
+
+
+def user_and_account(text: str) -> dict[str, str]:
+    """`USER/ACCOUNT` of Slurm."""
+    user, slash, account = text.partition("/")
+    if not (user and slash and account):
+        raise ValueError("is no user with an account; write USER/ACCOUNT")
+    return {"preempt_user": account_name(user), "preempt_account": account_name(account)}
 
 
 def preempt_mode(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from dnm.config import names, values
 from dnm.config.files import (
     Sections,
@@ -18,6 +20,7 @@ from dnm.config.keys import (
 from dnm.config.sections import (
     fields_of,
     given,
+    known_keys,
     parse_section,
 )
 from dnm.model.kubelet import KubeletSettings
@@ -35,8 +38,7 @@ def read_node_type(
         problems.append(f"[{shown(section)}]: {printable(str(error))}")
     resources = {key: values.quantity(key) for key in sections[section] if RESOURCE.fullmatch(key)}
     keys = {
-        **NODE_TYPE_KEYS,
-        **KUBELET_KEYS,
+        **known_keys("node_type", sections[section], {**NODE_TYPE_KEYS, **KUBELET_KEYS}),
         **{key.lower(): ("", parse) for key, parse in resources.items()},
     }
     parsed = parse_section(section, sections[section], keys, problems)
@@ -48,10 +50,20 @@ def read_node_type(
     if kubelet is not None and kubelet.max_pods is not None:
         size["pods"] = kubelet.max_pods
     size |= {key: parsed[key.lower()] for key in resources if parsed.get(key.lower())}
+    if kubelet is not None:
+        kubelet = _with_huge_pages(kubelet, size)
     return NodeType(name=name, size=size, kubelet=kubelet, **fields_of(parsed, NODE_TYPE_KEYS))
 
 
 def kubelet_settings(parsed: Mapping[str, Any]) -> KubeletSettings | None:
     """What a section says about its kubelets; None where it says nothing."""
-    fields = fields_of(parsed, KUBELET_KEYS)
+    keys = known_keys("node_type", parsed, {**NODE_TYPE_KEYS, **KUBELET_KEYS})
+    fields = fields_of(parsed, {key: keys[key] for key in keys if key not in NODE_TYPE_KEYS})
     return KubeletSettings(**fields) if fields else None
+
+
+def _with_huge_pages(kubelet: KubeletSettings, size: Mapping[str, int]) -> KubeletSettings:
+    """The machine's huge pages are those that its nodes bring, where nothing else is said."""
+    pages = {"hugepages_2mi": size.get("hugepages-2Mi"), "hugepages_1gi": size.get("hugepages-1Gi")}
+    brought = {key: amount for key, amount in pages.items() if getattr(kubelet, key) is None}
+    return replace(kubelet, **brought)

@@ -60,26 +60,30 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
             close = values.suggest(kind, known)  # , did you mean 'node_type'?
             wanted = f"{colon}{shown(rest)}]?"
             hint = close.replace("'?", wanted).replace("'", "[") or (
-                "; there are [settings], [namespace:NAME], [node_type:NAME], [partition:NAME], "
-                "[event:NAME] and [node_convert]"
+                "; there are [settings], [namespace:NAME], [node_type:NAME], [event:NAME] and "
+                "[node_convert]"
             )
         problems.append(f"[{shown(name)}]: unknown section{hint}")
 
 
 def follow_old_keys(sections: Sections) -> tuple[tuple[str, ...], Sections]:
     """Returns a sentence for each key of an older dnm, and the sections as they are meant today."""
-    kinds = {name: BY_KIND.get(name.partition(":")[0]) for name in sections}
-    if all(key.lower() in keys for name, keys in kinds.items() if keys for key in sections[name]):
+    today = ((name, BY_KIND.get(name.partition(":")[0])) for name in sections)
+    if all(keys is None or keys.keys() >= _low(sections[name]) for name, keys in today):
         return (), sections
     from dnm.config import former  # most sites have none
 
     return former.retired_keys(sections), former.take_over(sections)
 
 
+def _low(entries: Mapping[str, str]) -> set[str]:
+    return set(map(str.lower, entries))
+
+
 def known_keys(section: str, entries: Mapping[str, str], keys: Keys) -> Keys:
     """Returns the keys of a section, where it has one that is none of today's with those of an old
     dnm that are still followed."""
-    if all(key.lower() in keys for key in entries):
+    if keys.keys() >= _low(entries):
         return keys
     from dnm.config.former import with_former
 
@@ -193,11 +197,11 @@ def _is_missing(path: Path) -> bool:
 
 def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
     """Returns the fields of the model that the parsed keys fill; keys without a value fill none."""
-    return {
-        field: parsed[key]
-        for key, (field, _) in keys.items()
-        if field and parsed.get(key) is not None
-    }
+    found: dict[str, Any] = {}
+    for key, (field, _) in keys.items():
+        if field and (value := parsed.get(key)) is not None:
+            found |= value if field == "*" else {field: value}
+    return found
 
 
 def given(settings: Mapping[str, Any], key: str, default: Any) -> Any:

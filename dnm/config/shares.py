@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from dnm.config import names, values
 from dnm.model.share import Floor, Share
 
 _PERCENT = r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%{1,2}"
@@ -22,6 +23,25 @@ def share(text: str) -> float:
 def _refuse_percentage(text: str) -> None:
     if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,7})?) ?%{1,2}", text):
         raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
+
+
+def floors(text: str) -> dict[str, object]:
+    """What Slurm keeps of each type of node, with others behind it: `10, b: 5%, partition p: 2`."""
+    found: dict[str, object] = {}
+    types: dict[str, Floor] = {}
+    partitions: dict[str, Floor] = {}
+    for entry in values.names(text):
+        of, _, amount = entry.rpartition(":")
+        kind, _, name = " ".join(of.split()).rpartition(" ")
+        if not name:
+            found["batch_floor"] = floor(amount.strip())
+        elif kind == "partition":
+            partitions[names.partition_name(name)] = floor(amount.strip())
+        elif kind:
+            raise ValueError(f"has '{of}'; write TYPE: 5, or partition NAME: 5")
+        else:
+            types[name] = floor(amount.strip())
+    return {**found, "type_floors": types, "partition_floors": partitions}
 
 
 def floor(text: str) -> Floor:

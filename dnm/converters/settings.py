@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config.files import Sections, read_ini, shown
+from dnm.config.former import FORMER
 from dnm.config.keys import (
     KUBELET_KEYS,
     NODE_CONVERT_KEYS,
@@ -21,7 +22,7 @@ from dnm.config.keys import (
     SETTINGS,
 )
 from dnm.config.load import find_config_path
-from dnm.config.names import request_id, slurm_reason
+from dnm.config.names import request_id
 from dnm.config.node_types import kubelet_settings
 from dnm.config.sections import (
     fields_of,
@@ -143,9 +144,11 @@ _SHARED = {
     )
 }
 _TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints", "opens_when")}
+# Variables of the script before that are no keys any more.
+_OF_THE_SCRIPT = ("mark_reason", "preempt_user", "preempt_account", "preempt_grace_seconds")
 # Too common a name to be taken from the environment for it.
 _NOT_IN_ENVIRONMENT = frozenset((
-    "state_dir", "hooks_dir", "parallel", "order_file", "slurmrestd_token_file",
+    "hooks_dir", "order_file", "slurmrestd_token_file",
 ))  # fmt: skip
 
 
@@ -177,6 +180,9 @@ def load_settings(
     found |= _from_environment(environ, problems)
     found |= {key: value for key, value in options.items() if value is not None}
     problems += _ways_to_slurm(found)
+    if "stage_timeout_seconds" in found:  # a drain is a stage, and has ten minutes at least
+        longest = max(found["stage_timeout_seconds"], Settings().drain_timeout_seconds)
+        found.setdefault("drain_timeout_seconds", longest)
     if problems:
         raise ConfigError(list_problems(f"{machines.value}'s settings ({file})", problems))
     return Settings(**found, config_path=file if sections else None)
@@ -208,8 +214,9 @@ def _shared(
         found["state_dir"] = state_folder(found["state_dir"]) / program
     types: dict[str, NodeType] = {}
     for name, section in named_sections(sections, "node_type").items():
-        entries = known_entries(sections[section], {**_TYPE_KEYS, **KUBELET_KEYS})
-        parsed = parse_section(section, entries, {**_TYPE_KEYS, **KUBELET_KEYS}, problems)
+        keys = known_keys("node_type", sections[section], {**_TYPE_KEYS, **KUBELET_KEYS})
+        entries = known_entries(sections[section], keys)
+        parsed = parse_section(section, entries, keys, problems)
         kubelet = kubelet_settings(parsed)
         fields = fields_of(parsed, _TYPE_KEYS)
         types[name] = NodeType(name=name, size={}, kubelet=kubelet, **fields)
@@ -222,7 +229,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     names = {key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}
     names["DNM_INSTANCE"] = _SHARED["instance_id"]
     names["RES_NAME"] = _SHARED["slurm_reservation_name"]
-    names["MARK_REASON"] = "mark_reason", slurm_reason
+    names |= {key.upper(): (key, FORMER["node_convert"][key][1]) for key in _OF_THE_SCRIPT}
     names["PREEMPT_ENABLED"] = SETTINGS["allow_preempt"]
     names["DNM_REQUEST"] = "request", request_id
     names["DNM_WAKE"] = "wake", Path

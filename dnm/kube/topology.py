@@ -14,6 +14,7 @@ import msgspec
 
 from dnm.demand.pod_request import MOST_RESOURCES
 from dnm.host.fault_points import fault_point
+from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
 from dnm.model.errors import KubeError
@@ -88,5 +89,7 @@ def read_zones(api: ApiRequests) -> Mapping[str, tuple[Amounts, ...]] | Unreadab
         ):
             api.list_pages(List(PATH, KIND), restart)
     except KubeError as error:
+        if isinstance(error, ApiRefused) and error.status in (403, 404):
+            return {}  # there is no such exporter, or the role does not ask it
         return Unreadable(what="NUMA nodes", error=str(error))
     return found

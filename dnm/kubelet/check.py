@@ -173,7 +173,7 @@ def _eviction(kubelet: KubeletSettings, sides: MemorySides) -> int:
 
 
 def _unpinned_text(sides: MemorySides, allocatable: int) -> str:
-    keys = " and ".join(sides.unpinned)
+    keys = " and ".join(one.removesuffix("_memory") for one in sides.unpinned)
     verb = "is" if len(sides.unpinned) == 1 else "are"
     left, right = in_one_unit(sides.reserved, allocatable)
     outcome = f"{left} = {right}, and it starts" if sides.is_equal else f"{left} is not {right}"
@@ -187,7 +187,7 @@ def _unequal_text(kubelet: KubeletSettings, sides: MemorySides, allocatable: int
     difference = sides.reserved - allocatable
     left, right, by = in_one_unit(sides.reserved, allocatable, abs(difference))
     word = "more" if difference > 0 else "less"
-    terms = " + ".join(TERMS)
+    terms = " + ".join(one.removesuffix("_memory") for one in TERMS)
     return (
         f"adds up to {left}, {by} {word} than {terms} = {right}: the kubelet would not "
         f"start{_corrected(kubelet, difference)}"
@@ -273,11 +273,12 @@ def _cpus(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     key = "cpu_manager_policy"
     if kubelet.cpu_manager_policy == "static" and not reserved_cpu(kubelet):
         text = (
-            "static needs CPUs that are kept back: name kube_reserved_cpu, system_reserved_cpu or "
-            "reserved_system_cpus; without any the kubelet does not start"
+            "static needs CPUs that are kept back: name cpu in kube_reserved or system_reserved, "
+            "or reserved_system_cpus; without any the kubelet does not start"
         )
         yield KubeletProblem(key=key, text=text)
-    named = [one for one in ("kube_reserved_cpu", "system_reserved_cpu") if getattr(kubelet, one)]
+    named = [f"cpu of {part}_reserved" for part in ("kube", "system")
+             if getattr(kubelet, f"{part}_reserved_cpu")]  # fmt: skip
     if kubelet.reserved_system_cpus and named:
         cpus = (reserved_cpu(kubelet) or 0) // 1000
         text = f"takes the place of {' and '.join(named)}: {cpus} CPUs are kept back"

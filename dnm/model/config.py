@@ -55,6 +55,7 @@ class Config(Value):
     lead: timedelta = timedelta(minutes=30)  # before an event, until it is known how long it takes
     check_interval: timedelta = timedelta(seconds=60)
     batch_floor: Floor | None = None  # of each node type that has none of its own
+    type_floors: Mapping[str, Floor] = {}
     partition_floors: Mapping[str, Floor] = {}
     max_lend: timedelta = timedelta()  # zero: for as long as they are used
     pod_minute_worth: float = 0.1  # node-minutes that a minute of a waiting pod is worth
@@ -80,7 +81,6 @@ class Config(Value):
     yunikorn_cm_namespace: str = "yunikorn"
     yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_url: str = ""
-    read_node_topology: bool = False
     default_request: Resources = msgspec.field(
         default_factory=lambda: {"vcore": 1000, "memory": 2 * 1024**3}
     )
@@ -132,8 +132,7 @@ class Config(Value):
 
     def floor_of(self, node_type: str) -> Floor | None:
         """Returns how many nodes of a type are left to Slurm; None: as few as may be."""
-        known = self.node_types.get(node_type)
-        return (known.batch_floor if known else None) or self.batch_floor
+        return self.type_floors.get(node_type) or self.batch_floor
 
     def worth_of(self, policy: NamespacePolicy) -> float:
         """Returns what a minute of its waiting pods is worth, in minutes of a node."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.opening import Step
-from dnm.model.share import Floor, Share
+from dnm.model.share import Share
 from dnm.model.value import Resources, Value
 
 NAMESPACE = "{namespace}"
@@ -32,7 +32,6 @@ class NodeType(Value):
     max_nodes: int | Share | None = None
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    batch_floor: Floor | None = None  # None: that of all types
     opens_when: tuple[Step, ...] = ()  # none: as soon as it is Ready with its resources
     kubelet: KubeletSettings | None = None  # None: no key about kubelets stands in its section
 

@@ -1,4 +1,4 @@
-"""The calendars that the configuration names, read from where they are: files of `events_dir`, and
+"""The calendars that the configuration names, read from where they are: files of directories, and
 the iCalendar file, which a program of its own plays (`dnm/run/ics.py`) when file or day is new.
 
 Nobody is waited for beyond a bound, and nothing that is wrong with a calendar is an error of a run:
@@ -34,7 +34,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.run.ics import AHEAD, LARGEST, MOST_SECONDS, NO_LIBRARIES, Question
 
-_MOST_FILES = 200  # of events_dir
+_MOST_FILES = 200  # of a directory
 _MOST_TEXT = 1024 * 1024  # characters of them together: all are parsed in every run
 _MOST_ANSWER = 4 * 1024 * 1024  # bytes that the program may print
 _PAST = timedelta(days=2)  # windows of the days before, for nodes that came for them
@@ -65,14 +65,14 @@ def _read_directory(
             names = sorted(name for name in os.listdir(directory) if name.endswith(".ini"))
     except (OSError, ConfigError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        trouble = f"events_dir = {directory}: can't be read: {why}"
+        trouble = f"calendar = {directory}: can't be read: {why}"
         below = {path: one for path, one in kept.items() if Path(path).parent == directory}
         below.setdefault(str(directory), KeptCalendar())
         unread = Unreadable(what=str(directory), error=trouble)
         return {path: keep_calendar(one, unread) for path, one in below.items()}
     found: dict[str, KeptCalendar] = {}
     many = [
-        f"events_dir = {directory}: has {len(names)} files .ini; {_MOST_FILES} are read at most, "
+        f"calendar = {directory}: has {len(names)} files .ini; {_MOST_FILES} are read at most, "
         f"not {name} and what comes after it"
         for name in names[_MOST_FILES : _MOST_FILES + 1]
     ]

@@ -143,9 +143,9 @@ def _read_queue_maps(
 def _with_zones(
     config: Config, kube: KubeReader, nodes: tuple[Node, ...], pods: PodList | Unreadable
 ) -> tuple[tuple[Node, ...], Unreadable | None]:
-    """The nodes with what is free on each of their NUMA nodes. It is only asked where the site says
-    so and a pod waits that is aligned to one; where it can't be told, all of the node counts."""
-    if not (config.read_node_topology and isinstance(pods, PodList)):
+    """The nodes with what is free on each of their NUMA nodes. It is only asked where a
+    pod waits that is aligned to one; where it can't be told, all of the node counts."""
+    if not (config.has_aligned_pods and isinstance(pods, PodList)):
         return nodes, None
     if not any(pod.shape.aligned and not pod.node for pod in pods.pods):
         return nodes, None

@@ -106,8 +106,8 @@ def as_played(config: Config, workload: Workload) -> Config:
         if policy.queue in workload.limits
     }
     played: Config = msgspec.structs.replace(
-        config, node_types=types, namespaces=namespaces, yunikorn_url="", read_node_topology=False,
+        config, node_types=types, namespaces=namespaces, yunikorn_url="",
         exclude_nodes=frozenset(), exclude_partitions=(), exclude_features=(),
-        exclude_reservations=(), partition_floors={},
+        exclude_reservations=(), partition_floors={}, type_floors={},
     )  # fmt: skip
     return played

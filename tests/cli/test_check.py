@@ -128,7 +128,7 @@ def _gone(path: Path) -> None:
 
 def _untold_by_its_list(site: CheckedSite) -> None:
     """The site's own script, which prints the table alone."""
-    add_settings(site, "exclude_features = never-lend\nexclude_nodes = a001\n")
+    add_settings(site, "exclude_nodes = feature never-lend, a001\n")
     rows = "\n".join(f"a00{n} IDLE 5s OK -" for n in (1, 2, 3))
     table = f"NODE STATE IDLE VERDICT REASON\n{rows}\n"
     _replace_converter(site, f"#!/bin/sh\n[ \"$2\" ] && exit 2\ncat <<'.'\n{table}.\n")
@@ -173,8 +173,8 @@ BROKEN: list[object] = [
     pytest.param(lambda s: add_settings(s, "exclude_nodes = a0001\n"), "kept out", "warning",
                  "exclude_nodes names a0001, which the converter does not list", 0,
                  id="kept-out-mistyped"),
-    pytest.param(lambda s: add_settings(s, "exclude_partitions = bach\n"), "kept out", "warning",
-                 "exclude_partitions names bach, which no node has", 0,
+    pytest.param(lambda s: add_settings(s, "exclude_nodes = partition bach\n"),
+                 "kept out", "warning", "exclude_nodes names partition bach, which no node has", 0,
                  id="partition-mistyped"),
     pytest.param(_untold_by_its_list, "kept out", "warning",
                  "the converter can't be told which to leave out: dnm names every node", 0,

@@ -238,7 +238,9 @@ def test_one_of_a_partition_that_is_kept_out_is_not_adopted(sandbox: Sandbox, si
     sandbox.batch.machines["a001"].place = "kubernetes"
     sandbox.add_node("a001")
     config = replace(site.config, exclude_partitions=("batch",))
-    with pytest.raises(RefusedError, match="kept out of lending: exclude_partitions names batch"):
+    with pytest.raises(
+        RefusedError, match="kept out of lending: exclude_nodes names partition batch"
+    ):
         adopt(config, dict(os.environ), "a001", "dev")
     assert "recorded for dev" in adopt(site.config, dict(os.environ), "a001", "dev")
 

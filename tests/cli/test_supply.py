@@ -119,8 +119,7 @@ def test_explain_names_a_batch_side_that_does_not_answer(site: Site) -> None:
 
 
 def test_floors_are_brakes(site: Site) -> None:
-    settings(site, "batch_floor = 2", "max_converted_nodes = 25%")
-    site.write(site.path, f"{site.path.read_text()}[partition:gpu]\nbatch_floor = 50%%\n")
+    settings(site, "batch_floor = 2, partition gpu: 50%", "max_converted_nodes = 25%")
     brakes = site.command("status").stdout.partition("Brakes\n")[2].splitlines()
     assert "  max_converted_nodes: at most 25 % of the nodes that Slurm has" in brakes
     assert "  batch_floor of type a: 2 nodes left to Slurm" in brakes

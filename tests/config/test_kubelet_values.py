@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from dnm.config.former import with_former
 from dnm.config.keys import KUBELET_KEYS
 from dnm.model.kubelet import ReservedMemory
 
 
 def parsed(key: str, text: str) -> object:
-    return KUBELET_KEYS[key][1](text)
+    return with_former("node_type", KUBELET_KEYS)[key][1](text)
 
 
 TAKEN = [

@@ -18,7 +18,6 @@ from dnm.config.keys import (
     NAMESPACE_KEYS,
     NODE_CONVERT_KEYS,
     NODE_TYPE_KEYS,
-    PARTITION_KEYS,
     SETTINGS,
 )
 from dnm.config.lab import RUN_KEYS
@@ -131,8 +130,11 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
             told("settings", key)
             for key in (
                 "log_console",
+                "allowed_queue_prefixes",
                 "global_cooldown_seconds",
                 "shutdown_grace_seconds",
+                "node_cpu_capacity",
+                "node_memory_capacity",
                 "yunikorn_cm_name",
                 "yunikorn_queue_annotation",
                 "default_cpu_request_m",
@@ -168,17 +170,28 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
-    built = {"path", "namespaces", "node_types", "default_request", "partition_floors",
+    built = {"path", "namespaces", "node_types", "default_request",
              "calendar_events", "unread_events", "retired", "lead", "yunikorn_cm_name"}  # fmt: skip
     followed = {**with_former("settings", SETTINGS), **RUN_KEYS}
-    assert {field for field, _ in followed.values()} - {""} == set(Config.__struct_fields__) - built
-    assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
-        NamespacePolicy.__struct_fields__
-    ) - {"name", "queue", "min_nodes_by", "min_of_type"}
+    several = {field for key in ("exclude_nodes", "state", "batch_floor")
+               for field in SETTINGS[key][1]({"state": "file"}.get(key, "1"))}  # fmt: skip
+    several |= {"state_namespace", "batch_floor", "calendar"}
+    filled = {field for field, _ in followed.values()} | several
+    assert filled - {"", "*"} == set(Config.__struct_fields__) - built
+    followed = with_former("namespace", NAMESPACE_KEYS)
+    assert {field for field, _ in followed.values()} == set(NamespacePolicy.__struct_fields__) - {
+        "name",
+        "queue",
+        "min_nodes_by",
+        "min_of_type",
+    }
     assert {field for field, _ in NODE_TYPE_KEYS.values()} - {""} == set(
         NodeType.__struct_fields__
     ) - {"name", "size", "kubelet"}
-    assert {field for field, _ in KUBELET_KEYS.values()} == set(KubeletSettings.__struct_fields__)
+    followed = with_former("node_type", KUBELET_KEYS)
+    assert {field for field, _ in followed.values()} - {"*"} == set(
+        KubeletSettings.__struct_fields__
+    )
 
 
 # --- values ----------------------------------------------------------------------------------
@@ -275,11 +288,34 @@ GOOD = [
     pytest.param("batch_floor = 10", "batch_floor", Floor(nodes=10), id="floor"),
     pytest.param("batch_floor = 5%", "batch_floor", Floor(percent=5), id="floor-%"),
     pytest.param(
-        "[partition:gpu]\nbatch_floor = 2.5 %",
+        "batch_floor = 1, partition gpu: 2.5 %",
         "partition_floors",
         {"gpu": Floor(percent=2.5)},
         id="floor-of-a-partition",
     ),
+    pytest.param("batch_floor = 1, a: 5 %", "type_floors", {"a": Floor(percent=5)}, id="of-a-type"),
+    pytest.param(
+        "batch_floor = 1\n[node_type:a]\nbatch_floor = 2\n[partition:gpu]\nbatch_floor = 3",
+        "partition_floors",
+        {"gpu": Floor(nodes=3)},
+        id="floors-as-before",
+    ),
+    pytest.param(
+        "exclude_nodes = a[1,3],\n partition gpu, b2",
+        "exclude_nodes",
+        frozenset({"a1", "a3", "b2"}),
+        id="kept-out",
+    ),
+    pytest.param(
+        "exclude_nodes = a1, partition gpu\nexclude_partitions = long, debug",
+        "exclude_partitions",
+        ("gpu", "long", "debug"),
+        id="partitions-as-before",
+    ),
+    pytest.param("exclude_features = ib", "exclude_features", ("ib",), id="features-as-before"),
+    pytest.param("state = kubernetes gpu", "state_namespace", "gpu", id="namespace-of-the-state"),
+    pytest.param("calendar = d, /x/w.ics", "calendar", Path("/x/w.ics"), id="icalendar"),
+    pytest.param("calendar = /x/events.d", "events_dir", Path("/x/events.d"), id="events.d"),
     pytest.param("max_lend_hours = 72", "max_lend", timedelta(days=3), id="hours"),
     pytest.param("pod_minute_worth = 0.3", "pod_minute_worth", 0.3, id="price"),
     pytest.param("charge_account = -", "charge_account", "-", id="nobody"),
@@ -387,9 +423,15 @@ BAD = [
     pytest.param(
         "[namespace:dev]\nnode_hours_per_week = 1e9", "is no number", id="budget-exponent"
     ),
-    pytest.param("[partition:a b]\nbatch_floor = 1", "is no name of a partition", id="partition"),
+    pytest.param("batch_floor = partition a?: 1", "is no name of a partition", id="partition"),
     pytest.param("[partition:a]\nfloor = 1", "unknown key", id="partition-key"),
-    pytest.param("[partitions:a]\n", "did you mean [partition:a]?", id="section-partition"),
+    pytest.param("batch_floor = part a: 1", "write TYPE: 5, or partition NAME: 5", id="floor-of"),
+    pytest.param("batch_floor = c: 1", "there is no node type c; write partition c", id="no-type"),
+    pytest.param("exclude_nodes = feature ?", "is no name of a feature", id="feature"),
+    pytest.param("state = kubernetes A", "is not a namespace name", id="state-namespace"),
+    pytest.param("state = file dnm", "write file or kubernetes, with its", id="file-namespace"),
+    pytest.param("calendar = a, b", "name one directory and one", id="two-directories"),
+    pytest.param("[node_type:a]\nkube_reserved = gpu=1", "write e.g. cpu=500m", id="kept-back"),
     pytest.param("headroom = 1.2", "above 0 and up to 1", id="headroom-high"),
     pytest.param("headroom = 0", "out of range", id="headroom-zero"),
     pytest.param("headroom = nan", "is not a share", id="headroom-nan"),
@@ -649,7 +691,7 @@ def test_a_key_that_is_gone_says_what_took_its_place_and_stops_nothing(
         "namespace": NAMESPACE_KEYS,
         "node_convert": NODE_CONVERT_KEYS,
         "node_type": NODE_TYPE_KEYS,
-        "partition": PARTITION_KEYS,
+        "partition": {},
     }
     assert key not in declared[kind]
 
@@ -658,6 +700,26 @@ FOLLOWED = {
     ("settings", "converted_nodes_path"): "/srv/dnm/nodes.json",
     ("settings", "global_cooldown_seconds"): "90",
     ("settings", "max_reversions_per_run"): "2",
+    ("settings", "allowed_queue_prefixes"): "root.services",
+    ("settings", "history_days"): "30",
+    ("settings", "node_cpu_capacity"): "96",
+    ("settings", "node_memory_capacity"): "1Ti",
+    ("settings", "state_namespace"): "gpu",
+    ("settings", "events_dir"): "/srv/events",
+    ("namespace", "reversion_idle_seconds"): "60",
+    **{
+        ("node_type", f"{part}_reserved_{kind}"): "1"
+        for part in ("kube", "system")
+        for kind in ("cpu", "memory")
+    },
+    ("node_type", "hugepages_2mi"): "4Gi",
+    ("node_type", "hugepages_1gi"): "4Gi",
+    ("node_type", "kubelet_version"): "1.29",
+    ("node_convert", "preempt_user"): "fill",
+    ("node_convert", "preempt_account"): "spare",
+    ("node_convert", "preempt_grace_seconds"): "9",
+    ("node_convert", "drain_timeout_seconds"): "99",
+    ("node_convert", "parallel"): "2",
     ("node_convert", "state_dir"): "/srv/journal",
     ("node_convert", "mark_reason"): "lent",
 }
@@ -667,12 +729,24 @@ def test_a_key_that_is_followed_still_does_what_it_says(tmp_path: Path) -> None:
     assert set(FOLLOWED) == {(kind, key) for kind, keys in FORMER.items() for key in keys}
     for (kind, key), text in FOLLOWED.items():
         field, parse, _ = FORMER[kind][key]
+        section = {"namespace": "namespace:dev", "node_type": "node_type:a"}.get(kind, kind)
         for value in (text, ""):
-            path = site(tmp_path, f"[{kind}]\n{key} = {value}".removeprefix("[settings]\n"))
+            path = site(tmp_path, f"[{section}]\n{key} = {value}".removeprefix("[settings]\n"))
             config = load_config(path, {})
-            assert config.retired == (told(kind, key),)
-            found = config if kind == "settings" else load_settings({}, {"DNM_CONFIG": str(path)})
-            assert (str(getattr(found, field)) == str(parse(text))) is bool(value), key
+            assert config.retired == (told(kind, key, section),)
+            size = {"vcore" if "cpu" in key else "memory": config.node_types["a"].size}
+            found = {
+                "settings": config,
+                "namespace": config.namespaces["dev"],
+                "node_type": config.node_types["a"].kubelet,
+                "node_convert": load_settings({}, {"DNM_CONFIG": str(path)}),
+            }[kind]
+            known = (
+                getattr(found, field, None)
+                if field
+                else next(one[kind] for kind, one in size.items())
+            )
+            assert (str(known) == str(parse(text))) is bool(value), key
 
 
 def test_a_key_that_has_moved_is_read_and_said(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dnm.config.former import FORMER
 from dnm.config.keys import NODE_CONVERT_KEYS
 from dnm.config.lab import CONVERTER_KEYS
 from dnm.converters.settings import Settings, load_settings
@@ -95,7 +96,8 @@ def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
         ("[node_convert]\npreempt_mode = kill", "neither requeue nor cancel"),
         ("[node_convert]\nres_name = a b", "not a name that Slurm takes"),
         ("[node_convert]\nmark_reason = a [b]", "no reason for Slurm"),
-        ("[node_convert]\npreempt_user = a;b", "not the name of a user"),
+        ("[node_convert]\npreempt_jobs_of = a;b/c", "not the name of a user"),
+        ("[node_convert]\npreempt_jobs_of = a", "write USER/ACCOUNT"),
         ("[node_convert]\nparallel = 0", "out of range"),
         ("[settings]\ninstance_id = a b", "[settings] instance_id = a b"),
         ("[node_type:a]\ntaints = x", "is not a taint"),
@@ -153,9 +155,9 @@ def test_every_key_fills_a_setting_and_has_the_default_that_its_page_tells(tmp_p
     told = {key: default_of("[node_convert]", key) for key in NODE_CONVERT_KEYS}
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
            "account", "leave_drained", "request", "wake", "machines", "res_name",
-           "pass_environment", "state_dir", "mark_reason", *CONVERTER_KEYS}  # fmt: skip
-    assert told.keys() == set(Settings.__struct_fields__) - own
+           "pass_environment", *FORMER["node_convert"], *CONVERTER_KEYS}  # fmt: skip
+    assert told.keys() - {"preempt_jobs_of"} == set(Settings.__struct_fields__) - own
     lines = [f"{key} = {text}" for key, text in told.items() if text != "none"]
     settings = load_settings({}, ini(tmp_path, "\n".join(["[node_convert]", *lines])))
-    for key in told:
+    for key in told.keys() - {"preempt_jobs_of"}:
         assert getattr(settings, key) == getattr(Settings(), key), key

@@ -32,7 +32,7 @@ from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 README = PAGES["README.md"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-KEYS = {key for keys in DECLARED.values() for key in keys} | {"hugepages_2Mi", "hugepages_1Gi"}
+KEYS = {key for keys in DECLARED.values() for key in keys}
 GONE = {key for gone in (FORMER, RETIRED, MOVED) for keys in gone.values() for key in keys}
 BLOCKS = [
     block
@@ -202,11 +202,7 @@ def json_keys() -> set[str]:
 def test_variables_of_the_predecessor_are_settings_here() -> None:
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", PAGES["docs/node-convert.md"]))
     assert len(named) > 8
-    elsewhere = {
-        "RES_NAME",
-        "PREEMPT_ENABLED",
-        "MARK_REASON",
-    }  # of the first two the key is another
+    elsewhere = {"RES_NAME", "PREEMPT_ENABLED", *map(str.upper, FORMER["node_convert"])}
     for name in named - elsewhere:
         assert name.lower() in KEYS, name
 

@@ -10,7 +10,7 @@ from packages.reference import DECLARED
 from tests.docs.pages import PAGES, ROOT
 
 WORDS = 35_270
-KEYS = 112
+KEYS = 90
 LINES = {"converters": 8_150, "lab": 7_500}
 
 

@@ -10,6 +10,7 @@ import random
 from fractions import Fraction
 from typing import Any
 
+from dnm.config.former import with_former
 from dnm.config.keys import KUBELET_KEYS
 from dnm.config.node_types import kubelet_settings
 from dnm.kubelet.check import check_node_type
@@ -18,6 +19,7 @@ from dnm.kubelet.reservation import computed_allocatable, memory_sides
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node_type import NodeType
 
+KEYS = with_former("node_type", KUBELET_KEYS)
 Settings = dict[str, str]  # as they stand in the ini
 Machine = dict[str, Any]  # as the judge is asked: memory, numa
 
@@ -36,7 +38,7 @@ class Said:
         parsed = {}
         for key, text in settings.items():
             try:
-                parsed[key] = KUBELET_KEYS[key][1](text)
+                parsed[key] = KEYS[key][1](text)
             except ValueError as error:
                 self.why.append(f"{key} = {text}: {error}")
         self.kubelet: KubeletSettings = kubelet_settings(parsed) or KubeletSettings()

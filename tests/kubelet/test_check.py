@@ -39,15 +39,15 @@ ERRORS = [
     (
         "both sides in one unit, and what would fit",
         {**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4400Mi"},
-        "reserved_memory: adds up to 8700Mi, 100Mi more than kube_reserved_memory + "
-        "system_reserved_memory + eviction_hard_memory_available = 8600Mi: the kubelet would not "
+        "reserved_memory: adds up to 8700Mi, 100Mi more than kube_reserved + "
+        "system_reserved + eviction_hard_memory_available = 8600Mi: the kubelet would not "
         "start; e.g. 0: 4200Mi there",
     ),
     (
         "a difference of one byte",
         {**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4508876799"},
-        "reserved_memory: adds up to 9017753599, 1 less than kube_reserved_memory + "
-        "system_reserved_memory + eviction_hard_memory_available = 9017753600: the kubelet would "
+        "reserved_memory: adds up to 9017753599, 1 less than kube_reserved + "
+        "system_reserved + eviction_hard_memory_available = 9017753600: the kubelet would "
         "not start; e.g. 0: 4508876801 there",
     ),
     (
@@ -99,8 +99,8 @@ ERRORS = [
     (
         "static CPUs without any kept back",
         {"cpu_manager_policy": "static"},
-        "cpu_manager_policy: static needs CPUs that are kept back: name kube_reserved_cpu, "
-        "system_reserved_cpu or reserved_system_cpus; without any the kubelet does not start",
+        "cpu_manager_policy: static needs CPUs that are kept back: name cpu in kube_reserved "
+        "or system_reserved, or reserved_system_cpus; without any the kubelet does not start",
     ),
     (
         "twice the same",
@@ -148,13 +148,13 @@ WARNINGS = [
     (
         "a term that is not named",
         without("system_reserved_memory"),
-        "reserved_memory: system_reserved_memory is not named, so the kubelet's other files decide "
+        "reserved_memory: system_reserved is not named, so the kubelet's other files decide "
         "whether it starts; with its defaults: 8600Mi = 8600Mi, and it starts",
     ),
     (
         "two terms, and the sums differ",
         {key: text for key, text in RIGHT.items() if key[:4] not in ("kube", "evic")},
-        "reserved_memory: kube_reserved_memory and eviction_hard_memory_available are not named, "
+        "reserved_memory: kube_reserved and eviction_hard_memory_available are not named, "
         "so the kubelet's other files decide whether it starts; with its defaults: 8600Mi is not "
         "100Mi",
     ),
@@ -185,7 +185,7 @@ WARNINGS = [
     (
         "CPUs by number",
         {"reserved_system_cpus": "0-3,64", "kube_reserved_cpu": "1"},
-        "reserved_system_cpus: takes the place of kube_reserved_cpu: 5 CPUs are kept back",
+        "reserved_system_cpus: takes the place of cpu of kube_reserved: 5 CPUs are kept back",
     ),
     (
         "drop-ins on 1.29",

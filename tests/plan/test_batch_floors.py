@@ -61,8 +61,7 @@ def test_nodes_in_service(floor: Floor, batch: list[Any], requests: Any, more: i
 
 def test_a_type_has_a_floor_of_its_own() -> None:
     config = floors(kept=Floor(nodes=1))
-    own = msgspec.structs.replace(TYPES["a"], batch_floor=Floor(nodes=5))
-    config = msgspec.structs.replace(config, node_types={**TYPES, "a": own})
+    config = msgspec.structs.replace(config, type_floors={"a": Floor(nodes=5)})
     found = left(config, [*SIX, a_batch_node("b001"), a_batch_node("b002")])
     assert found == {"batch_floor of type a": 1, "batch_floor of type b": 1}
 

@@ -43,7 +43,6 @@ class Site:
             "node_convert_path": converter,
             "state_dir": directory / "state",
             "instance_id": "real",
-            "node_memory_capacity": "256Gi",
             "max_converted_nodes": 8,
             "global_cooldown_seconds": 0,
             "pending_grace_seconds": 0,
@@ -54,7 +53,8 @@ class Site:
         (directory / "map.json").write_text(json.dumps(dict(queue_map)))
         given = {key: value for key, value in values.items() if value is not None}
         self.config = directory / "dnm.ini"
-        self.config.write_text(f"{ini_text(given)}{sections}")
+        own = "" if "[node_type:" in sections else "[node_type:a]\nmemory = 256Gi\n"
+        self.config.write_text(f"{ini_text(given)}{own}{sections}")
         self.command: list[str] = ["dnm"]  # what stands before the verb
 
     # --- dnm -------------------------------------------------------------------------------------

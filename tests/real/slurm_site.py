@@ -33,6 +33,7 @@ verify_seconds = 0.5
 poll_seconds = 0.2
 
 [node_type:a]
+memory = 256Gi
 
 [node_convert]
 hooks_dir = {hooks}
@@ -110,6 +111,7 @@ verify_seconds = 0.5
 poll_seconds = 0.5
 
 [node_type:a]
+memory = 256Gi
 
 [node_convert]
 min_idle_seconds = 0

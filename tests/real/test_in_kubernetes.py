@@ -91,7 +91,7 @@ def for_the_rig(folder: Path) -> None:
     """The two files of the instance, as a site edits them."""
     ini = folder / "dynamic_node_config.ini"
     text = re.sub(r"^yunikorn_url = .*$", f"yunikorn_url = {REST}", ini.read_text(), flags=re.M)
-    ini.write_text(f"{text}node_memory_capacity = 256Gi\n[lab]\npending_grace_seconds = 0\n")
+    ini.write_text(f"{text}[node_type:a]\nmemory = 256Gi\n[lab]\npending_grace_seconds = 0\n")
     (namespace,) = re.findall(r"^monitored_namespaces = (\w+)$", text, re.M)
     queue_map = {namespace: QUEUE_MAP[namespace]}
     (folder / "namespace_queue_paths.json").write_text(json.dumps(queue_map))

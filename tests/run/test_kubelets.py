@@ -271,11 +271,13 @@ TOPOLOGY = {
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_what_is_free_on_a_numa_node_is_asked_where_the_site_says_so(
+def test_what_is_free_on_a_numa_node_is_asked_where_the_role_allows_it(
     sandbox: Sandbox, tmp_path: Path, asks: bool
 ) -> None:
     """A lent node has some 157 GiB free, 50 at most on one NUMA node: a pod of 60 needs another."""
-    site = a_site(sandbox, tmp_path, read_node_topology=asks)
+    site = a_site(sandbox, tmp_path)
+    if not asks:
+        refused = sandbox.fault("status", path="noderesourcetopologies", code=403)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="90Gi")
     site.run_until_rest()
     assert site.lent() == ["g001"]
@@ -284,7 +286,8 @@ def test_what_is_free_on_a_numa_node_is_asked_where_the_site_says_so(
     assert not sandbox.requests.lists("noderesourcetopologies"), "and no pinned pod waits"
     sandbox.add_pods(1, "dev", queue=QUEUE, spec=guaranteed("60Gi"), name="pinned")
     plan = site.plan().plan
-    assert len(sandbox.requests.lists("noderesourcetopologies")) == asks
+    assert not plan.errors
+    assert len(sandbox.requests.lists("noderesourcetopologies")) if asks else refused.struck
     starts = [action for action in plan.actions if isinstance(action, StartConversion)]
     assert len(starts) == asks, [queue.sentence for queue in plan.queues]
 
@@ -292,8 +295,8 @@ def test_what_is_free_on_a_numa_node_is_asked_where_the_site_says_so(
 def test_where_the_exporter_can_not_be_asked_that_is_said_and_all_of_a_node_counts(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    site = a_site(sandbox, tmp_path, read_node_topology=True)
-    sandbox.fault("status", path="noderesourcetopologies", code=404)
+    site = a_site(sandbox, tmp_path)
+    sandbox.fault("status", path="noderesourcetopologies", code=500)
     sandbox.add_pods(1, "dev", queue=QUEUE, spec=guaranteed("60Gi"))
     plan = site.plan().plan
     assert [error for error in plan.errors if "NodeResourceTopology" in error]

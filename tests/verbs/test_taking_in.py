@@ -80,7 +80,7 @@ NOT_ADOPTED: dict[str, tuple[dict[str, Any], str]] = {
             "row": replace(OUT, partitions=("batch",)),
             "exclude_partitions": ("batch",),
         },
-        "a001 is kept out of lending: exclude_partitions names batch",
+        "a001 is kept out of lending: exclude_nodes names partition batch",
     ),
 }
 

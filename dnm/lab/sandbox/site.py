@@ -51,8 +51,6 @@ _SETTINGS = {
     "node_convert_path": "node-convert",
     "instance_id": "sandbox",
     "node_type": "a",
-    "node_cpu_capacity": "128",
-    "node_memory_capacity": "256G",
     "max_converted_nodes": "8",
     "max_conversions_per_run": "2",
     "reversion_idle_seconds": "30",

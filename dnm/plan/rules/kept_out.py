@@ -40,9 +40,9 @@ def kept_out(
     """Returns why each node that is kept out may not be lent, by name; `batch` None: what Slurm
     says of the nodes is not known."""
     why = {
-        name: f"{keys[0]} is set, and the converter does not say what it has"
+        name: f"exclude_nodes names a {kinds[0]}, and the converter does not say what it has"
         for name, row in (batch or {}).items()
-        if (keys := _untold(config, row))
+        if (kinds := _untold(config, row))
     }
     unwelcome = unwelcome_nodes(config, registry, batch, now)
     for name in registry.held:
@@ -86,24 +86,24 @@ def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: s
 def _rules(
     config: Config, row: BatchNode
 ) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...] | None], ...]:
-    """(key, the words it names, those that the row has; None: it does not say) of those set."""
+    """(kind, the words it names, those that the row has; None: it does not say) of those set."""
     rules = (
-        ("exclude_partitions", config.exclude_partitions, row.partitions or None),
-        ("exclude_features", config.exclude_features, row.features),
-        ("exclude_reservations", config.exclude_reservations, row.reservations),
+        ("partition", config.exclude_partitions, row.partitions or None),
+        ("feature", config.exclude_features, row.features),
+        ("reservation", config.exclude_reservations, row.reservations),
     )
     return tuple(rule for rule in rules if rule[1])
 
 
 def _untold(config: Config, row: BatchNode) -> list[str]:
-    return [key for key, _, has in _rules(config, row) if has is None]
+    return [kind for kind, _, has in _rules(config, row) if has is None]
 
 
 def _by_configuration(config: Config, row: BatchNode) -> Iterator[str]:
-    for key, named, has in _rules(config, row):
+    for kind, named, has in _rules(config, row):
         for word in named:
             if word in (has or ()):
-                yield f"{key} names {word}"
+                yield f"exclude_nodes names {kind} {word}"
 
 
 # --- those that came all the same ---------------------------------------------------------------
