@@ -24,7 +24,7 @@ from tests.entered import ROOT, Listening
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 IDLE = (77, 12_540)
-LENDING = (120, 21_620)
+LENDING = (120, 21_590)
 
 
 class Entered(NamedTuple):

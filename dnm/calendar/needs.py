@@ -14,8 +14,8 @@ def request_of(config: Config, event: CalendarEvent) -> dict[str, int]:
     return {**config.default_request, **event.request, "pods": 1}
 
 
-def why_of_no_use(config: Config, event: CalendarEvent) -> str:
-    """Says why the event can't bring a node here; empty where it can."""
+def why_of_no_use(config: Config, event: CalendarEvent) -> str | None:
+    """Says why the event can't bring a node here."""
     policy = config.namespaces.get(event.namespace)
     if policy is None:
         known = ", ".join(sorted(config.namespaces)) or "none"

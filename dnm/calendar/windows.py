@@ -50,8 +50,8 @@ def end_in_utc(wall: datetime, zone: str) -> datetime:
     return max(moment.astimezone(UTC) for moment in moments)
 
 
-def why_never(event: CalendarEvent) -> str:
-    """Says why an event has no moment; empty where it has. A record outlives the reading that
+def why_never(event: CalendarEvent) -> str | None:
+    """Says why an event has no moment. A record outlives the reading that
     refuses such an event: another host may know fewer zones."""
     try:
         begin_in_utc(event.begins, event.zone)
@@ -60,7 +60,7 @@ def why_never(event: CalendarEvent) -> str:
         return f"zone = {event.zone}: {error}"
     except OverflowError:
         return f"from = {event.begins:%Y-%m-%d %H:%M}: is too far away; write a nearer day"
-    return ""
+    return None
 
 
 def list_windows(

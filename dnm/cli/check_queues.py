@@ -87,8 +87,8 @@ def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
         limit = amounts(limits.max)
         sizes = [config.node_types[name].size for name in policy.node_types]
         obstacles = (why_no_growth(document, wants, path, [size]) for size in sizes)
-        if not document.refusal and (why := next(filter(None, obstacles), "")):
-            yield wrong(check, f"{path} gets no node, since its limit can't grow: {why}")
+        if not document.refusal and (why := next(filter(None, obstacles), None)):
+            yield wrong(check, f"{path} gets no node, since its limit can't grow: {why.detail}")
             continue
         yield fine(
             check,

@@ -125,7 +125,7 @@ def _row(config: Config, registry: Registry, event: CalendarEvent, now: datetime
         "request": dict(event.request),
         "nodes": event.nodes,
         "state": _state(windows, times, now) if times else "of no use",
-        "problem": problem,
+        "problem": problem or "",
         "windows": [_window(one, times) for one in windows],
     }
 

@@ -12,9 +12,10 @@ import msgspec
 
 from dnm.converter.bookings import run_booking
 from dnm.converter.contract import REQUEST, WAKE, Given, given_to_converter
+from dnm.converter.ending import end_started
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
-from dnm.converter.processes import Started, end_started, started_at, still_running
+from dnm.converter.processes import Started, started_at, still_running
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.host.fault_points import fault_point
 from dnm.model.batch import BatchList

@@ -1,5 +1,4 @@
-"""Tells one process of this host from a later one that has got its number, and ends processes:
-TERM, and KILL some seconds later.
+"""Tells one process of this host from a later one that has got its number.
 
 What was started under a key is the keeper and the converter itself, by what they have written. The
 converter is known by more than its keeper: where that was killed it goes on by itself, still holds
@@ -8,17 +7,13 @@ its nodes, and is ended after its time.
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from dnm.converter.output import file_of, read_or_empty
-from dnm.host.fault_points import fault_point, waiting
 from dnm.host.place import boot_id, host_name
 from dnm.model.lent import ConverterProcess
 from dnm.model.value import Value
@@ -67,23 +62,6 @@ def still_running(processes: Iterable[ConverterProcess]) -> frozenset[ConverterP
     return frozenset(filter(is_alive, processes))
 
 
-TERM_GRACE = 10.0  # seconds from TERM to KILL, and from KILL to giving up
-_LOOK_EVERY = 0.05  # seconds
-
-
-def end_by_signals(send: Callable[[signal.Signals], None], has_ended: Callable[[], bool]) -> bool:
-    """Sends both in turn, each with its time to take effect, and returns whether all has ended.
-    `send` is called for KILL too where TERM has ended all that `has_ended` knows of: children that
-    have outlived their parent get it."""
-    for sent in (signal.SIGTERM, signal.SIGKILL):
-        send(sent)
-        give_up = time.monotonic() + TERM_GRACE
-        with waiting():
-            while not has_ended() and time.monotonic() < give_up:
-                time.sleep(_LOOK_EVERY)
-    return has_ended()
-
-
 class Started(Value):
     """A call's processes; None: it has not been written down."""
 
@@ -104,31 +82,3 @@ def _read(place: Path, end: str) -> ConverterProcess | None:
     with suppress(msgspec.MsgspecError):
         return msgspec.json.decode(read_or_empty(file_of(place, end)), type=ConverterProcess)
     return None
-
-
-def end_started(started: Started) -> bool:
-    """TERM for both and their children, KILL some seconds later; returns whether they have ended.
-    One that can't be ended is left: the next run sees that it is still at work."""
-
-    def send(sent: signal.Signals) -> None:
-        if started.is_alive:
-            with suppress(OSError), fault_point("converter.signal"):
-                _signal(started, sent)
-
-    return end_by_signals(send, lambda: not started.is_alive)
-
-
-def _signal(started: Started, sent: signal.Signals) -> None:
-    """The group is the keeper's, also after its death: whoever is in it says whether it is still
-    the one that was started."""
-    keeper, converter = started.keeper, started.converter
-    is_in_group = (
-        keeper is not None
-        and converter is not None
-        and is_alive(converter)
-        and os.getpgid(converter.pid) == keeper.pid
-    )
-    if keeper is not None and (is_alive(keeper) or is_in_group):
-        os.killpg(keeper.pid, sent)
-    if converter is not None and is_alive(converter) and not is_in_group:
-        os.kill(converter.pid, sent)

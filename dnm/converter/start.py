@@ -23,8 +23,9 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.contract import Given
+from dnm.converter.ending import end_started
 from dnm.converter.output import FILES, ConverterOutput, file_of, open_file
-from dnm.converter.processes import Started, end_started, process_of, started_at
+from dnm.converter.processes import Started, process_of, started_at
 from dnm.host.fault_points import fault_point, waiting
 from dnm.host.place import boot_id
 from dnm.host.trust import check_trust

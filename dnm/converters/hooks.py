@@ -20,7 +20,8 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from dnm.converter.processes import end_by_signals, is_alive, process_of
+from dnm.converter.ending import end_by_signals
+from dnm.converter.processes import is_alive, process_of
 from dnm.converters.settings import Settings
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import check_trust

@@ -76,9 +76,8 @@ def _meets_term(term: NodeSelectorTerm, traits: NodeTraits) -> bool:
 
 def why_unfit(
     shape: PodShape, volumes: Sequence[Sequence[NodeSelectorTerm]], traits: NodeTraits
-) -> str:
-    """Says why a pod can't be on a node with these traits; empty if it can. The text follows
-    "the pod ".
+) -> str | None:
+    """Says why a pod can't be on a node with these traits; the text follows "the pod ".
 
     Topology spread and affinity ask for a node that carries their topology key; beyond that, spread
     is not looked at (errs towards "it fits"). Affinity to other pods than its like is refused on a
@@ -107,13 +106,13 @@ def why_unfit(
     return _why_no_numa_node(shape, traits.numa)
 
 
-def _why_no_numa_node(shape: PodShape, numa: NumaRoom | None) -> str:
-    """Says why a pod that its kubelet aligns to one NUMA node has room on none; empty if it has."""
+def _why_no_numa_node(shape: PodShape, numa: NumaRoom | None) -> str | None:
+    """Says why a pod that its kubelet aligns to one NUMA node has room on none."""
     if numa is None or shape.aligned is None:
-        return ""
+        return None
     zones, asked = [dict(zone) for zone in numa.zones], shape.aligned[numa.by_pod]
     if any(all(amount <= zone.get(name, amount) for name, amount in asked) for zone in zones):
-        return ""
+        return None
     for name, amount in asked:
         most = max(zone.get(name, amount) for zone in zones)
         if amount > most:

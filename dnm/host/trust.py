@@ -32,8 +32,8 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # as the kernel follows at most
 
 
-def find_distrust(path: Path, info: os.stat_result) -> str:
-    """Returns why `path` can't be trusted, with the command that mends it; empty if it can.
+def find_distrust(path: Path, info: os.stat_result) -> str | None:
+    """Returns why `path` can't be trusted, with the command that mends it.
 
     `info` is what `os.stat` or, without a race, `os.fstat` of the opened file said. Raises OSError
     where a part of the way is out of sight.
@@ -52,7 +52,7 @@ def find_distrust(path: Path, info: os.stat_result) -> str:
             f"the {what} {path} can be written by {_writers(info)} "
             f"(mode {stat.S_IMODE(info.st_mode):04o}): run 'chmod go-w {quote(str(path))}'"
         )
-    return ""
+    return None
 
 
 def check_trust(path: Path, error: type[DnmError] = ConfigError) -> None:

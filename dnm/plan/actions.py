@@ -98,7 +98,7 @@ def _evictions(decided: Decided) -> list[EvictPods]:
     """Of nodes that a person has had emptied, those with pods who were not asked yet, or did not
     go. Nothing else in dnm's own runs ends a pod."""
     due, pods = decided.fates.fated(Fate.EMPTIES), decided.inputs.snapshot.pods
-    if not due or decided.limits.refusal or isinstance(pods, Unreadable):
+    if not due or decided.limits.objection or isinstance(pods, Unreadable):
         return []
     occupied = {pod.node for pod in pods.pods if pod.counts_as_work and not pod.is_terminating}
     return [EvictPods(node=name) for name in due if name in occupied]

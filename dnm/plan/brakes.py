@@ -44,9 +44,7 @@ def _unjudged(wish: Wish) -> Objection | None:
 
 
 def _limits_refused(wish: Wish) -> Objection | None:
-    if not wish.limits.refusal:
-        return None
-    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=wish.limits.refusal)
+    return wish.limits.objection
 
 
 def _batch_side(wish: Wish) -> Objection | None:
@@ -105,8 +103,7 @@ def _not_to_be_counted(wish: Wish) -> Objection | None:
     ]  # fmt: skip
     known_types = inputs.config.node_types
     sizes = [known_types[name].size for name in types if name in known_types]
-    why = why_no_growth(inputs.document, asked.wants, wish.pool.queue, sizes)
-    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
+    return why_no_growth(inputs.document, asked.wants, wish.pool.queue, sizes)
 
 
 Row = Callable[[Wish], Objection | None]

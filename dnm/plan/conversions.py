@@ -40,7 +40,7 @@ def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) 
     if inputs.demand is None:
         return _blind(start, Objection(reason=Reason.DEMAND_UNREADABLE))
     if inputs.facts.nodes is None or inputs.document is None:
-        return _blind(start, Objection(reason=Reason.QUEUE_UNREADABLE, detail=limits.refusal))
+        return _blind(start, limits.objection or Objection(reason=Reason.QUEUE_UNREADABLE))
     # What a person has asked for comes first: pods that wait find it on its way.
     ordered = ask_for_orders(start) if registry.orders else start
     sizing = _size(inputs, inputs.demand, ordered.registry, limits)

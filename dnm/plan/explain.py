@@ -75,7 +75,7 @@ def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
     )
 
 
-def _why_not_counted(inputs: Inputs, pod: Pod) -> str:
+def _why_not_counted(inputs: Inputs, pod: Pod) -> str | None:
     """As the pod alone is judged; gangs and applications are told by others of their kind."""
     view, snapshot = inputs.snapshot.yunikorn, inputs.snapshot
     facts = DemandFacts(
@@ -90,7 +90,7 @@ def _why_not_counted(inputs: Inputs, pod: Pod) -> str:
     for one in demand.uncounted if demand else ():
         if one.namespace == pod.namespace and pod.name in one.names:
             return one.why.value
-    return ""
+    return None
 
 
 def _group_of(inputs: Inputs, pod: Pod) -> PendingGroup | None:

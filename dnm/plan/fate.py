@@ -14,7 +14,7 @@ from dnm.model.queue_path import may_edit
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Verdict
+from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.facts import NodeTransition, node_verdict, show_time
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import rules_of
@@ -43,7 +43,7 @@ class Case(Value):
     seen: NodeTransition
     inputs: Inputs
     registry: Registry
-    refusal: str
+    objection: Objection | None
     wanted: NodeVerdict | None = None
 
     @property
@@ -97,7 +97,7 @@ def _asked_for(case: Case) -> NodeVerdict | None:
 
 
 def _cannot_shrink(case: Case) -> NodeVerdict | None:
-    if case.may_shrink and not case.refusal:
+    if case.may_shrink and not case.objection:
         return None
     detail = "its queue can't be shrunk, so it serves on"
     return case.says(Verdict.KEEP, Reason.QUEUE_UNREADABLE, detail)
@@ -124,9 +124,10 @@ def _paused_unfenced(case: Case) -> NodeVerdict | None:
 
 
 def _limits_unreadable(case: Case) -> NodeVerdict | None:
-    if not case.refusal and case.inputs.document is not None:
+    if not case.objection and case.inputs.document is not None:
         return None
-    return case.says(Verdict.WAIT, Reason.QUEUE_UNREADABLE, case.refusal)
+    detail = case.objection.detail if case.objection else ""
+    return case.says(Verdict.WAIT, Reason.QUEUE_UNREADABLE, detail)
 
 
 def _outside_the_prefixes(case: Case) -> NodeVerdict | None:
@@ -155,7 +156,7 @@ def _emptied(case: Case) -> NodeVerdict | None:
     if entry.leaves not in _EMPTIED or entry.emptying is None or _is_anothers(case):
         return None
     is_due = entry.emptying.since <= inputs.now and inputs.facts.sees_all_pods
-    is_stopped = case.is_paused or bool(case.refusal) or case.is_held
+    is_stopped = case.is_paused or bool(case.objection) or case.is_held
     return _leaving_verdict(case) if is_due and case.may_shrink and not is_stopped else None
 
 
@@ -251,7 +252,8 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
         if rule.leaving is entry.leaves:
             detail = rule.why_leaving
     if entry.emptying is not None:
-        stopped = Reason.PAUSED.value if case.is_paused else case.refusal
+        paused = Objection(reason=Reason.PAUSED) if case.is_paused else None
+        stopped = paused or case.objection
         detail += f", and its pods are {_asked(entry.emptying, inputs.now, stopped)}"
     seen = case.seen.verdict
     more = seen.detail if seen.reason is Reason.IN_USE else ""  # of a dead node
@@ -259,9 +261,9 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
     return case.says(Verdict.REVERT, Reason.LEAVING, detail)
 
 
-def _asked(emptying: Emptying, now: datetime, stopped: str) -> str:
+def _asked(emptying: Emptying, now: datetime, stopped: Objection | None) -> str:
     if now < emptying.since:
         return f"asked to go from {show_time(emptying.since)} on"
     if stopped:
-        return f"not asked to go: {stopped}"
+        return f"not asked to go: {stopped.detail or stopped.sentence}"
     return f"asked to go: {emptying.why}" if emptying.why else "asked to go"

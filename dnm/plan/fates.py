@@ -114,7 +114,7 @@ def _judged(
             seen=look.seen.nodes[name],
             inputs=look.inputs,
             registry=fates.registry,
-            refusal=look.standing.refusal,
+            objection=look.standing.objection,
             wanted=wanted.get(name),
         )
         if (found := find_fate(case)) is not None:
@@ -240,7 +240,7 @@ def _moves(look: _Look, fates: Fates) -> Moves:
     stands = Standing(
         inputs=inputs,
         limits=look.standing.limits,
-        refusal=look.standing.refusal,
+        objection=look.standing.objection,
         may_relabel=tuple(name for name, one in look.seen.nodes.items() if one.wants_relabel),
     )
     for rule in rules_of(inputs.config, fates.registry, inputs.facts):

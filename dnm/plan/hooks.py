@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dnm.model.cluster import QueueLimits
     from dnm.model.node import Node
     from dnm.model.plan import Action, RelabelNode
-    from dnm.model.verdict import NodeVerdict
+    from dnm.model.verdict import NodeVerdict, Objection
     from dnm.plan.breaker import ConversionResult
     from dnm.plan.facts import Facts, NodeTransition
     from dnm.plan.floors import NodeFloor
@@ -37,12 +37,12 @@ class Budgeted(Value):
 
 
 class Standing(Value):
-    """What stands before anything is fenced. `refusal`: why no limit can be changed. `may_relabel`:
-    nodes whose labels and taints may be exchanged."""
+    """What stands before anything is fenced. `objection`: why no limit can be changed.
+    `may_relabel`: nodes whose labels and taints may be exchanged."""
 
     inputs: Inputs
     limits: Mapping[str, QueueLimits]
-    refusal: str
+    objection: Objection | None
     may_relabel: tuple[str, ...]
 
 

@@ -18,8 +18,10 @@ from dnm.model.lent import LentNode
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.queue_path import is_under
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
+from dnm.model.verdict import Objection
 from dnm.plan.breaker import backoff_delay
 from dnm.plan.cap_shares import in_nodes
 from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
@@ -31,7 +33,7 @@ from dnm.queues.source import resolve_document
 
 class Inputs(Value):
     """`registry`: as the last run left it. `demand` None: the pods could not be read. `document`
-    None: the queue document could not be read, and `refusal` says why."""
+    None: the queue document could not be read, and `objection` says why."""
 
     config: Config
     registry: Registry
@@ -39,7 +41,7 @@ class Inputs(Value):
     facts: Facts
     demand: Demand | None
     document: QueueDocument | None = None
-    refusal: str = ""
+    objection: Objection | None = None
 
     @property
     def limits(self) -> Mapping[str, QueueLimits]:
@@ -70,7 +72,7 @@ def gather_inputs(
     snapshot = doubt_lists(registry, config.instance_id, snapshot, attended)
     registry = msgspec.structs.replace(registry, last_run=last_run)
     config = in_nodes(config, snapshot.batch) if config.has_shares else config
-    document, refusal = _read_queues(config, snapshot, judge)
+    document, objection = _read_queues(config, snapshot, judge)
     limits = document.limits if document else {}
     demand = _gather_demand(config, snapshot, limits, registry.stalled)
     if demand is not None:
@@ -87,22 +89,22 @@ def gather_inputs(
         ),
         demand=demand,
         document=document,
-        refusal=refusal,
+        objection=objection,
     )
 
 
 def _read_queues(
     config: Config, snapshot: Snapshot, judge: Judge
-) -> tuple[QueueDocument | None, str]:
-    """The document, and why it can't be read if it can't."""
+) -> tuple[QueueDocument | None, Objection | None]:
+    """The document, or why it can't be read."""
     maps = snapshot.queue_maps
     if isinstance(maps, Unreadable):
-        return None, maps.error
+        return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=maps.error)
     try:
         source = resolve_document(*maps, (config.yunikorn_cm_namespace, config.yunikorn_cm_name))
-        return read_document(source, judge), ""
+        return read_document(source, judge), None
     except QueueError as error:
-        return None, str(error)
+        return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=str(error))
 
 
 def demand_without(inputs: Inputs, stalled: Mapping[str, StalledPods]) -> Demand | None:

@@ -53,12 +53,12 @@ class Actor(Value):
 
 
 class Judgement(Value):
-    """`refusal`: why he must not act; empty: he may, once the lease is written where it `is_due`.
+    """`refusal`: why he must not act; None: he may, once the lease is written where it `is_due`.
     `ours`: as it stands. `others`: it stands so, or stood so and was taken off. `now`: by the
     server's clock. `note`: that somebody takes it off."""
 
     now: datetime
-    refusal: str = ""
+    refusal: str | None = None
     is_due: bool = False
     ours: Lease | None = None
     others: Lease | None = None

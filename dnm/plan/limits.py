@@ -19,26 +19,26 @@ from dnm.model.verdict import Objection
 from dnm.plan.breaker import note_used_quota
 from dnm.plan.inputs import Inputs
 from dnm.queues.document import QueueDocument
-from dnm.queues.edit import ForeseenEdit, edit_document, foresee_edit, why_no_shrink
+from dnm.queues.edit import ForeseenEdit, edit_document, foresee_edit, why_no_shrink, why_refused
 
 
 class StandingLimits(Value):
-    """The limits before anything is fenced. `refusal`: why no limit can be changed; empty: they
-    can. `foreseen`: what would become of the document if nothing were fenced; None: it is not known
+    """The limits before anything is fenced. `objection`: why no limit can be changed.
+    `foreseen`: what would become of the document if nothing were fenced; None: it is not known
     what to ask of it."""
 
     registry: Registry
     limits: Mapping[str, QueueLimits]
-    refusal: str = ""
+    objection: Objection | None = None
     foreseen: ForeseenEdit | None = None
 
 
 class PlannedLimits(Value):
     """`limits` as `edit` leaves them. `edit` None: it is not known what to ask of the document.
-    `refusal`: why nothing of it can be changed."""
+    `objection`: why nothing of it can be changed."""
 
     limits: Mapping[str, QueueLimits]
-    refusal: str = ""
+    objection: Objection | None = None
     action: SetQueueLimits | None = None
     edit: QueueEdit | None = None
 
@@ -60,7 +60,7 @@ class PlannedLimits(Value):
 def judge_limits(inputs: Inputs, registry: Registry) -> StandingLimits:
     """Tells whether limits can be changed, before anything is decided that needs it."""
     if inputs.document is None or inputs.demand is None:
-        return StandingLimits(registry=registry, limits=inputs.limits, refusal=inputs.refusal)
+        return StandingLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
     wants = wants_of(inputs, registry, inputs.demand)
     foreseen = foresee_edit(inputs.document, wants)
     limits = foreseen.edit.limits
@@ -70,7 +70,7 @@ def judge_limits(inputs: Inputs, registry: Registry) -> StandingLimits:
     return StandingLimits(
         registry=registry,
         limits=limits,
-        refusal=why_no_shrink(inputs.document, foreseen),
+        objection=why_no_shrink(inputs.document, foreseen),
         foreseen=foreseen,
     )
 
@@ -79,12 +79,12 @@ def plan_limits(inputs: Inputs, registry: Registry, standing: StandingLimits) ->
     """What the document must become for the nodes that serve now; planned anew only where
     something else is wanted than before the fences."""
     if inputs.document is None or inputs.demand is None:
-        return PlannedLimits(limits=standing.limits, refusal=standing.refusal)
+        return PlannedLimits(limits=standing.limits, objection=standing.objection)
     wants = wants_of(inputs, registry, inputs.demand)
     edit = edit_document(inputs.document, wants, standing.foreseen)
     return PlannedLimits(
         limits=standing.limits if edit.refusal else edit.limits,
-        refusal=edit.refusal,
+        objection=why_refused(edit),
         action=SetQueueLimits(wants=wants, edit=edit),
         edit=edit,
     )

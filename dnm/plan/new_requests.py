@@ -185,7 +185,7 @@ def _give_back(before: Conversions, wanted: Mapping[NodePool, int]) -> Conversio
     undecided = [
         queue
         for queue in inputs.config.queues
-        if limits.refusal or why_unjudged(inputs, limits, queue)
+        if limits.objection or why_unjudged(inputs, limits, queue)
     ]
     registry, nodes = give_back_unwanted(inputs, before.registry, wanted, undecided)
     return msgspec.structs.replace(before, registry=registry, nodes={**before.nodes, **nodes})

@@ -110,7 +110,7 @@ def fold_plan(decided: Decided) -> Plan:
     questions = [*limits.questions, *conversions.questions]
     errors = (
         *_unread(inputs.snapshot),
-        inputs.refusal,
+        inputs.objection.detail if inputs.objection else "",
         *decided.seen.errors,
         *conversions.errors,
         *find_conflicts(inputs.facts, registry),

@@ -18,7 +18,9 @@ from dnm.host.collection import without_collection
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.reason import Reason
 from dnm.model.value import Resources, Value
+from dnm.model.verdict import Objection
 from dnm.queues.authors import is_anothers_matter, is_applied, is_written_by_others, ledger_in_force
 from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.blocked import hold_back, only_recorded
@@ -113,9 +115,9 @@ def _with_note(foreseen: ForeseenEdit, note: str) -> ForeseenEdit:
 
 def why_no_growth(
     document: QueueDocument, wants: QueueWants, queue: str, sizes: Sequence[Resources]
-) -> str:
+) -> Objection | None:
     """Returns why the limits could not contain more nodes of these sizes that serve the queue, with
-    the line and the next step; empty: they could. So it is known before a node is converted."""
+    the line and the next step. So it is known before a node is converted."""
     nodes = dict(wants.nodes.get(queue, {}))
     nodes |= {f"{_TO_COME}{number}": size for number, size in enumerate(sizes)}
     is_first = wants.remembered is None and not any(wants.nodes.values())
@@ -125,16 +127,25 @@ def why_no_growth(
         remembered="" if is_first else wants.remembered,
     )
     edit = foresee_edit(document, more).edit
-    return edit.refusal or edit.uncounted.get(queue, "")
+    why = edit.uncounted.get(queue)
+    uncounted = Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
+    return why_refused(edit) or uncounted
 
 
-def why_no_shrink(document: QueueDocument, foreseen: ForeseenEdit) -> str:
-    """Returns why not even limits without anything lent could be written; empty: they could. A
-    document that refuses to grow (its ledger is full) may still shrink."""
+def why_no_shrink(document: QueueDocument, foreseen: ForeseenEdit) -> Objection | None:
+    """Returns why not even limits without anything lent could be written. A document that refuses
+    to grow (its ledger is full) may still shrink."""
     if not foreseen.edit.refusal:
-        return ""
+        return None
     nothing_lent = msgspec.structs.replace(foreseen.wants, nodes={})
-    return foresee_edit(document, nothing_lent).edit.refusal
+    return why_refused(foresee_edit(document, nothing_lent).edit)
+
+
+def why_refused(edit: QueueEdit) -> Objection | None:
+    """Returns why nothing of the document can be changed."""
+    if not edit.refusal:
+        return None
+    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=edit.refusal)
 
 
 def refused_edit(document: QueueDocument, refusal: str) -> QueueEdit:

@@ -225,7 +225,7 @@ def _find_stuck(tree: DocumentTree, targets: Mapping[LimitPlace, int]) -> dict[L
     return stuck
 
 
-def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str:
+def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str | None:
     if target > INT64_MAX:
         line = tree.places[place].node.line
         return (

@@ -61,15 +61,15 @@ def read_again(edited: EditedText) -> DocumentTree:
     return tree
 
 
-def why_not_changeable(tree: DocumentTree, place: LimitPlace) -> str:
-    """Returns why this one number can't be changed alone; empty: it can."""
+def why_not_changeable(tree: DocumentTree, place: LimitPlace) -> str | None:
+    """Returns why this one number can't be changed alone."""
     quantity = tree.places[place]
     where = f"line {quantity.node.line}: {place.kind} {place.resource} of {place.queue}"
     if quantity.is_shared:
         return f"{where} is used elsewhere by an alias (`*`, `<<`); write it out in both places"
     if digits_of(tree.text, quantity.node) is None:
         return f"{where} is written with escapes or over several lines; write it plainly"
-    return ""
+    return None
 
 
 def _with_texts(scheduler: SchedulerConfig, texts: Mapping[LimitPlace, str]) -> SchedulerConfig:

@@ -97,12 +97,12 @@ class YunikornClient:
         self.url = url.rstrip("/")
         self._http = PlainClient(self.url, timeout.total_seconds(), _LARGEST_ANSWER)
 
-    def validate(self, text: str) -> str:
-        """Returns why the scheduler would refuse this queue document; empty: it would take it."""
+    def validate(self, text: str) -> str | None:
+        """Returns why the scheduler would refuse this queue document."""
         with self._translated(), fault_point("yunikorn.validate_conf"):
             body = self._ask("POST", "/ws/v1/validate-conf", text.encode())
         verdict = self._decode(_decode_verdict, body, "validate-conf")
-        return "" if verdict.allowed else verdict.reason or "it gives no reason"
+        return None if verdict.allowed else verdict.reason or "it gives no reason"
 
     def read_checksum(self) -> str:
         """Returns that of the document in force, to be compared with `checksum_of`."""

@@ -417,8 +417,8 @@ class Actuator:
         self.save(_with_node(self.registry, name, _replace(entry, converter=process)))
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
-    def _why_not_return(self, name: str) -> str:
-        """The last look before the converter: empty if it may be called."""
+    def _why_not_return(self, name: str) -> str | None:
+        """The last look before the converter: what keeps it from being called."""
         node = self.kube.read_node(name)
         if node is not None and not node.is_with_batch:
             if not node.is_fenced:
@@ -427,9 +427,9 @@ class Actuator:
                 return "a pod landed on it"
         return self.why_not_called(name)
 
-    def why_not_called(self, name: str) -> str:
-        """What the batch side says of it: empty if the node is out of its service and nobody is at
-        work on it."""
+    def why_not_called(self, name: str) -> str | None:
+        """What the batch side says of it, where the node is not out of its service, or somebody is
+        at work on it."""
         listed = self.converter.list_nodes(name)
         if isinstance(listed, Unreadable):
             raise ConverterError(f"{listed.error}; {name} is left as it is")
@@ -444,7 +444,7 @@ class Actuator:
                 f"{name} is sick ({entry.sick}), and its converter can't leave it drained "
                 f"({LEAVE_DRAINED}): return it and drain it by hand, then `dnm forget {name}`"
             )
-        return "Slurm has it in service" if known.in_service else ""
+        return "Slurm has it in service" if known.in_service else None
 
     def _end_converter(self, key: str, process: ConverterProcess) -> None:
         """One of an earlier run, whose time is up."""

@@ -49,9 +49,9 @@ class FileState:
                 f"the registry {path} can't be read ({error.strerror}): mend its permissions"
             ) from error
 
-    def why_missing(self) -> str:
+    def why_missing(self) -> str | None:
         if not previous_path(self.path).exists():
-            return ""
+            return None
         return (
             f"the registry {self.path} is missing but {self.previous} exists: restore it with "
             f"'cp -p {self.previous} {self.path}', or remove both if no node is lent"

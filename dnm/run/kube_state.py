@@ -67,9 +67,9 @@ class KubeState:
         known = self._look()
         return None if known is None or known == _unwritten(known) else self._document(known)
 
-    def why_missing(self) -> str:
+    def why_missing(self) -> str | None:
         if self._look() is not None or not self._tenure.highest:
-            return ""
+            return None
         return (
             f"the registry {self.where} is missing, but {self._lease_name} says that "
             f"{self._tenure.highest} runs have acted: restore it from a backup, or delete the "

@@ -66,13 +66,13 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
             lock.release()
 
 
-def find_open_lock(path: Path) -> str:
-    """Returns who could hold the lock beside its owner, with the command that mends it; empty:
-    nobody. Raises OSError."""
+def find_open_lock(path: Path) -> str | None:
+    """Returns who could hold the lock beside its owner, with the command that mends it. Raises
+    OSError."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:
-        return ""
+        return None
     if not stat.S_ISREG(info.st_mode):
         return f"the lock {path} is no regular file: run 'rm {quote(str(path))}'"
     if info.st_uid not in (0, os.geteuid()):
@@ -85,7 +85,7 @@ def find_open_lock(path: Path) -> str:
             f"the lock {path} can be held by others (mode {stat.S_IMODE(info.st_mode):04o}): run "
             f"'chmod 600 {quote(str(path))}'"
         )
-    return ""
+    return None
 
 
 def _close_to_others(path: Path) -> None:

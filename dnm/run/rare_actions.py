@@ -57,7 +57,7 @@ class Step(Protocol):
     def save(self, registry: Registry) -> None: ...
     def note_done(self, line: str, about: str = "") -> None: ...
     def may_go_on(self) -> bool: ...
-    def why_not_called(self, name: str) -> str: ...
+    def why_not_called(self, name: str) -> str | None: ...
     def patch(
         self,
         name: str,
@@ -125,19 +125,19 @@ def _relabel(step: Step, action: RelabelNode) -> None:
             labels=action.labels,
             taints=lambda node: _taints(node, action) if action.on or action.off else None,
         )
-        obstacle = "" if is_free else "it is not fenced any more"
+        obstacle = None if is_free else "it is not fenced any more"
     if obstacle:
         log.info("action=move node=%s skipped=%r", name, obstacle)
         return
     step.note_done(f"action=move node={name} to={action.mark.namespace}", name)
 
 
-def _why_not_move(step: Step, name: str) -> str:
-    """The last look before it becomes another namespace's, its pods last: empty if it may."""
+def _why_not_move(step: Step, name: str) -> str | None:
+    """The last look before it becomes another namespace's, its pods last: what keeps it."""
     if obstacle := step.why_not_called(name):
         return obstacle
     is_used = any(pod.counts_as_work for pod in step.kube.read_pods_on(name))
-    return "a pod landed on it" if is_used else ""
+    return "a pod landed on it" if is_used else None
 
 
 def _is_others(step: Step, node: Node) -> bool:

@@ -60,8 +60,8 @@ class State(Protocol):
         what can't be trusted, KubeError where nobody answers."""
         ...
 
-    def why_missing(self) -> str:
-        """Returns why there must have been a document, where `read` found none; empty: there may
+    def why_missing(self) -> str | None:
+        """Returns why there must have been a document, where `read` found none; None: there may
         never have been one."""
         ...
 

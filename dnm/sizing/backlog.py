@@ -105,13 +105,13 @@ def _sort_out(
         if useful:
             schedulable.append(Schedulable(group=group, options=tuple(useful)))
         else:
-            why = some_of(dict.fromkeys(reasons)) or "no node type is given"
+            why = some_of(dict.fromkeys(filter(None, reasons))) or "no node type is given"
             unschedulable.append((group, why))
     return tuple(schedulable), tuple(unschedulable)
 
 
-def why_no_help(group: PendingGroup, expected: ExpectedNode) -> str:
-    """Says why an empty node of a type would not take one of the pods; empty if it would."""
+def why_no_help(group: PendingGroup, expected: ExpectedNode) -> str | None:
+    """Says why an empty node of a type would not take one of the pods."""
     node_type = expected.pool.node_type
     refused = why_unfit(group.shape, group.volumes, expected.traits)
     if refused:
@@ -123,4 +123,4 @@ def why_no_help(group: PendingGroup, expected: ExpectedNode) -> str:
                 f"asks for {amount_text(resource, amount)}, an empty node of type "
                 f"{node_type} has {amount_text(resource, max(free, 0))}"
             )
-    return ""
+    return None

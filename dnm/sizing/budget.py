@@ -132,11 +132,11 @@ def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount
     ]
 
 
-def why_never_so_many(config: Config, wanted: Sequence[tuple[str, str]]) -> str:
+def why_never_so_many(config: Config, wanted: Sequence[tuple[str, str]]) -> str | None:
     """Says which cap bars so many nodes at once, each as (node type, namespace), if nothing else
-    were lent; empty: none does."""
+    were lent."""
     caps = [cap for cap in count_caps(config, wanted) if cap.lent > cap.max]
-    return "; ".join(f"{cap.bound} is {cap.max}" for cap in caps)
+    return "; ".join(f"{cap.bound} is {cap.max}" for cap in caps) or None
 
 
 def count_left(

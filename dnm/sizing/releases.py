@@ -32,7 +32,7 @@ from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.reason import Reason
 from dnm.model.value import Value
-from dnm.model.verdict import NodeVerdict, Verdict
+from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.sizing.budget import ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing
@@ -93,10 +93,9 @@ def choose_releases(
                 node=name, verdict=Verdict.REVERT, reason=Reason.IDLE_LONG_ENOUGH
             )
         for name in rivals[count:]:
-            is_needed = count < len(asked)
             verdicts[name] = (
                 _stays(config, node_supply, name, [*spare, *rivals[:count]], objection)
-                if is_needed
+                if objection is not None
                 else NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
             )
         spare += rivals[:count]
@@ -161,7 +160,7 @@ def _classes(demand: Demand, node_supply: NodeSupply, candidates: Candidates) ->
 
 
 def _stays(
-    config: Config, node_supply: NodeSupply, name: str, gone: Sequence[str], objection: str
+    config: Config, node_supply: NodeSupply, name: str, gone: Sequence[str], objection: Objection
 ) -> NodeVerdict:
     entry = node_supply.lent[name]
     policy = config.namespaces.get(entry.namespace)
@@ -179,7 +178,9 @@ def _stays(
     ):
         detail = policy.min_nodes_by or f"min_nodes of {entry.namespace} is {policy.min_nodes}"
         return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.KEPT_READY, detail=detail)
-    return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.NEEDED, detail=objection)
+    return NodeVerdict(
+        node=name, verdict=Verdict.KEEP, reason=objection.reason, detail=objection.detail
+    )
 
 
 # --- pods that wait for something else --------------------------------------------------------
@@ -279,14 +280,16 @@ class RemovalSimulation:
         self._budget = budget
         self.base = size_queues(config, demand, queues, node_supply, budget)
 
-    def count_spare(self, gone: Sequence[str], rivals: Sequence[str]) -> tuple[int, str]:
+    def count_spare(
+        self, gone: Sequence[str], rivals: Sequence[str]
+    ) -> tuple[int, Objection | None]:
         """Counts how many of `rivals`, taken in order, may go when `gone` go too; and what speaks
         against one more. All or none is answered at once, the rest by halving."""
         if not rivals:
-            return 0, ""
+            return 0, None
         objection = self.objection([*gone, *rivals])
         if not objection:
-            return len(rivals), ""
+            return len(rivals), None
         low, high = 0, len(rivals) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -301,15 +304,17 @@ class RemovalSimulation:
         """Returns the queue that a lent node serves."""
         return self._node_supply.lent[name].queue
 
-    def objection(self, names: Sequence[str]) -> str:
-        """Says what would be wanted, or broken, if these nodes had left; empty if nothing."""
+    def objection(self, names: Sequence[str]) -> Objection | None:
+        """Says what would be wanted, or broken, if these nodes had left."""
         limits = self._limits_without(names)
         for name in names:
             for path in known_lineage(self._node_supply.lent[name].queue, limits):
                 gang = self._demand.queues[path].largest_gang if path in self._demand.queues else {}
                 for resource, limit in limits[path].max.items():
                     if limit < gang.get(resource, 0) <= self._queues[path].max[resource]:
-                        return f"a gang application of {path} asks for more {resource} at once"
+                        return _needed(
+                            f"a gang application of {path} asks for more {resource} at once"
+                        )
         node_supply = msgspec.structs.replace(
             self._node_supply,
             lent={name: one for name, one in self._node_supply.lent.items() if name not in names},
@@ -323,10 +328,12 @@ class RemovalSimulation:
         for after, before in ((sizing.wanted(), base.wanted()), (granted, base.granted())):
             for pool, count in after.items():
                 if count > before.get(pool, 0):
-                    return sizing.verdicts[pool.queue].sentence
+                    return _needed(sizing.verdicts[pool.queue].sentence)
         return self._used_beyond(limits, names)
 
-    def _used_beyond(self, limits: Mapping[str, QueueLimits], names: Sequence[str]) -> str:
+    def _used_beyond(
+        self, limits: Mapping[str, QueueLimits], names: Sequence[str]
+    ) -> Objection | None:
         """Says which limit would be below what is used of it, and is not now."""
         served = {self._node_supply.lent[name].queue for name in names}
         for path in dict.fromkeys(one for queue in served for one in known_lineage(queue, limits)):
@@ -336,8 +343,8 @@ class RemovalSimulation:
                     from dnm.sizing.wanted_words import amount_text
 
                     amounts = (amount_text(resource, one) for one in (limit, used[resource]))
-                    return "{} would have {}, and {} ".format(path, *amounts) + IS_USED
-        return ""
+                    return _needed("{} would have {}, and {} ".format(path, *amounts) + IS_USED)
+        return None
 
     def _limits_without(self, names: Sequence[str]) -> dict[str, QueueLimits]:
         limits = {path: dict(one.max) for path, one in self._queues.items()}
@@ -350,3 +357,7 @@ class RemovalSimulation:
             path: msgspec.structs.replace(one, max=limits[path])
             for path, one in self._queues.items()
         }
+
+
+def _needed(why: str) -> Objection:
+    return Objection(reason=Reason.NEEDED, detail=why)

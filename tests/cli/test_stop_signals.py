@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from dnm.cli.stopping import StopSignals
-from dnm.converter.processes import end_by_signals, process_of
+from dnm.converter.ending import end_by_signals
+from dnm.converter.processes import process_of
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import run_bounded

@@ -14,7 +14,7 @@ from dnm.model.lent import Emptying, Leaving, Phase
 from dnm.model.orders import Pause
 from dnm.model.pod import PodList
 from dnm.model.reason import Reason
-from dnm.model.verdict import NodeVerdict, Verdict
+from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.fate import TABLE, At, Case, Fate, Row, find_fate, up_for
 from tests.builders import NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, queue_map, serving
@@ -39,9 +39,10 @@ class Told(NamedTuple):
 
     def case(self) -> Case:
         inputs, seen = self.world.inputs(), self.world.advanced()
+        refused = Objection(reason=Reason.QUEUE_UNREADABLE, detail=self.refusal)
         return Case(
             name="a001", entry=seen.registry.nodes["a001"], seen=seen.nodes["a001"], inputs=inputs,
-            registry=seen.registry, refusal=self.refusal, wanted=self.wanted,
+            registry=seen.registry, objection=refused if self.refusal else None, wanted=self.wanted,
         )  # fmt: skip
 
 

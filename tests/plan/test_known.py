@@ -49,7 +49,7 @@ def test_a_document_that_can_not_be_read_is_no_empty_document() -> None:
     unread = wanting(1).set(maps=UNREAD).inputs()
     broken = wanting(1).set(maps=(queue_map(text="partitions: ["), None)).inputs()
     for known in (unread, broken):
-        assert known.document is None and known.limits == {} and known.refusal
+        assert known.document is None and known.limits == {} and known.objection
         assert known.demand is not None
 
 

@@ -73,7 +73,7 @@ def _unreadable_ledger() -> ConfigMap:
 
 def test_a_document_that_can_not_be_edited_says_so_before_anything_is_fenced() -> None:
     world = serving(idle_since=LONG_AGO).set(maps=(_unreadable_ledger(), None))
-    assert world.standing().refusal and world.limits().refusal
+    assert world.standing().objection and world.limits().objection
     assert not world.limits().is_changed
 
 

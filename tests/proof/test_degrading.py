@@ -233,7 +233,7 @@ def test_a_namespace_that_cannot_be_read_does_not_stop_the_others(world: World) 
 # --- the converter -----------------------------------------------------------------------------
 
 IMPATIENT = {
-    "dnm.converter.processes.TERM_GRACE": 0.1,
+    "dnm.converter.ending.TERM_GRACE": 0.1,
     "dnm.converter.node_list._LIST_TIMEOUT": 0.5,
 }
 

@@ -12,6 +12,7 @@ from dnm.queues.edit import (
     edit_source,
     foresee_edit,
     why_no_shrink,
+    why_refused,
 )
 from dnm.queues.source import ANNOTATIONS_LIMIT, DATA_LIMIT, resolve_document
 from dnm.queues.tree import parse_tree
@@ -214,10 +215,10 @@ def test_a_full_ledger_may_still_shrink_and_an_invalid_document_may_not() -> Non
     asked = wants(many, remembered="")
     foreseen = foresee_edit(read_document(crowded), asked)
     assert "Kubernetes allows" in foreseen.edit.blocked[A]
-    assert why_no_shrink(read_document(crowded), foreseen) == ""
+    assert why_no_shrink(read_document(crowded), foreseen) is None
     invalid = read(change(TREE, "max: {vcore: 80,", "max: {vcore: 8000,"))
     refused = foresee_edit(invalid, asked)
-    assert why_no_shrink(invalid, refused) == refused.edit.refusal != ""
+    assert why_no_shrink(invalid, refused) == why_refused(refused.edit) is not None
 
 
 def test_two_states_that_are_not_told_are_not_the_same() -> None:

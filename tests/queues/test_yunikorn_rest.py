@@ -103,15 +103,15 @@ def test_no_applications_at_all() -> None:
 
 
 VERDICTS = [
-    pytest.param({"allowed": True}, "", id="allowed"),
+    pytest.param({"allowed": True}, None, id="allowed"),
     pytest.param({"allowed": False, "reason": "no"}, "no", id="refused"),
     pytest.param({"allowed": False}, "it gives no reason", id="refused without a reason"),
-    pytest.param({"allowed": True, "reason": "", "checksum": "X"}, "", id="a newer scheduler"),
+    pytest.param({"allowed": True, "reason": "", "checksum": "X"}, None, id="a newer scheduler"),
 ]
 
 
 @pytest.mark.parametrize(("verdict", "reason"), VERDICTS)
-def test_validate(verdict: dict[str, object], reason: str) -> None:
+def test_validate(verdict: dict[str, object], reason: str | None) -> None:
     with ScriptedServer([answer(verdict)], closes=True) as server:
         assert YunikornClient(server.url).validate(TREE) == reason
     assert server.asked[0].body.decode() == TREE
@@ -190,7 +190,7 @@ def test_the_sandbox_says_the_same(sandbox: Sandbox) -> None:
     assert view.queue_of_pod[uid] == A
     assert view.allocated[A]["vcore"] == 4000
     assert view.max[A] == {"vcore": 80_000, "memory": 320 * 10**9}
-    assert client.validate(text) == ""
+    assert client.validate(text) is None
     reason = client.validate(change(text, "vcore: 80", "vcore: 80x"))  # what can't be read
     assert reason == "invalid quantity"
     assert client.read_checksum() == checksum_of(text)

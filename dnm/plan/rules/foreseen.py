@@ -54,11 +54,11 @@ def foreseen_at(config: Config, registry: Registry, at: datetime) -> Foreseen:
     return Foreseen(lend=lend, keep=keep, left_out=(*too_many, *too_many_kept))
 
 
-def why_short(config: Config, event: CalendarEvent) -> str:
-    """Says which cap an event can't get past even if nothing else is lent; empty: none."""
+def why_short(config: Config, event: CalendarEvent) -> str | None:
+    """Says which cap an event can't get past even if nothing else is lent."""
     policy = config.namespaces.get(event.namespace)
     if policy is None or not policy.node_types:
-        return ""
+        return None
     nodes, what = event.nodes, "it needs"
     if event.pods:
         request = request_of(config, event)
@@ -66,7 +66,7 @@ def why_short(config: Config, event: CalendarEvent) -> str:
         most = max((_pods_on(one.size, request) for one in types), default=0)
         nodes, what = -(-event.pods // most) if most else 0, "its pods fill at least"
     why = why_never_so_many(config, [(policy.node_types[0], policy.name)] * nodes)
-    return f"{what} {count_of(nodes, 'node')}, and {why}" if why else ""
+    return f"{what} {count_of(nodes, 'node')}, and {why}" if why else None
 
 
 def _pods_on(size: Mapping[str, int], request: Mapping[str, int]) -> int:

@@ -22,7 +22,7 @@ from dnm.model.plan import RelabelNode
 from dnm.model.queue_path import may_edit
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.model.verdict import NodeVerdict, Verdict
+from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.budgets import conversion_budget, counted_as_lent, node_supply
 from dnm.plan.cap_shares import in_nodes
@@ -58,7 +58,7 @@ def plan_moves(standing: Standing, registry: Registry) -> Moves:
         return Moves(registry=registry)
     moves = _go_on(standing, registry)
     is_free = inputs.config.move_in_place and not registry.is_paused(inputs.now)
-    if not is_free or inputs.document is None or standing.refusal:
+    if not is_free or inputs.document is None or standing.objection:
         return moves
     return _begin(standing, moves)
 
@@ -117,15 +117,15 @@ def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
     return not move.goes_back and not change.is_done(node)
 
 
-def _why_stop(inputs: Inputs, registry: Registry, name: str) -> str:
-    """Why a node does not move on, whatever the queues want; empty: it may."""
+def _why_stop(inputs: Inputs, registry: Registry, name: str) -> str | None:
+    """Why a node does not move on, whatever the queues want."""
     if name in registry.held:
         return f"{Reason.HELD.value}: dnm unhold {name}"
     if registry.nodes[name].is_kept_at(inputs.now):
         return Reason.ASKED_FOR.value
     if _is_converting(inputs, registry, name, registry.nodes[name]):
         return "a converter may be at work on it"
-    return "" if inputs.config.move_in_place else "move_in_place is off"
+    return None if inputs.config.move_in_place else "move_in_place is off"
 
 
 def _unwanted(
@@ -303,10 +303,10 @@ def _move_budget(
 
 def _why_not_counted(
     inputs: Inputs, after: Registry, pool: NodePool, names: tuple[str, ...]
-) -> str:
-    """Why the new queue's limits could not contain these nodes; empty: they could."""
+) -> Objection | None:
+    """Why the new queue's limits could not contain these nodes."""
     if inputs.document is None or inputs.demand is None:
-        return ""
+        return None
     nodes = serving_sizes(inputs.config, after)
     wants = queue_wants(inputs.config, inputs.registry, nodes, floors(inputs.demand))
     sizes = [after.nodes[name].counted for name in names]

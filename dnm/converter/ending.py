@@ -1,0 +1,56 @@
+"""Ends processes: TERM, and KILL some seconds later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from dnm.converter.processes import Started, is_alive
+from dnm.host.fault_points import fault_point, waiting
+
+TERM_GRACE = 10.0  # seconds from TERM to KILL, and from KILL to giving up
+_LOOK_EVERY = 0.05  # seconds
+
+
+def end_by_signals(send: Callable[[signal.Signals], None], has_ended: Callable[[], bool]) -> bool:
+    """Sends both in turn, each with its time to take effect, and returns whether all has ended.
+    `send` is called for KILL too where TERM has ended all that `has_ended` knows of: children that
+    have outlived their parent get it."""
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        send(sent)
+        give_up = time.monotonic() + TERM_GRACE
+        with waiting():
+            while not has_ended() and time.monotonic() < give_up:
+                time.sleep(_LOOK_EVERY)
+    return has_ended()
+
+
+def end_started(started: Started) -> bool:
+    """TERM for both and their children, KILL some seconds later; returns whether they have ended.
+    One that can't be ended is left: the next run sees that it is still at work."""
+
+    def send(sent: signal.Signals) -> None:
+        if started.is_alive:
+            with suppress(OSError), fault_point("converter.signal"):
+                _signal(started, sent)
+
+    return end_by_signals(send, lambda: not started.is_alive)
+
+
+def _signal(started: Started, sent: signal.Signals) -> None:
+    """The group is the keeper's, also after its death: whoever is in it says whether it is still
+    the one that was started."""
+    keeper, converter = started.keeper, started.converter
+    is_in_group = (
+        keeper is not None
+        and converter is not None
+        and is_alive(converter)
+        and os.getpgid(converter.pid) == keeper.pid
+    )
+    if keeper is not None and (is_alive(keeper) or is_in_group):
+        os.killpg(keeper.pid, sent)
+    if converter is not None and is_alive(converter) and not is_in_group:
+        os.kill(converter.pid, sent)
