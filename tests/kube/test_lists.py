@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -86,9 +88,21 @@ def pods(count: int) -> list[Any]:
 
 VERSION = answer({"gitVersion": "v1.34.4"})
 PODS = pods(40)  # 11 MB
-FIRST, LAST = answer(a_list(PODS[:20], "more")), answer(a_list(PODS[20:]))
-PAGES = [FIRST, LAST]
-WHOLE = a_list(PODS)
+
+
+@cache
+def pages() -> list[bytes]:
+    return [answer(a_list(PODS[:20], "more")), answer(a_list(PODS[20:]))]
+
+
+@cache
+def whole() -> bytes:
+    return a_list(PODS)
+
+
+def packed(chunked: int = 0, end: int | None = None) -> bytes:
+    headers = ("Content-Encoding: gzip",)
+    return answer(gzip.compress(whole(), 1)[:end], headers=headers, chunked=chunked)
 
 
 def read(
@@ -109,19 +123,16 @@ def read(
     return seen, version, [path.partition("?")[2] for path in server.paths]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        pytest.param(answer(WHOLE, chunked=100_000), id="in chunks"),
-        pytest.param(answer(WHOLE), id="of a known length"),
-        pytest.param(
-            answer(gzip.compress(WHOLE, 1), headers=("Content-Encoding: gzip",), chunked=9_999),
-            id="packed",
-        ),
-    ],
-)
-def test_a_server_that_streams_is_asked_once(said: bytes) -> None:
-    found, version, asked = read([VERSION, said])
+STREAMS = {
+    "in chunks": lambda: answer(whole(), chunked=100_000),
+    "of a known length": lambda: answer(whole()),
+    "packed": lambda: packed(chunked=9_999),
+}
+
+
+@pytest.mark.parametrize("said", STREAMS.values(), ids=STREAMS)
+def test_a_server_that_streams_is_asked_once(said: Callable[[], bytes]) -> None:
+    found, version, asked = read([VERSION, said()])
     assert (found, version) == (PODS, "7")
     assert asked == ["", "fieldSelector=a%3Db"]
 
@@ -139,37 +150,35 @@ IN_PAGES = ["fieldSelector=a%3Db&limit=500", "fieldSelector=a%3Db&limit=500&cont
     ],
 )
 def test_another_server_is_asked_for_pages(version: bytes) -> None:
-    found, _, asked = read([version, *PAGES])
+    found, _, asked = read([version, *pages()])
     assert found == PODS
     assert asked == ["", *IN_PAGES]
 
 
 def test_a_short_list_is_asked_for_in_pages() -> None:
-    found, _, asked = read(PAGES, List(PATH, "PodList", {"fieldSelector": "a=b"}))
+    found, _, asked = read(pages(), List(PATH, "PodList", {"fieldSelector": "a=b"}))
     assert (found, asked) == (PODS, IN_PAGES)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        pytest.param(answer(WHOLE, chunked=100_000)[:-3_000_000], id="cut off"),
-        pytest.param(HANG_UP, id="hung up"),
-        pytest.param(status_answer(429, "TooManyRequests", "later"), id="throttled"),
-        pytest.param(status_answer(504, "Timeout", "too long"), id="timed out"),
-        pytest.param(answer(a_list(PODS, "more")), id="not all"),
-        pytest.param(answer({"kind": "Status", "status": "Success"}), id="no list"),
-        pytest.param(answer(WHOLE.replace(b"p30", b"p3\n")), id="broken in the middle"),
-        pytest.param(
-            answer(gzip.compress(WHOLE)[:-9], headers=("Content-Encoding: gzip",)), id="half packed"
-        ),
-    ],
-)
-def test_one_answer_that_fails_is_asked_for_in_pages(said: bytes) -> None:
-    found, version, asked = read([VERSION, Last(said), *PAGES])
+FAILING = {
+    "cut off": lambda: answer(whole(), chunked=100_000)[:-3_000_000],
+    "hung up": lambda: HANG_UP,
+    "throttled": lambda: status_answer(429, "TooManyRequests", "later"),
+    "timed out": lambda: status_answer(504, "Timeout", "too long"),
+    "not all": lambda: answer(a_list(PODS, "more")),
+    "no list": lambda: answer({"kind": "Status", "status": "Success"}),
+    "broken in the middle": lambda: answer(whole().replace(b"p30", b"p3\n")),
+    "half packed": lambda: packed(end=-9),
+}
+
+
+@pytest.mark.parametrize("said", FAILING.values(), ids=FAILING)
+def test_one_answer_that_fails_is_asked_for_in_pages(said: Callable[[], bytes]) -> None:
+    found, version, asked = read([VERSION, Last(said()), *pages()])
     assert (found, version) == (PODS, "7")
     assert asked == ["", "fieldSelector=a%3Db", *IN_PAGES]
 
 
 def test_what_is_forbidden_is_asked_for_once() -> None:
     with pytest.raises(ApiRefused, match="403"):
-        read([VERSION, status_answer(403, "Forbidden", "no"), *PAGES])
+        read([VERSION, status_answer(403, "Forbidden", "no"), *pages()])
