@@ -96,7 +96,7 @@ class Warm:
             files.append((out, err))
             full.append({
                 "fault": "", "log": "", "now": "", "strays": "", "largest_file": 0,
-                "constants": {}, "environment": dict(os.environ), "directory": "",
+                "constants": {}, "program": "dnm", "environment": dict(os.environ), "directory": "",
                 "out": str(out), "err": str(err), **job,
             })  # fmt: skip
         pids = self.ask("start", jobs=full)

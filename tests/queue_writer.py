@@ -1,6 +1,5 @@
 """One queue edit as a process of its own, so that it can be killed between any two of its steps:
-`python -m tests.queue_writer KUBECONFIG URL INSTANCE NODES`, NODES as JSON,
-URL of YuniKorn or empty."""
+`queue-writer KUBECONFIG URL INSTANCE NODES` of warm.py, NODES as JSON, URL of YuniKorn or empty."""
 
 from __future__ import annotations
 
@@ -45,6 +44,6 @@ def write(
         kube.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
     scheduler = YunikornClient(sys.argv[2]) if sys.argv[2] else None
     print(write(Path(sys.argv[1]), scheduler, sys.argv[3], json.loads(sys.argv[4])).is_written)

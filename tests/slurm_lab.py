@@ -23,6 +23,7 @@ import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import SlurmError
+from tests.processes import Child, the_warm
 from tests.real_slurm import SlurmLab, missing_programs
 from tests.real_slurm_hooks import write_lab_hooks
 from tests.site import ini_text
@@ -128,7 +129,7 @@ class SlurmSite:
             **settings,
         }
         instance = values.pop("instance", "test")
-        pace = {"verify_seconds": values.pop("verify_seconds", 0.5), "poll_seconds": 0.2}
+        pace = {"verify_seconds": values.pop("verify_seconds", 0.5), "poll_seconds": 0.4}
         lines = [f"{key} = {value}" for key, value in values.items()]
         self.config = directory / "dnm.ini"
         self.config.write_text(
@@ -139,25 +140,30 @@ class SlurmSite:
             + "\n"
         )
 
+    def _environ(self, more: dict[str, str]) -> dict[str, str]:
+        ours = {"PYTHONPATH": str(REPOSITORY), "DNM_CONFIG": str(self.config)}
+        return {**self.lab.environ, **ours, **more}
+
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """node-convert as the real command, which a test talks to while it is at work."""
         return subprocess.Popen(
             [sys.executable, "-m", "dnm.converters.cli", *arguments],
-            env={
-                **self.lab.environ,
-                "PYTHONPATH": str(REPOSITORY),
-                "DNM_CONFIG": str(self.config),
-                **environment,
-            },
+            env=self._environ(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
+    def begin(self, *arguments: str, **environment: str) -> Child:
+        """The same from an interpreter that has everything imported (warm.py)."""
+        job = {"program": "node-convert", "arguments": arguments, "directory": os.getcwd()}
+        (child,) = the_warm().start({**job, "environment": self._environ(environment)})
+        return child
+
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """node-convert as the real command."""
-        process = self.start(*arguments, **environment)
-        return finished(process)
+        child = self.begin(*arguments, **environment)
+        return subprocess.CompletedProcess(arguments, *child.wait())
 
     def verdicts(self, *options: str, **environment: str) -> dict[str, tuple[str, str]]:
         """Node -> (verdict, reason) of `--list`."""

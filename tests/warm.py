@@ -1,4 +1,4 @@
-"""Starts `dnm` processes quickly: an interpreter that has everything imported and forks.
+"""Starts `dnm` and `node-convert` quickly: an interpreter that has everything imported and forks.
 
 What it forks is a process like any other: its own id, files and locks, ended by real signals. Three
 things differ from `python -m dnm.cli`: the imports are done, the fault point is armed without an
@@ -21,6 +21,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import redirect_stderr, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,10 +29,13 @@ from typing import Any
 
 import dnm.cli
 from dnm.cli import app as cli
+from dnm.converters import cli as converters
 from dnm.host import faults
 from dnm.run import planning, runner
+from tests import queue_writer
 
 _LOADED_LATE = (
+    "dnm.converters.convert_nodes", "dnm.converters.programs",
     "dnm.queues.writer", "dnm.queues.yunikorn_rest", "dnm.run.actuator", "dnm.run.lost",
     "kubernetes.client", "kubernetes.config.exec_provider",
     "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers", "rich.table",
@@ -141,6 +145,9 @@ def kill_all() -> bool:
     return settle()
 
 
+_PROGRAMS: dict[str, Callable[[], None]] = {
+    "dnm": cli.main, "node-convert": converters.main, "queue-writer": queue_writer.main,
+}  # fmt: skip
 _COMMANDS: dict[str, Any] = {
     "start": start, "reap": reap, "settle": settle, "descendants": descendants,
     "kill_all": kill_all,
@@ -152,8 +159,8 @@ def become(job: dict[str, Any]) -> None:
     code = 1
     try:
         _set_up(job)
-        sys.argv = ["dnm", *job["arguments"]]
-        cli.main()
+        sys.argv = [job["program"], *job["arguments"]]
+        _PROGRAMS[job["program"]]()
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(bool(error.code))

@@ -346,27 +346,27 @@ def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
 
 
 def test_people_can_pause_hold_reset_and_forget(sandbox: Sandbox, site: Site) -> None:
-    assert "paused" in site.process("pause", "--reason", "maintenance").stdout
-    assert "maintenance" in site.process("plan").stdout
-    said = site.process("status", SUDO_USER="erin").stdout
+    assert "paused" in site.command("pause", "--reason", "maintenance").stdout
+    assert "maintenance" in site.command("plan").stdout
+    said = site.command("status", SUDO_USER="erin").stdout
     assert re.search(r"paused by \S+ on \S+ since 20.* UTC until `dnm resume`: maintenance", said)
-    assert site.process("run").returncode == 0 and not site.registry.requests
+    assert site.command("run").returncode == 0 and not site.registry.requests
     site.command("pause", "--for", "30", "--reason", "rack 7", "--force")
     status = site.command("status").stdout
     assert re.search(r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: rack 7\n", status), status
     pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]
     assert pause["reason"] == "rack 7" and pause["until"].endswith("Z")
-    site.process("resume")
+    site.command("resume")
     site.command("run")
     sandbox.tick(1)
     site.command("run")
-    assert site.process("hold", "a001").returncode == 0 and site.registry.held == ("a001",)
+    assert site.command("hold", "a001").returncode == 0 and site.registry.held == ("a001",)
     refused = site.command("hold", "x001")
     assert refused.returncode == 2 and refused.stderr.count("no name of a node") == 1
-    site.process("unhold", "a001")
-    assert "may be lent nodes again" in site.process("reset", QUEUE).stdout
+    site.command("unhold", "a001")
+    assert "may be lent nodes again" in site.command("reset", QUEUE).stdout
     assert "was not backing off" in site.command("reset", "a").stdout
-    asked = site.process("forget", "a099")
+    asked = site.command("forget", "a099")
     assert asked.returncode == 2 and "'a099' is not a lent node" in asked.stderr
     assert "[y/N]" not in asked.stdout
     assert "nothing to reset" in site.command("reset", "a001").stderr

@@ -113,7 +113,7 @@ def test_a_pod_that_runs(scene: Scene) -> None:
     "name", ["a999", "dev/nobody", "pod/nobody", "event/none", "node/dev", "queue/a001", "o/p/q"]
 )
 def test_what_is_not_there_was_not_found_and_what_is_is_named(scene: Scene, name: str) -> None:
-    done = scene.site.process("explain", name)
+    done = scene.site.command("explain", name)
     assert done.returncode == 2 and f"{name!r} was not found" in done.stderr
     assert "NAMESPACE/POD" in done.stderr and "`dnm history" in done.stderr
 
@@ -154,11 +154,10 @@ def test_whose_pods_hold_a_node(scene: Scene) -> None:
     ],
 )
 def test_anything_else(scene: Scene, name: str, said: str) -> None:
-    sandbox = scene.sandbox
-    if name == "stars":
+    sandbox, word = scene.sandbox, name.rpartition("/")[2]
+    if word == "stars":
         scene.site.command("event", "add", "stars", "--namespace", "dev", "--nodes", "3", "--from",
                            "2036-03-02 12:00", "--until", "13:00")  # fmt: skip
-    word = name.rpartition("/")[2]
     statuses = {
         "ended": {"phase": "Failed", "reason": "Evicted", "message": "of memory"},
         "refused": {"phase": "Pending", "reason": "ApplicationRejected"},

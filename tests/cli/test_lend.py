@@ -171,7 +171,7 @@ def test_an_order_ends_and_says_which_of_its_nodes_stays(config: Config) -> None
 def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
     """Over HTTP, with the installed command: two nodes for an afternoon, one of them longer, one
     out at once; then one that an administrator has converted."""
-    said = site.process("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
+    said = site.command("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
                         "--now")  # fmt: skip
     assert said.returncode == 0 and "action=convert" in said.stdout, said.stderr
     sandbox.tick(1)
@@ -184,8 +184,8 @@ def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
     assert all(one["stays_until"] for one in document["nodes"])
     lent = sorted(site.registry.nodes)
     assert len(lent) == 2 and all(n.phase is Phase.SERVING for n in site.registry.nodes.values())
-    assert site.process("extend", lent[0], "--for", "3h").returncode == 0
-    assert site.process("return", lent[1], "--now", "--reason", "loud").returncode == 0
+    assert site.command("extend", lent[0], "--for", "3h").returncode == 0
+    assert site.command("return", lent[1], "--now", "--reason", "loud").returncode == 0
     assert sandbox.get("nodes", lent[1])["spec"]["unschedulable"] is True  # type: ignore[index]
     for _ in range(4):
         sandbox.tick(60)
@@ -199,12 +199,12 @@ def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
     site.command("lend", "1", "--namespace", "dev", "--node", other)  # so that Slurm is asked
     plan = site.command("plan").stdout
     assert f"{other}: wait: came to Kubernetes by hand, and is not recorded" in plan, plan
-    refused = site.process("adopt", other, "--namespace", "gone")
+    refused = site.command("adopt", other, "--namespace", "gone")
     assert refused.returncode == 2 and "'gone' is not monitored" in refused.stderr
     assert site.command("adopt", other, "--namespace", "dev").returncode == 0
     site.command("run")
     assert site.registry.nodes[other].phase is Phase.SERVING
-    verbs = site.process("history", "--kind", "verb").stdout
+    verbs = site.command("history", "--kind", "verb").stdout
     for word in ("lend", "extend", "return", "adopt", "course", "loud"):
         assert word in verbs
 

@@ -108,7 +108,7 @@ def test_an_option_has_one_spelling_and_a_letter_one_meaning(words: tuple[str, .
 def test_every_document_is_yaml_too_and_a_list_of_names(site: Site) -> None:
     for words in (("status",), ("plan",), ("nodes",), ("queues", "show"), ("node-types", "list"),
                   ("event", "list"), ("check",)):  # fmt: skip
-        as_json = json.loads(site.process(*words, "-o", "json").stdout)
+        as_json = json.loads(site.command(*words, "-o", "json").stdout)
         as_yaml = yaml.safe_load(site.command(*words, "-o", "yaml").stdout)
         assert as_yaml.keys() == as_json.keys() and as_yaml["schema"] == as_json["schema"]
     lent = site.command("status", "-o", "name").stdout.split()

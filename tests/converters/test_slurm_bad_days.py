@@ -267,26 +267,26 @@ def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> N
 
     def kill_all(direction: str, points: tuple[str, ...]) -> None:
         processes = [
-            site.start(
+            site.begin(
                 "--set", direction, "--node-name", node, "--namespace", "dev",
                 DNM_FAULT=fault(point),
             )
             for node, point in zip(nodes, points, strict=True)
         ]  # fmt: skip
         for process, node, point in zip(processes, nodes, points, strict=True):
-            answer = finished(process)
-            assert answer.returncode == -signal.SIGKILL, (node, point, answer.stderr)
+            answer = process.wait()
+            assert answer.was_killed, (node, point, answer.err)
 
     def repeat_all(direction: str) -> None:
         half = len(nodes) // 2 if direction == "batch" else len(nodes)
         processes = [
-            site.start("--set", direction, "--node-name", node, "--namespace", "dev")
+            site.begin("--set", direction, "--node-name", node, "--namespace", "dev")
             for node in nodes[:half]
         ]
-        processes += [site.start("--resume", "--node-name", node) for node in nodes[half:]]
+        processes += [site.begin("--resume", "--node-name", node) for node in nodes[half:]]
         for process, node in zip(processes, nodes, strict=True):
-            answer = finished(process)
-            assert answer.returncode == 0, (node, answer.stderr)
+            answer = process.wait()
+            assert answer.code == 0, (node, answer.err)
 
     kill_all("k8s", LEND_POINTS)
     repeat_all("k8s")

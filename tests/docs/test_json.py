@@ -58,11 +58,11 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
         if command.startswith("`dnm "):
             sandbox.tick(max(0, time.time() - sandbox.clock.now()))  # else check sees a wrong clock
             if "test-load" in command:
-                site.process("test-load", "create", "--namespace", "dev", "--replicas", "2")
+                site.command("test-load", "create", "--namespace", "dev", "--replicas", "2")
             if "event" in command:
                 span = ("--from", "2026-03-02 12:00", "--until", "13:00", "--weekly", "Mon")
                 needs = ("--pods", "75", "--cpu", "4", "--memory", "16G")
-                site.process("event", "add", "stars", "--namespace", "dev", *span, *needs)
+                site.command("event", "add", "stars", "--namespace", "dev", *span, *needs)
             words = re.sub(r"queues\.yaml|course\.json", rf"{directory}/\g<0>", command.strip("`"))
             text = site.command(*words.split()[1:]).stdout.replace(f"{directory}/", "")
             found[schema] = json.loads(text)

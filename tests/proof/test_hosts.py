@@ -24,7 +24,7 @@ from tests.processes import Child, Ended
 from tests.proof import story
 from tests.proof.harness import World, note_figures
 
-ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "25"))
+ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "12"))
 FINISH = "/sandbox/node-convert/finish"
 LEASE = 1.0  # seconds
 CLOCKS = {"east": 0.0, "west": 600.0, "north": -600.0}  # seconds off
@@ -122,7 +122,7 @@ def test_of_hosts_that_start_together_one_acts(world: World) -> None:
     for name in names:
         hosts.follow(name)
     story.check_limits(world)
-    assert stood_by and (kills or ROUNDS < 25)
+    assert stood_by and (kills or ROUNDS < 12)
     if not kills:
         assert story.calls(world, "--set", "k8s") == stories + 1
     assert story.calls(world, "--set", "batch") >= 2 * (stories + 1)
@@ -176,7 +176,7 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
     world: World, phase: Phase | None
 ) -> None:
     """Stopped in each step of a run that acts, in two parts of the story; another host follows
-    and acts; then it wakes up. Every fourth step, or with DNM_PROOF_ROUNDS=200 each."""
+    and acts; then it wakes up. Every sixth step, or with DNM_PROOF_ROUNDS=200 each."""
     hosts = Hosts(world, "east", "west")
     site = world.sites["east"]
     while phase and not any(one.phase is phase for one in site.registry.nodes.values()):
@@ -187,7 +187,7 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
     story.play_events(world)
     before = world.checkpoint()
     refused = 0
-    points = list(acting_points(hosts))[:: 1 if ROUNDS >= 200 else 4]
+    points = list(acting_points(hosts))[:: 1 if ROUNDS >= 200 else 6]
     for point, number in points:
         world.restore(before)
         (asleep,) = hosts.start("east", fault=f"{point}:before:stop:{number}")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from dnm.model.lent import Phase
+from tests.night import one_in
 from tests.processes import Warm
 from tests.proof import story
 from tests.proof.harness import World
@@ -86,7 +87,7 @@ def descends_from(pid: int, above: int) -> bool:
     return pid == above
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("direction", one_in(2, DIRECTIONS))
 def test_a_converter_s_whole_group_is_killed_and_its_run_goes_on(
     world: World, direction: str
 ) -> None:
@@ -109,7 +110,7 @@ def test_a_converter_s_whole_group_is_killed_and_its_run_goes_on(
     story.play_on(world)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("direction", one_in(2, reversed(DIRECTIONS)))
 def test_a_term_while_the_converter_works_ends_the_run_within_its_grace(
     world: World, direction: str
 ) -> None:
@@ -144,7 +145,7 @@ def test_a_term_while_a_run_looks_and_plans_ends_it_at_once(world: World) -> Non
     story.play_on(world)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("direction", one_in(2, DIRECTIONS))
 def test_the_real_command_is_killed_in_the_middle(
     warm: Warm, tmp_path: Path, direction: str
 ) -> None:
@@ -168,7 +169,7 @@ def test_the_real_command_is_killed_in_the_middle(
     world.close()
 
 
-@pytest.mark.parametrize("minutes", [1, 30])
+@pytest.mark.parametrize("minutes", one_in(2, [30, 1]))
 def test_a_converter_that_nobody_knows_of_is_slow(world: World, minutes: int) -> None:
     """The run is killed between the start of the converter and the note of its process; the
     converter takes longer than a node may take to join. Its nodes are not lost."""

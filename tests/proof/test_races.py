@@ -226,9 +226,9 @@ def test_two_hosts_lend_to_two_queues_below_one_limit(world: World, seed: int) -
     west = world.sites["west"]
     Site.write(west.directory / "queues.json", f'{{"lab": "{LAB_QUEUE}"}}\n')
     hosts = Hosts(world, seed)
-    for _ in range(2):
+    for rounds in (20, 5):
         names = world.sandbox.add_pods(2, "lab", queue=LAB_QUEUE, cpu="60", memory="90G")
-        hosts.play(20)
+        hosts.play(rounds)
         world.sandbox.finish_pods(names, "lab")
         hosts.settle()
     limits_of(world, "root.anvil", {"vcore": 512_000, "memory": 1024 * 10**9})

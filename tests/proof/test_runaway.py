@@ -190,15 +190,15 @@ BACKS_OFF = "has failed, and backs off"
 # Adversary, minutes, and what dnm says of the queue in the end or on the way.
 ADVERSARIES = [
     pytest.param(binds_nothing, 25, WAITS, id="binds-nothing"),
-    pytest.param(makes_pods_anew, 25, "has room and quota", id="makes-pods-anew"),
+    pytest.param(makes_pods_anew, 25, "has room and quota", id="makes-pods-anew", marks=night),
     pytest.param(makes_more_pods, 60, UNUSED, id="makes-more-pods"),
     pytest.param(makes_other_pods, 110, UNUSED, id="makes-other-pods", marks=night),
-    pytest.param(taints, 25, "does not tolerate", id="taints-nodes"),
+    pytest.param(taints, 25, "does not tolerate", id="taints-nodes", marks=night),
     pytest.param(taints_and_evicts, 25, "does not tolerate", id="taints-and-evicts", marks=night),
     pytest.param(cordons, 30, UNUSED, id="cordons-nodes"),
-    pytest.param(keeps_nodes_unready, 25, "has room and quota", id="keeps-nodes-unready"),
+    pytest.param(keeps_nodes_unready, 25, "has room", id="keeps-nodes-unready", marks=night),
     pytest.param(deletes_nodes, 45, BACKS_OFF, id="deletes-nodes"),
-    pytest.param(makes_nodes_small, 25, "has 6G memory", id="makes-nodes-small"),
+    pytest.param(makes_nodes_small, 25, "has 6G memory", id="makes-nodes-small", marks=night),
     pytest.param(lets_pods_run_for_a_minute, 30, "has room and quota", id="lets-pods-run-once"),
 ]
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,13 +27,13 @@ from dnm.queues.tree import check_text, parse_tree
 from dnm.queues.writer import QueueOutcome, apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 from tests import queue_writer
+from tests.processes import the_warm
 from tests.queue_kit import TREE, A, B, change, config_map, nodes_of
 from tests.queue_writer import PLACE
 
 Nodes = Mapping[str, Mapping[str, Resources]]
 ONE = nodes_of(A, "n1")
 TWO = nodes_of(A, "n1", "n2")
-WRITER = (sys.executable, "-m", "tests.queue_writer")
 STORY: list[Nodes] = [ONE, TWO, {**TWO, **nodes_of(B, "n3")}, nodes_of(A, "n2"), {}]
 
 
@@ -259,18 +256,17 @@ KILLS = [
 ]
 
 
+def a_writer(*words: str) -> dict[str, Any]:
+    return {"program": "queue-writer", "arguments": words}
+
+
 @pytest.mark.parametrize(("point", "when", "number"), KILLS)
 def test_sigkill_between_any_two_steps(live: Sandbox, point: str, when: str, number: int) -> None:
     """Another instance has written meanwhile, and the final numbers are right."""
-    arguments = [str(live.kubeconfig), live.url, "prod", json.dumps(TWO)]
-    killed = subprocess.run(
-        [*WRITER, *arguments],
-        env={**os.environ, "DNM_FAULT": f"{point}:{when}:kill:{number}"},
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    job = a_writer(str(live.kubeconfig), live.url, "prod", json.dumps(TWO))
+    (writer,) = the_warm().start({**job, "fault": f"{point}:{when}:kill:{number}"})
+    killed = writer.wait()
+    assert killed.was_killed, killed.err
     is_done = (point, when) in (
         ("kube.write_config_map", "after"),
         ("yunikorn.read_config", "before"),
@@ -321,20 +317,15 @@ def test_the_server_is_down_for_the_write(live: Sandbox) -> None:
 def test_two_instances_at_once(live: Sandbox) -> None:
     """Eight processes, two instances, each wants its nodes; everybody's are there at the end."""
     wanted = {"prod": nodes_of(A, "n1", "n2"), "test": nodes_of(A, "m1")}
-    processes = [
-        subprocess.Popen(
-            [*WRITER, str(live.kubeconfig), "", instance, json.dumps(nodes)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for _ in range(4)
+    jobs = [
+        a_writer(str(live.kubeconfig), "", instance, json.dumps(nodes))
         for instance, nodes in wanted.items()
     ]
-    written = [process.communicate(timeout=300)[0].strip() for process in processes]
+    written = [child.wait().out.strip() for child in the_warm().start(*jobs * 4)]
     for instance, nodes in wanted.items():
         http_write(live, nodes, instance=instance)
     assert parse_tree(document(live)).queues[A].max["vcore"] == 80_000 + 3 * 128_000
-    assert written.count(b"True") <= 2 == puts(live)
+    assert written.count("True") <= 2 == puts(live)
 
 
 def test_yunikorn_refuses_and_nothing_is_written(live: Sandbox) -> None:
