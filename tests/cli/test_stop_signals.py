@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -32,6 +30,7 @@ from dnm.queues.yunikorn_rest import checksum_of
 from tests.builders import NOW
 from tests.cli.test_app import settings, wait_until
 from tests.converter.programs import an_environment, never, script
+from tests.processes import the_warm
 from tests.site import a_workshop_site
 
 GRACE = "s of grace were over"
@@ -68,17 +67,13 @@ def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path,
     site.run()
     sandbox.tick(5)
     fault: Fault = sandbox.fault(**details)
-    run = subprocess.Popen(
-        [sys.executable, "-m", "dnm.cli", "run"],
-        env={**os.environ, "DNM_CONFIG": str(site.path), "DNM_LOG_CONSOLE": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    environment = {**os.environ, "DNM_CONFIG": str(site.path), "DNM_LOG_CONSOLE": "1"}
+    (run,) = the_warm().start({"arguments": ["run"], "environment": environment})
     wait_until(lambda: fault.struck)
-    run.send_signal(signal.SIGTERM)
-    said = run.communicate(timeout=300)[1]
-    assert run.returncode == code, said
+    run.send(signal.SIGTERM)
+    ended = run.wait()
+    said = ended.err
+    assert ended.code == code, said
     assert any(told in line and GRACE in line for line in said.splitlines()), said
     if code == 0:  # written, told, and not put back
         assert "vcore: 336" in sandbox.queues_text()

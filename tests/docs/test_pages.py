@@ -245,6 +245,17 @@ def test_every_invariant_that_the_machine_asks_for_is_a_promise() -> None:
         assert rule.__name__.removesuffix("s") in told, rule.__name__
 
 
+def test_a_promise_names_the_test_that_holds_it_and_the_one_that_judges_it() -> None:
+    promised = rows(section("docs/promises.md", "How each promise is tested"))
+    assert len(promised) > 30
+    for _, proof, judge in promised:
+        assert re.fullmatch(r"`tests/(?!real/)[\w/]+\.py::test_\w+`", proof), proof
+        for told in (proof, judge):
+            path, _, name = told.strip("`").partition("::")
+            is_target = path.startswith("make ")
+            assert is_target or f"def {name}(" in (ROOT / path).read_text("utf-8"), told
+
+
 def test_every_dependency_is_given_its_reason() -> None:
     explained = [row[0].split()[0] for row in rows(section("README.md", "Dependencies"))]
     wanted = [re.split(r"[<>=~!\[; ]", text)[0] for text in PROJECT["dependencies"]]
