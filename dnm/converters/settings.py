@@ -147,9 +147,7 @@ _TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "tai
 # Variables of the script before that are no keys any more.
 _OF_THE_SCRIPT = ("mark_reason", "preempt_user", "preempt_account", "preempt_grace_seconds")
 # Too common a name to be taken from the environment for it.
-_NOT_IN_ENVIRONMENT = frozenset((
-    "hooks_dir", "order_file", "slurmrestd_token_file",
-))  # fmt: skip
+_NOT_IN_ENVIRONMENT = ("hooks_dir", "order_file", "slurmrestd_token_file")
 
 
 def load_settings(
@@ -238,7 +236,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
         if not text or field in _NOT_IN_ENVIRONMENT:
             continue
         try:
-            found[field] = parse(text)
+            found |= parse(text) if field == "*" else {field: parse(text)}
         except ValueError as error:
             problems.append(f"{name}={shown(text)} in the environment: {error}")
     if environ.get("KUBECONFIG"):

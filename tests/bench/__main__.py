@@ -35,6 +35,7 @@ from tests.bench.report import (
     find_misses,
     find_part,
     put_part,
+    write_ratios,
     write_report,
 )
 from tests.bench.site import write_site
@@ -170,8 +171,8 @@ def main() -> int:
         f"`dnm status` with 12 lent nodes takes {status:.3f} s of CPU, "
         f"{status / imports:.2f} times `python -c '{FLOOR}'` (≤ {LIMIT})."
     )
-    page = write_report(results, setting(repeat, before), [line])
-    print(page)
+    page = write_report(results, setting(repeat, before))
+    print(page, write_ratios(results, [line]), sep="\n")
     if not options.quick:
         options.output.mkdir(exist_ok=True)
         path = options.output / "bench.md"

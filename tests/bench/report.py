@@ -87,12 +87,12 @@ def put_part(page: str, heading: str, part: str) -> str:
     return f"{page.rstrip()}\n"
 
 
-def write_report(results: Results, setting: Sequence[str], more: Sequence[str]) -> str:
-    """The page. `setting` says where it was measured, `more` are further lines."""
+def write_report(results: Results, setting: Sequence[str]) -> str:
+    """The page. `setting` says where it was measured."""
     parts = [
         "# What it costs to read a cluster",
-        "Medians, taken in turns in one run of `make bench`; process start included. The ratios "
-        "should hold on any machine. The server of this part copies written objects into sockets: "
+        "Medians, taken in turns in one run of `make bench`, which prints ratios and their limits "
+        "too; process start included. The server of this part copies written objects into sockets: "
         "a real one is slower ([below](#on-a-real-api-server)). Its pods have 3 to 14 kB, thirty "
         "of an application.",
         "\n".join(f"- {line}" for line in setting),
@@ -100,11 +100,13 @@ def write_report(results: Results, setting: Sequence[str], more: Sequence[str]) 
         "## Figures",
         "Wall clock and peak memory:",
         _figures(results),
-        "## Ratios and their limits",
-        _ratios(results),
-        *more,
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def write_ratios(results: Results, more: Sequence[str]) -> str:
+    """What is held against a limit; `more` are further lines."""
+    return "\n\n".join(["## Ratios and their limits", _ratios(results), *more])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -54,6 +54,7 @@ def test_precedence(tmp_path: Path) -> None:
         ("MARK_REASON", "for k8s", "mark_reason", "for k8s"),
         ("PREEMPT_ENABLED", "1", "allow_preempt", True),
         ("PREEMPT_USER", "x-ob", "preempt_user", "x-ob"),
+        ("PREEMPT_JOBS_OF", "x-ob/p2", "preempt_account", "p2"),
         ("PREEMPT_ACCOUNT", "pur230002", "preempt_account", "pur230002"),
         ("PREEMPT_MODE", "cancel", "preempt_mode", "cancel"),
         ("PREEMPT_GRACE_SECONDS", "0", "preempt_grace_seconds", timedelta(0)),

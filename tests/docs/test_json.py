@@ -1,4 +1,4 @@
-"""Every JSON document is as the page shows it, value by value but for times, ids and places."""
+"""Every JSON document is as the files behind the page show it, but for times, ids and places."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.converters.test_cli import Host
-from tests.docs.pages import PAGES, rows
+from tests.docs.pages import PAGES, ROOT, quoted, rows
 from tests.site import QUEUE, Site
 
 PAGE = "docs/json.md"
@@ -30,11 +30,12 @@ partitions:
                 resources:
                   max: {memory: 320G, vcore: 80}
 """
-EXAMPLES: dict[str, Any] = {}
-for _text in re.findall(r"^```json\n(.*?)^```", PAGES[PAGE], flags=re.S | re.M):
-    _shown = json.loads(_text)
-    EXAMPLES[(_shown[0] if isinstance(_shown, list) else _shown)["schema"]] = _shown
-TABLE = {row[1].strip("`"): row for row in rows(PAGES[PAGE])}
+LINKED = {quoted(row[1])[0]: row for row in rows(PAGES[PAGE])}
+TABLE = {schema: [row[0], schema, row[2]] for schema, row in LINKED.items()}
+EXAMPLES: dict[str, Any] = {
+    schema: json.loads((ROOT / "docs" / row[1].partition("(")[2][:-1]).read_text(encoding="utf-8"))
+    for schema, row in LINKED.items()
+}
 
 pytestmark = pytest.mark.xdist_group("json")  # what the fixture has built is built once
 

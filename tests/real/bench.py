@@ -252,12 +252,10 @@ def make_table(
         f"{len(next(iter(turns.values())))}; load of the machine meanwhile "
         f"{min(loads):.1f} to {max(loads):.1f} (of which the measured take 1 to 2).",
         "",
-        "The right half is what it costs the API server: seats that priority and fairness charge "
-        "in sum, CPU, and by how much its memory grew.",
+        "Seats are what priority and fairness charge at the API server, in sum.",
         "",
-        "| command | wall | of it waiting | CPU | peak memory | read | requests | seats | "
-        "its CPU | its memory |",
-        "|---|" + "---:|" * 9,
+        "| command | wall | CPU | peak memory | read | seats |",
+        "|---|" + "---:|" * 5,
     ]
     lines += [_row(name, all_, read[name]) for name, all_ in turns.items()]
     ways = {f"{name}: {turn.way}" for name, all_ in turns.items() for turn in all_ if turn.way}
@@ -271,13 +269,9 @@ def _row(name: str, turns: Sequence[Turn], read: int) -> str:
     def middle(figure: Callable[[Turn], float]) -> float:
         return statistics.median(figure(turn) for turn in turns)
 
-    waited = f"{middle(lambda turn: turn.waited):.2f} s" if name in CHANGED else "–"
     return (
-        f"| {name} | {middle(lambda turn: turn.sample.wall):.2f} s | {waited} | "
+        f"| {name} | {middle(lambda turn: turn.sample.wall):.2f} s | "
         f"{middle(lambda turn: turn.sample.cpu):.2f} s | "
         f"{middle(lambda turn: turn.sample.peak_bytes) / 1e6:.0f} MB | {read / 1e6:.2f} MB | "
-        f"{middle(lambda turn: turn.cost.requests):.0f} | "
-        f"{middle(lambda turn: turn.cost.seats):.0f} | "
-        f"{middle(lambda turn: turn.cost.cpu):.2f} s | "
-        f"{max(middle(lambda turn: turn.cost.memory), 0) / 1e6:.0f} MB |"
+        f"{middle(lambda turn: turn.cost.seats):.0f} |"
     )
