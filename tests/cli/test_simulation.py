@@ -188,7 +188,8 @@ def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
         site.run_until_rest()
         seen = [line.numbers["kinds"] for line in read_history(history) if "kinds" in line.numbers]
         request = {"memory": 16 * 10**9, "vcore": 4000}
-        assert seen[0] == [{"request": request, "pending": 20, "bound": 0, "came": 20, "gang": 0}]
+        first = {"request": request, "pending": 20, "bound": 0, "came": 20, "gang": 0}
+        assert len(seen[0]) == 1 and first.items() <= seen[0][0].items()
         assert seen[-1][0]["bound"] == 20 and seen[-1][0]["pending"] == 0
         before = history.path.read_bytes()
         site.run()

@@ -44,13 +44,7 @@ from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.run.file_state import previous_path
 from dnm.run.kube_state import pack, unpack
 from tests.proof.invariants import over_cap
-from tests.proof.reserving import (
-    ModelSlurm,
-    is_booked_now,
-    is_kept_from,
-    is_reserved_now,
-    reserved_on,
-)
+from tests.proof.reserving import ModelSlurm, at
 from tests.proof.world import Held, Kept, Machine, World
 
 PREFIX = "dynamic-node-manager/"
@@ -542,15 +536,18 @@ class ModelConverter:
         if self.world.tells_claims:
             row = msgspec.structs.replace(row, claim=claim_of(machine), tells_claim=True)
         if self.host.config.book_ahead or self.world.reserved:  # what books tells them all
-            begins = {one.name: one.begins for one in reserved_on(self.world, machine.name)}
-            held = "+RESERVED" if is_reserved_now(self.world, machine) else ""
+            there = self.world.reservations.on(machine.name)
+            begins = {one.name: at(one.begins) for one in there}
+            held = "+RESERVED" if self.world.is_reserved_now(machine) else ""
             row = msgspec.structs.replace(
                 row, state=row.state + held, reservations=tuple(begins), reservations_begin=begins
             )
         return row
 
     def _is_free(self, machine: Machine) -> bool:
-        return is_free(machine) and not is_kept_from(self.world, machine, self.instance)
+        world, now = self.world, self.world.now.timestamp()
+        held = world.reservations.holds_back(machine.name, self.instance, now)
+        return is_free(machine) and held is None
 
     def _waiting(self) -> tuple[WaitingJobs, ...]:
         """Jobs of a node each, which any type would start; and what somebody makes Slurm say."""
@@ -729,7 +726,7 @@ class ModelConverter:
             if m.node_type == node_type and self._is_free(m) and m.name not in left_out
         ]
         if self.world.reserved:
-            free.sort(key=lambda m: not is_booked_now(self.world, m, self.instance))
+            free.sort(key=lambda m: not self.world.is_reserved_now(m))  # for us: it is free
         machines = free[:wanted]
         for machine in machines:
             self.world.take(machine)

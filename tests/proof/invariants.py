@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
+from dnm.lab.sandbox.reservations import Reservation
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
@@ -18,10 +19,8 @@ from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
 from tests.proof.reserving import (
     ADMIN,
-    Reserved,
     booked_twice,
     is_of_event,
-    reserved_on,
     taken_from_others,
 )
 from tests.proof.told import check_told
@@ -271,7 +270,7 @@ def booked_at_rest(play: Play) -> None:
     as it takes; one that is ahead lacks nodes only where Slurm has no more of them to give."""
     problems = []
     for host, registry in readable(play):
-        left = [one for one in play.world.reserved.values() if one.maker == host.instance]
+        left = [one for one in play.world.reserved.values() if one.instance == host.instance]
         for event in registry.events.values():
             begins, ends = (one.replace(tzinfo=UTC) for one in (event.begins, event.ends))
             of_it = [one for one in left if is_of_event(one, event.name, begins)]
@@ -291,7 +290,7 @@ def booked_at_rest(play: Play) -> None:
     assert not problems, "\n".join(problems)
 
 
-def _is_there(play: Play, one: Reserved) -> bool:
+def _is_there(play: Play, one: Reservation) -> bool:
     return play.world.machines[one.node].in_service
 
 
@@ -299,8 +298,9 @@ def _could_be_booked(play: Play, host: Host, event: CalendarEvent) -> Iterator[s
     begins, ends = (one.replace(tzinfo=UTC) for one in (event.begins, event.ends))
     node_type = host.config.namespaces[event.namespace].node_types[0] if event.nodes else "a"
     for machine in play.world.machines.values():
-        others = reserved_on(play.world, machine.name)
-        is_taken = any(one.overlaps(begins - timedelta(hours=1), ends) for one in others)
+        others = play.world.reservations.on(machine.name)
+        since, until = (begins - timedelta(hours=1)).timestamp(), ends.timestamp()
+        is_taken = any(one.begins < until and since < one.ends for one in others)
         is_free = machine.place == "batch" and machine.in_service and not machine.has_job
         if machine.node_type == node_type and is_free and not is_taken:
             yield f"{host.instance}: {machine.name} is free and not booked for {event.name}"
@@ -310,7 +310,7 @@ def all_is_back(play: Play) -> None:
     """With the demand gone: nothing is lent, no node is forgotten, the document is as its
     administrator left it."""
     world = play.world
-    ours = [name for name, one in world.reserved.items() if one.maker != ADMIN]
+    ours = [name for name, one in world.reserved.items() if one.instance != ADMIN]
     assert not ours, f"they are still booked: {ours}"
     for host, registry in readable(play):
         assert not registry.nodes and not registry.requests, f"{host.instance}: {registry}"

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.faults import struck_by
+from dnm.lab.sandbox.reservations import Reservation
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError, RegistryError
@@ -43,7 +44,7 @@ from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
 from tests.proof.persons import SAID, silent
 from tests.proof.remembering import RememberingKube, Told
-from tests.proof.reserving import ADMIN, Reserved, reserve
+from tests.proof.reserving import ADMIN, at, reserve
 from tests.proof.world import (
     BROKEN_DOCUMENTS,
     PLACE,
@@ -438,7 +439,7 @@ class Play:
 
     def near_an_event(self) -> None:
         """Time passes until a minute before nodes are lent for the next one, and on from there."""
-        begins = [one.begins for one in self.world.reserved.values() if one.maker != ADMIN]
+        begins = [at(one.begins) for one in self.world.reserved.values() if one.instance != ADMIN]
         left = min(begins, default=self.world.now) - self.world.now
         self.wait(max(left.total_seconds() - 60, 0))
         for _ in range(4):
@@ -453,9 +454,8 @@ class Play:
         called = f"maintenance-{world.number()}"
         if how == "another's booking":
             called = f"dnm-ev-ev{node % 4}-{begins:%Y%m%dT%H%M}-000000-{name}"
-        new = Reserved(
-            name=called, node=name, begins=begins, ends=begins + timedelta(hours=2), maker=ADMIN
-        )
+        since = begins.timestamp()
+        new = Reservation(name=called, node=name, begins=since, ends=since + 7200)
         if not reserve(world, new):
             world.of_admins[called] = new
 

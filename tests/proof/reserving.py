@@ -1,4 +1,4 @@
-"""Reservations of the model's Slurm, whoever made them: what Slurm allows, and what is never right.
+"""Reservations of the model's Slurm, which are the sandbox's own, and what is never right with one.
 
 The shipped `--book` and `--unbook` (`dnm/converters/event_bookings.py`) are played on it by
 `ModelSlurm`. Whose a reservation is, is known by who made it, never by its name.
@@ -7,15 +7,17 @@ The shipped `--book` and `--unbook` (`dnm/converters/event_bookings.py`) are pla
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
-from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
+from dnm.converters.slurm.text import Reservation as Listed
+from dnm.converters.slurm.text import SlurmJob, SlurmNode
 from dnm.host.fault_points import fault_point
+from dnm.lab.sandbox.reservations import Reservation
 from dnm.model.errors import SlurmError
 from dnm.model.slurm_state import NodeState
 
@@ -23,80 +25,27 @@ if TYPE_CHECKING:
     from tests.proof.edges import Weather
     from tests.proof.world import Machine, World
 
-ADMIN = "admin"
+ADMIN = ""  # as the sandbox has it
 FAILS = ("refused", "away", "lost", "killed", "killed after")  # how a command of Slurm's may end
-_BUSY = "Error creating the reservation: Requested nodes are busy"
-_OVERLAPS = "Error creating the reservation: Requested reservation overlaps with another"
-_DUPLICATE = "Error creating the reservation: Duplicate reservation name"
-_PAST = "Error creating the reservation: Invalid time specified"
-_LOOKAHEAD = timedelta(days=1)  # a node that is reserved within it is not lent
-
-
-class Reserved(msgspec.Struct, kw_only=True):
-    """A node of one reservation. `maker`: an instance, or `ADMIN`."""
-
-    name: str
-    node: str
-    begins: datetime
-    ends: datetime
-    maker: str
-
-    def overlaps(self, begins: datetime, ends: datetime) -> bool:
-        return self.begins < ends and begins < self.ends
-
-
-def reserved_on(world: World, node: str) -> list[Reserved]:
-    """All that are not over, however far ahead."""
-    return [one for one in world.reserved.values() if one.node == node]
+_OVERLAPS = "Requested reservation overlaps with another reservation"
 
 
 def reserve(
-    world: World, new: Reserved, *, over_jobs: bool = False, over_others: bool = False
+    world: World, new: Reservation, *, over_jobs: bool = False, over_others: bool = False
 ) -> str:
     """`scontrol create reservation`: empty, or Slurm's sentence where it refuses."""
     machine = world.machines[new.node]
-    others = [one for one in reserved_on(world, new.node) if one.overlaps(new.begins, new.ends)]
-    if new.begins < world.now:
-        return _PAST
-    if (others or machine.place != "batch") and not over_others:
+    if machine.place != "batch" and not over_others:
         return _OVERLAPS  # with what its converter has reserved for a year
-    if new.name in world.reserved:
-        return _DUPLICATE
-    if machine.has_job and machine.job_ends > new.begins and not over_jobs:
-        return _BUSY
-    world.reserved[new.name] = new
-    return ""
+    if over_others:
+        world.reservations.by_name[new.name] = new
+        return ""
+    is_busy = machine.has_job and not over_jobs
+    now = world.now.timestamp()
+    return world.reservations.create(new, now, machine.job_ends.timestamp() if is_busy else now)
 
 
-def forget_those_over(world: World) -> None:
-    """Slurm purges them itself."""
-    for name in [name for name, one in world.reserved.items() if one.ends <= world.now]:
-        del world.reserved[name]
-
-
-def may_start(world: World, machine: Machine, limit: timedelta) -> bool:
-    """Whether Slurm starts somebody's job there: none that would run into a reservation."""
-    ends = world.now + limit
-    return not any(one.begins < ends for one in reserved_on(world, machine.name))
-
-
-def is_reserved_now(world: World, machine: Machine) -> bool:
-    return any(one.begins <= world.now for one in reserved_on(world, machine.name))
-
-
-def is_kept_from(world: World, machine: Machine, instance: str) -> bool:
-    """Whether a converter of an instance leaves it alone for a reservation: every one but its own
-    that has begun."""
-    soon = [one for one in reserved_on(world, machine.name) if one.begins <= world.now + _LOOKAHEAD]
-    return any(one.maker != instance or one.begins > world.now for one in soon)
-
-
-def is_booked_now(world: World, machine: Machine, instance: str) -> bool:
-    here = reserved_on(world, machine.name)
-    return any(one.maker == instance and one.begins <= world.now for one in here)
-
-
-def is_of_event(one: Reserved, event: str, begins: datetime) -> bool:
+def is_of_event(one: Reservation, event: str, begins: datetime) -> bool:
     """By the name that the documentation gives it: `dnm-ev-NAME-BEGIN-MARK-NODE`."""
     return one.name.startswith(f"dnm-ev-{event}-{begins:%Y%m%dT%H%M}-")
 
@@ -104,23 +53,26 @@ def is_of_event(one: Reserved, event: str, begins: datetime) -> bool:
 def look_for_lost_jobs(world: World) -> None:
     """A job under a reservation that has begun would end for it."""
     for one in world.reserved.values():
-        if world.machines[one.node].has_job and one.begins <= world.now:
+        if world.machines[one.node].has_job and one.begins <= world.now.timestamp():
             world.broken.append(f"{one.name} has begun over the job on {one.node}")
 
 
 def booked_twice(world: World) -> Iterator[str]:
     """Nodes of which one maker has two reservations for the same time."""
     for one, other in combinations(world.reserved.values(), 2):
-        is_twice = one.node == other.node and one.maker == other.maker
-        if is_twice and one.overlaps(other.begins, other.ends):
+        if one.instance == other.instance and one.overlaps(other):
             yield f"{one.node} is in {one.name} and in {other.name} for the same time"
 
 
 def taken_from_others(world: World) -> Iterator[str]:
     """What administrators have reserved stands as they made it until it is over."""
     for name, one in world.of_admins.items():
-        if one.ends > world.now and world.reserved.get(name) != one:
+        if one.ends > world.now.timestamp() and world.reserved.get(name) != one:
             yield f"the reservation {name}, which is an administrator's, is changed or gone"
+
+
+def at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 class ModelSlurm:
@@ -140,12 +92,12 @@ class ModelSlurm:
         self._read()
         return tuple(map(self._node, self.world.machines.values()))
 
-    def read_reservations(self) -> tuple[Reservation, ...]:
+    def read_reservations(self) -> tuple[Listed, ...]:
         """With those that converters have made of the nodes that they hold."""
         self._read()
         world = self.world
         found = [
-            Reservation(name=one.name, start=one.begins, end=one.ends, nodes=(one.node,))
+            Listed(name=one.name, start=at(one.begins), end=at(one.ends), nodes=(one.node,))
             for one in world.reserved.values()
         ]
         held = [one.name for one in world.machines.values() if one.place != "batch"]
@@ -153,7 +105,7 @@ class ModelSlurm:
         return (
             *found,
             *(
-                Reservation(name=f"k8s-{name}", start=world.now, end=year, nodes=(name,))
+                Listed(name=f"k8s-{name}", start=world.now, end=year, nodes=(name,))
                 for name in held
             ),
         )
@@ -183,9 +135,10 @@ class ModelSlurm:
             old = self.world.reserved.pop(name, None)
             if old is None:
                 return "Requested reservation is invalid"
-            if old.maker != self.instance:
-                self.world.broken.append(f"{self.instance} moved {old.maker}'s {name}")
-            answer = reserve(self.world, msgspec.structs.replace(old, begins=begins, ends=until))
+            if old.instance != self.instance:
+                self.world.broken.append(f"{self.instance} moved {old.instance}'s {name}")
+            span = {"begins": begins.timestamp(), "ends": until.timestamp()}
+            answer = reserve(self.world, msgspec.structs.replace(old, **span))
             if answer:
                 self.world.reserved[name] = old
             else:
@@ -199,8 +152,8 @@ class ModelSlurm:
             one = self.world.reserved.get(name)
             if one is None:
                 return "Requested reservation is invalid"
-            if one.maker != self.instance:
-                self.world.broken.append(f"{self.instance} deleted {one.maker}'s {name}")
+            if one.instance != self.instance:
+                self.world.broken.append(f"{self.instance} deleted {one.instance}'s {name}")
             del self.world.reserved[name]
             self.weather.effects.append(f"give up {name}")
             return ""
@@ -211,7 +164,10 @@ class ModelSlurm:
         self, name: str, node: str, begins: datetime, until: datetime, **flags: bool
     ) -> None:
         def create() -> str:
-            new = Reserved(name=name, node=node, begins=begins, ends=until, maker=self.instance)
+            new = Reservation(
+                name=name, node=node, begins=begins.timestamp(), ends=until.timestamp(),
+                instance=self.instance,
+            )  # fmt: skip
             answer = reserve(self.world, new, **flags)
             if not answer:
                 self.world.booked += 1
@@ -262,7 +218,7 @@ class ModelSlurm:
         flags = set()
         if machine.is_drained_by_admin or (machine.place != "batch" and not machine.in_service):
             flags.add("DRAIN")
-        if is_reserved_now(self.world, machine):
+        if self.world.is_reserved_now(machine):
             flags.add("RESERVED")
         state = NodeState(base=base, flags=frozenset(flags))
         return SlurmNode(name=machine.name, state=state, cpus_allocated=0, memory_allocated=0)

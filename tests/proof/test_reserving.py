@@ -1,4 +1,4 @@
-"""The model's Slurm refuses as Slurm does, and its judges see what must not be."""
+"""What the model's Slurm adds to the sandbox's reservations; its judges see what must not be."""
 
 from __future__ import annotations
 
@@ -6,34 +6,26 @@ from datetime import timedelta
 
 import pytest
 
-from tests.proof.reserving import (
-    ADMIN,
-    Reserved,
-    booked_twice,
-    is_booked_now,
-    is_kept_from,
-    reserve,
-    taken_from_others,
-)
+from dnm.lab.sandbox.reservations import Reservation
+from tests.proof.reserving import ADMIN, booked_twice, reserve, taken_from_others
 from tests.proof.world import BEGIN, World
 
 HOUR = timedelta(hours=1)
 
 
-def at(begins: float, ends: float, name: str = "new", maker: str = "east") -> Reserved:
+def at(begins: float, ends: float, name: str = "new", maker: str = "east") -> Reservation:
     """Of a001, in hours from the beginning."""
-    return Reserved(
-        name=name, node="a001", maker=maker, begins=BEGIN + begins * HOUR, ends=BEGIN + ends * HOUR
-    )
+    since, until = ((BEGIN + hours * HOUR).timestamp() for hours in (begins, ends))
+    return Reservation(name=name, node="a001", instance=maker, begins=since, ends=until)
 
 
-def world_with(*there: Reserved, job_hours: float = 0.0, place: str = "batch") -> World:
+def world_with(*there: Reservation, job_hours: float = 0.0, place: str = "batch") -> World:
     world = World()
     world.jobs_are_limited = True
     machine = world.machines["a001"]
     machine.place, machine.has_job = place, bool(job_hours)
     machine.job_ends = BEGIN + job_hours * HOUR
-    world.reserved = {one.name: one for one in there}
+    world.reservations.by_name = {one.name: one for one in there}
     return world
 
 
@@ -76,15 +68,6 @@ def test_no_job_starts_that_would_run_into_one_and_it_is_gone_when_it_is_over() 
     world.advance(5600)
     world.settle()
     assert not world.reserved and world.machines["a001"].has_job and not world.broken
-
-
-def test_it_is_taken_by_whom_it_is_reserved_for() -> None:
-    world = world_with(at(1, 2))
-    machine = world.machines["a001"]
-    assert is_kept_from(world, machine, "east") and not is_booked_now(world, machine, "east")
-    world.advance(3600)
-    assert not is_kept_from(world, machine, "east") and is_booked_now(world, machine, "east")
-    assert is_kept_from(world, machine, "west") and not is_booked_now(world, machine, "west")
 
 
 def test_what_must_not_be_is_seen() -> None:

@@ -191,7 +191,7 @@ BACKS_OFF = "has failed, and backs off"
 ADVERSARIES = [
     pytest.param(binds_nothing, 25, WAITS, id="binds-nothing"),
     pytest.param(makes_pods_anew, 25, "has room and quota", id="makes-pods-anew", marks=night),
-    pytest.param(makes_more_pods, 60, UNUSED, id="makes-more-pods"),
+    pytest.param(makes_more_pods, 60, UNUSED, id="makes-more-pods", marks=night),
     pytest.param(makes_other_pods, 110, UNUSED, id="makes-other-pods", marks=night),
     pytest.param(taints, 25, "does not tolerate", id="taints-nodes", marks=night),
     pytest.param(taints_and_evicts, 25, "does not tolerate", id="taints-and-evicts", marks=night),

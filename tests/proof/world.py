@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dnm.lab.sandbox.reservations import Reservation, Reservations
 from dnm.model.cluster import ConfigMap, QueueLimits
 from dnm.model.event import KubeEvent
 from dnm.model.node import Node
@@ -21,7 +22,7 @@ from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape, Toleration
 from dnm.model.state import RunLease
 from dnm.queues.tree import check_text, parse_tree
-from tests.proof.reserving import Reserved, forget_those_over, look_for_lost_jobs, may_start
+from tests.proof.reserving import look_for_lost_jobs
 
 if TYPE_CHECKING:
     from tests.proof.edges import Operation
@@ -131,8 +132,8 @@ class World:
         self.processes: dict[int, Operation] = {}  # converters that live, by process id
         self.tells_claims = True  # False: the site's own converter, which does not
         self.is_tainted = False  # a lent node takes pods of its namespace alone
-        self.reserved: dict[str, Reserved] = {}  # what Slurm has, by name
-        self.of_admins: dict[str, Reserved] = {}  # those of them that nobody else may touch
+        self.reservations = Reservations()  # what Slurm has
+        self.of_admins: dict[str, Reservation] = {}  # those of them that nobody else may touch
         self.jobs_are_limited = False  # each has a time limit, as where nodes can be booked
         self.patience: float | None = None  # seconds that runs wait for them; half an interval
         self.budget = 1  # so many pods may be evicted until one has ended
@@ -327,19 +328,29 @@ class World:
 
     # --- Slurm --------------------------------------------------------------------------------
 
+    @property
+    def reserved(self) -> dict[str, Reservation]:
+        """By name."""
+        return self.reservations.by_name
+
+    def is_reserved_now(self, machine: Machine) -> bool:
+        return self.reservations.in_force(machine.name, self.now.timestamp()) is not None
+
     def end_what_is_over(self) -> None:
         """Jobs and reservations whose time is up."""
         for machine in self.machines.values() if self.jobs_are_limited else ():
             if machine.has_job and machine.job_ends <= self.now:
                 machine.has_job = False
-        forget_those_over(self)
+        self.reservations.purge(self.now.timestamp())
 
     def start_jobs(self) -> None:
         for machine in self.machines.values() if self.waiting_jobs else ():
             limit = LONGEST_JOB
             if self.jobs_are_limited:
                 limit = JOBS[self.jobs_started % len(JOBS)]
-            is_free = machine.in_service and not machine.has_job and may_start(self, machine, limit)
+            until = (self.now + limit).timestamp()
+            may_start = self.reservations.may_start(machine.name, until)
+            is_free = machine.in_service and not machine.has_job and may_start
             if self.waiting_jobs and is_free:
                 machine.has_job, machine.job_ends = True, self.now + limit
                 self.waiting_jobs -= 1
