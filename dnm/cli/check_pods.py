@@ -15,6 +15,7 @@ from dnm.cli.queue_advice import (
     warn_of_uncounted_limits,
 )
 from dnm.demand.demand import Demand, gather_demand
+from dnm.demand.device_use import with_devices
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
@@ -24,6 +25,7 @@ from dnm.model.pod import PodList
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.value import Resources, Unreadable
+from dnm.plan.doubted_pods import tell_doubts
 from dnm.plan.inputs import offered_resources
 from dnm.queues.document import QueueDocument
 from dnm.sizing.node_supply import NodeSupply
@@ -71,6 +73,10 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
     yield fine("pods", f"{len(pods.pods)} unfinished ones {scope}")
     own = _own_demand(config, document, snapshot, pods)
     yield from _warn_of_queues(config, document, own)
+    waits = snapshot.waits
+    for doubt in tell_doubts(config, waits, pods.pods) if waits else ():
+        yield doubtful("pods", doubt)
+    nodes = waits.offering(nodes) if waits else nodes
     yield from _check_fit(config, document, own, nodes)
     yield from _warn_of_sidecars(config, snapshot, pods)
     if isinstance(snapshot.yunikorn, YunikornView):
@@ -138,7 +144,7 @@ def _own_demand(
         resources=offered_resources(config, snapshot, document.limits),
     )
     demand: Demand = counting_young(gather_demand(pods.pods, config, document.limits, facts))
-    return demand
+    return with_devices(demand, snapshot.waits) if snapshot.waits else demand
 
 
 def _check_fit(

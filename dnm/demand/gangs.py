@@ -58,7 +58,9 @@ def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if pod.is_yunikorn:
-            members.setdefault((pod.namespace, pod.app_id), []).append(pod)
+            is_grouped = pod.group and pod.task_group == pod.group  # by its PodGroup
+            app = pod.group if is_grouped else pod.app_id
+            members.setdefault((pod.namespace, app), []).append(pod)
     apps = []
     for (namespace, app_id), of_app in members.items():
         groups = next((pod.task_groups for pod in of_app if pod.task_groups), ())
@@ -149,7 +151,7 @@ def largest_gangs(
     """Returns per queue the largest total of a gang application, resource by resource."""
     largest: dict[str, dict[str, int]] = {}
     for app in apps:
-        if app.groups:
+        if app.groups and app.groups[0].name != app.first.group:  # YuniKorn rejects no PodGroup
             most = largest.setdefault(queue_of(app.first), {})
             for name, amount in gang_total(app).items():
                 most[name] = max(most.get(name, 0), amount)

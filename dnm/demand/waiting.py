@@ -102,7 +102,7 @@ def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
         return NotCounted.REJECTED
     if pod.is_gated:
         return NotCounted.GATED
-    if pod.wants_devices:
+    if pod.devices:
         return NotCounted.DEVICES
     if pod.shape.is_cut:
         return NotCounted.BEYOND

@@ -37,7 +37,8 @@ class Kind(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     task_group: str
     task_groups: tuple[TaskGroup, ...]
     claims: tuple[str, ...]
-    wants_devices: bool
+    devices: tuple[str, ...]
+    group: str
     user: str
 
 
@@ -154,7 +155,7 @@ class ColumnWriter:
             pod.namespace, self._shape(pod.shape), pod.running, pod.app_id, pod.queue,
             pod.is_yunikorn, pod.is_daemonset, pod.is_mirror, pod.is_terminating, pod.is_gated,
             pod.is_placeholder, pod.is_rejected, pod.priority, pod.task_group, pod.task_groups,
-            pod.claims, pod.wants_devices, pod.user,
+            pod.claims, pod.devices, pod.group, pod.user,
         )  # fmt: skip
         key = _key_of(kind)
         place = self._kinds.setdefault(key, len(self.columns.all_kinds))

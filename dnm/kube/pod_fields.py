@@ -23,6 +23,7 @@ LABELS = {
     "spark": "spark-app-selector",
     "queue": "queue",
     "placeholder": "placeholder",
+    "group": "scheduling.x-k8s.io/pod-group",
 }
 ANNOTATIONS = {
     "queue_path": QUEUE_KEY,
@@ -32,6 +33,7 @@ ANNOTATIONS = {
     "placeholder": "internal.yunikorn.apache.org/placeholder",
     "placeholder_before_1_6": "yunikorn.apache.org/placeholder",
     "mirror": "kubernetes.io/config.mirror",
+    "group": "scheduling.k8s.io/group-name",
 }
 
 
@@ -70,6 +72,7 @@ class Spec(_Lean, frozen=True):
     topology_spread_constraints: msgspec.Raw = EMPTY
     volumes: msgspec.Raw = EMPTY
     scheduling_gates: msgspec.Raw = EMPTY
+    scheduling_group: msgspec.Raw = EMPTY
     resource_claims: msgspec.Raw = EMPTY
 
 

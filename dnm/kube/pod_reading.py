@@ -30,7 +30,9 @@ from dnm.kube.pod_fields import (
     Status,
     is_given,
 )
+from dnm.kube.pod_groups import named_in_spec
 from dnm.model.kubelet import Amounts
+from dnm.model.pod_waits import GROUPS
 from dnm.model.quantity import kube_resources, parse_kubernetes
 
 _LONGEST_KEY = 256  # bytes of what is kept to know it again
@@ -201,6 +203,10 @@ def read_identity(
             "is_placeholder": "true" in placeholder,
             "is_mirror": ANNOTATIONS["mirror"] in notes,
         }
+    if label := labels.get(LABELS["group"]):
+        rare["group"] = f"{GROUPS[1]}/{label}"
+    elif note := notes.get(ANNOTATIONS["group"]):
+        rare["group"] = f"{GROUPS[2]}/{note[: pod_request.LONGEST_GROUP]}"
     rare["user"] = labels.get(user, "")[:63]  # as long as Kubernetes takes it
     app_id = ""
     if is_yunikorn:
@@ -214,10 +220,11 @@ def read_identity(
 
 def rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
     """Returns those of pods that are not simply bound and alive."""
+    names = is_given(spec.resource_claims) or is_given(spec.scheduling_group)
     return {
         "is_terminating": metadata.deletion_timestamp is not None,
         "priority": spec.priority or 0,
         "is_gated": is_given(spec.scheduling_gates),
-        "wants_devices": is_given(spec.resource_claims),
         "is_rejected": status.reason == "ApplicationRejected",
+        **(named_in_spec(spec) if names else {}),
     }

@@ -90,20 +90,13 @@ class ShapeBook:
         known = self._constrained.get(key)
         if known is None:
             limits = read_constraints(*parts)
-            known = self._intern(
-                PodShape(
-                    request=shape.request,
-                    request_before_1_9=shape.request_before_1_9,
-                    node_selector=limits.node_selector,
-                    tolerations=limits.tolerations,
-                    node_affinity=limits.node_affinity,
-                    pod_affinity=limits.pod_affinity,
-                    spread_keys=limits.spread_keys,
-                    host_ports=read_host_ports(ports),
-                    labels=own if limits.pod_affinity or limits.spread_keys else (),
-                    aligned=aligned,
-                )
-            )
+            known = self._intern(PodShape(
+                request=shape.request, request_before_1_9=shape.request_before_1_9,
+                node_selector=limits.node_selector, tolerations=limits.tolerations,
+                node_affinity=limits.node_affinity, pod_affinity=limits.pod_affinity,
+                spread_keys=limits.spread_keys, host_ports=read_host_ports(ports),
+                labels=own if limits.pod_affinity or limits.spread_keys else (), aligned=aligned,
+            ))  # fmt: skip
             known = self.cut(shape) if known.rules > MOST_RULES else known
             self._constrained[key] = known
         return known

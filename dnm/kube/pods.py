@@ -155,7 +155,8 @@ class PodReducer:
             identity = self._identify(metadata, is_yunikorn)
             node = spec.node_name or ""
             rare = identity.rare
-            if not node or metadata.deletion_timestamp is not None or spec.priority:
+            is_plain = metadata.deletion_timestamp is None and spec.scheduling_group is EMPTY
+            if not (node and is_plain) or spec.priority:
                 rare = {**rare, **rare_fields(metadata, spec, item.status)}
             for owner in metadata.owner_references or ():
                 if owner.kind in ("DaemonSet", "Node"):  # a Node's are static, or dnm's own
@@ -163,21 +164,12 @@ class PodReducer:
             shape, claims = self._place(item, page, position)
             if claims:
                 rare = {**rare, "claims": claims}
-            self.pods.append(
-                Pod(
-                    namespace=share(metadata.namespace, metadata.namespace),
-                    name=metadata.name,
-                    shape=shape,
-                    uid=metadata.uid,
-                    created=metadata.creation_timestamp or "",
-                    node=share(node, node),
-                    running=item.status.phase == "Running",
-                    app_id=identity.app_id,
-                    queue=identity.queue,
-                    is_yunikorn=is_yunikorn,
-                    **rare,
-                )
-            )
+            self.pods.append(Pod(
+                namespace=share(metadata.namespace, metadata.namespace), name=metadata.name,
+                shape=shape, uid=metadata.uid, created=metadata.creation_timestamp or "",
+                node=share(node, node), running=item.status.phase == "Running",
+                app_id=identity.app_id, queue=identity.queue, is_yunikorn=is_yunikorn, **rare,
+            ))  # fmt: skip
 
     def _identify(self, metadata: Any, is_yunikorn: bool) -> Identity:
         key: Any = (metadata.namespace, metadata.labels, metadata.annotations, is_yunikorn)

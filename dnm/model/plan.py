@@ -20,6 +20,7 @@ from dnm.model.node_type import Taint
 from dnm.model.opening import PodOrder
 from dnm.model.orders import Pause
 from dnm.model.pod import Claim, PodList
+from dnm.model.pod_waits import PodWaits
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
@@ -41,6 +42,7 @@ class Snapshot(Value):
     # Of those, the ones that other hosts have started: for as long as they may take.
     converters_elsewhere: frozenset[ConverterProcess] = frozenset()
     unread_zones: Unreadable | None = None  # why nobody knows what is free on NUMA nodes
+    waits: PodWaits | None = None  # None: no pod waits for devices or with a group
     place: Place = Place()  # of this dnm
     books: bool = False  # the converter can reserve nodes ahead of an event
     leaves_out: bool = False  # the converter can be told which nodes not to choose

@@ -96,7 +96,8 @@ class Pod(Value, gc=False, kw_only=False):
     is_mirror: bool = False
     is_terminating: bool = False
     is_gated: bool = False  # has schedulingGates
-    wants_devices: bool = False  # has resourceClaims
+    devices: tuple[str, ...] = ()  # what its resourceClaims name; empty too once understood
+    group: str = ""  # the PodGroup that it names, behind its API group
     is_placeholder: bool = False
     is_rejected: bool = False  # status.reason ApplicationRejected
     priority: int = 0

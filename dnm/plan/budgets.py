@@ -152,8 +152,9 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
         for name, one in registry.nodes_of(instance, Phase.MOVING).items()
     ]
     leaving = registry.nodes_of(instance, Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
+    there = tuple(_opened(nodes[name], serving.get(name)) for name in sorted(nodes))
     return NodeSupply(
-        nodes=tuple(_opened(nodes[name], serving.get(name)) for name in sorted(nodes)),
+        nodes=inputs.snapshot.waits.offering(there) if inputs.snapshot.waits else there,
         lent=serving,
         incoming=tuple(incoming),
         leaving=frozenset(leaving),

@@ -52,9 +52,11 @@ def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation:
 def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
     inputs = decided.inputs
     why = _why_not_counted(inputs, pod)
+    waits = inputs.snapshot.waits
+    doubt = filter(None, [waits.doubts.get(title, "") if waits else ""])
     if why:
         state = "rejected" if pod.is_rejected else "pending"
-        uncounted = (f"it asks for no node: it is {why}",)
+        uncounted = (f"it asks for no node: it is {why}", *doubt)
         return PodExplanation(pod=title, state=state, obstacles=uncounted)
     group = _group_of(inputs, pod)
     if group is None:
@@ -65,7 +67,7 @@ def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
     ]
     queue = monitored[0] if monitored else ""
     helped_by, refusals = _helpful_types(decided, group, queue)
-    obstacles = [*_of_group(decided, group, queue)]
+    obstacles = [*doubt, *_of_group(decided, group, queue)]
     if refusals and not helped_by:
         obstacles.append(f"no new node would help it: {'; '.join(refusals)}")
     if not queue:

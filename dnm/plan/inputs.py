@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.demand.demand import Demand, gather_demand
+from dnm.demand.device_use import with_devices
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits, YunikornView
 from dnm.model.config import Config
@@ -129,7 +130,8 @@ def _gather_demand(
         stalled=stalled,
         resources=offered_resources(config, snapshot, limits),
     )
-    return gather_demand(pods.pods, config, limits, facts)
+    demand = gather_demand(pods.pods, config, limits, facts)
+    return with_devices(demand, snapshot.waits) if snapshot.waits else demand
 
 
 def offered_resources(
@@ -152,16 +154,15 @@ def _facts(
     idle_times: Mapping[str, timedelta],
 ) -> Facts:
     nodes, batch, pods = snapshot.nodes, snapshot.batch, snapshot.pods
+    there = () if isinstance(nodes, Unreadable) else nodes
     waiting = snapshot.waiting_jobs
     use = demand.nodes if demand else {}
     return Facts(
         now=snapshot.taken_at,
         nodes=None
         if isinstance(nodes, Unreadable)
-        else {node.name: node for node in nodes if not node.is_with_batch},
-        with_batch={}
-        if isinstance(nodes, Unreadable)
-        else {node.name: node for node in nodes if node.is_with_batch},
+        else {node.name: node for node in there if not node.is_with_batch},
+        with_batch={node.name: node for node in there if node.is_with_batch},
         batch=None if isinstance(batch, Unreadable) else batch,
         working_pods=None if demand is None else {n: u.work_pods for n, u in use.items()},
         sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide,
@@ -174,8 +175,7 @@ def _facts(
         lenders=document.lenders if document else None,
         waiting_jobs=None if isinstance(waiting, Unreadable) else waiting,
         close=snapshot.close,
-        shows_states=not isinstance(nodes, Unreadable)
-        and any(node.shown is not None for node in nodes),
+        shows_states=any(node.shown is not None for node in there),
     )
 
 

@@ -31,6 +31,7 @@ from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided, plan_conversions
+from dnm.plan.doubted_pods import with_doubts
 from dnm.plan.fates import Fates, decide_fates
 from dnm.plan.hooks import Additions
 from dnm.plan.inputs import Inputs, gather_inputs
@@ -125,7 +126,7 @@ def fold_plan(decided: Decided) -> Plan:
         *added.notes,
     )
     waiting_jobs = _waiting_jobs(inputs)
-    return Plan(
+    plan = Plan(
         registry=_remembering(added.registry, status, edit, notes, waiting_jobs),
         actions=(*list_actions(decided), *added.actions),
         nodes=tuple(verdicts[name] for name in sorted(verdicts)),
@@ -150,6 +151,7 @@ def fold_plan(decided: Decided) -> Plan:
         pause=registry.pause if registry.is_paused(inputs.now) else None,
         waiting_jobs=waiting_jobs,
     )
+    return with_doubts(plan, inputs) if inputs.snapshot.waits else plan
 
 
 def _with_rules(decided: Decided, noted: Registry) -> Additions:

@@ -56,12 +56,9 @@ class ConverterReader(Protocol):
 
 
 def take_snapshot(
-    config: Config,
-    registry: Registry,
-    kube: KubeReader,
-    converter: ConverterReader,
+    config: Config, registry: Registry, kube: KubeReader, converter: ConverterReader,
     taken_at: datetime,
-) -> Snapshot:
+) -> Snapshot:  # fmt: skip
     """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
     started = _converters(registry)
     elsewhere = _at_work_elsewhere(config, registry, taken_at) if started else frozenset()
@@ -76,6 +73,11 @@ def take_snapshot(
     asks = asks or asks_anyway(config, registry, taken_at)
     batch = _batch_fields(converter.list_nodes()) if asks else {}
     nodes, unread_zones = _with_zones(config, kube, nodes, pods)
+    waits = None
+    if isinstance(pods, PodList) and any(one.devices or one.group for one in pods.pods):
+        from dnm.run.pod_waits import understand_pods
+
+        pods, waits = understand_pods(config, registry, kube.requests, pods, nodes)
     return Snapshot(
         taken_at=taken_at,
         pods=pods,
@@ -87,6 +89,7 @@ def take_snapshot(
         converters_elsewhere=elsewhere,
         ended={key: converter.read_end(key) for key in registry.open_calls},
         unread_zones=unread_zones,
+        waits=waits,
         place=this_place(config),
         **batch,
     )

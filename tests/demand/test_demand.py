@@ -360,7 +360,7 @@ def test_a_fingerprint_is_of_what_the_group_is_not_of_its_pods() -> None:
 
 NOT_COUNTED = {
     NotCounted.GATED: {"is_gated": True},
-    NotCounted.DEVICES: {"wants_devices": True},
+    NotCounted.DEVICES: {"devices": ("ResourceClaim g",)},
     NotCounted.REJECTED: {"is_rejected": True},
     NotCounted.TERMINATING: {"is_terminating": True},
     NotCounted.FOREIGN: {"is_yunikorn": False},

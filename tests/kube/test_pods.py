@@ -89,8 +89,22 @@ def reduce_one(*parts: dict[str, Any]) -> Pod:
                      {"is_mirror": True}, id="mirror pod"),
         pytest.param(({}, {"schedulingGates": [{"name": "g"}]}), {"is_gated": True}, id="gated"),
         pytest.param(
-            ({}, {"resourceClaims": [{"name": "g"}]}), {"wants_devices": True}, id="devices"
+            ({}, {"resourceClaims": [{"name": "g"}]}), {"devices": ("ResourceClaimTemplate ",)},
+            id="devices"
         ),
+        pytest.param(({}, {"resourceClaims": [{"name": "g", "resourceClaimName": "c"}] * 33}),
+                     {"devices": ("ResourceClaimTemplate ",)}, id="more claims than are read"),
+        pytest.param(({}, {"resourceClaims": "newer"}), {"devices": ("ResourceClaimTemplate ",)},
+                     id="claims of another form"),
+        pytest.param(({"labels": {"scheduling.x-k8s.io/pod-group": "g"}},),
+                     {"group": "scheduling.x-k8s.io/g"}, id="group of scheduler-plugins"),
+        pytest.param(({"annotations": {"scheduling.k8s.io/group-name": "g"}}, {"nodeName": "k1"}),
+                     {"group": "scheduling.volcano.sh/g"}, id="group of Volcano"),
+        pytest.param(({"labels": {"scheduling.x-k8s.io/pod-group": "g"}},
+                      {"schedulingGroup": {"podGroupName": "own"}, "nodeName": "k1"}),
+                     {"group": "scheduling.k8s.io/own"}, id="group of Kubernetes' own"),
+        pytest.param(({}, {"schedulingGroup": ["newer"]}), {"group": "scheduling.k8s.io/"},
+                     id="group of another form"),
         pytest.param(({}, {"schedulingGates": []}), {"is_gated": False}, id="no gate left"),
         pytest.param(({}, {}, {"reason": "ApplicationRejected"}), {"is_rejected": True},
                      id="rejected"),

@@ -45,6 +45,8 @@ WALKED_ELSEWHERE: dict[str, str] = {
     "kube.drop_pod": "with opens_when: run/test_opening.py",
     "kube.read_template": "with opens_when: run/test_opening.py",
     "kube.list_zones": "asked where pods wait that are pinned: run/test_kubelets.py",
+    "kube.list_devices": "asked where pods with claims wait: run/test_pod_waits.py",
+    "kube.list_pod_groups": "asked where pods of groups wait: run/test_pod_waits.py",
     "kube.plugin_": "a kubeconfig's plug-in: kube/test_access.py",
     "registry.time": "a run at rest: test_fault_walk.py",
     "kube.read_state": "state = kubernetes: test_fault_walk.py",

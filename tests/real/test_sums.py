@@ -11,8 +11,8 @@ import pytest
 
 from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
+from tests.real.documented import documented
 from tests.real.http_api import Json
-from tests.real.namespaces import REPOSITORY
 from tests.real.pod_kinds import GIB, KINDS, Kind, make_runtime_class
 from tests.real.rig import Rig
 from tests.real.site import Site
@@ -99,16 +99,6 @@ def shown(amounts: tuple[int, int]) -> str:
     return f"{vcore / 1000:g} vcore, {memory / GIB:.4g} GiB" if vcore or memory else "-"
 
 
-def documented(version: str) -> dict[str, tuple[str, str]]:
-    """The table of docs/real.md: kind -> used, pending of that release of YuniKorn."""
-    heading = "| kind of pod | "
-    _, _, rest = (REPOSITORY / "docs" / "real.md").read_text().partition(heading)
-    columns = rest.partition("\n")[0].strip("| ").split(" | ")
-    first = next(number for number, name in enumerate(columns) if version.startswith(name[:3]))
-    rows = [line.strip("| ").split(" | ") for line in rest.splitlines()[2:] if "|" in line]
-    return {row[0]: (row[1 + first], row[2 + first]) for row in rows if row[0] in NAMES}
-
-
 @pytest.mark.parametrize("asked", ["asks the scheduler", "reads the pods"])
 def test_dnm_counts_what_the_scheduler_counts(
     busy_rig: Rig, make_site: MakeSite, asked: str
@@ -128,7 +118,7 @@ def test_dnm_counts_what_the_scheduler_counts(
     wrong = [kind.name for kind in KINDS if theirs[kind.name] != ours[kind.name]]
     assert wrong == ([] if is_asked or not version.startswith("1.8") else SIDECARS)
     found = {name: (shown(sums["used"]), shown(sums["pending"])) for name, sums in theirs.items()}
-    assert found == documented(version)
+    assert found == documented("kind of pod", version)
     told = [one["remedy"] for one in site.json("check", code=None)["checks"]]
     remedy = "set yunikorn_url" if not is_asked else "upgrade YuniKorn to 1.9"
     is_needed = not is_asked or version.startswith("1.8")

@@ -43,16 +43,15 @@ _ALL = (
     Kind("apps", "v1", "daemonsets", "DaemonSet", True, ("ds",), True, True),
     Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), True, True),
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
-    Kind(
-        "topology.node.k8s.io",
-        "v1alpha2",
-        "noderesourcetopologies",
-        "NodeResourceTopology",
-        False,
-        ("node-res-topo",),
-    ),
+    Kind("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology",
+         False),
+    Kind("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False),
+    Kind("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False),
+    Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
+    Kind("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
+    Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"),
     Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
-)
+)  # fmt: skip
 
 KINDS = {kind.plural: kind for kind in _ALL}
 REVIEWS = "selfsubjectaccessreviews"

@@ -1,0 +1,217 @@
+"""Pods with claims for devices, and pods of groups: as far as they are understood, they ask like
+any other pod; else it is said why not. Pure.
+
+Devices are counted as resources, under Kubernetes' own name for those of a class. What a new node
+will have of them, the nodes of its type that are lent have published; and the scheduler must have
+started a pod with a device before: YuniKorn 1.8 allocates none and binds such pods without, 1.9.0
+ends with a panic. A group whose least number is known is a gang (`gangs.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from dnm.model.pod import Pod, PodShape, TaskGroup
+from dnm.model.pod_waits import GROUPS, Device, DeviceFacts, GroupFacts, PodWaits
+from dnm.model.printable import printable
+from dnm.model.value import Resources, Unreadable
+
+PREFIX = "deviceclass.resource.kubernetes.io/"
+_ANY_OTHER = "YuniKorn was seen to start no pod yet with a device that is allocated for it"
+_NAME = r"[A-Za-z0-9._/-]+"
+_QUOTED = rf"""(?:"{_NAME}"|'{_NAME}')"""
+_DRIVER = re.compile(rf"device\.driver\s*==\s*({_QUOTED})")
+_ATTRIBUTE = re.compile(
+    rf"device\.attributes\[({_QUOTED})\]\.([A-Za-z0-9_]+)\s*==\s*({_QUOTED}|true|false|\d{{1,18}})"
+)
+Matches = Callable[[Device], bool]
+
+
+# --- devices ---------------------------------------------------------------------------------
+
+
+def understand_devices(
+    pods: Sequence[Pod],
+    facts: DeviceFacts | Unreadable,
+    lent: Mapping[str, str],
+    types: Mapping[str, Collection[str]],
+) -> tuple[dict[int, Pod], PodWaits]:
+    """Returns the waiting pods (by id) that are understood, with what they ask for, and the
+    others' doubts. `lent`: node -> its type; `types`: namespace -> the types that it may have."""
+    waiting = [one for one in pods if one.devices and waits_to_know(one, types)]
+    if isinstance(facts, Unreadable):
+        return {}, PodWaits(doubts={_title(one): facts.error for one in waiting})
+    shared = Counter((one.namespace, name) for one in waiting for name in set(one.devices))
+    asks = [(pod, *_needs(pod, facts, shared)) for pod in waiting]
+    asked = {name for _, needs, _ in asks for name in needs} & facts.classes.keys()
+    classes = {name: _matcher(facts.classes[name]) for name in asked}
+    offered = _count(facts.devices, classes)
+    allocates = any(one.uid in facts.holders for one in pods if one.node and one.is_yunikorn)
+    shapes: dict[tuple[int, tuple[tuple[str, int], ...]], PodShape] = {}
+    understood: dict[int, Pod] = {}
+    doubts: dict[str, str] = {}
+    for pod, needs, why in asks:
+        why = why or next(filter(None, (_why_no_class(one, classes) for one in needs)), "")
+        why = why or _why_unknown(pod, needs, offered, lent, types[pod.namespace])
+        if why or not allocates:
+            doubts[_title(pod)] = why or _ANY_OTHER
+            continue
+        key = (id(pod.shape), tuple(sorted(needs.items())))
+        shape = shapes.setdefault(key, _with_devices(pod.shape, needs))
+        understood[id(pod)] = msgspec.structs.replace(pod, shape=shape, devices=())
+    taken = _count(facts.devices, classes, facts.allocated)
+    return understood, PodWaits(doubts=doubts, offered=offered, taken=taken)
+
+
+def waits_to_know(pod: Pod, namespaces: Collection[str]) -> bool:
+    """Tells whether a pod is one that the scheduler looks at, and has yet to place."""
+    return not pod.node and pod.is_yunikorn and not pod.is_gated and pod.namespace in namespaces
+
+
+def _title(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _needs(
+    pod: Pod, facts: DeviceFacts, shared: Mapping[tuple[str, str], int]
+) -> tuple[Counter[str], str]:
+    """Class -> devices of it that all claims of a pod ask for together, and why that is not known
+    if it is not."""
+    needs: Counter[str] = Counter()
+    if pod.group.startswith(f"{GROUPS[0]}/"):
+        return needs, "it is of a PodGroup, whose pods may share a claim"
+    for told in pod.devices:
+        kind, _, name = told.partition(" ")
+        is_claim = kind == "ResourceClaim"
+        ask = (facts.claims if is_claim else facts.templates).get((pod.namespace, name))
+        if ask is None:
+            return needs, f"there is no {kind} {name} in namespace {pod.namespace}"
+        if ask.why:
+            return needs, f"{told} {ask.why}"
+        if is_claim and (ask.is_taken or shared[pod.namespace, told] > 1):
+            return needs, f"{told} has its devices already, or several pods share it"
+        needs.update(dict(ask.counts))
+    return needs, ""
+
+
+def _why_no_class(name: str, classes: Mapping[str, Matches | None]) -> str:
+    if name not in classes:
+        return f"there is no DeviceClass {name}"
+    if classes[name] is None:
+        return f"DeviceClass {name} selects by an expression that dnm does not evaluate"
+    return ""
+
+
+def _why_unknown(
+    pod: Pod,
+    needs: Mapping[str, int],
+    offered: Mapping[str, Resources],
+    lent: Mapping[str, str],
+    types: Collection[str],
+) -> str:
+    """Why nobody knows whether a new node has such devices."""
+    for node, node_type in lent.items():
+        if node_type in types and all(PREFIX + name in offered.get(node, {}) for name in needs):
+            return ""
+    return (
+        f"no lent node of type {' or '.join(sorted(types))} has published devices of "
+        f"{' and '.join(sorted(needs))} in a ResourceSlice"
+    )
+
+
+def _with_devices(shape: PodShape, needs: Mapping[str, int]) -> PodShape:
+    more = {PREFIX + name: count for name, count in needs.items()}
+    before = shape.request_before_1_9
+    return msgspec.structs.replace(
+        shape,
+        request={**shape.request, **more},
+        request_before_1_9={**before, **more} if before else before,
+    )
+
+
+def _matcher(expressions: Iterable[str]) -> Matches | None:
+    """What tells whether a device is of a class whose expressions are comparisons of driver and
+    attributes, all of which hold; None where one is anything else."""
+    tests: list[Matches] = []
+    for term in (term.strip() for text in expressions for term in text.split("&&")):
+        driver, attribute = _DRIVER.fullmatch(term), _ATTRIBUTE.fullmatch(term)
+        if driver:
+            tests.append(lambda one, name=driver[1][1:-1]: one.driver == name)  # type: ignore[misc]
+        elif attribute:
+            domain, name, value = attribute[1][1:-1], attribute[2], _literal(attribute[3])
+            tests.append(
+                lambda one, domain=domain, name=name, value=value: (  # type: ignore[misc]
+                    _attribute(one, domain, name) == (type(value), value)
+                )
+            )
+        else:
+            return None
+    return lambda device: all(test(device) for test in tests)
+
+
+def _literal(text: str) -> str | bool | int:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isdecimal() else text[1:-1]
+
+
+def _attribute(device: Device, domain: str, name: str) -> tuple[type, object]:
+    """With its type, for a truth is no number. A name without a domain is of the driver's own."""
+    plain = device.attributes.get(name) if domain == device.driver else None
+    value = device.attributes.get(f"{domain}/{name}", plain)
+    return type(value), value
+
+
+def _count(
+    devices: Mapping[str, Sequence[Device]],
+    classes: Mapping[str, Matches | None],
+    among: Collection[tuple[str, str, str]] | None = None,
+) -> dict[str, dict[str, int]]:
+    """Node -> its devices of each class, where `among` are given only these."""
+    found: dict[str, dict[str, int]] = {}
+    for node, many in devices.items():
+        some = [one for one in many if among is None or one.key in among]
+        for name, matches in classes.items():
+            if matches is not None and (count := sum(map(matches, some))):
+                found.setdefault(node, {})[PREFIX + name] = count
+    return found
+
+
+# --- groups ----------------------------------------------------------------------------------
+
+
+def understand_groups(
+    pods: Iterable[Pod], facts: GroupFacts, namespaces: Collection[str]
+) -> tuple[dict[int, Pod], dict[str, str]]:
+    """Returns the pods (by id) of groups that wait and whose least number is known, as those of a
+    gang; and of the others that wait why only those pods count that are there. A pod with task
+    groups of YuniKorn's is left alone: these it obeys."""
+    members: dict[tuple[str, str], list[Pod]] = {}
+    for pod in pods:
+        if pod.group and pod.is_yunikorn and not (pod.task_group or pod.task_groups):
+            members.setdefault((pod.namespace, pod.group), []).append(pod)
+    understood: dict[int, Pod] = {}
+    doubts: dict[str, str] = {}
+    for (namespace, group), many in members.items():
+        waiting = [one for one in many if waits_to_know(one, namespaces)]
+        api_group, _, name = group.partition("/")
+        listed = facts.get(api_group, {})
+        if not waiting:
+            continue
+        if isinstance(listed, Unreadable) or (namespace, name) not in listed:
+            why = f"there is no PodGroup {printable(name)} in namespace {namespace}"
+            why = listed.error if isinstance(listed, Unreadable) else why
+            doubts |= {_title(one): f"{why}: of its group only pods that are there count"
+                       for one in waiting}  # fmt: skip
+        elif (least := listed[namespace, name]) > 1:
+            first = min(waiting, key=lambda one: (one.created, one.name))
+            asks = TaskGroup(name=group, min_member=least, min_resource=first.shape.request)
+            understood |= {
+                id(one): msgspec.structs.replace(one, task_group=group, task_groups=(asks,))
+                for one in many
+            }
+    return understood, doubts

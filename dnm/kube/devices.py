@@ -1,0 +1,246 @@
+"""Dynamic resource allocation (resource.k8s.io/v1): what nodes publish, what claims ask for.
+
+Only read where a pod with `resourceClaims` waits. A device that is not one pod's alone, or not of
+one node, is not there: partitions that share counters, devices for several claims, tainted ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from dnm.host.fault_points import fault_point
+from dnm.kube.errors import ApiRefused
+from dnm.kube.lists import List
+from dnm.kube.objects import Metadata
+from dnm.kube.requests import ApiRequests
+from dnm.model.errors import KubeError
+from dnm.model.pod_waits import Device, DeviceAsk, DeviceFacts, Named
+from dnm.model.value import Unreadable
+
+PATH = "/apis/resource.k8s.io/v1"
+MOST = 100_000  # objects of a list, and devices
+_Page = memoryview | bytes
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class _Cel(_Struct, frozen=True):
+    expression: str = ""
+
+
+class _Selector(_Struct, frozen=True):
+    cel: _Cel = _Cel()
+
+
+class _ClassSpec(_Struct, frozen=True):
+    selectors: list[_Selector] = []
+
+
+class _Class(_Struct, frozen=True):
+    metadata: Metadata
+    spec: _ClassSpec = _ClassSpec()
+
+
+class _Exactly(_Struct, frozen=True):
+    device_class_name: str = ""
+    selectors: list[Any] = []
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool = False
+    tolerations: list[Any] = []
+    capacity: Any = None
+
+
+class _Request(_Struct, frozen=True):
+    name: str = ""
+    exactly: _Exactly | None = None
+
+
+class _Devices(_Struct, frozen=True):
+    requests: list[_Request] = []
+    constraints: list[Any] = []
+
+
+class _ClaimSpec(_Struct, frozen=True):
+    devices: _Devices = _Devices()
+
+
+class _Result(_Struct, frozen=True):
+    driver: str
+    pool: str
+    device: str
+
+
+class _Results(_Struct, frozen=True):
+    results: list[_Result] = []
+
+
+class _Allocation(_Struct, frozen=True):
+    devices: _Results = _Results()
+
+
+class _Consumer(_Struct, frozen=True):
+    uid: str = ""
+
+
+class _ClaimStatus(_Struct, frozen=True):
+    allocation: _Allocation | None = None
+    reserved_for: list[_Consumer] = []
+
+
+class _Claim(_Struct, frozen=True):
+    metadata: Metadata
+    spec: _ClaimSpec = _ClaimSpec()
+    status: _ClaimStatus = _ClaimStatus()
+
+
+class _TemplateSpec(_Struct, frozen=True):
+    spec: _ClaimSpec = _ClaimSpec()
+
+
+class _Template(_Struct, frozen=True):
+    metadata: Metadata
+    spec: _TemplateSpec = _TemplateSpec()
+
+
+class _Device(_Struct, frozen=True):
+    name: str
+    attributes: dict[str, dict[str, Any]] = {}
+    consumes_counters: list[Any] = []
+    taints: list[Any] = []
+    binding_conditions: list[Any] = []
+    allow_multiple_allocations: bool = False
+
+
+class _Pool(_Struct, frozen=True):
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class _SliceSpec(_Struct, frozen=True):
+    driver: str
+    pool: _Pool
+    node_name: str = ""
+    devices: list[_Device] = []
+
+
+class _Slice(_Struct, frozen=True):
+    spec: _SliceSpec
+
+
+def read_devices(api: ApiRequests, namespaces: Iterable[str]) -> DeviceFacts | Unreadable:
+    """Returns what the cluster's nodes publish, and what the claims of these namespaces ask for."""
+    wanted = frozenset(namespaces)
+    try:
+        classes = _list(api, "deviceclasses", "DeviceClass", _Class)
+        slices = _list(api, "resourceslices", "ResourceSlice", _Slice)
+        claims = _list(api, "resourceclaims", "ResourceClaim", _Claim)
+        templates = _list(api, "resourceclaimtemplates", "ResourceClaimTemplate", _Template)
+    except KubeError as error:
+        if isinstance(error, ApiRefused) and error.status == 404:
+            return Unreadable(what="devices", error=f"the API server does not serve {PATH}")
+        return Unreadable(what="devices", error=str(error))
+    allocated = [one.status for one in claims if one.status.allocation]
+    return DeviceFacts(
+        classes={
+            one.metadata.name: tuple(each.cel.expression for each in one.spec.selectors)
+            for one in classes
+        },
+        devices=_by_node(slices),
+        claims={
+            _named(one): _ask(one.spec, one.status.allocation is not None)
+            for one in claims
+            if one.metadata.namespace in wanted
+        },
+        templates={
+            _named(one): _ask(one.spec.spec, False)
+            for one in templates
+            if one.metadata.namespace in wanted
+        },
+        allocated=frozenset(
+            (each.driver, each.pool, each.device)
+            for one in allocated
+            for each in (one.allocation.devices.results if one.allocation else ())
+        ),
+        holders=frozenset(each.uid for one in allocated for each in one.reserved_for),
+    )
+
+
+def _list(api: ApiRequests, resource: str, kind: str, item: Any) -> list[Any]:
+    page_of: Any = msgspec.defstruct("_Page", [("items", list[item])])
+    decode = msgspec.json.Decoder(page_of).decode
+    found: list[Any] = []
+
+    def take(page: _Page) -> None:
+        found.extend(decode(page).items)
+        if len(found) > MOST:
+            raise ValueError(f"it has more than {MOST}")
+
+    def restart() -> Callable[[_Page], None]:
+        found.clear()
+        return take
+
+    what = f"list the {kind} objects"
+    with api.asking(what, f"list {resource} of resource.k8s.io"), fault_point("kube.list_devices"):
+        api.list_pages(List(f"{PATH}/{resource}", f"{kind}List"), restart)
+    return found
+
+
+def _named(one: Any) -> Named:
+    return one.metadata.namespace, one.metadata.name
+
+
+def _ask(spec: _ClaimSpec, is_taken: bool) -> DeviceAsk:
+    counts: dict[str, int] = {}
+    why = "relates its devices to each other" if spec.devices.constraints else ""
+    for one in spec.devices.requests:
+        plain = one.exactly
+        is_odd = plain is None or plain.selectors or plain.tolerations or plain.capacity
+        if plain is None or is_odd or plain.admin_access or plain.allocation_mode != "ExactCount":
+            why = why or f"asks in {one.name} for more than a count of one class"
+        else:
+            counts[plain.device_class_name] = counts.get(plain.device_class_name, 0) + plain.count
+    return DeviceAsk(counts=tuple(sorted(counts.items())), why=why, is_taken=is_taken)
+
+
+def _by_node(slices: Iterable[_Slice]) -> dict[str, tuple[Device, ...]]:
+    """Of each pool that is all there the slices of its last generation."""
+    pools: dict[Named, list[_SliceSpec]] = {}
+    for one in slices:
+        pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one.spec)
+    found: dict[str, list[Device]] = {}
+    for (driver, pool), specs in pools.items():
+        last = max(one.pool.generation for one in specs)
+        newest = [one for one in specs if one.pool.generation == last]
+        if len(newest) == newest[0].pool.resource_slice_count:
+            for spec in newest:
+                usable = filter(_is_plain, spec.devices if spec.node_name else ())
+                found.setdefault(spec.node_name, []).extend(
+                    Device(driver=driver, pool=pool, name=one.name, attributes=_attributes(one))
+                    for one in usable
+                )
+    return {node: tuple(devices) for node, devices in found.items() if devices}
+
+
+def _is_plain(device: _Device) -> bool:
+    return not (
+        device.consumes_counters
+        or device.taints
+        or device.binding_conditions
+        or device.allow_multiple_allocations
+    )
+
+
+def _attributes(device: _Device) -> dict[str, str | bool | int]:
+    return {
+        name: value
+        for name, told in device.attributes.items()
+        for kind, value in told.items()
+        if kind in ("string", "bool", "int")
+    }

@@ -1,0 +1,127 @@
+"""PodGroups of Kubernetes itself, of scheduler-plugins and of Volcano: how many pods each needs at
+least; and what a pod's spec names of groups and claims. Only read where such a pod waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from dnm.host.fault_points import fault_point
+from dnm.kube.errors import ApiRefused
+from dnm.kube.lists import List
+from dnm.kube.objects import Metadata
+from dnm.kube.pod_fields import Spec, is_given
+from dnm.kube.requests import ApiRequests
+from dnm.model.errors import KubeError
+from dnm.model.pod_waits import GROUPS, GroupFacts, Minimums
+from dnm.model.value import Unreadable
+
+MOST = 100_000  # groups
+_VERSIONS = {
+    GROUPS[0]: ("v1beta1", "v1alpha3", "v1alpha2"),  # of Kubernetes 1.37 and 1.36
+    GROUPS[1]: ("v1alpha1",),
+    GROUPS[2]: ("v1beta1",),
+}
+_LONGEST = 253  # characters of a name
+MOST_CLAIMS = 32  # of a pod
+_UNKNOWN = "ResourceClaimTemplate "
+
+
+class _Gang(msgspec.Struct, frozen=True, rename="camel"):
+    min_count: int
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    gang: _Gang | None = None
+
+
+class _GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
+    min_member: int = 0
+    scheduling_policy: _Policy = _Policy()
+
+
+class _Group(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: _GroupSpec = _GroupSpec()
+
+
+class _Page(msgspec.Struct, frozen=True):
+    items: list[_Group]
+
+
+class _ClaimRef(msgspec.Struct, frozen=True, rename="camel"):
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _GroupRef(msgspec.Struct, frozen=True, rename="camel"):
+    pod_group_name: str | None = None
+
+
+_decode_claims = msgspec.json.Decoder(list[_ClaimRef]).decode
+_decode_group = msgspec.json.Decoder(_GroupRef).decode
+
+
+def named_in_spec(spec: Spec) -> dict[str, Any]:
+    """Returns of a pod what its `resourceClaims` and its `schedulingGroup` name, as fields of Pod.
+    Claims that it can't read have no name."""
+    found: dict[str, Any] = {}
+    try:
+        if is_given(spec.resource_claims):
+            found["devices"] = (_UNKNOWN,)
+            refs = _decode_claims(spec.resource_claims)
+            if len(refs) <= MOST_CLAIMS:
+                found["devices"] = tuple(map(_describe, refs))
+        if is_given(spec.scheduling_group):
+            name = _decode_group(spec.scheduling_group).pod_group_name or ""
+            found["group"] = f"{GROUPS[0]}/{name[:_LONGEST]}"
+    except msgspec.MsgspecError:  # of a form that is newer than dnm
+        found.setdefault("group", f"{GROUPS[0]}/")
+    return found
+
+
+def _describe(ref: _ClaimRef) -> str:
+    if ref.resource_claim_name:
+        return f"ResourceClaim {ref.resource_claim_name[:_LONGEST]}"
+    return f"{_UNKNOWN}{(ref.resource_claim_template_name or '')[:_LONGEST]}"
+
+
+def read_groups(api: ApiRequests, groups: Iterable[str]) -> GroupFacts:
+    """Returns by API group the least number of pods of each PodGroup; 0 where it has none."""
+    return {group: _read_group(api, group) for group in sorted(set(groups))}
+
+
+def _read_group(api: ApiRequests, group: str) -> Minimums | Unreadable:
+    for version in _VERSIONS[group]:
+        try:
+            return _list(api, f"/apis/{group}/{version}/podgroups", group)
+        except ApiRefused as error:
+            if error.status != 404:
+                return Unreadable(what=group, error=str(error))
+        except KubeError as error:
+            return Unreadable(what=group, error=str(error))
+    known = ", ".join(_VERSIONS[group])
+    return Unreadable(what=group, error=f"the API server serves no PodGroup of {group} ({known})")
+
+
+def _list(api: ApiRequests, path: str, group: str) -> Minimums:
+    found: dict[tuple[str, str], int] = {}
+
+    def take(page: memoryview | bytes) -> None:
+        for one in msgspec.json.decode(page, type=_Page).items:
+            gang = one.spec.scheduling_policy.gang
+            least = gang.min_count if gang else one.spec.min_member
+            found[one.metadata.namespace, one.metadata.name] = least
+        if len(found) > MOST:
+            raise ValueError(f"it has more than {MOST}")
+
+    def restart() -> Callable[[memoryview], None]:
+        found.clear()
+        return take
+
+    what = f"list the PodGroups of {group}"
+    with api.asking(what, f"list podgroups of {group}"), fault_point("kube.list_pod_groups"):
+        api.list_pages(List(path, "PodGroupList"), restart)
+    return found

@@ -1,0 +1,73 @@
+"""What pods wait for besides room: devices of dynamic resource allocation, and groups of pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from dnm.model.node import Node
+from dnm.model.value import Resources, Unreadable, Value
+
+Named: TypeAlias = tuple[str, str]  # namespace, name
+Minimums: TypeAlias = Mapping[Named, int]  # of PodGroups; 0: it has none
+
+GROUPS = "scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"
+"""API groups with a PodGroup: Kubernetes' own, scheduler-plugins', Volcano's."""
+
+
+class Device(Value):
+    """A device that one pod has whole. `attributes` by name, where its driver defines them."""
+
+    driver: str
+    pool: str
+    name: str
+    attributes: Mapping[str, str | bool | int] = {}
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What an allocation calls it."""
+        return self.driver, self.pool, self.name
+
+
+class DeviceAsk(Value):
+    """What a claim, or the claims of a template, ask for: so many devices of each class. `why` it
+    is not understood, else empty. `is_taken`: devices are allocated for it already."""
+
+    counts: tuple[tuple[str, int], ...] = ()
+    why: str = ""
+    is_taken: bool = False
+
+
+class DeviceFacts(Value):
+    """What resource.k8s.io says. `classes`: their expressions, all of which must hold. `devices`:
+    by node. `holders`: UIDs of the pods for which devices are allocated."""
+
+    classes: Mapping[str, tuple[str, ...]]
+    devices: Mapping[str, tuple[Device, ...]]
+    claims: Mapping[Named, DeviceAsk]
+    templates: Mapping[Named, DeviceAsk]
+    allocated: frozenset[tuple[str, str, str]] = frozenset()
+    holders: frozenset[str] = frozenset()
+
+
+class PodWaits(Value):
+    """What became of pods with claims or of groups. `doubts`: "namespace/pod" -> what dnm does not
+    understand of it. `offered`, `taken`: devices of each node, as resources by class."""
+
+    doubts: Mapping[str, str] = {}
+    offered: Mapping[str, Resources] = {}
+    taken: Mapping[str, Resources] = {}
+
+    def offering(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
+        """Returns the Nodes with their devices among what is allocatable."""
+        return tuple(
+            msgspec.structs.replace(node, allocatable={**node.allocatable, **offered})
+            if (offered := self.offered.get(node.name))
+            else node
+            for node in nodes
+        )
+
+
+GroupFacts: TypeAlias = Mapping[str, Minimums | Unreadable]  # by API group

@@ -1,0 +1,256 @@
+"""Pods that wait for devices of dynamic resource allocation, or with a group: what dnm makes of
+each, read from an API server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.plan import Plan, StartConversion
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+DRIVER = "gpu.example.org"
+API = "resource.k8s.io/v1"
+PLAIN = f'device.driver == "{DRIVER}"'
+FULL = f"""{PLAIN} && device.attributes['{DRIVER}'].type == 'gpu'
+           && device.attributes["{DRIVER}"].healthy == true"""
+ONE = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+
+
+def asking(*requests: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"devices": {"requests": list(requests), **more}}
+
+
+def exactly(**more: Any) -> dict[str, Any]:
+    return asking({"name": "gpu", "exactly": {"deviceClassName": "gpu", **more}})
+
+
+def gpu(name: str, **more: Any) -> dict[str, Any]:
+    attributes = {"type": {"string": "gpu"}, f"{DRIVER}/healthy": {"bool": True}}
+    return {"name": name, "attributes": attributes, **more}
+
+
+class Scene:
+    """a001 is lent, has published devices, and runs a pod that has one of them allocated."""
+
+    def __init__(self, sandbox: Sandbox, directory: Path, **settings: Any) -> None:
+        self.sandbox = sandbox
+        sandbox.set_queues(WORKSHOP_QUEUES)
+        sandbox.add_machines(5)
+        self.site = Site(sandbox, directory / "site", **settings)
+        sandbox.add_pods(1, "dev", queue=QUEUE, cpu="90", memory="16G", name="first")
+        self.site.run_until_rest()
+        assert self.site.lent() == ["a001"]
+
+    def make(self, kind: str, name: str, namespace: str = "", **body: Any) -> None:
+        metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+        self.sandbox.create({"apiVersion": API, "kind": kind, "metadata": metadata, **body})
+
+    def offer(self, expression: str = PLAIN, *devices: dict[str, Any], slices: int = 1) -> None:
+        """A class, and two devices of a001 if nothing else is said."""
+        self.make("DeviceClass", "gpu", spec={"selectors": [{"cel": {"expression": expression}}]})
+        given = devices or (gpu("gpu-0"), gpu("gpu-1"))
+        pool = {"name": "a001", "generation": 1, "resourceSliceCount": slices}
+        self.make("ResourceSlice", "a001-gpu", spec={
+            "driver": DRIVER, "nodeName": "a001", "pool": pool, "devices": list(given)
+        })  # fmt: skip
+
+    def allocate(self, uid: str) -> None:
+        """The first device, for the claim of a pod."""
+        result = {"request": "gpu", "driver": DRIVER, "pool": "a001", "device": "gpu-0"}
+        self.make("ResourceClaim", "first", "dev", spec=asking(ONE), status={
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": "first-0", "uid": uid}],
+        })  # fmt: skip
+
+    def wait(self, count: int, spec: dict[str, Any], cpu: str = "1", **more: Any) -> Plan:
+        """The plan when so many pods wait."""
+        self.sandbox.add_pods(count, "dev", queue=QUEUE, cpu=cpu, spec=spec, name="w", **more)
+        return self.site.plan().plan
+
+
+def uid_of(sandbox: Sandbox, name: str) -> str:
+    return str(sandbox.get("pods", name, "dev")["metadata"]["uid"])
+
+
+def by_template(name: str = "one") -> dict[str, Any]:
+    return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
+
+
+def lends(plan: Plan) -> int:
+    return sum(one.request.count for one in plan.actions if isinstance(one, StartConversion))
+
+
+NOT_PLAIN = "ResourceClaimTemplate one asks in gpu for more than a count of one class"
+NOT_PUBLISHED = "no lent node of type a has published devices of gpu in a ResourceSlice"
+CLAIMS = {
+    # what a template asks, the class, its devices; so many more nodes for three pods, or why none
+    "a device each": (exactly(), PLAIN, (), 1),
+    "of a class with attributes": (exactly(), FULL, (), 1),
+    "two each": (exactly(count=2), PLAIN, (), 3),
+    "more than a node has": (exactly(count=3), PLAIN, (), "gpu"),
+    "all that match": (exactly(allocationMode="All"), PLAIN, (), NOT_PLAIN),
+    "chosen by an expression": (exactly(selectors=[{"cel": {"expression": "true"}}]), PLAIN, (),
+                                NOT_PLAIN),
+    "the first that can be had": (asking({"name": "gpu", "firstAvailable": [{"name": "x"}]}),
+                                  PLAIN, (), NOT_PLAIN),
+    "for an administrator": (exactly(adminAccess=True), PLAIN, (), NOT_PLAIN),
+    "two of one board": (asking(ONE, constraints=[{"matchAttribute": "x/y"}]), PLAIN, (),
+                         "relates its devices to each other"),
+    "of a class that is not there": (asking({"name": "gpu", "exactly": {"deviceClassName": "no"}}),
+                                     PLAIN, (), "there is no DeviceClass no"),
+    "of a class that dnm can't judge": (exactly(), f"!({PLAIN})", (),
+                                        "by an expression that dnm does not evaluate"),
+    "of another driver": (exactly(), 'device.driver == "other"', (), NOT_PUBLISHED),
+    "of another attribute": (exactly(), f'device.attributes["{DRIVER}"].type == "mig"', (),
+                             NOT_PUBLISHED),
+    "of partitions": (exactly(), PLAIN, (gpu("p", consumesCounters=[{"counterSet": "c"}]),),
+                      NOT_PUBLISHED),
+    "of tainted devices": (exactly(), PLAIN, (gpu("t", taints=[{"effect": "NoSchedule"}]),),
+                           NOT_PUBLISHED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_is_understood_or_named(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
+    """a001 has two devices, of which one is taken: three pods of one each need one node more."""
+    asks, expression, devices, result = CLAIMS[name]
+    scene = Scene(sandbox, tmp_path)
+    scene.offer(expression, *devices)
+    scene.allocate(uid_of(sandbox, "first-0"))
+    scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": asks})
+    plan = scene.wait(3, by_template())
+    (queue,) = plan.queues
+    if isinstance(result, int):
+        assert lends(plan) == result and not plan.notes, queue.sentence
+        assert not any("deviceclass" in f"{one.pending}" for one in plan.status.values())
+        return
+    assert lends(plan) == 0
+    if name == "more than a node has":
+        assert "asks for 3 deviceclass.resource.kubernetes.io/gpu, an empty node" in queue.sentence
+        return
+    assert "3 not counted, asking for devices by resourceClaims" in queue.sentence
+    (note,) = plan.notes
+    assert "3 pods like dev/w-0: " in note and result in note
+    (event,) = plan.waiting
+    assert (event.name, event.count) == ("w-0", 3) and event.uid == uid_of(sandbox, "w-0")
+    assert result in event.sentence
+    assert result in scene.site.command("explain", "dev/w-0").stdout
+    assert result in scene.site.command("check").stdout
+
+
+def shared(scene: Scene) -> None:
+    scene.make("ResourceClaim", "own", "dev", spec=asking(ONE))
+
+
+def has_taken(scene: Scene) -> None:
+    scene.make("ResourceClaim", "own", "dev", spec=asking(ONE), status={"allocation": {}})
+
+
+OWN = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "own"}]}
+OTHERS = {
+    # the pods, how many, what there is; so many more nodes, or why none
+    "a claim of its own": (OWN, 1, shared, 0),
+    "a claim that two share": (OWN, 2, shared, "ResourceClaim own has its devices already, or"),
+    "a claim that has its device": (OWN, 1, has_taken, "ResourceClaim own has its devices already"),
+    "a claim that is not there": (OWN, 1, lambda scene: None, "there is no ResourceClaim own in"),
+    "a template that is not there": (by_template("none"), 1, lambda scene: None,
+                                     "there is no ResourceClaimTemplate none in namespace dev"),
+    "a claim of a newer form": ({"resourceClaims": [{"name": "gpu", "newer": {}}]}, 1,
+                                lambda scene: None, "there is no ResourceClaimTemplate  in"),
+    "a group that may share": (
+        {**by_template(), "schedulingGroup": {"podGroupName": "g"}}, 1, lambda scene: None,
+        "it is of a PodGroup, whose pods may share a claim"),
+    "slices that are not all there": (by_template(), 1, lambda scene: scene.sandbox.edit(
+        "resourceslices", "a001-gpu",
+        lambda one: one["spec"]["pool"].update(resourceSliceCount=2)), NOT_PUBLISHED),
+    "no role": (by_template(), 1, lambda scene: scene.sandbox.fault(
+        "status", path="resourceslices", code=403), "the permission to list resourceslices of"),
+    "an older server": (by_template(), 1, lambda scene: scene.sandbox.fault(
+        "status", path="deviceclasses", code=404), "does not serve /apis/resource.k8s.io/v1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_else_is_said_of_claims(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
+    spec, count, prepare, result = OTHERS[name]
+    scene = Scene(sandbox, tmp_path)
+    scene.offer()
+    scene.allocate(uid_of(sandbox, "first-0"))
+    scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": exactly()})
+    prepare(scene)
+    plan = scene.wait(count, spec)
+    assert lends(plan) == 0 and not plan.errors
+    if result == 0:
+        assert not plan.notes and plan.status[QUEUE].pending_pods == count
+        return
+    assert str(result) in "; ".join(plan.notes), plan.notes
+    assert str(result) in scene.site.command("check").stdout
+    assert plan.status[QUEUE].pending_pods == 0
+
+
+def test_a_scheduler_that_allocates_nothing_is_lent_nothing(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """As YuniKorn 1.8 does it: the pods would be bound, and never start."""
+    scene = Scene(sandbox, tmp_path)
+    scene.offer()
+    scene.allocate("a pod that is gone")
+    scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": exactly()})
+    plan = scene.wait(3, by_template())
+    assert lends(plan) == 0
+    assert "YuniKorn was seen to start no pod yet with a device" in plan.notes[0]
+
+
+def test_nothing_is_read_where_no_such_pod_waits(sandbox: Sandbox, tmp_path: Path) -> None:
+    scene = Scene(sandbox, tmp_path)
+    plan = scene.wait(1, {}, cpu="200")
+    assert plan.status[QUEUE].pending_pods == 1
+    kinds = ("deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates")
+    assert not [one for kind in (*kinds, "podgroups") for one in sandbox.requests.lists(kind)]
+
+
+GROUP = {"schedulingGroup": {"podGroupName": "train"}}
+GROUPS = {
+    # the policy of the group, how many pods are there; how many count, and what is said
+    "a gang": ({"gang": {"minCount": 4}}, 2, 4, ""),
+    "a whole gang": ({"gang": {"minCount": 4}}, 6, 6, ""),
+    "a group without a minimum": ({"basic": {}}, 2, 2, ""),
+    "a group that is not there": (None, 2, 2, "there is no PodGroup train in namespace dev"),
+    "beyond counting": ({"gang": {"minCount": 2_000_000}}, 2, 0, ""),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_group_is_a_gang(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
+    """Pods of 24 cores that wait, four of them on a node: what is missing of them counts too."""
+    policy, there, counts, says = GROUPS[name]
+    scene = Scene(sandbox, tmp_path)
+    if policy is not None:
+        sandbox.create({
+            "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+            "metadata": {"name": "train", "namespace": "dev"}, "spec": {"schedulingPolicy": policy},
+        })  # fmt: skip
+    plan = scene.wait(there, GROUP, cpu="24")
+    assert plan.status[QUEUE].pending_pods == counts
+    assert says in "; ".join(plan.notes) and bool(says) == bool(plan.notes)
+    assert bool(lends(plan)) == bool(counts)
+    if name == "beyond counting":
+        assert "2 not counted, of a gang that asks for more than dnm counts" in (
+            plan.queues[0].sentence)  # fmt: skip
+    if says:
+        assert says in scene.site.command("explain", "dev/w-0").stdout
+        assert says in scene.site.command("check").stdout
+
+
+def test_a_group_that_can_not_be_read_counts_for_the_pods_that_are_there(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    scene = Scene(sandbox, tmp_path)
+    sandbox.fault("status", path="podgroups", code=403)
+    plan = scene.wait(2, GROUP, cpu="24")
+    assert plan.status[QUEUE].pending_pods == 2 and not plan.errors
+    assert "the permission to list podgroups of scheduling.k8s.io" in plan.notes[0]
