@@ -71,7 +71,7 @@ def pause(
     )
     paused = Pause(since=now, until=until, reason=deed.reason, who=said_by(deed), half=half)
     done = attempt(config, deed, paused=paused, is_forced=is_forced)
-    was = done.before.pause if done.before.is_paused(now) else None
+    was = done.before.pause if done.before.paused(now) else None
     there = _pause_there(config, was) if was else ""
     if isinstance(done.after, Refusal):
         raise RefusedError(f"{there}; {done.after.sentence}")

@@ -79,7 +79,7 @@ def _answer(config: Config, order: LendOrder, registry: Registry, now: datetime)
     nodes = f"{count_of(order.count, 'node')} of type {order.node_type}"
     what = fold_hostlist(order.nodes) or nodes
     when = "the next run asks for it"
-    if registry.is_paused(now, Way.LENDING):
+    if registry.paused(now, Way.LENDING):
         when = "dnm is paused, and asks for it after `dnm resume`"
     until = shown(order.until, config.events_zone)
     return (

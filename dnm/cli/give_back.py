@@ -57,7 +57,7 @@ def give_back(
         done = attempt(config, deed, name=name, now=datetime.now(UTC), emptying=emptying)
         said.append((name, _said(emptying, done.after)))
     answers += told_together(said)
-    if registry.is_paused(datetime.now(UTC), Way.RETURNING):
+    if registry.paused(datetime.now(UTC), Way.RETURNING):
         answers.append("dnm is paused, and returns nothing before `dnm resume`")
     for name in going.orders:
         attempt(config, a_deed("return", name, reason), name=name, now=datetime.now(UTC))

@@ -132,7 +132,7 @@ def status_document(
 
 def pause_document(registry: Registry, now: datetime) -> dict[str, Any] | None:
     """Returns since and until when dnm is paused, by whom and why; None: it is not now."""
-    if registry.pause is None or not registry.is_paused(now):
+    if registry.pause is None or not registry.paused(now):
         return None
     return msgspec.structs.asdict(registry.pause)
 

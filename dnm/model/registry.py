@@ -22,7 +22,9 @@ from dnm.model.learned import (
 from dnm.model.lease import Lease
 from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, LentNode, Phase
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
+from dnm.model.reason import Reason
 from dnm.model.value import Value
+from dnm.model.verdict import Objection
 
 
 class Registry(Value):
@@ -55,9 +57,11 @@ class Registry(Value):
     leases: tuple[Lease, ...] = ()  # by which it may act; one is being written
     others_lease: Lease | None = None  # by which this one was refused last
 
-    def is_paused(self, now: datetime, way: Way | None = None) -> bool:
-        """Whether a pause is in force that stops lending, or returning, or either."""
-        return self.pause is not None and self.pause.stops(way, now)
+    def paused(self, now: datetime, way: Way | None = None) -> Objection | None:
+        """The pause in force that stops lending, or returning, or either."""
+        if self.pause is None or not self.pause.stops(way, now):
+            return None
+        return Objection(reason=Reason.PAUSED, detail=self.pause.detail)
 
     def nodes_of(self, instance: str, *phases: Phase) -> dict[str, LentNode]:
         """The nodes of an instance that are in one of these phases, sorted by name."""

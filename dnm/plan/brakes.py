@@ -71,8 +71,8 @@ def why_wait(
 ) -> Objection | None:
     """The pause, the cooldown (which force passes) or the back-off that holds a conversion of this
     type back for now."""
-    if registry.pause is not None and registry.is_paused(now, Way.LENDING):
-        return Objection(reason=Reason.PAUSED, detail=registry.pause.detail)
+    if pause := registry.paused(now, Way.LENDING):
+        return pause
     is_forced = order is not None and order.is_forced
     if not is_forced and (until := cooldown_end(config, registry, now)) is not None:
         return Objection(reason=Reason.COOLDOWN, detail=f"until {until:%H:%M:%S} UTC")

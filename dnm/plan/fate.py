@@ -52,9 +52,9 @@ class Case(Value):
         return self.name in self.registry.held
 
     @property
-    def is_paused(self) -> bool:
-        """Whether nothing goes back now."""
-        return self.registry.is_paused(self.inputs.now, Way.RETURNING)
+    def pause(self) -> Objection | None:
+        """What lets nothing go back now."""
+        return self.inputs.paused(Way.RETURNING)
 
     @property
     def may_shrink(self) -> bool:
@@ -109,10 +109,8 @@ def _wanted_again(case: Case) -> NodeVerdict | None:
 
 
 def _paused(case: Case) -> NodeVerdict | None:
-    pause = case.registry.pause
-    if pause is None or not case.is_paused:
-        return None
-    return case.says(Verdict.WAIT, Reason.PAUSED, pause.detail)
+    pause = case.pause
+    return case.says(Verdict.WAIT, pause.reason, pause.detail) if pause else None
 
 
 def _paused_unfenced(case: Case) -> NodeVerdict | None:
@@ -156,7 +154,7 @@ def _emptied(case: Case) -> NodeVerdict | None:
     if entry.leaves not in _EMPTIED or entry.emptying is None or _is_anothers(case):
         return None
     is_due = entry.emptying.since <= inputs.now and inputs.facts.sees_all_pods
-    is_stopped = case.is_paused or bool(case.objection) or case.is_held
+    is_stopped = bool(case.pause or case.objection) or case.is_held
     return _leaving_verdict(case) if is_due and case.may_shrink and not is_stopped else None
 
 
@@ -252,8 +250,8 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
         if rule.leaving is entry.leaves:
             detail = rule.why_leaving
     if entry.emptying is not None:
-        paused = Objection(reason=Reason.PAUSED) if case.is_paused else None
-        stopped = paused or case.objection
+        stopped = case.objection.detail if case.objection else None
+        stopped = Reason.PAUSED.value if case.pause else stopped
         detail += f", and its pods are {_asked(entry.emptying, inputs.now, stopped)}"
     seen = case.seen.verdict
     more = seen.detail if seen.reason is Reason.IN_USE else ""  # of a dead node
@@ -261,9 +259,9 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
     return case.says(Verdict.REVERT, Reason.LEAVING, detail)
 
 
-def _asked(emptying: Emptying, now: datetime, stopped: Objection | None) -> str:
+def _asked(emptying: Emptying, now: datetime, stopped: str | None) -> str:
     if now < emptying.since:
         return f"asked to go from {show_time(emptying.since)} on"
     if stopped:
-        return f"not asked to go: {stopped.detail or stopped.sentence}"
+        return f"not asked to go: {stopped}"
     return f"asked to go: {emptying.why}" if emptying.why else "asked to go"

@@ -133,20 +133,20 @@ def _with_nodes(fates: Fates, nodes: Mapping[str, LentNode]) -> Fates:
 def _with_leaving(inputs: Inputs, registry: Registry) -> Registry:
     """The record with those that leave from now on, at most `max_reversions_per_run` more, and
     without those whose reason is over."""
-    if registry.is_paused(inputs.now, Way.RETURNING):
+    if inputs.paused(Way.RETURNING):
         return registry
     ours = registry.nodes_of(inputs.config.instance_id, Phase.SERVING, Phase.RELEASING)
     over = {
         name: msgspec.structs.replace(entry, leaves=None, emptying=None)
         for name, entry in ours.items()
-        if entry.leaves and (_is_kept(inputs, registry, name) or _is_over(inputs, registry, name))
+        if entry.leaves and (inputs.is_kept(name, entry) or _is_over(inputs, registry, name))
     }
     registry = msgspec.structs.replace(registry, nodes={**registry.nodes, **over})
     left = inputs.config.max_reversions_per_run
     new: dict[str, LentNode] = {}
     for name, why in _who_leaves(inputs, registry):
         entry = registry.nodes[name]
-        is_free = entry.leaves is None and not _is_kept(inputs, registry, name)
+        is_free = entry.leaves is None and not inputs.is_kept(name, entry)
         if is_free and name not in new and len(new) < left and _is_there(inputs, name):
             new[name] = msgspec.structs.replace(entry, leaves=why)
     return msgspec.structs.replace(registry, nodes={**registry.nodes, **new})
@@ -156,11 +156,6 @@ def _who_leaves(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, Leavi
     for rule in rules_of(inputs.config, registry, inputs.facts):
         if rule.leaves and rule.leaving:
             yield from ((name, rule.leaving) for name in rule.leaves(inputs, registry))
-
-
-def _is_kept(inputs: Inputs, registry: Registry, name: str) -> bool:
-    """Whether a person's word keeps it, whatever else speaks for its leaving."""
-    return name in registry.held or registry.nodes[name].is_kept_at(inputs.now)
 
 
 def _is_there(inputs: Inputs, name: str) -> bool:

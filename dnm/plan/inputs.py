@@ -16,6 +16,7 @@ from dnm.model.config import Config
 from dnm.model.errors import QueueError
 from dnm.model.learned import StalledPods
 from dnm.model.lent import LentNode
+from dnm.model.orders import Way
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.queue_path import is_under
@@ -52,6 +53,14 @@ class Inputs(Value):
     @property
     def now(self) -> datetime:
         return self.snapshot.taken_at
+
+    def paused(self, way: Way | None = None) -> Objection | None:
+        """The pause that stops lending now, or returning, or either."""
+        return self.registry.paused(self.now, way)
+
+    def is_kept(self, name: str, entry: LentNode) -> bool:
+        """Whether a person's word keeps a node, whatever else speaks for its leaving."""
+        return name in self.registry.held or entry.is_kept_at(self.now)
 
     def unreadable_namespaces(self, queue: str) -> list[str]:
         """Monitored namespaces of a queue whose pods could not be read."""

@@ -148,7 +148,7 @@ def fold_plan(decided: Decided) -> Plan:
             for name, node in (inputs.facts.nodes or {}).items()
             if name in registry.nodes or name in inputs.registry.nodes
         },
-        pause=registry.pause if registry.is_paused(inputs.now) else None,
+        pause=registry.pause if inputs.paused() else None,
         waiting_jobs=waiting_jobs,
     )
     return with_doubts(plan, inputs) if inputs.snapshot.waits else plan

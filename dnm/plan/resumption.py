@@ -39,7 +39,7 @@ def give_back_unwanted(
     """Takes those that are wanted no more into the record as returning; `wanted`: how many of each
     pool are, by requests that wait. Nothing is decided for `undecided` queues, nor without the
     batch side or in a pause."""
-    if inputs.facts.batch is None or registry.is_paused(inputs.now, Way.RETURNING):
+    if inputs.facts.batch is None or inputs.paused(Way.RETURNING):
         return registry, {}
     nodes, claimed = dict(registry.nodes), dict(registry.claimed)
     verdicts = {}

@@ -71,7 +71,7 @@ def pause(
 ) -> Registry | Refusal:
     """Stops lending and returning, or one of them. One that stops less than the pause in force
     must be forced: somebody counts on that one. Its reason stands until another is given."""
-    was = registry.pause if registry.is_paused(paused.since) else None
+    was = registry.pause if registry.paused(paused.since) else None
     if was and not is_forced and _stops_less(paused, was):
         how = "add --force to replace it"
         return Refusal(what="the pause", why="this one would stop less", next_step=how)

@@ -128,7 +128,7 @@ def test_batch_nodes_at_hand_are_those_that_the_converter_would_take(allow_preem
     ],
 )
 def test_a_pause_ends_by_itself_or_by_a_person(pause: Pause | None, paused: bool) -> None:
-    assert Registry(pause=pause).is_paused(NOW) is paused
+    assert bool(Registry(pause=pause).paused(NOW)) is paused
 
 
 @pytest.mark.parametrize(

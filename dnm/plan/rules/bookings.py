@@ -54,11 +54,10 @@ _Short = tuple[Window, Booking, int]  # what is wanted for it, and how many of i
 
 def plan_bookings(inputs: Inputs, registry: Registry) -> Bookings:
     """Returns the steps towards the invariant. Where the batch side could not be asked, none."""
-    config, now = inputs.config, inputs.now
-    batch = inputs.snapshot.batch
+    config, batch = inputs.config, inputs.snapshot.batch
     if not config.book_ahead or inputs.snapshot.foreseen_at is not None:
         return Bookings()
-    if batch is None or isinstance(batch, Unreadable) or inputs.registry.is_paused(now):
+    if batch is None or isinstance(batch, Unreadable) or inputs.paused():
         return Bookings(tries=inputs.registry.booking_tries)
     if not inputs.snapshot.books:
         return Bookings(notes=("event_reservations: the converter does not know --book",))

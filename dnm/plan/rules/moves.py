@@ -57,7 +57,7 @@ def plan_moves(standing: Standing, registry: Registry) -> Moves:
     if inputs.demand is None or inputs.facts.nodes is None:
         return Moves(registry=registry)
     moves = _go_on(standing, registry)
-    is_free = inputs.config.move_in_place and not registry.is_paused(inputs.now)
+    is_free = inputs.config.move_in_place and not inputs.paused()
     if not is_free or inputs.document is None or standing.objection:
         return moves
     return _begin(standing, moves)
@@ -95,10 +95,8 @@ def _go_on(standing: Standing, registry: Registry) -> Moves:
         elif name in unwanted:
             nodes[name] = stay_for_now(inputs.config, entry, inputs.facts)
             verdicts[name] = node_verdict(name, Verdict.KEEP, Reason.STAYS, unwanted[name])
-        elif name in before and registry.is_paused(inputs.now):
-            assert registry.pause is not None
-            detail = registry.pause.detail
-            verdicts[name] = node_verdict(name, Verdict.WAIT, Reason.PAUSED, detail)
+        elif name in before and (pause := inputs.paused()):
+            verdicts[name] = node_verdict(name, Verdict.WAIT, pause.reason, pause.detail)
         elif name in standing.may_relabel and _is_uncounted(inputs, name):
             relabelled.append(name)
     return Moves(
@@ -216,7 +214,7 @@ def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) ->
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
     if node is None or not is_idle or node.is_cordoned or not node.is_ready or node.is_deleting:
         return False
-    is_kept = name in registry.held or entry.is_kept_at(inputs.now) or entry.leaves is not None
+    is_kept = inputs.is_kept(name, entry) or entry.leaves is not None
     is_resting = entry.retry_after is not None and inputs.now < entry.retry_after
     return not (
         is_kept
