@@ -9,7 +9,7 @@ from shlex import quote
 
 from dnm.cli.findings import Finding, doubtful, fine, skipped, wrong
 from dnm.kube.client import KubeClient
-from dnm.kube.recall import Recall
+from dnm.kube.reflector import Reflector
 from dnm.model.config import Config
 from dnm.model.value import Unreadable
 
@@ -18,14 +18,14 @@ _CHECK = "what is kept"
 
 def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
     """It is brought to the moment of the lists by a watch, as a run does every relist_minutes."""
-    recall = Recall(config, now, is_due=True)
-    with closing(KubeClient.connect(config, recall)) as kube:
+    reflector = Reflector(config, now, is_due=True)
+    with closing(KubeClient.connect(config, reflector)) as kube:
         nodes, pods = kube.read_nodes(), kube.read_pods(())
         for one in (nodes, pods):
             if isinstance(one, Unreadable):
                 yield wrong(_CHECK, one.error)
                 return
-        reading = recall.compare(kube.requests.access)
+        reading = reflector.compare(kube.requests.access)
     path = quote(str(config.store_path))
     if reading.trouble:
         yield wrong(

@@ -21,7 +21,7 @@ from dnm.kube.access import Access, load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
 from dnm.kube.lists import List
-from dnm.kube.no_store import Recalls
+from dnm.kube.no_store import Reflects
 from dnm.kube.nodes import read_node_page, read_one_node, taint_fields
 from dnm.kube.pods import UNFINISHED, PodEnd, PodReducer, make_reducer, read_pod_end
 from dnm.kube.requests import ApiRequests
@@ -50,19 +50,19 @@ _MANY_NODES = 100  # their pods are thousands: all in one answer, from servers t
 class KubeClient:
     """One API server, one connection, one request at a time."""
 
-    def __init__(self, access: Access, config: Config, recall: Recalls | None = None) -> None:
-        """`recall`: what an earlier run has kept may be used; without, everything is listed."""
+    def __init__(self, access: Access, config: Config, reflector: Reflects | None = None) -> None:
+        """`reflector`: what an earlier run has kept may be used; without, everything is listed."""
         self.requests = ApiRequests(access, config.request_timeout)
         self._config = config
         self._events: ApiRequests | None = None  # on a connection of its own, with less patience
-        self._recall = recall
+        self._reflector = reflector
         self._has_many_nodes = False
         self._originals: dict[tuple[str, str, str], bytes] = {}
 
     @classmethod
-    def connect(cls, config: Config, recall: Recalls | None = None) -> KubeClient:
+    def connect(cls, config: Config, reflector: Reflects | None = None) -> KubeClient:
         """Loads the access of `config`; nothing is asked of the server yet. Raises KubeError."""
-        return cls(load_access(config), config, recall)
+        return cls(load_access(config), config, reflector)
 
     @property
     def server(self) -> str:
@@ -80,8 +80,10 @@ class KubeClient:
         """All unfinished pods: one LIST of the cluster, or one of each of `namespaces` where the
         permissions allow no more. A namespace that can't be read does not stop the others. No LIST
         where it is proved what changed since the last one."""
-        if self._recall is not None and self._recall.look(self.requests.access, self.requests):
-            return self._recall.pods
+        if self._reflector is not None and self._reflector.look(
+            self.requests.access, self.requests
+        ):
+            return self._reflector.pods
         try:
             reducer, version = self._list_pods(
                 "list the pods of the cluster", f"{_CORE}/pods", UNFINISHED
@@ -96,8 +98,8 @@ class KubeClient:
             return self._read_pods_by_namespace(namespaces)
         except KubeError as error:
             return Unreadable(what="pods", error=str(error))
-        if self._recall is not None:
-            self._recall.learn_pods(reducer, version)
+        if self._reflector is not None:
+            self._reflector.learn_pods(reducer, version)
         return PodList(pods=tuple(reducer.pods), unreadable=reducer.unreadable)
 
     def _read_pods_by_namespace(self, namespaces: tuple[str, ...]) -> PodList:
@@ -130,8 +132,10 @@ class KubeClient:
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
         """All nodes, or why not even one of them is known. No LIST as with the pods."""
-        if self._recall is not None and self._recall.look(self.requests.access, self.requests):
-            return self._recall.nodes
+        if self._reflector is not None and self._reflector.look(
+            self.requests.access, self.requests
+        ):
+            return self._reflector.nodes
         nodes: list[Node] = []
 
         def restart() -> Callable[[memoryview], None]:
@@ -147,15 +151,15 @@ class KubeClient:
         except KubeError as error:
             return Unreadable(what="nodes", error=str(error))
         self._has_many_nodes = len(nodes) >= _MANY_NODES
-        if self._recall is not None:
-            self._recall.learn_nodes(tuple(nodes), version)
+        if self._reflector is not None:
+            self._reflector.learn_nodes(tuple(nodes), version)
         return tuple(nodes)
 
     def keep(self) -> Reading:
         """Keeps what was read for the next run; returns how this one has read."""
-        if self._recall is None:
+        if self._reflector is None:
             return Reading()
-        return self._recall.keep(self.requests.access, self.requests)
+        return self._reflector.keep(self.requests.access, self.requests)
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
         """The claims that unbound pods name, with the node affinity of their volumes."""

@@ -14,8 +14,8 @@ from dnm.model.pod import PodList
 from dnm.model.reading import Reading
 
 
-class Recalls(Protocol):
-    """What an earlier run has kept, as `recall.Recall` has it."""
+class Reflects(Protocol):
+    """What an earlier run has kept, as `reflector.Reflector` has it."""
 
     nodes: tuple[Node, ...]
     pods: PodList
@@ -26,13 +26,13 @@ class Recalls(Protocol):
     def keep(self, access: Access, requests: ApiRequests) -> Reading: ...
 
 
-def open_recall(config: Config, now: datetime) -> Recalls:
+def open_reflector(config: Config, now: datetime) -> Reflects:
     """Returns what an earlier run has kept; its code is loaded where there is something."""
     if not config.store_path.exists():
         return NothingKept(config, now)
-    from dnm.kube.recall import Recall
+    from dnm.kube.reflector import Reflector
 
-    return Recall(config, now)
+    return Reflector(config, now)
 
 
 class NothingKept:
@@ -71,10 +71,10 @@ class NothingKept:
                 reason="small",
                 sentence=f"there are fewer than {self._config.watch_from_pods:,} pods",
             )
-        from dnm.kube.recall import Recall
+        from dnm.kube.reflector import Reflector
 
-        recall = Recall(self._config, self._now)
-        recall.look(access, requests)
-        recall.learn_nodes(*self._nodes)
-        recall.learn_pods(*self._pods)
-        return recall.keep(access, requests)
+        reflector = Reflector(self._config, self._now)
+        reflector.look(access, requests)
+        reflector.learn_nodes(*self._nodes)
+        reflector.learn_pods(*self._pods)
+        return reflector.keep(access, requests)

@@ -14,7 +14,7 @@ from dnm.converter.node_convert import NodeConvert
 from dnm.converter.processes import is_known
 from dnm.host.collection import without_collection
 from dnm.kube.client import KubeClient
-from dnm.kube.no_store import open_recall
+from dnm.kube.no_store import open_reflector
 from dnm.model.close_look import Asked
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
@@ -47,8 +47,8 @@ S = TypeVar("S", bound=tuple[HasStateObjects, object])
 
 def connect(config: Config, environ: Mapping[str, str]) -> tuple[KubeClient, NodeConvert]:
     """The cluster and the converter that the configuration names; raises KubeError."""
-    recall = open_recall(config, wall_clock())
-    return KubeClient.connect(config, recall), NodeConvert(config, environ)
+    reflector = open_reflector(config, wall_clock())
+    return KubeClient.connect(config, reflector), NodeConvert(config, environ)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ BOUNDED = {
     "kube.session": "the same",
     "kube.lists": "the same",
     "kube.watching": "the same",
-    "kube.recall": "the same",
+    "kube.reflector": "the same",
     "kube.slinky": "the same",
     "converters.hooks": "the pipe of a hook, line by line",
     "record.history_file": "the end of the file",

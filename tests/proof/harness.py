@@ -254,7 +254,7 @@ def _with_plain_leases(content: bytes) -> bytes:
 def _read_by_runs(name: str, content: bytes) -> bytes:
     if name.endswith((".new", ".previous", ".jsonl")):
         return b""
-    if name.endswith(".cluster"):  # how it is read, and not what is seen: kube/test_recall.py
+    if name.endswith(".cluster"):  # how it is read, and not what is seen: kube/test_reflector.py
         return b"kept"
     if not name.endswith("converted_nodes.json"):
         return _PROCESS.sub(b"", content)

@@ -13,7 +13,7 @@ from typing import Any
 
 from dnm.kube.access import Access
 from dnm.kube.pods import PodReducer
-from dnm.kube.recall import Recall
+from dnm.kube.reflector import Reflector
 from dnm.kube.watch_log import WatchLog, Witness
 from dnm.model.config import Config
 from dnm.model.node import Node
@@ -92,25 +92,25 @@ class RememberingKube(ModelKube):
     def __init__(self, told: Told, host: RunsDnm, weather: Weather) -> None:
         super().__init__(told.world, host, weather)
         self.told = told
-        self._recall = Recall(host.config, host.now(), self._open)
+        self._reflector = Reflector(host.config, host.now(), self._open)
         session = SimpleNamespace(read=self._read_cluster)
         self._requests: Any = SimpleNamespace(
             session=session, asking=lambda what, rule: nullcontext()
         )
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
-        if self._recall.look(ACCESS, self._requests):
-            nodes = self._recall.nodes
+        if self._reflector.look(ACCESS, self._requests):
+            nodes = self._reflector.nodes
             self._judge("Node", {node.name: node for node in nodes})
             return nodes
         found = super().read_nodes()
         if isinstance(found, tuple):
-            self._recall.learn_nodes(found, str(self.told.look()))
+            self._reflector.learn_nodes(found, str(self.told.look()))
         return found
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
-        if self._recall.look(ACCESS, self._requests):
-            pods = self._recall.pods
+        if self._reflector.look(ACCESS, self._requests):
+            pods = self._reflector.pods
             self.used = self.world.used(pods.pods)
             self._judge("Pod", {pod.name: pod for pod in pods.pods})
             return pods
@@ -118,11 +118,11 @@ class RememberingKube(ModelKube):
         if isinstance(found, PodList) and found.cluster_wide:
             version, reducer = self.told.look(), PodReducer()
             reducer.add(self.told.cluster.page("Pod"))
-            self._recall.learn_pods(reducer, str(version))
+            self._reflector.learn_pods(reducer, str(version))
         return found
 
     def keep(self) -> Reading:
-        reading = self._recall.keep(ACCESS, self._requests)
+        reading = self._reflector.keep(ACCESS, self._requests)
         if reading.trouble:
             self.world.broken.append(f"an honest server is distrusted: {reading.trouble}")
         self.world.ways[reading.way, reading.reason] += 1

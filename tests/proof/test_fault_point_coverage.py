@@ -35,7 +35,7 @@ EXCUSED = {
 }
 # Points that the story does not come by, by name or family, each with what walks it instead.
 WALKED_ELSEWHERE: dict[str, str] = {
-    "store.remove": "a cluster that has become small: kube/test_recall.py",
+    "store.remove": "a cluster that has become small: kube/test_reflector.py",
     "convert.": "node-convert: every stage killed, converters/test_slurm.py",
     "hook.": "node-convert: converters/test_hooks.py",
     "journal.": "node-convert: converters/test_journal.py",

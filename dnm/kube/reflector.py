@@ -38,8 +38,8 @@ _STRIKES = 3  # so many watches in turn that prove nothing, and none is tried un
 _BROKEN = (OSError, msgspec.MsgspecError, QuantityError, ValueError, RecursionError)
 
 
-class Recall:
-    """One run's use of the store. `pods` and `nodes` are there once `look` has said yes."""
+class Reflector:
+    """Keeps lists as client-go's Reflector does, from run to run, in the store. `pods` and `nodes` are there once `look` has said yes."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from dnm.kube.access import Access
 from dnm.kube.nodes import read_node_page
 from dnm.kube.pods import PodReducer
-from dnm.kube.recall import Recall
+from dnm.kube.reflector import Reflector
 from dnm.kube.unreliable_watch import distrust_path
 from dnm.model.config import Config
 from dnm.model.reading import Reading
@@ -140,16 +140,16 @@ class Machine(RuleBasedStateMachine):
         requests: Any = SimpleNamespace(
             session=SimpleNamespace(read=read_cluster), asking=lambda what, rule: nullcontext()
         )
-        recall = Recall(self.config, self.now, self.watches)
+        reflector = Reflector(self.config, self.now, self.watches)
         nodes, reducer = self.listed()
-        if recall.look(ACCESS, requests):
-            seen = list(recall.nodes), list(recall.pods.pods)
+        if reflector.look(ACCESS, requests):
+            seen = list(reflector.nodes), list(reflector.pods.pods)
         else:
             version = str(self.cluster.etcd.revision)
-            recall.learn_nodes(tuple(nodes), version)
-            recall.learn_pods(reducer, version)
+            reflector.learn_nodes(tuple(nodes), version)
+            reflector.learn_pods(reducer, version)
             seen = nodes, reducer.pods
-        return recall.keep(ACCESS, requests), *seen
+        return reflector.keep(ACCESS, requests), *seen
 
     def listed(self) -> tuple[list[Any], PodReducer]:
         reducer = PodReducer()
@@ -196,4 +196,4 @@ def in_order(things: list[Any]) -> list[Any]:
 Machine.TestCase.settings = settings(
     max_examples=150, stateful_step_count=40, deadline=None, derandomize=True
 )
-TestRecall = Machine.TestCase
+TestReflector = Machine.TestCase

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from dnm.kube.client import KubeClient
-from dnm.kube.recall import Recall
+from dnm.kube.reflector import Reflector
 from dnm.kube.unreliable_watch import distrust_path
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
@@ -60,7 +60,7 @@ class Runs:
     def read(self, keep: bool = True) -> Seen:
         self.now += timedelta(minutes=1)
         self.sandbox.requests.clear()
-        kube = KubeClient.connect(self.config, Recall(self.config, self.now))
+        kube = KubeClient.connect(self.config, Reflector(self.config, self.now))
         try:
             nodes, pods = kube.read_nodes(), kube.read_pods(())
             reading = kube.keep() if keep else Reading()
@@ -314,7 +314,7 @@ def test_watches_that_prove_nothing_are_given_up_for_an_hour(runs: Runs) -> None
         assert runs.read_right("list", "unproved").watched == 2
     runs.sandbox.faults.clear()
     assert runs.read_right("list", "unproved").watched == 0
-    asked = Recall(runs.config, runs.now, is_due=True)  # `dnm check --deep`
+    asked = Reflector(runs.config, runs.now, is_due=True)  # `dnm check --deep`
     with closing(KubeClient.connect(runs.config, asked)) as kube:
         kube.read_nodes(), kube.read_pods(())
         found = asked.compare(kube.requests.access)
