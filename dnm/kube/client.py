@@ -80,9 +80,7 @@ class KubeClient:
         """All unfinished pods: one LIST of the cluster, or one of each of `namespaces` where the
         permissions allow no more. A namespace that can't be read does not stop the others. No LIST
         where it is proved what changed since the last one."""
-        if self._reflector is not None and self._reflector.look(
-            self.requests.access, self.requests
-        ):
+        if self._reflector and self._reflector.look(self.requests.access, self.requests):
             return self._reflector.pods
         try:
             reducer, version = self._list_pods(
@@ -132,9 +130,7 @@ class KubeClient:
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
         """All nodes, or why not even one of them is known. No LIST as with the pods."""
-        if self._reflector is not None and self._reflector.look(
-            self.requests.access, self.requests
-        ):
+        if self._reflector and self._reflector.look(self.requests.access, self.requests):
             return self._reflector.nodes
         nodes: list[Node] = []
 

@@ -39,7 +39,8 @@ _BROKEN = (OSError, msgspec.MsgspecError, QuantityError, ValueError, RecursionEr
 
 
 class Reflector:
-    """Keeps lists as client-go's Reflector does, from run to run, in the store. `pods` and `nodes` are there once `look` has said yes."""
+    """Keeps lists as client-go's Reflector does, from run to run in the store. `pods` and `nodes`
+    are there once `look` has said yes."""
 
     def __init__(
         self,

@@ -23,8 +23,8 @@ from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
 from dnm.model.state import StoredRegistry
 from dnm.run.file_state import LARGEST
+from dnm.run.lease_lock import LeaseLock
 from dnm.run.state import StateObjects
-from dnm.run.tenure import Tenure
 
 _NOW, _BEFORE = "registry.json", "previous.json"
 _PACKED_FROM = 256 * 1024  # bytes
@@ -50,38 +50,38 @@ class KubeState:
 
     kind = "kubernetes"
 
-    def __init__(self, config: Config, objects: StateObjects, tenure: Tenure) -> None:
+    def __init__(self, config: Config, objects: StateObjects, lock: LeaseLock) -> None:
         name = full_name(config)
         self.where = f"Secret {name}"
         self.previous = f"{_BEFORE} in Secret {name}"
         self._lease_name = f"Lease {name}"
-        self._objects, self._tenure = objects, tenure
+        self._objects, self._lock = objects, lock
         self._known: StoredRegistry | None = None
         self._is_read = False
 
     @property
     def until(self) -> float | None:
-        return self._tenure.until
+        return self._lock.until
 
     def read(self) -> bytes | None:
         known = self._look()
         return None if known is None or known == _unwritten(known) else self._document(known)
 
     def why_missing(self) -> str | None:
-        if self._look() is not None or not self._tenure.highest:
+        if self._look() is not None or not self._lock.highest:
             return None
         return (
             f"the registry {self.where} is missing, but {self._lease_name} says that "
-            f"{self._tenure.highest} runs have acted: restore it from a backup, or delete the "
+            f"{self._lock.highest} runs have acted: restore it from a backup, or delete the "
             "Lease too if no node is lent"
         )
 
     @property
     def follows(self) -> bool:
-        return self._tenure.follows
+        return self._lock.follows
 
     def stand_by(self) -> None:
-        self._tenure.stand_by()
+        self._lock.stand_by()
 
     def begin(self) -> None:
         """The object comes before the Lease: where there is a Lease it has been there."""
@@ -89,36 +89,36 @@ class KubeState:
             raise RegistryError(missing)
         if self._look() is None:
             self._known = self._create()
-        self._tenure.take(above=self._known.number if self._known else 0)
+        self._lock.take(above=self._known.number if self._known else 0)
 
     @property
     def holder(self) -> str:
-        return self._tenure.holder
+        return self._lock.holder
 
     def seize(self) -> None:
-        self._tenure.seize()
+        self._lock.seize()
 
     def keep(self, anew: bool = False) -> None:
-        self._tenure.keep(anew)
+        self._lock.keep(anew)
 
     def end(self) -> None:
-        self._tenure.give_up()
+        self._lock.give_up()
 
     def write(self, content: bytes) -> bool:
         """Under the version that this run knows. A run that does not act yet begins to."""
         before, known = self.read(), self._known
         stands = before == content
-        if known is not None and stands and self._tenure.number in (0, known.number):
+        if known is not None and stands and self._lock.number in (0, known.number):
             return False
         self.begin()
-        self._tenure.keep()
+        self._lock.keep()
         assert self._known is not None
         data = self._known.data if stands else self._pack(content, before or b"")
-        stored = replace(self._known, number=self._tenure.number, data=data)
+        stored = replace(self._known, number=self._lock.number, data=data)
         try:
             self._known = self._objects.write_registry(stored)
         except KubeConflict as error:
-            raise self._tenure.lose() from error
+            raise self._lock.lose() from error
         except KubeError as error:
             self._known = self._after_lost_answer(stored, error)
         return not stands
@@ -128,7 +128,7 @@ class KubeState:
     def _look(self) -> StoredRegistry | None:
         """The Lease is read first: whoever takes it after that is met by its version."""
         if not self._is_read:
-            _ = self._tenure.highest
+            _ = self._lock.highest
             self._known, self._is_read = self._objects.read_registry(), True
         return self._known
 

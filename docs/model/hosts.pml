@@ -53,7 +53,7 @@ inline check_cap() {
 /* A step of a host: not while it sleeps. */
 #define STEP !asleep[me] ->
 
-/* Tenure.keep: renewed under the version that is known; what is another's by now ends the run. */
+/* LeaseLock.keep: renewed under the version that is known; what is another's by now ends the run. */
 #define KEEP \
   atomic { STEP \
     if \
@@ -96,7 +96,7 @@ proctype Host(byte me) {
 again:
   { /* run_pass */
     atomic { LOOKS at_work[me] = true; late[me] = false }
-    /* Tenure.check: another is at work, unless its Lease was seen unchanged for its time. A run
+    /* LeaseLock.check: another is at work, unless its Lease was seen unchanged for its time. A run
        of this very place has died: this one has its lock. */
     atomic { STEP
       if
@@ -162,7 +162,7 @@ again:
     :: else
     fi;
 
-    /* Tenure.take */
+    /* LeaseLock.take */
     atomic { STEP
       if
       :: lease_fresh[me] ->
@@ -261,7 +261,7 @@ again:
     :: else
     fi;
 
-    /* Tenure.give_up */
+    /* LeaseLock.give_up */
     atomic { STEP
       if
       :: lease_fresh[me] && lease_holder == me ->

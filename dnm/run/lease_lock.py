@@ -82,7 +82,7 @@ def _is_of(lease: RunLease, place: Place) -> bool:
     return bool(place.home) and (lease.home, lease.boot) == (place.home, place.boot)
 
 
-class Tenure:
+class LeaseLock:
     """One run's right to act. `number`: 0 while it has none; `until`: nobody else acts before, in
     seconds since the boot."""
 
