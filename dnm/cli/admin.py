@@ -32,15 +32,15 @@ from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
 from dnm.plan.inputs import gather_inputs
-from dnm.plan.lease import acts_elsewhere
 from dnm.plan.limits import queue_wants, serving_sizes
+from dnm.plan.record_lease import acts_elsewhere
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
 from dnm.queues.rebase import rebase_document
 from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
-from dnm.run.lease import judge_here, new_lease, put_lease
 from dnm.run.planning import connect
+from dnm.run.record_lease import judge_here, new_lease, put_lease
 from dnm.run.registry import load_registry, opened_state
 from dnm.run.snapshot import take_snapshot
 from dnm.run.verbs import acting_state, note_deed

@@ -37,7 +37,7 @@ from dnm.model.printable import duration
 from dnm.model.registry import Registry
 from dnm.model.slinky import MANAGED_TAINT
 from dnm.model.value import Unreadable, Value
-from dnm.plan.lease import judge_actor
+from dnm.plan.record_lease import judge_actor
 from dnm.plan.rules.kubelets import differing_kubelets
 from dnm.queues.document import QueueDocument
 from dnm.queues.source import DEFAULTS_NAME

@@ -40,8 +40,8 @@ from dnm.plan.budgets import lendable_names
 from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import PodExplanation, explain_pod
-from dnm.plan.lease import judge_actor
 from dnm.plan.planner import fold_plan
+from dnm.plan.record_lease import judge_actor
 from dnm.plan.rule import nodes_kept_out
 from dnm.run.planning import decide_now
 

@@ -19,7 +19,7 @@ from dnm.model.learned import (
     SpentHours,
     StalledPods,
 )
-from dnm.model.lease import Lease
+from dnm.model.lease import RecordLease
 from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, LentNode, Phase
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.reason import Reason
@@ -54,8 +54,8 @@ class Registry(Value):
     excluded: dict[str, Keeping] = {}  # that `dnm exclude` keeps out of lending, by node
     last_run: RunRecord = RunRecord()
     memory: Memory = Memory()
-    leases: tuple[Lease, ...] = ()  # by which it may act; one is being written
-    others_lease: Lease | None = None  # by which this one was refused last
+    leases: tuple[RecordLease, ...] = ()  # by which it may act; one is being written
+    others_lease: RecordLease | None = None  # by which this one was refused last
 
     def paused(self, now: datetime, way: Way | None = None) -> Objection | None:
         """The pause in force that stops lending, or returning, or either."""

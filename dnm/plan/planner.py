@@ -37,7 +37,6 @@ from dnm.plan.hooks import Additions
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
 from dnm.plan.learned import note_gaps, note_lends
-from dnm.plan.lease import judge_actor, refuse_plan, with_judgement
 from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
 from dnm.plan.queue_reports import (
     holders_of,
@@ -45,6 +44,7 @@ from dnm.plan.queue_reports import (
     queue_statuses,
     seen_statuses,
 )
+from dnm.plan.record_lease import judge_actor, refuse_plan, with_judgement
 from dnm.plan.rule import rules_of
 from dnm.plan.waiting_pods import list_waiting
 from dnm.queues.document import Judge, judge_text

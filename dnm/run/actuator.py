@@ -53,7 +53,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 from dnm.plan.breaker import with_failure
 from dnm.plan.dead_converters import conversion_error, return_error
-from dnm.plan.lease import check_held
+from dnm.plan.record_lease import check_held
 from dnm.plan.requests import request_ended, return_ended
 from dnm.queues.edit import edit_source
 from dnm.queues.source import SourceDocument

@@ -73,13 +73,8 @@ def lease_seconds(config: Config) -> int:
 def find_holder(lease: RunLease, place: Place, unchanged_for: float, seconds: int) -> str:
     """Returns who is at work, as far as `place` can tell, where a Lease is good for so many
     seconds; empty: nobody. Pure."""
-    is_over = _is_of(lease, place) or unchanged_for >= seconds
+    is_over = place.has_written(lease) or unchanged_for >= seconds
     return "" if is_over else lease.holder
-
-
-def _is_of(lease: RunLease, place: Place) -> bool:
-    """Whether a run of this very place took it."""
-    return bool(place.home) and (lease.home, lease.boot) == (place.home, place.boot)
 
 
 class LeaseLock:
@@ -271,7 +266,7 @@ class LeaseLock:
     def _unchanged_for(self, lease: RunLease, notes: bool) -> float:
         """For how many seconds this host has seen it as it is now; `notes`: from now on, if it is
         new."""
-        if not lease.holder or _is_of(lease, self._place):
+        if not lease.holder or self._place.has_written(lease):
             return 0.0
         now, boot = self._clock(), self._place.boot
         before = _read_sighting(self._sighting)

@@ -27,7 +27,7 @@ from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.reading import Reading
 from dnm.model.registry import Registry
-from dnm.plan.lease import needs_lease, refuse_plan
+from dnm.plan.record_lease import needs_lease, refuse_plan
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.events import list_events
 from dnm.record.history_file import History
@@ -38,10 +38,10 @@ from dnm.record.tell import without_told
 from dnm.record.transitions import Cause
 from dnm.run import actuator, snapshot
 from dnm.run.actuator import Actuator, Clock, log_line
-from dnm.run.lease import take_lease
 from dnm.run.lock import run_lock
 from dnm.run.planning import at_place, connect, exit_code_of, make_pass_plan, wall_clock
 from dnm.run.publish import publish_failure, publish_run
+from dnm.run.record_lease import take_lease
 from dnm.run.recorded import mark_begin, mark_end, open_history, read_last_run
 from dnm.run.registry import load_registry, save_registry
 from dnm.run.state import HasStateObjects, State

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.learned import Breaker
-from dnm.model.lease import Lease
+from dnm.model.lease import RecordLease
 from dnm.model.lent import Phase
 from dnm.model.orders import Keeping, Pause
 from dnm.model.registry import Registry
@@ -89,7 +89,7 @@ def resume(config: Config, registry: Registry) -> Registry:
     return replace(registry, pause=None)
 
 
-def take_over(config: Config, registry: Registry, lease: Lease) -> Registry:
+def take_over(config: Config, registry: Registry, lease: RecordLease) -> Registry:
     """Makes it the registry that acts for the instance, by this lease, in another's place."""
     return replace(registry, leases=(lease,), others_lease=None)
 

@@ -14,8 +14,8 @@ from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.store import ApiError
-from dnm.model.lease import Lease
-from dnm.plan.lease import with_lease
+from dnm.model.lease import RecordLease
+from dnm.plan.record_lease import with_lease
 from tests.builders import NOW, a_config
 from tests.cli.check_site import INI, CheckedSite, results_of
 from tests.plan.worlds import World, queue_map
@@ -143,7 +143,7 @@ def test_a_change_that_is_not_admitted_is_known_before_a_run(
 @pytest.mark.parametrize("immutable", [False, True])
 def test_another_host_is_named_also_where_the_mark_can_not_be_written(immutable: bool) -> None:
     world = World()
-    theirs = Lease(token="t", holder="east:/var", at=NOW)
+    theirs = RecordLease(token="t", holder="east:/var", at=NOW)
     found = msgspec.structs.replace(with_lease(queue_map(), "prod", theirs), immutable=immutable)
     snapshot = msgspec.structs.replace(world.snapshot(), queue_maps=(found, None))
     (one,) = check_lease(world.config, world.registry, snapshot)

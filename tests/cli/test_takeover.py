@@ -17,7 +17,7 @@ from dnm.cli.history import select_lines
 from dnm.cli.status import status_document
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ExitCode, KubeError, LeaseError
-from dnm.plan.lease import lease_annotation
+from dnm.plan.record_lease import lease_annotation
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 MAP = ("configmaps", "yunikorn-configs")

@@ -12,11 +12,11 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import HistoryLine, Memory
-from dnm.model.lease import Lease
+from dnm.model.lease import RecordLease
 from dnm.model.lent import Ended, LentNode, Phase
 from dnm.model.plan import Pass
 from dnm.model.registry import Registry
-from dnm.plan.lease import read_lease, with_lease
+from dnm.plan.record_lease import read_lease, with_lease
 from dnm.run.planning import make_pass_plan
 from dnm.run.registry import load_registry, save_registry
 from dnm.run.runner import run_pass
@@ -24,7 +24,7 @@ from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_n
 from tests.plan.worlds import pods, queue_map
 from tests.run.edges import PROCESS, Converter, Kube
 
-FOREIGN = Lease(holder="mgmt9:/dnm/nodes.json", token="theirs", at=NOW - timedelta(hours=1))
+FOREIGN = RecordLease(holder="mgmt9:/dnm/nodes.json", token="theirs", at=NOW - timedelta(hours=1))
 LONG_AGO = NOW - timedelta(hours=9)
 
 

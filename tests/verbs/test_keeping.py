@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from dnm.model.learned import Backoff, Breaker, StalledPods
-from dnm.model.lease import Lease
+from dnm.model.lease import RecordLease
 from dnm.model.lent import ClaimedNode, ConverterProcess, Phase
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.reason import Reason
@@ -138,7 +138,7 @@ def test_a_pause_over_a_pause_keeps_its_reason(
 
 
 def test_who_takes_over_acts_by_his_lease_alone() -> None:
-    old, new = (Lease(holder=name, token=name, at=NOW) for name in ("east", "west"))
+    old, new = (RecordLease(holder=name, token=name, at=NOW) for name in ("east", "west"))
     before = Registry(leases=(old,), others_lease=old)
     assert take_over(CONFIG, before, new) == Registry(leases=(new,))
 

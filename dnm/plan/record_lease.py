@@ -3,8 +3,12 @@
 Two registries with one `instance_id` would each count the cap for themselves, and a pause in one is
 not known to the other. So who is about to act must hold the instance's lease: an annotation of the
 queue document's ConfigMap, as client-go kept its leader elections before there were Lease objects.
-It is written under the resourceVersion when another acts than before, and when it is hours old; at
-rest it is only read. Who does not hold it is refused until its holder has not acted for a day.
+A Lease object (`run/lease_lock.py`) says which run acts with one registry, and can't say which one:
+hosts with another `state` or `state_namespace`, or a role without Leases, have only the document in
+common, and what a sleeper writes there is refused by what stands there alone (MUTANT_LEDGER in
+docs/model). It is written under the resourceVersion when another acts than before, and when it is
+hours old; at rest it is only read. Who does not hold it is refused until its holder has not acted
+for a day.
 
 A registry is known by the token in it, wherever it lies: on shared storage a second host goes on
 with it. Of copies the one that acts first exchanges the token, so that the others are refused. One
@@ -30,7 +34,7 @@ import msgspec
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.errors import LeaseError
-from dnm.model.lease import Lease, Place
+from dnm.model.lease import Place, RecordLease
 from dnm.model.orders import LOST
 from dnm.model.plan import EndConverter, Plan, Snapshot
 from dnm.model.printable import printable
@@ -60,8 +64,8 @@ class Judgement(Value):
     now: datetime
     refusal: str | None = None
     is_due: bool = False
-    ours: Lease | None = None
-    others: Lease | None = None
+    ours: RecordLease | None = None
+    others: RecordLease | None = None
     note: str = ""
 
 
@@ -73,7 +77,7 @@ def lease_annotation(instance: str) -> str:
     return f"dynamic-node-manager/{name}"
 
 
-def with_lease(config_map: ConfigMap, instance: str, lease: Lease) -> ConfigMap:
+def with_lease(config_map: ConfigMap, instance: str, lease: RecordLease) -> ConfigMap:
     """Returns the ConfigMap with this lease, all else as it is."""
     text = msgspec.json.encode(lease).decode()
     annotations = {**config_map.annotations, lease_annotation(instance): text}
@@ -81,7 +85,7 @@ def with_lease(config_map: ConfigMap, instance: str, lease: Lease) -> ConfigMap:
     return changed
 
 
-def read_lease(annotations: Mapping[str, str], instance: str) -> Lease | None:
+def read_lease(annotations: Mapping[str, str], instance: str) -> RecordLease | None:
     """Returns the lease that stands there; None: none. Raises ValueError for what is no lease."""
     text = annotations.get(lease_annotation(instance), "")
     if not text:
@@ -89,8 +93,8 @@ def read_lease(annotations: Mapping[str, str], instance: str) -> Lease | None:
     if len(text) > _LONGEST:
         raise ValueError(f"it has {len(text)} characters")
     try:
-        found = msgspec.json.decode(text, type=Lease)
-        in_utc: Lease = msgspec.structs.replace(found, at=found.at.astimezone(UTC))
+        found = msgspec.json.decode(text, type=RecordLease)
+        in_utc: RecordLease = msgspec.structs.replace(found, at=found.at.astimezone(UTC))
     except (msgspec.MsgspecError, RecursionError, OverflowError) as error:
         raise ValueError(str(error)) from error
     return in_utc
@@ -107,7 +111,7 @@ def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
         return _judge_none(actor, now)
     if standing.token in [lease.token for lease in actor.registry.leases]:
         is_fresh = timedelta(0) <= now - standing.at < _RENEWED_AFTER
-        is_due = not (is_fresh and _is_written_here(standing, actor.place))
+        is_due = not (is_fresh and actor.place.has_written(standing))
         return Judgement(now=now, is_due=is_due, ours=standing)
     if now - standing.at >= _HELD_FOR or _was_here(standing, actor.place, now):
         return Judgement(now=now, is_due=True, note=_anew(actor, standing))
@@ -136,7 +140,7 @@ def after_refusal(registry: Registry, judged: Judgement) -> Registry:
     return changed
 
 
-def acts_elsewhere(registry: Registry, now: datetime) -> Lease | None:
+def acts_elsewhere(registry: Registry, now: datetime) -> RecordLease | None:
     """Returns another's lease that the last run of this registry met and that is still held."""
     others = registry.others_lease
     return others if others is not None and now - others.at < _HELD_FOR else None
@@ -157,19 +161,13 @@ def _judge_none(actor: Actor, now: datetime) -> Judgement:
     return Judgement(now=now, is_due=True, note=note if actor.registry.leases else "")
 
 
-def _is_written_here(lease: Lease, place: Place) -> bool:
-    """Whether no copy of this registry can have written it. In a container, whose place may be
-    another's too, nobody can say so."""
-    return bool(place.home) and (lease.home, lease.boot) == (place.home, place.boot)
-
-
-def _was_here(lease: Lease, place: Place, now: datetime) -> bool:
+def _was_here(lease: RecordLease, place: Place, now: datetime) -> bool:
     """Whether the dnm of this very place wrote it, with a registry that it has no more."""
     is_home = bool(place.home) and lease.home == place.home
     return is_home and (lease.boot == place.boot or now - lease.at > place.up_for)
 
 
-def _refusal(actor: Actor, lease: Lease, gone: str) -> str:
+def _refusal(actor: Actor, lease: RecordLease, gone: str) -> str:
     is_twin = lease.holder == actor.place.holder
     return (
         f"another dnm acts as instance {actor.instance}: {printable(lease.holder, 300)}, last at "
@@ -180,7 +178,7 @@ def _refusal(actor: Actor, lease: Lease, gone: str) -> str:
     )
 
 
-def _anew(actor: Actor, lease: Lease) -> str:
+def _anew(actor: Actor, lease: RecordLease) -> str:
     """Of a registry that has never acted, while one has as this instance."""
     pause = actor.registry.pause
     if actor.registry.leases or (pause is not None and pause.who == LOST):

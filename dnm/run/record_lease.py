@@ -13,9 +13,9 @@ from dnm.host.place import this_place
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, LeaseError
-from dnm.model.lease import Lease
+from dnm.model.lease import RecordLease
 from dnm.model.registry import Registry
-from dnm.plan.lease import Actor, Judgement, after_refusal, judge_lease, with_lease
+from dnm.plan.record_lease import Actor, Judgement, after_refusal, judge_lease, with_lease
 
 _TRIES = 5  # against others who write at the same time
 _OTHERS_WRITE = (
@@ -64,7 +64,7 @@ def take_lease(
     raise KubeConflict(_OTHERS_WRITE)
 
 
-def put_lease(config: Config, kube: ConfigMaps, lease: Lease) -> None:
+def put_lease(config: Config, kube: ConfigMaps, lease: RecordLease) -> None:
     """Writes this lease, whoever has it now. Raises KubeError."""
     for _ in range(_TRIES):
         found = _read(config, kube)
@@ -82,10 +82,10 @@ def judge_here(
     return judge_lease(config_map, actor)
 
 
-def new_lease(config: Config, at: datetime) -> Lease:
+def new_lease(config: Config, at: datetime) -> RecordLease:
     """Returns a lease of this dnm that nobody else has."""
     place, token = this_place(config), os.urandom(8).hex()
-    return Lease(holder=place.holder, token=token, at=at, home=place.home, boot=place.boot)
+    return RecordLease(holder=place.holder, token=token, at=at, home=place.home, boot=place.boot)
 
 
 def _read(config: Config, kube: ConfigMaps) -> ConfigMap | None:
@@ -94,7 +94,7 @@ def _read(config: Config, kube: ConfigMaps) -> ConfigMap | None:
     return None if found is None or found.immutable else found
 
 
-def _write(config: Config, kube: ConfigMaps, found: ConfigMap, lease: Lease) -> bool:
+def _write(config: Config, kube: ConfigMaps, found: ConfigMap, lease: RecordLease) -> bool:
     """Whether nobody else wrote in between."""
     try:
         kube.write_config_map(with_lease(found, config.instance_id, lease))
@@ -103,6 +103,6 @@ def _write(config: Config, kube: ConfigMaps, found: ConfigMap, lease: Lease) -> 
     return True
 
 
-def _holding(registry: Registry, *leases: Lease) -> Registry:
+def _holding(registry: Registry, *leases: RecordLease) -> Registry:
     held: Registry = msgspec.structs.replace(registry, leases=leases, others_lease=None)
     return held

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import ConfigMap
-from dnm.model.lease import Lease, Place
+from dnm.model.lease import Place, RecordLease
 from dnm.model.registry import Registry
-from dnm.plan.lease import (
+from dnm.plan.record_lease import (
     Actor,
     acts_elsewhere,
     after_refusal,
@@ -30,18 +30,18 @@ ELSEWHERE = Place(holder="mgmt2:/dnm", home="h2", boot="b2", up_for=10 * DAY)
 MINE, THEIRS = "aaaa", "bbbb"
 
 
-def lease(token: str = MINE, place: Place = HERE, ago: timedelta = HOUR) -> Lease:
-    return Lease(
+def lease(token: str = MINE, place: Place = HERE, ago: timedelta = HOUR) -> RecordLease:
+    return RecordLease(
         holder=place.holder, token=token, at=NOW - ago, home=place.home, boot=place.boot
     )  # fmt: skip
 
 
-def stands(one: Lease | None) -> ConfigMap:
+def stands(one: RecordLease | None) -> ConfigMap:
     found = queue_map() if one is None else with_lease(queue_map(), "prod", one)
     return msgspec.structs.replace(found, read_at=NOW)
 
 
-def knows(*leases: Lease, others: Lease | None = None) -> Registry:
+def knows(*leases: RecordLease, others: RecordLease | None = None) -> Registry:
     return Registry(leases=leases, others_lease=others)
 
 
@@ -99,7 +99,7 @@ MAY, WRITES, REFUSED = "may", "writes", "refused"
         pytest.param(lease(), actor(knows(lease(), others=FOREIGN)), MAY, id="ours after theirs"),
     ],
 )  # fmt: skip
-def test_who_may_act(standing: Lease | None, who: Actor, expected: str) -> None:
+def test_who_may_act(standing: RecordLease | None, who: Actor, expected: str) -> None:
     judged = judge_lease(stands(standing), who)
     found = REFUSED if judged.refusal else WRITES if judged.is_due else MAY
     assert found == expected

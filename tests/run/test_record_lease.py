@@ -16,9 +16,9 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, LeaseError
 from dnm.model.lease import Place
 from dnm.model.registry import Registry
-from dnm.plan.lease import lease_annotation, read_lease
-from dnm.run import lease as edge
-from dnm.run.lease import new_lease, put_lease, take_lease
+from dnm.plan.record_lease import lease_annotation, read_lease
+from dnm.run import record_lease as edge
+from dnm.run.record_lease import new_lease, put_lease, take_lease
 from tests.builders import NOW, a_config
 from tests.plan.worlds import queue_map
 
