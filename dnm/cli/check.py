@@ -51,7 +51,7 @@ from dnm.run.calendars import read_calendars
 from dnm.run.lock import find_open_lock
 from dnm.run.lock_holder import find_lock_holder
 from dnm.run.recorded import read_last_run
-from dnm.run.registry import load_registry, place_of
+from dnm.run.registry import load_registry
 
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
 _SYSLOG = Path("/dev/log")
@@ -194,7 +194,7 @@ def check_registry(config: Config, registry: Registry) -> Iterator[Finding]:
     """What is recorded, and what of it needs a person."""
     yield fine(
         "registry",
-        f"{place_of(config)}: {count_of(len(registry.nodes), 'lent node')}, "
+        f"{_place_of(config)}: {count_of(len(registry.nodes), 'lent node')}, "
         f"{sum(request.count for request in registry.requests)} requested",
     )
     for name, entry in sorted(registry.nodes.items()):
@@ -358,3 +358,12 @@ def _judge_supply(supply: Supply) -> Finding:
             "'dnm nodes' shows why not",
         )
     return fine("batch nodes", supply.sentence)
+
+
+def _place_of(config: Config) -> str:
+    """Returns where the registry is, for people."""
+    if config.state == "file":
+        return str(config.converted_nodes_path)
+    from dnm.run.kube_state import full_name
+
+    return f"Secret {full_name(config)}"

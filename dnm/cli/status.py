@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dnm.cli.health import warn_of_last_run, warn_of_quiet
 from dnm.cli.output import print_document, waiting_rows
@@ -42,9 +43,7 @@ def show_status(config: Config, output: str, live: bool, wide: bool, sort_by: So
     code."""
     now = datetime.now(UTC)
     if live:
-        from dnm.run.planning import live_registry
-
-        registry, exit_code, errors = live_registry(config, os.environ)
+        registry, exit_code, errors = _live_registry(config, os.environ)
     else:
         registry, exit_code, errors = load_registry(config, now), int(ExitCode.OK), ()
     with reader_may_leave():
@@ -258,3 +257,17 @@ def time_to_return(
     if idle is None or policy is None or entry.phase is not Phase.SERVING:
         return None
     return max(timedelta(0), idle_times(config, registry)[policy.name] - idle)
+
+
+def _live_registry(
+    config: Config, environ: Mapping[str, str]
+) -> tuple[Registry, int, tuple[str, ...]]:
+    """`dnm status --live`: the record with the queues as they are now, the exit code and the errors
+    of a run now. What such a run would do is `dnm plan`'s to say."""
+    from dnm.run.planning import plan_pass, wall_clock
+
+    result = plan_pass(config, environ)
+    registry = load_registry(config, wall_clock())
+    seen = replace(registry.last_run, queues=dict(result.plan.seen))
+    registry = replace(registry, last_run=seen)
+    return registry, result.exit_code, result.plan.errors

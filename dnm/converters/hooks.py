@@ -58,8 +58,7 @@ def find_hook(settings: Settings, name: str) -> Path | None:
 def hook_environment(
     settings: Settings, facts: Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the variables of a hook (etc/hooks/README explains each); it inherits nothing
-    else."""
+    """Returns the variables of a hook (etc/hooks/README explains each), and no others."""
     environment = {
         "PATH": ":".join(filter(None, (environ.get("PATH", ""), _PATH))),
         "HOME": environ.get("HOME", "/"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 
@@ -21,15 +21,6 @@ class RecordLease(Value, forbid_unknown_fields=False):
     boot: str = ""
 
 
-class Written(Protocol):
-    """What says where it was written."""
-
-    @property
-    def home(self) -> str: ...
-    @property
-    def boot(self) -> str: ...
-
-
 class Place(Value):
     """Where a dnm is. `home`: this host and the path of its registry in one word; empty: there may
     be others like this one. `boot`: of the host, which is up for `up_for`."""
@@ -38,8 +29,3 @@ class Place(Value):
     home: str = ""
     boot: str = ""
     up_for: timedelta = timedelta(0)
-
-    def has_written(self, lease: Written) -> bool:
-        """Whether it can only have been written here, by this boot. In a container, whose place may
-        be another's too, nobody can say so."""
-        return bool(self.home) and (lease.home, lease.boot) == (self.home, self.boot)

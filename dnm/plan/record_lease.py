@@ -39,6 +39,7 @@ from dnm.model.orders import LOST
 from dnm.model.plan import EndConverter, Plan, Snapshot
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
+from dnm.model.state import RunLease
 from dnm.model.value import Unreadable, Value
 
 _RENEWED_AFTER = timedelta(hours=6)  # in work it is written four times a day
@@ -111,7 +112,7 @@ def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
         return _judge_none(actor, now)
     if standing.token in [lease.token for lease in actor.registry.leases]:
         is_fresh = timedelta(0) <= now - standing.at < _RENEWED_AFTER
-        is_due = not (is_fresh and actor.place.has_written(standing))
+        is_due = not (is_fresh and is_written_here(standing, actor.place))
         return Judgement(now=now, is_due=is_due, ours=standing)
     if now - standing.at >= _HELD_FOR or _was_here(standing, actor.place, now):
         return Judgement(now=now, is_due=True, note=_anew(actor, standing))
@@ -159,6 +160,12 @@ def _judge_none(actor: Actor, now: datetime) -> Judgement:
         "the ConfigMap keep the annotations of dynamic-node-manager"
     )
     return Judgement(now=now, is_due=True, note=note if actor.registry.leases else "")
+
+
+def is_written_here(lease: RecordLease | RunLease, place: Place) -> bool:
+    """Returns whether only this place, since this boot, can have written it. In a container, whose
+    place may be another's too, nobody can say so."""
+    return bool(place.home) and (lease.home, lease.boot) == (place.home, place.boot)
 
 
 def _was_here(lease: RecordLease, place: Place, now: datetime) -> bool:

@@ -40,6 +40,7 @@ from dnm.model.lease import Place
 from dnm.model.printable import printable
 from dnm.model.state import HIGHEST, RunLease
 from dnm.model.value import Value
+from dnm.plan.record_lease import is_written_here
 from dnm.run.state import StateObjects
 
 log = logging.getLogger("dnm")
@@ -73,7 +74,7 @@ def lease_seconds(config: Config) -> int:
 def find_holder(lease: RunLease, place: Place, unchanged_for: float, seconds: int) -> str:
     """Returns who is at work, as far as `place` can tell, where a Lease is good for so many
     seconds; empty: nobody. Pure."""
-    is_over = place.has_written(lease) or unchanged_for >= seconds
+    is_over = is_written_here(lease, place) or unchanged_for >= seconds
     return "" if is_over else lease.holder
 
 
@@ -266,7 +267,7 @@ class LeaseLock:
     def _unchanged_for(self, lease: RunLease, notes: bool) -> float:
         """For how many seconds this host has seen it as it is now; `notes`: from now on, if it is
         new."""
-        if not lease.holder or self._place.has_written(lease):
+        if not lease.holder or is_written_here(lease, self._place):
             return 0.0
         now, boot = self._clock(), self._place.boot
         before = _read_sighting(self._sighting)

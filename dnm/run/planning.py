@@ -209,18 +209,6 @@ def plan_pass(
     return Pass(plan=plan, exit_code=exit_code_of(plan))
 
 
-def live_registry(
-    config: Config, environ: Mapping[str, str]
-) -> tuple[Registry, int, tuple[str, ...]]:
-    """`dnm status --live`: the record with the queues as they are now, the exit code and the errors
-    of a run now. What such a run would do is `dnm plan`'s to say."""
-    result = plan_pass(config, environ)
-    registry = load_registry(config, wall_clock())
-    seen = msgspec.structs.replace(registry.last_run, queues=dict(result.plan.seen))
-    registry = msgspec.structs.replace(registry, last_run=seen)
-    return registry, result.exit_code, result.plan.errors
-
-
 def exit_code_of(plan: Plan, outcome: Outcome | None = None) -> int:
     """Returns what the process ends with, as the README lists it."""
     if plan.needs_person:

@@ -49,15 +49,6 @@ def opened_state(config: Config) -> Iterator[State]:
             state.end()
 
 
-def place_of(config: Config) -> str:
-    """Returns where the registry is, for people."""
-    if config.state == "file":
-        return str(config.converted_nodes_path)
-    from dnm.run.kube_state import full_name
-
-    return f"Secret {full_name(config)}"
-
-
 def file_state(config: Config) -> FileState:
     """Returns the place on this host, for those who may read it."""
     return FileState(config.converted_nodes_path, config.state_group)
