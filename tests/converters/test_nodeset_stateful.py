@@ -1,8 +1,7 @@
-"""nodeset-convert in StatefulSet mode on a stand-in of slurm-operator: rounds, kills, its traps."""
+"""nodeset-convert in StatefulSet mode on a stand-in of slurm-operator: its traps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from dnm.converters.nodeset import (
     why_others_turn,
 )
 from dnm.converters.nodeset_replicas import SCALED
-from dnm.model.errors import KubeError
-from tests.converters.nodeset_world import Killed
 from tests.converters.played import NODE
 from tests.converters.played import tmp_path as tmp_path
 from tests.converters.stateful_world import KubeSide, StatefulWorld
@@ -60,76 +57,6 @@ def test_a_node_is_lent_and_comes_back(tmp_path: Path, machines: int) -> None:
     assert made.bring_back().result == "ok"
     assert_whole(made.world)
     assert not made.world.lost and not made.world.shared
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, seed: int) -> None:
-    """Of any of three machines, with pods that are not Ready for a moment and an operator that asks
-    nobody before it ends the pod that it has chosen by then."""
-    made = program(tmp_path, seed, drain_timeout_seconds=timedelta(seconds=0.05))
-    world = made.world
-    world.flickers = 0.02
-    rounds = 0
-    for _ in range(3000):
-        world.job_chance = 0.2
-        if rounds == 50:
-            break
-        name = world.random.choice(sorted(world.machines))
-        if made.lend(name).result != "ok":
-            while made.resume():
-                pass
-            continue
-        rounds += 1
-        while made.bring_back(name).result == "failed":
-            pass
-    world.job_chance = world.flickers = 0
-    for _ in range(20):
-        world.step()
-    assert rounds == 50 and world.ended >= 20
-    assert not world.lost and not world.shared
-    assert_whole(world)
-
-
-def lend(made: Program) -> None:
-    made.lend()
-
-
-def round_trip(made: Program) -> None:
-    made.lend()
-    made.bring_back()
-
-
-def calls_of(directory: Path, act: Callable[[Program], Any]) -> int:
-    made = program(directory)
-    act(made)
-    return made.world.calls
-
-
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("goes_on", [False, True], ids=["comes-back", "goes-on"])
-def test_killed_at_each_call(tmp_path: Path, is_after: bool, goes_on: bool) -> None:
-    """Of a lending, and of a return: the next call finds out what has happened."""
-    act = lend if goes_on else round_trip
-    for at in range(1, calls_of(tmp_path / "whole", act) + 1):
-        made = program(tmp_path / str(at))
-        world = made.world
-        world.kill_at, world.kill_after, world.fails_open = at, is_after, True
-        with pytest.raises(Killed):
-            act(made)
-        world.kill_at = -1
-        if goes_on:
-            found = made.lend()
-            assert found.result == "ok", f"killed at {at}: {found.error}"
-            assert_lent(world)
-        world.job_chance = 0.5
-        made.resume()
-        found = made.bring_back()
-        assert found.result in ("ok", "skipped"), f"killed at {at}: {found.error}"
-        world.job_chance = 0
-        for _ in range(15):
-            world.step()
-        assert not world.lost and not world.shared, f"killed at {at}"
-        assert_whole(world)
 
 
 def test_another_pod_that_goes_is_kept_at_once(tmp_path: Path) -> None:
@@ -172,22 +99,6 @@ def test_what_a_person_scales_down_in_between_stays_so(tmp_path: Path) -> None:
     assert [one for one in world.log if one.startswith("scale")] == ["scale -1"]
     journal = made.store.load(NODE)
     assert journal is not None and not journal.is_open and not journal.facts[SCALED]
-
-
-def refuse_to_scale(self: KubeSide, node_set: NodeSet, replicas: int) -> None:
-    raise KubeError("nodesets/scale is forbidden: grant patch on nodesets/scale")
-
-
-def test_missing_rights_turn_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = program(tmp_path, drain_timeout_seconds=SOON)
-
-    class NoRights(KubeSide):
-        scale = refuse_to_scale
-
-    made.kube = NoRights
-    found = made.lend()
-    assert found.result == "failed" and "is forbidden" in found.error
-    assert_whole(made.world)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,164 @@
+"""The programs whose machines are always Nodes, each on its stand-in: whole rounds with jobs, kills
+at each call, whose cordon and whose rights count. What only one of them has is in its own file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dnm.model.errors import KubeError
+from tests.converters import test_bridge, test_nodeset, test_nodeset_stateful
+from tests.converters.bridge_world import LABEL as BRIDGED
+from tests.converters.nodeset_world import LABEL, Killed
+from tests.converters.played import NODE
+from tests.converters.played import tmp_path as tmp_path
+
+SOON = timedelta(seconds=0.05)
+
+
+class Kind(NamedTuple):
+    """`traps` are switches of its world for rounds, `at_kills` those for kills, `never` what must
+    stay empty; `right` is a call without which it can't lend, `ended` the jobs of fifty rounds."""
+
+    program: Callable[..., Any]
+    assert_lent: Callable[[Any], None]
+    assert_back: Callable[[Any], None]
+    label: str
+    right: str
+    traps: dict[str, Any]
+    at_kills: dict[str, Any]
+    never: tuple[str, ...]
+    job_chance: float = 0.3
+    ended: int = 30
+
+
+KINDS = {
+    "pods of a DaemonSet": Kind(
+        test_nodeset.program, test_nodeset.assert_lent, test_nodeset.assert_batch, LABEL[0],
+        "remove_label", {"fails_open": True, "lifts_drains": True}, {"fails_open": True},
+        ("lost", "shared", "deleted"), ended=50,
+    ),
+    "pods of a StatefulSet": Kind(
+        test_nodeset_stateful.program, test_nodeset.assert_lent,
+        test_nodeset_stateful.assert_whole, LABEL[0], "scale", {"flickers": 0.02},
+        {"fails_open": True}, ("lost", "shared"), job_chance=0.2, ended=20,
+    ),
+    "slurm-bridge": Kind(
+        test_bridge.program, test_bridge.assert_lent, test_bridge.assert_batch, BRIDGED, "change",
+        {"recreates": True, "tenant_chance": 0.3}, {}, ("lost", "shared", "evicted", "flaps"),
+    ),
+}  # fmt: skip
+of_each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def assert_in_peace(kind: Kind, world: Any, note: str = "") -> None:
+    """No job and no pod was lost, no machine was open to both, and all is as it was before."""
+    assert not [name for name in kind.never if getattr(world, name)], note
+    kind.assert_back(world)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@of_each_kind
+def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, kind: Kind, seed: int) -> None:
+    """With jobs that start whenever Slurm may start one, and an operator at its worst."""
+    made = kind.program(tmp_path, seed, drain_timeout_seconds=SOON)
+    world, rounds = made.world, 0
+    for name, value in {**kind.traps, "job_chance": kind.job_chance}.items():
+        setattr(world, name, value)
+    for _ in range(3000):
+        if rounds == 50:
+            break
+        node = world.random.choice(sorted(world.machines))
+        if made.lend(node).result != "ok":
+            while made.resume():
+                pass
+            continue
+        rounds += 1
+        while made.bring_back(node).result == "failed":
+            pass
+    for name in (*kind.traps, "job_chance"):
+        setattr(world, name, 0)
+    for _ in range(20):
+        world.step()
+    assert rounds == 50 and world.ended >= kind.ended
+    assert_in_peace(kind, world)
+
+
+def play(made: Any, goes_on: bool) -> None:
+    made.lend()
+    if not goes_on:
+        made.bring_back()
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("goes_on", [False, True], ids=["comes-back", "goes-on"])
+@of_each_kind
+def test_killed_at_each_call(tmp_path: Path, kind: Kind, goes_on: bool, is_after: bool) -> None:
+    """Of a lending, and of a return: the next call finds out what has happened."""
+    whole = kind.program(tmp_path / "whole")
+    play(whole, goes_on)
+    for at in range(1, whole.world.calls + 1):
+        made = kind.program(tmp_path / str(at))
+        world, note = made.world, f"killed at {at}"
+        for name, value in {**kind.at_kills, "kill_at": at, "kill_after": is_after}.items():
+            setattr(world, name, value)
+        with pytest.raises(Killed):
+            play(made, goes_on)
+        world.kill_at = -1
+        if goes_on:
+            found = made.lend()
+            assert found.result == "ok", f"{note}: {found.error}"
+            kind.assert_lent(world)
+        world.job_chance = 0.5
+        made.resume()
+        found = made.bring_back()
+        assert found.result in ("ok", "skipped"), f"{note}: {found.error}"
+        world.job_chance = 0
+        for _ in range(15):
+            world.step()
+        assert_in_peace(kind, world, note)
+
+
+@of_each_kind
+def test_a_lent_node_that_is_lent_again_stays_lent(tmp_path: Path, kind: Kind) -> None:
+    """Two callers chose the same one: the later of them has nothing to give back."""
+    made = kind.program(tmp_path)
+    made.lend()
+    assert made.lend().result == "skipped"
+    kind.assert_lent(made.world)
+    assert made.bring_back().result == "ok"
+    assert_in_peace(kind, made.world)
+
+
+@of_each_kind
+def test_an_administrator_s_cordon_is_not_lifted(tmp_path: Path, kind: Kind) -> None:
+    made = kind.program(tmp_path)
+    made.lend()
+    one = made.world.machines[NODE]
+    one.is_cordoned = True
+    found = made.bring_back()
+    assert found.result == "failed" and "cordoned by an administrator" in found.error
+    assert one.is_cordoned and kind.label not in one.labels
+    one.is_cordoned = False
+    assert made.bring_back().result == "ok"
+    assert_in_peace(kind, made.world)
+
+
+@of_each_kind
+def test_missing_rights_turn_round(tmp_path: Path, kind: Kind) -> None:
+    made = kind.program(tmp_path, drain_timeout_seconds=timedelta(seconds=0.3))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise KubeError("nodes 'a000' is forbidden: grant patch on nodes")
+
+    allowed, made.kube = made.kube, type("NoRights", (made.kube,), {kind.right: refuse})
+    found = made.lend()
+    assert found.result == "failed" and "is forbidden" in found.error
+    assert kind.label in made.world.machines[NODE].labels
+    made.kube = allowed
+    assert made.bring_back().result in ("ok", "skipped")
+    assert_in_peace(kind, made.world)
