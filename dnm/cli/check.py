@@ -34,6 +34,7 @@ from dnm.cli.health import warn_of_last_run
 from dnm.cli.supply import Supply, supply_now
 from dnm.cli.verbs import is_console_log_asked
 from dnm.config.files import read_ini
+from dnm.config.former import HAS_GONE
 from dnm.config.load import find_config_path, load_config
 from dnm.converter.contract import given_to_converter, list_program
 from dnm.converter.node_list import list_batch_nodes
@@ -102,7 +103,9 @@ def find_everything(
         f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}",
     )
     for sentence in config.retired:
-        yield doubtful("configuration", sentence, "take the key out of the file")
+        takes = "take the key out of the file"
+        remedy = takes if HAS_GONE in sentence else f"where that says what you need, {takes}"
+        yield doubtful("configuration", sentence, remedy)
     yield from check_kubelets(config)
     yield from guarded("state directory", lambda: check_state_directory(config))
     yield from guarded("lock", lambda: check_lock(config))

@@ -9,6 +9,9 @@ from dnm.config import kubelet_values, names, numbers, values
 from dnm.config.files import Sections, shown
 from dnm.config.keys import YEAR, Keys, Parser
 from dnm.config.values import path_text
+from dnm.model.printable import printable
+
+HAS_GONE = "this key is gone"  # and has no effect
 
 # Keys that nobody has to write any more, by the kind of their section, with what to know in their
 # place: where one stands it does what it did, and that is told.
@@ -189,35 +192,52 @@ def _meant(kind: str, name: str, key: str, text: str) -> str:
 
 
 def _both(key: str, there: str, moved: str) -> str:
-    """What stood there, else before; bookings were a switch and days, names of variables add up."""
+    """What stood there, else before; bookings were a switch and days, lists add up."""
     if key == "event_reservations":
         return moved if there.lower() in values.TRUE else there or "false"
     if key in ("exclude_nodes", "batch_floor"):
-        return f"{there}, {moved}" if there else moved
+        return _added(there, moved)
     if key == "pass_environment":
         return ", ".join(dict.fromkeys(re.findall(r"[^\s,]+", f"{there} {moved}")))
     return there or moved
 
 
-def retired_keys(sections: Sections) -> tuple[str, ...]:
-    """Returns a sentence for each key that has no effect any more, or has it by another name."""
+def _added(there: str, moved: str) -> str:
+    """A list, with what another says of those of whom it says nothing."""
+    known = {_about(one) for one in re.split(r"[,\n]", there)}
+    new = (one.strip() for one in moved.split(",") if _about(one) not in known)
+    return ", ".join(filter(None, (there, *new)))
+
+
+def _about(entry: str) -> str:
+    return " ".join((entry.rpartition(":")[0] or entry).split())
+
+
+def old_keys(sections: Sections, today: Sections) -> tuple[str, ...]:
+    """Returns a sentence for each key of an older dnm: what became of it, or what to write where it
+    is read `today`."""
     return tuple(
         f"[{shown(section)}] {key}: {said}"
         for section, entries in sections.items()
         for key in map(str.lower, entries)
-        if (said := _word_of(section, key))
+        if (said := _word_of(section, key, today))
     )
 
 
-def _word_of(section: str, key: str) -> str:
-    if former := FORMER.get(section.partition(":")[0], {}).get(key):
+def _word_of(section: str, key: str, today: Sections) -> str:
+    kind = section.partition(":")[0]
+    if former := FORMER.get(kind, {}).get(key):
         return f"this key is followed, and not needed any more: {former[2]}"
-    gone = gone_keys(section).get(key)
-    return f"this key is gone: {gone}" if gone else ""
+    if new := MOVED.get(kind, {}).get(key):
+        settings = today.get("settings", {})
+        meant = next((text for name, text in settings.items() if name.lower() == new), "")
+        line = printable(" ".join(f"{new} = {meant}".split()), 500)
+        return f"this key has moved: write '{line}' in [settings]" if meant else HAS_GONE
+    gone = RETIRED.get(kind, {}).get(key)
+    return f"{HAS_GONE}: {gone}" if gone else ""
 
 
-def gone_keys(section: str) -> Mapping[str, str]:
+def gone_keys(section: str) -> frozenset[str]:
     """Returns the keys that have no effect there any more, or have it elsewhere."""
     kind = section.partition(":")[0]
-    moved = {key: f"it is read as {new} of [settings]" for key, new in MOVED.get(kind, {}).items()}
-    return {**RETIRED.get(kind, {}), **moved}
+    return frozenset((*RETIRED.get(kind, {}), *MOVED.get(kind, {})))

@@ -73,7 +73,8 @@ def follow_old_keys(sections: Sections) -> tuple[tuple[str, ...], Sections]:
         return (), sections
     from dnm.config import former  # most sites have none
 
-    return former.retired_keys(sections), former.take_over(sections)
+    taken_over = former.take_over(sections)
+    return former.old_keys(sections, taken_over), taken_over
 
 
 def _low(entries: Mapping[str, str]) -> set[str]:

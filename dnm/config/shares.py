@@ -30,9 +30,13 @@ def floors(text: str) -> dict[str, object]:
     found: dict[str, object] = {}
     types: dict[str, Floor] = {}
     partitions: dict[str, Floor] = {}
+    said: set[str] = set()
     for entry in values.names(text):
         of, _, amount = entry.rpartition(":")
-        kind, _, name = " ".join(of.split()).rpartition(" ")
+        kind, _, name = (of := " ".join(of.split())).rpartition(" ")
+        if of in said:
+            raise ValueError(f"has two for {of or 'all'}; write one")
+        said.add(of)
         if not name:
             found["batch_floor"] = floor(amount.strip())
         elif kind == "partition":

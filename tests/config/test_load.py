@@ -8,6 +8,7 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -749,14 +750,54 @@ def test_a_key_that_is_followed_still_does_what_it_says(tmp_path: Path) -> None:
             assert (str(known) == str(parse(text))) is bool(value), key
 
 
-def test_a_key_that_has_moved_is_read_and_said(tmp_path: Path) -> None:
-    lines = "event_reservations = true\nbook_days = 9\n[node_convert]\nRES_name = lent\n"
+MOVES = {
+    "elsewhere": (
+        "event_reservations = true\nbook_days = 9\n[node_convert]\nRES_name = lent\n",
+        ("[settings] book_days: 'event_reservations = 9'",
+         "[node_convert] res_name: 'slurm_reservation_name = lent'"),
+    ),
+    "into a list": (
+        "exclude_nodes = a[001-002]\nexclude_partitions = debug, long\nbatch_floor = 3\n"
+        "[node_type:a]\nbatch_floor = 20%\n[partition:long]\nbatch_floor = 5\n",
+        ("[settings] exclude_partitions: "
+         "'exclude_nodes = a[001-002], partition debug, partition long'",
+         "[node_type:a] batch_floor: 'batch_floor = 3, a: 20%, partition long: 5'",
+         "[partition:long] batch_floor: 'batch_floor = 3, a: 20%, partition long: 5'"),
+    ),
+    "where the list has it already": (
+        "exclude_nodes = partition  debug\nexclude_partitions = debug\nbatch_floor = 3, a: 30%\n"
+        "[node_type:a]\nbatch_floor = 20%\n",
+        ("[settings] exclude_partitions: 'exclude_nodes = partition debug'",
+         "[node_type:a] batch_floor: 'batch_floor = 3, a: 30%'"),
+    ),
+    "and says nothing": ("exclude_partitions =\n", ("[settings] exclude_partitions: ",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_key_that_has_moved_is_read_and_says_what_to_write(tmp_path: Path, name: str) -> None:
+    """Whoever writes that, with the old one beside it or without it, has the same."""
+    lines, said = MOVES[name]
     config = load_config(site(tmp_path, lines), {})
-    assert config.retired == (
-        "[settings] book_days: this key is gone: it is read as event_reservations of [settings]",
-        "[node_convert] res_name: this key is gone: it is read as slurm_reservation_name of "
-        "[settings]",
-    )
+    moved = "this key has moved: write "
+    assert config.retired == tuple(
+        f"{one.replace(': ', f': {moved}', 1)} in [settings]" if "'" in one
+        else f"{one}this key is gone"
+        for one in said
+    )  # fmt: skip
+    plain = [line for line in lines.splitlines() if not line.startswith("[")]
+    keys = {line.partition(" =")[0].lower(): line for line in plain}
+    new = {one.split("'")[1].partition(" =")[0]: one.split("'")[1] for one in said if "'" in one}
+    old = {one.partition("] ")[2].partition(":")[0] for one in said} - new.keys()
+    kept = [line for key, line in {**keys, **new}.items() if key not in old]
+    again = load_config(site(tmp_path, "\n".join(kept) + "\n"), {})
+    assert not again.retired
+    forget = {"retired": (), "path": None, "digest": ""}
+    assert msgspec.structs.asdict(again) | forget == msgspec.structs.asdict(config) | forget
+
+
+def test_what_has_moved_is_the_converters_too(tmp_path: Path) -> None:
+    config = load_config(site(tmp_path, MOVES["elsewhere"][0]), {})
     settings = load_settings({}, {"DNM_CONFIG": str(config.path)})
     assert settings.res_name == config.slurm_reservation_name == "lent"
 
