@@ -1,4 +1,4 @@
-"""nodeset-convert on a stand-in of slurm-operator: its steps and its traps.."""
+"""nodeset-convert on a stand-in of slurm-operator: its steps and its traps."""
 
 from __future__ import annotations
 
