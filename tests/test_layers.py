@@ -103,7 +103,8 @@ HOUSE: dict[str, Rule] = {
     ),
     "cli": _rule(
         "model host calendar config kube kubelet converter queues demand sizing plan record run "
-        "verbs simulate converters.settings converters.sreport lab.verbs",
+        "verbs simulate converters.settings converters.sreport "
+        "converters.convert_test lab.verbs",
         WIRES | CLIENTS,
     ),
     "converters": _rule(

@@ -18,7 +18,7 @@ from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 PACKAGE = Path(dnm.__file__).parent
 WINGS = {  # a wing -> verbs that are its own
     "lab": ("sandbox", "demo"),
-    "converters": (),
+    "converters": ("convert-test",),
     "simulate": ("simulate",),
 }
 

@@ -111,3 +111,15 @@ def takeover(
     print_answer(
         [admin.take_over(config, lambda text: yes or typer.confirm(text, err=True), reason)], output
     )
+
+
+def convert_test(
+    node: Annotated[str, typer.Argument(help="Drained in Slurm by a person.")],
+    rounds: Annotated[int, typer.Option(help="How often.", min=1, max=1000)] = 1,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="That hooks are told.")] = "",
+    config_path: ConfigOption = None,
+) -> None:
+    """Convert a node that is out of service and back, and name what is left over on it."""
+    from dnm.cli import convert_test
+
+    raise typer.Exit(convert_test.convert_test(config_path, node, rounds, namespace))

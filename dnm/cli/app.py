@@ -84,6 +84,8 @@ def _offer_wings() -> None:
     """Adds the verbs of the wings that are here; a production host has no lab."""
     if find_spec("dnm.simulate"):
         app.command(rich_help_panel=LOOK)(look_app.simulate)
+    if find_spec("dnm.converters"):
+        app.command(rich_help_panel=SET_UP)(act_app.convert_test)
     if find_spec("dnm.lab"):
         from dnm.lab import verbs
 

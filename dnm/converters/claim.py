@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 
 from dnm.converters.charge import uncharge
 from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed
+from dnm.converters.journal import FORMER_DRAIN
 from dnm.converters.machines import plain_state, why_not_ours
 from dnm.converters.marks import (
     drain_reason,
@@ -196,9 +197,13 @@ def drain(conversion: NodeConversion, may_work: bool = False) -> None:
         raise NotClaimed(why)
     node = plain_state(machines, node)
     allowed = {"RESERVED", "COMPLETING"} if may_work else {"RESERVED"}
+    if former := conversion.journal.facts.get(FORMER_DRAIN):
+        if reason_of_drain(node) != former:
+            raise NotClaimed(f"it is no more drained as it was ({former}): {node.state.text}")
+        allowed.add("DRAIN")
     if "PLANNED" in node.state.flags and _is_booked(conversion, _reservations_of(conversion)):
         allowed.add("PLANNED")  # for when the booking is over
-    bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE",)
+    bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE", "DOWN" if former else "IDLE")
     if node.state.base not in bases or node.state.flags - allowed:
         raise NotClaimed(f"it is {node.state.text} by now {node.reason}".rstrip())
     reason = drain_reason(conversion.settings, operation)
@@ -241,7 +246,8 @@ def check_claim(
     node = plain_state(conversion.settings.machines, conversion.read_node())
     if not _is_drained_by(conversion, node):
         raise NotClaimed(f"it is {node.state.text} by now, not drained by us: {node.reason!r}")
-    bases = ("IDLE", "DOWN") if may_be_away else ("IDLE",)
+    is_down = may_be_away or FORMER_DRAIN in conversion.journal.facts  # by the boot of a test
+    bases = ("IDLE", "DOWN") if is_down else ("IDLE",)
     allowed = _WHILE_AWAY if may_be_away else _WHILE_TAKEN
     own = own_reservations(conversion)
     if any(one.is_charged for one in own):
@@ -280,9 +286,12 @@ def _was_ours(conversion: NodeConversion, node: SlurmNode) -> bool:
     return is_own_reason(conversion.settings, node.reason)
 
 
-def lift_drain(conversion: NodeConversion) -> None:
+def lift_drain(conversion: NodeConversion) -> str:
     """Resumes the node and clears our marks in one command; whose drain it is, the caller knows.
-    Until then the drain holds it, and the reservation again from before that."""
+    Until then the drain holds it, and the reservation again from before that. One that was there
+    before ours is put back instead."""
+    if former := conversion.journal.facts.get(FORMER_DRAIN):
+        return _leave_drained(conversion, former)
     uncharge(conversion)
     node = conversion.read_node()
     marks = _own_marks(conversion.settings, node)
@@ -293,6 +302,7 @@ def lift_drain(conversion: NodeConversion) -> None:
         return "DRAIN" not in conversion.read_node().state.flags
 
     conversion.change_slurm(lambda: conversion.slurm.resume(conversion.node, marks), is_lifted)
+    return "in service"
 
 
 def settle_drain(
@@ -307,8 +317,8 @@ def settle_drain(
     if sick and (is_ours or passes):
         return _leave_drained(conversion, f"sick in Kubernetes: {sick}")
     if is_ours:
-        lift_drain(conversion)
-    elif is_drained:
+        return lift_drain(conversion)
+    if is_drained:
         conversion.say(note := f"left drained, as somebody else wants it: {node.reason}")
         return note
     return "in service"

@@ -7,7 +7,7 @@ journals, so that a claim that was read has its journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -22,13 +22,8 @@ from dnm.model.batch import BatchClaim
 from dnm.model.errors import ConverterError
 from dnm.model.slurm_state import ABSENT
 
-_FIRST_TOUCH = (
-    "prepare",
-    "reset",
-    "cordon",
-    "leave",
-    "fence",
-)  # from these stages on the machine itself may be another
+# From these stages on the machine itself may be another.
+_FIRST_TOUCH = ("prepare", "reset", "cordon", "leave", "fence")
 
 
 class Claimed(NamedTuple):
@@ -43,18 +38,14 @@ def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None
     why."""
     unreadable: dict[str, str] = {}
     try:
-        store = _store_of(settings)
+        # None: nothing was ever converted here; a list makes no directory.
+        store = JournalStore(settings.state_dir) if settings.state_dir.exists() else None
         journals = store.load_all(unreadable.__setitem__) if store else {}
         reserved = _reserved(facts, settings.res_name)
         claims = {
-            node.name: claim
+            node.name: msgspec.structs.replace(claim, account=reserved.get(node.name, ""))
             for node in facts.nodes
             if (claim := _claim_of(node, reserved, journals.get(node.name)))
-        }
-        charged = _charged(facts, settings.res_name)
-        claims = {
-            node: msgspec.structs.replace(claim, account=charged.get(node, ""))
-            for node, claim in claims.items()
         }
         for node, why in unreadable.items():
             found = claims.get(node, BatchClaim(instance=settings.instance))
@@ -70,20 +61,9 @@ def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None
     return Claimed(claims, journals)
 
 
-def _store_of(settings: Settings) -> JournalStore | None:
-    """None: nothing was ever converted here; a list makes no directory."""
-    return JournalStore(settings.state_dir) if settings.state_dir.exists() else None
-
-
-def _reserved(facts: SlurmFacts, prefix: str) -> frozenset[str]:
-    """Nodes with a reservation of their own. The shared one of the script before is nobody's
-    claim: dnm has taken over what is in it, or a person keeps it."""
-    return frozenset(
-        node for one in facts.reservations for node in one.nodes if one.name == f"{prefix}-{node}"
-    )
-
-
-def _charged(facts: SlurmFacts, prefix: str) -> dict[str, str]:
+def _reserved(facts: SlurmFacts, prefix: str) -> dict[str, str]:
+    """Nodes with a reservation of their own, each with whom that is charged to. The shared one of
+    the script before is nobody's claim: dnm has taken over what is in it, or a person keeps it."""
     return {
         node: one.charged_to
         for one in facts.reservations
@@ -93,7 +73,7 @@ def _charged(facts: SlurmFacts, prefix: str) -> dict[str, str]:
 
 
 def _claim_of(
-    node: SlurmNode, reserved: frozenset[str], journal: Journal | None
+    node: SlurmNode, reserved: Collection[str], journal: Journal | None
 ) -> BatchClaim | None:
     is_drained, marks = "DRAIN" in node.state.flags, instances_on(node)
     is_held = node.name in reserved or (is_drained and bool(marks))
@@ -105,12 +85,8 @@ def _claim_of(
     is_begun = journal is not None and journal.is_open and any(map(journal.has_begun, _FIRST_TOUCH))
     if not is_held and not is_begun:
         return None
-    if (
-        journal is not None
-        and journal.is_open
-        and journal.instance in (marks or [journal.instance])
-    ):
-        return _from_journal(journal, journal.direction.value)
+    if journal and journal.is_open and journal.instance in (marks or [journal.instance]):
+        return _from_journal(journal, journal.way.value)
     operation = operation_of(reason_of_drain(node))
     if journal is not None and operation and operation == journal.operation:
         return _from_journal(journal, "")
@@ -163,8 +139,7 @@ def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> lis
             lines.append(claim.error)
         elif claim.direction:
             failed = f" ({claim.error})" if claim.error else ""
-            program = settings.machines.value
-            todo = what_to_do(node, claim.direction, claim.namespace, program)
+            todo = what_to_do(node, claim.direction, claim.namespace, settings.machines.value)
             lines.append(f"{node}: {_way(claim)} was interrupted{failed}; {todo}")
     return lines
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+from dnm.converters.claimed import what_to_do
 from dnm.converters.hooks import HookCall, find_hook, hook_environment, outlive
 from dnm.converters.journal import Book, Journal, StageMark
 from dnm.converters.kube_side import KubeSide
@@ -120,9 +121,14 @@ class NodeConversion:
     def check_control(self) -> None:
         if self.control.stop.is_set():
             raise Interrupted(
-                f"{self.node}: stopped on demand: the next run of dnm takes it up, or repeat the "
-                f"call; '{self.settings.machines.value} --resume' returns what was being lent"
+                f"{self.node}: stopped on demand: the next run of dnm takes it up, or {self.todo}"
             )
+
+    @property
+    def todo(self) -> str:
+        """What a person may do about it where it stops."""
+        way, program = self.journal.way.value, self.settings.machines.value
+        return what_to_do(self.node, way, self.journal.namespace, program)
 
     def patiently(self, ask: Callable[[], Found]) -> Found:
         """Asks Slurm until it answers, for as long as a restart of slurmctld may take. What Slurm
@@ -203,9 +209,15 @@ class NodeConversion:
                 last = missing
             self.wait(self.settings.poll_seconds)
 
-    def run_hook(self, name: str, timeout: timedelta, is_required: bool = False) -> bool:
+    def run_hook(
+        self,
+        name: str,
+        timeout: timedelta,
+        is_required: bool = False,
+        hear: Callable[[str], None] | None = None,
+    ) -> bool:
         """Runs a hook; returns whether the site has it. One that an earlier call left running is
-        waited for first.
+        waited for first. `hear` gets its lines, else who is told of the conversion.
 
         Raises HookFailed, or ConverterError where a hook that is required is missing.
         """
@@ -223,11 +235,25 @@ class NodeConversion:
         environment = hook_environment(self.settings, facts, os.environ)
         passed = (os.environ.get(variable, "") for variable in self.settings.pass_environment)
         secrets = Secrets([*passed, *secrets_by_name(os.environ)])
-        call = HookCall([str(path), self.node], environment, secrets, self.say)
+        call = HookCall([str(path), self.node], environment, secrets, hear or self.say)
         self.book.change(hook=call.process)
         call.let_go()
         call.wait(timeout, self.control.hurry.is_set)
         return True
+
+
+def check_hooks(settings: Settings, required: str, *others: str) -> None:
+    """Looks for hooks before anything is touched. Raises ConverterError where the one that is
+    required is missing, and for one that is unusable."""
+    for name in (required, *others):
+        if find_hook(settings, name) is None and name == required:
+            raise ConverterError(missing_hook(settings, name))
+
+
+def describe_hook(settings: Settings, name: str, node: str, otherwise: str = "") -> str:
+    """Returns how it is called, else what is done without it."""
+    path = find_hook(settings, name)
+    return f"{path} {node}" if path else otherwise or f"(no hook {name})"
 
 
 def missing_hook(settings: Settings, name: str) -> str:

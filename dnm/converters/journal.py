@@ -30,6 +30,8 @@ _LARGEST = 1 << 22  # bytes of one journal
 VERSION = 1
 _LOOKS, _LOOK_SECONDS = 5, 0.02
 _MOST_LINES = 400  # a journal of endless repetition stays readable
+# Key of the facts: the Reason of a person's drain that a test has taken over, and puts back.
+FORMER_DRAIN = "drained before"
 
 
 class Direction(Enum):
@@ -70,6 +72,11 @@ class Journal(Value, frozen=True):
     rolled_back_from: str = ""  # the error that made a conversion to k8s turn round
     facts: Mapping[str, str] = {}  # what a stage found and a later one needs
     hook: ConverterProcess | None = None  # under way, or the last one
+
+    @property
+    def way(self) -> Direction:
+        """Returns where it ends: that of a test is Slurm, wherever it was cut off."""
+        return Direction.BATCH if FORMER_DRAIN in self.facts else self.direction
 
     def is_done(self, stage: str) -> bool:
         """Returns whether the stage's last line says that it is done."""

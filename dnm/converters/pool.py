@@ -8,7 +8,7 @@ drained and reserved, and the message says what to do.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -17,7 +17,6 @@ import msgspec
 from dnm.converters import to_batch
 from dnm.converters.charge import ACCOUNT
 from dnm.converters.claim import RESERVING
-from dnm.converters.claimed import what_to_do
 from dnm.converters.conversion import (
     BY_SETTINGS,
     Interrupted,
@@ -47,7 +46,7 @@ from dnm.model.errors import DnmError
 from dnm.model.value import Value
 
 _VERDICT = "verdict"  # key of the journal's facts: why the node was chosen
-_BUSY = "another converter works on it"
+BUSY = "another converter works on it"
 
 
 class Candidate(Value, frozen=True):
@@ -114,20 +113,19 @@ class ConversionPool:
     def _lend_locked(self, candidate: Candidate, node_type: str, namespace: str) -> NodeResult:
         with self.store.lock(candidate.node) as is_ours:
             if not is_ours:
-                return _skipped(candidate.node, _BUSY)
+                return _skipped(candidate.node, BUSY)
             try:
                 journal = self.store.load(candidate.node)
             except DnmError as error:
                 return _failed(candidate.node, str(error))
             if journal is None or not journal.is_open:
                 facts = {_VERDICT: candidate.why, JOBS: candidate.jobs, **carry_over(journal)}
-                journal = _new_journal(
-                    self.settings, candidate.node, Direction.K8S, node_type, namespace
+                journal = self.new_journal(
+                    candidate.node, Direction.K8S, facts, namespace, node_type
                 )
-                journal = msgspec.structs.replace(journal, facts=facts)
             elif journal.instance != self.settings.instance:
                 return _skipped(candidate.node, f"instance {journal.instance} works on it")
-            elif journal.direction is Direction.BATCH:
+            elif journal.way is Direction.BATCH:
                 return _skipped(candidate.node, "it is on its way back; --resume finishes that")
             elif journal.namespace != namespace:
                 why = (
@@ -137,7 +135,7 @@ class ConversionPool:
                 return _skipped(candidate.node, why)
             request, account = self.settings.request, self.settings.account
             charged = {**journal.facts, **({ACCOUNT: account} if account else {})}
-            return self._carry_on(msgspec.structs.replace(journal, request=request, facts=charged))
+            return self.carry_on(msgspec.structs.replace(journal, request=request, facts=charged))
 
     # --- Kubernetes -> batch ------------------------------------------------------------------
 
@@ -147,7 +145,7 @@ class ConversionPool:
     def _bring_back_locked(self, node: str) -> NodeResult:
         with self.store.lock(node) as is_ours:
             if not is_ours:
-                return _failed(node, _BUSY)
+                return _failed(node, BUSY)
             try:
                 journal = self.store.load(node)
             except DnmError as error:
@@ -155,19 +153,12 @@ class ConversionPool:
             if journal is None or not journal.is_open:
                 is_lent = journal and (journal.direction is Direction.K8S or journal.error)
                 known = journal if is_lent else None  # an error: it was not given back after all
-                facts = carry_over(journal)
-                journal = _new_journal(
-                    self.settings,
-                    node,
-                    Direction.BATCH,
-                    known.node_type if known else "",
-                    known.namespace if known else "",
-                )
-                journal = msgspec.structs.replace(journal, facts=facts)
+                served = (known.namespace, known.node_type) if known else ()
+                journal = self.new_journal(node, Direction.BATCH, carry_over(journal), *served)
             elif journal.instance != self.settings.instance:
                 return _failed(node, f"instance {journal.instance} works on it")
             journal = msgspec.structs.replace(journal, direction=Direction.BATCH)
-            return self._carry_on(journal)
+            return self.carry_on(journal)
 
     # --- both ---------------------------------------------------------------------------------
 
@@ -179,13 +170,13 @@ class ConversionPool:
     def _resume_locked(self, node: str) -> NodeResult:
         with self.store.lock(node) as is_ours:
             if not is_ours:
-                return _failed(node, _BUSY)
+                return _failed(node, BUSY)
             journal = self.store.load(node)
             if journal is None or not journal.is_open:
                 return _skipped(node, "another converter has finished it")
             if self._is_counted(journal):
                 return _skipped(node, "dnm counts it as lent, and returns it when it is idle")
-            return self._carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
+            return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def _is_counted(self, journal: Journal) -> bool:
         """Whether the conversion had as good as ended, and the Node serves: it has dnm's mark."""
@@ -213,7 +204,28 @@ class ConversionPool:
             for future in [pool.submit(one) for one in work]:
                 future.result()
 
-    def _carry_on(self, journal: Journal) -> NodeResult:
+    def new_journal(
+        self,
+        node: str,
+        direction: Direction,
+        facts: Mapping[str, str],
+        namespace: str = "",
+        node_type: str = "",
+    ) -> Journal:
+        """Returns one that begins now, of the node's own type where none is named."""
+        return Journal(
+            node=node,
+            operation=new_operation(),
+            direction=direction,
+            instance=self.settings.instance,
+            node_type=node_type or self.settings.type_of(node),
+            namespace=namespace,
+            request=self.settings.request,
+            begun=datetime.now(UTC),
+            facts=facts,
+        )
+
+    def carry_on(self, journal: Journal) -> NodeResult:
         """Goes on from where the journal stands to its end, with the node's lock held."""
         began = datetime.now(UTC)
         book = Book(self.store, journal)
@@ -250,6 +262,9 @@ class ConversionPool:
         except DnmError as error:
             return self._turn_round(conversion, error)
         conversion.book.remember(NO_FAILURE)
+        if conversion.journal.way is Direction.BATCH:
+            conversion.book.change(direction=Direction.BATCH)
+            return self._to_batch(conversion)
         conversion.book.close()
         return "ok", ""
 
@@ -269,10 +284,6 @@ class ConversionPool:
             return "skipped", str(error)
         return "failed", f"{error}; {'it was returned to Slurm' if is_back else why}"
 
-    @property
-    def _first_return(self) -> str:
-        return self.program.returning[0].name
-
     def _to_batch(self, conversion: NodeConversion) -> tuple[str, str]:
         was_claimed_here = conversion.journal.has_begun("claim")
         note = ""
@@ -291,7 +302,7 @@ class ConversionPool:
             raise
         except DnmError as error:
             was_changed = was_claimed_here or self.program.has_touched(conversion)
-            if not was_changed and not conversion.journal.has_begun(self._first_return):
+            if not was_changed and not conversion.journal.has_begun(self.program.returning[0].name):
                 conversion.book.close(str(error))  # nothing was done to it
                 return "failed", str(error)
             conversion.book.change(error=str(error))
@@ -301,14 +312,9 @@ class ConversionPool:
 
 
 def _what_to_do(conversion: NodeConversion) -> str:
-    node, journal = conversion.node, conversion.journal
-    program = conversion.settings.machines.value
     is_known = conversion.settings.machines is not Machines.BRIDGED  # to Slurm, all the time
     held = f", drained in Slurm and reserved as {conversion.reservation}" if is_known else ""
-    return (
-        f"{node} stays as it is{held}: mend "
-        f"the cause, then {what_to_do(node, journal.direction.value, journal.namespace, program)}"
-    )
+    return f"{conversion.node} stays as it is{held}: mend the cause, then {conversion.todo}"
 
 
 def _failed(node: str, why: str) -> NodeResult:
@@ -317,18 +323,3 @@ def _failed(node: str, why: str) -> NodeResult:
 
 def _skipped(node: str, why: str) -> NodeResult:
     return NodeResult(node=node, result="skipped", error=why)
-
-
-def _new_journal(
-    settings: Settings, node: str, direction: Direction, node_type: str, namespace: str
-) -> Journal:
-    return Journal(
-        node=node,
-        operation=new_operation(),
-        direction=direction,
-        instance=settings.instance,
-        node_type=node_type or settings.type_of(node),
-        namespace=namespace,
-        request=settings.request,
-        begun=datetime.now(UTC),
-    )

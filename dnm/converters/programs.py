@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnm.converters import to_batch, to_k8s
-from dnm.converters.conversion import NodeConversion, Stage
+from dnm.converters.conversion import NodeConversion, Stage, check_hooks
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.machines import Machines
 from dnm.converters.select import Judged, SlurmFacts, judge_nodes
@@ -61,7 +61,7 @@ def _node_convert() -> Program:
         check=to_batch.CHECK,
         returning=to_batch.STAGES,
         forget_what_is_undone=to_batch.forget_what_is_undone,
-        check_settings=to_k8s.check_hooks,
+        check_settings=lambda settings: check_hooks(settings, *to_k8s.HOOKS),
         judge=lambda facts, settings: judge_nodes(facts, settings.rules()),
         describe_lending=to_k8s.describe,
         describe_return=to_batch.describe,

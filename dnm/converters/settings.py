@@ -92,10 +92,12 @@ class Settings(Value, frozen=True):
         return {**found, **known.labels_for(namespace)} if known else found
 
     def taints(self, node_type: str, namespace: str) -> tuple[Taint, ...]:
-        """Returns its type's taints, with that which keeps it closed where dnm opens it."""
+        """Returns its type's taints, with that which keeps it closed where dnm opens it. One whose
+        key is the namespace's is none where there is no namespace."""
         known = self.node_types.get(node_type)
         opens = (CLOSED,) if known and known.opens_when else ()
-        return (*known.taints_for(namespace), *opens) if known else ()
+        own = known.taints_for(namespace) if known else ()
+        return (*(one for one in own if one.key), *opens)
 
     def prefix(self, node_type: str) -> str:
         """Returns what the names of the type's nodes begin with; digits follow."""

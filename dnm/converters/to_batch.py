@@ -17,8 +17,13 @@ from dnm.converters.claim import (
     release,
     settle_drain,
 )
-from dnm.converters.conversion import Interrupted, NodeConversion, Stage, missing_hook
-from dnm.converters.hooks import find_hook
+from dnm.converters.conversion import (
+    Interrupted,
+    NodeConversion,
+    Stage,
+    check_hooks,
+    describe_hook,
+)
 from dnm.converters.journal import StageMark
 from dnm.converters.marks import is_own_reason, is_predecessors_reason, refuse_other_instance
 from dnm.converters.preempt import make_good
@@ -30,6 +35,7 @@ from dnm.converters.to_k8s import FIRST_IRREVERSIBLE
 from dnm.model.errors import ConverterError, DnmError, KubeError, SlurmError
 from dnm.model.eviction import PodOnNode
 
+HOOKS = ("reset", "leave", "clear", "health")  # the first one is required
 _CORDONED = "cordoned"  # keys of the journal's facts
 _SLURMD_BEFORE = "slurmd started before"
 _RESET_AT = "reset at"
@@ -70,7 +76,7 @@ def check(conversion: NodeConversion) -> str:
             f"{node.name} is not lent by '{conversion.settings.instance}': no reservation "
             f"{conversion.reservation}, no drain of ours ({held}); nothing is done"
         )
-    check_hooks(conversion.settings)
+    check_hooks(conversion.settings, *HOOKS)
     return f"lent: {node.state.text}"
 
 
@@ -184,12 +190,13 @@ def _uncordon(conversion: NodeConversion) -> None:
 
 
 def reset(conversion: NodeConversion) -> str:
-    """The site's hooks end what runs on the machine: `leave` (optional) in good order, `reset` by
-    power."""
+    """The site's hooks end what runs on the machine: `leave` in good order, `clear` takes away what
+    that leaves (both optional), `reset` by power."""
     node = conversion.read_node()
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
     conversion.book.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
-    conversion.run_hook("leave", conversion.settings.stage_timeout_seconds)
+    for name in ("leave", "clear"):
+        conversion.run_hook(name, conversion.settings.stage_timeout_seconds)
     conversion.run_hook("reset", conversion.settings.stage_timeout_seconds, is_required=True)
     return ""
 
@@ -327,29 +334,17 @@ def undo_claim(conversion: NodeConversion) -> str:
     return note
 
 
-def check_hooks(settings: Settings) -> None:
-    """Looks for the hooks before anything is drained. Raises ConverterError for a hook that is
-    missing or unusable."""
-    for name in ("leave", "reset", "health"):
-        if find_hook(settings, name) is None and name == "reset":
-            raise ConverterError(missing_hook(settings, name))
-
-
 def describe(settings: Settings, node: str) -> list[tuple[str, str]]:
     """What a return would do: (stage, command or deed)."""
-
-    def hook(name: str, otherwise: str) -> str:
-        path = find_hook(settings, name)
-        return f"{path} {node}" if path else otherwise
-
+    hooks = [("reset", describe_hook(settings, name, node)) for name in ("leave", "clear")]
     return [
         ("check", f"scontrol -a -o show node {node}; squeue -a -h -w {node}"),
         ("drain", f"cordon {node}, evict its pods"),
-        ("reset", hook("leave", "(no hook leave)")),
-        ("reset", hook("reset", "(no hook: would be refused)")),
+        *hooks,
+        ("reset", describe_hook(settings, "reset", node, "(no hook: would be refused)")),
         ("delete", f"delete Node {node}"),
         ("boot", "wait until slurmd has registered anew"),
-        ("health", hook("health", "(no hook)")),
+        ("health", describe_hook(settings, "health", node)),
         ("return", " ".join(resume_command(node, {"comment": "<cleared>"}))),
         ("return", f"scontrol delete ReservationName={settings.res_name}-{node}"),
     ]

@@ -13,8 +13,7 @@ from datetime import timedelta
 
 from dnm.converters.charge import charge
 from dnm.converters.claim import check_claim, drain, reserve
-from dnm.converters.conversion import NodeConversion, Stage, missing_hook
-from dnm.converters.hooks import find_hook
+from dnm.converters.conversion import NodeConversion, Stage, describe_hook
 from dnm.converters.marks import drain_reason
 from dnm.converters.preempt import JOBS, claim_from_jobs
 from dnm.converters.settings import Settings
@@ -26,6 +25,7 @@ from dnm.model.errors import ConverterError, KubeError
 _REACH_TIMEOUT = timedelta(seconds=30)
 
 FIRST_IRREVERSIBLE = "prepare"
+HOOKS = ("join", "reach", "prepare", "ready")  # the first one is required
 
 
 def claim(conversion: NodeConversion) -> str:
@@ -129,22 +129,9 @@ STAGES = (
 STAGES_BEFORE = STAGES[: [stage.name for stage in STAGES].index(FIRST_IRREVERSIBLE)]
 
 
-def check_hooks(settings: Settings) -> None:
-    """Looks for the hooks before anything is claimed. Raises ConverterError for a hook that is
-    missing or unusable."""
-    for name in ("reach", "prepare", "join", "ready"):
-        if find_hook(settings, name) is None and name == "join":
-            raise ConverterError(missing_hook(settings, name))
-
-
 def describe(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
     """What a conversion would do: (stage, command or deed)."""
-
-    def hook(name: str, otherwise: str) -> str:
-        path = find_hook(settings, name)
-        return f"{path} {node}" if path else otherwise
-
-    name = f"{settings.res_name}-{node}"
+    name, wait = f"{settings.res_name}-{node}", settings.verify_seconds.total_seconds()
     reason = drain_reason(settings, "<operation>")
     lines = [
         ("claim", " ".join(reserve_command(name, node, None, bool(jobs)))),
@@ -155,16 +142,12 @@ def describe(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, s
         lines.append(("claim", f"scancel --signal=TERM --full {jobs}; {verb} {jobs}"))
     return [
         *lines,
-        ("verify", f"squeue -a -h -w {node}; again after {_seconds(settings)} s"),
-        ("reach", hook("reach", f"ping -c1 -W1 -q {node}")),
-        ("prepare", hook("prepare", "(no hook)")),
-        ("join", hook("join", "(no hook: would be refused)")),
-        ("ready", "the Node is Ready in Kubernetes, then " + hook("ready", "(no hook)")),
+        ("verify", f"squeue -a -h -w {node}; again after {wait:g} s"),
+        ("reach", describe_hook(settings, "reach", node, f"ping -c1 -W1 -q {node}")),
+        ("prepare", describe_hook(settings, "prepare", node)),
+        ("join", describe_hook(settings, "join", node, "(no hook: would be refused)")),
+        ("ready", f"the Node is Ready, then {describe_hook(settings, 'ready', node)}"),
     ]
-
-
-def _seconds(settings: Settings) -> str:
-    return f"{settings.verify_seconds.total_seconds():g}"
 
 
 def describe_claim(settings: Settings, node: str, jobs: str) -> list[tuple[str, str]]:

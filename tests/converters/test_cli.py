@@ -220,7 +220,7 @@ def test_a_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> 
     answer = host.run("--set", "batch", "--node-name", "a004", "-n")
     assert answer.returncode == 0
     assert [line.split(":")[0].split()[1] for line in answer.stdout.splitlines()] == [
-        "check", "drain", "reset", "reset", "delete", "boot", "health", "return", "return",
+        "check", "drain", "reset", "reset", "reset", "delete", "boot", "health", "return", "return",
     ]  # fmt: skip
     assert not host.calls.exists() and not (host.directory / "state").exists()
 

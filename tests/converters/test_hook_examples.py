@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from dnm.converters import to_batch, to_k8s
+from dnm.converters.convert_test import HOOK, THINGS, read_said
 from tests.real_slurm_hooks import write_lab_hooks
 
 HOOKS = Path(__file__).parents[2] / "etc" / "hooks"
 EXAMPLES = sorted(path for path in HOOKS.glob("*/*"))
-NAMES = {"reach", "prepare", "join", "ready", "leave", "reset", "health"}
+NAMES = {*to_k8s.HOOKS, *to_batch.HOOKS, HOOK}
 SECRET = 'pa"ss\\w0rd'
 
 # Answers of the programs that the hooks call; what is not here only writes down its call.
@@ -117,9 +119,9 @@ ON_THE_NODE = {
 
 
 def played_on_node(
-    hook: Path, tmp_path: Path
+    hook: Path, tmp_path: Path, **more: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    for name, answer in ON_THE_NODE.items():
+    for name, answer in {**ON_THE_NODE, **more}.items():
         (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >>"$CALLS"\n{answer}\n')
         (tmp_path / name).chmod(0o755)
     calls = tmp_path / "calls"
@@ -161,6 +163,22 @@ def test_health_looks_at_every_mount(tmp_path: Path) -> None:
     hook.write_text(text.replace('"/home /scratch"', '"/home /depot"'))
     done, _ = played_on_node(hook, tmp_path)
     assert (done.returncode, done.stdout) == (1, "/depot is not mounted\n")
+
+
+def test_leftovers_says_something_of_each_thing_and_never_nothing_of_what_it_can_not_see(
+    tmp_path: Path,
+) -> None:
+    hook = tmp_path / "hook"
+    text = (HOOKS / "common" / "leftovers").read_text()
+    hook.write_text(re.sub(r"^(\w+)=(/|\"/).*", rf"\1={tmp_path}/nowhere", text, flags=re.M))
+    more = dict.fromkeys(("ip", "iptables-save", "nvidia-smi"), "echo no; exit 1")
+    done, _ = played_on_node(hook, tmp_path, **more)
+    said = read_said(done.stdout.splitlines())
+    unseen = {"cni_interfaces", "packet_rules", "mounts", "cgroups", "mig"}
+    assert done.returncode == 0 and set(said) == set(THINGS), done
+    assert {
+        thing for thing, of in said.items() if {word for word, _ in of} == {"unknown"}
+    } == unseen
 
 
 def test_a_masterless_site_changes_the_top_lines_alone(tmp_path: Path) -> None:

@@ -1,0 +1,210 @@
+"""`dnm convert-test`: a node that is out of service goes there and back, round after round, and at
+the end of each the site's hook `leftovers` looks on the node for what must not be left over.
+
+A thing of which the hook says nothing, or that it can't look at, is not known: never nothing. A
+round is one journal, and the drain that was there is put back from wherever it is cut off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+
+from dnm.converters import to_batch, to_k8s
+from dnm.converters.claimed import read_claims
+from dnm.converters.conversion import NodeConversion, Stage, StopRequest, check_hooks
+from dnm.converters.failures import carry_over
+from dnm.converters.journal import FORMER_DRAIN, Direction, JournalStore, NodeResult
+from dnm.converters.kubelet_file import check_kubelets
+from dnm.converters.listing import connect_slurm, read_facts
+from dnm.converters.machines import Machines, why_not_ours
+from dnm.converters.pool import BUSY, ConversionPool
+from dnm.converters.programs import Program, program_of
+from dnm.converters.select import judge_nodes
+from dnm.converters.settings import Settings
+from dnm.model.errors import ConverterError, KubeError
+from dnm.model.value import Value
+
+HOOK = "leftovers"
+_TIMEOUT = timedelta(minutes=1)
+_MOST_LINES = 500
+# What must not be left over, and the hook that should clear it: only files outlive a power cycle.
+THINGS = {
+    "cpu_manager_state": "clear",
+    "memory_manager_state": "clear",
+    "cni_state": "clear",
+    "cni_interfaces": "reset",
+    "packet_rules": "reset",
+    "mounts": "reset",
+    "cgroups": "reset",
+    "mig": "clear",
+    "containers": "clear",
+    "certificates": "clear",
+}
+Said = Mapping[str, frozenset[tuple[str, str]]]  # thing -> words of the hook, each with its text
+
+
+class Rest(Value, frozen=True):
+    """What is left over, with the hook that should clear it; no hook: it is not known."""
+
+    thing: str
+    text: str
+    hook: str = ""
+
+
+class Round(Value, frozen=True):
+    result: NodeResult
+    rests: tuple[Rest, ...]
+
+
+def read_said(lines: Iterable[str]) -> Said:
+    """Returns what the hook says; lines of another form are of ssh or of a banner."""
+    found: dict[str, frozenset[tuple[str, str]]] = {}
+    for line in lines:
+        thing, word, text = (*line.split(None, 2), "", "", "")[:3]
+        if word in ("none", "left", "now", "unknown"):
+            found[thing] = found.get(thing, frozenset()) | {(word, text.strip())}
+    return found
+
+
+def judge_rests(before: Said, after: Said) -> Iterator[Rest]:
+    """Yields what is left over or not known; what is `now` must be as it was `before`."""
+    for thing, hook in {**dict.fromkeys(sorted(after), "clear"), **THINGS}.items():
+        said = after.get(thing, frozenset())
+        if not said:
+            yield Rest(thing=thing, text=f"the hook {HOOK} says nothing of it")
+        for word, text in sorted(said):
+            if word == "left":
+                yield Rest(thing=thing, text=text, hook=hook)
+            elif word == "unknown":
+                yield Rest(thing=thing, text=text or "the hook can't tell")
+        now, was = (
+            "; ".join(sorted(text for word, text in one.get(thing, ()) if word == "now"))
+            for one in (after, before)
+        )
+        if now != was:
+            yield Rest(thing=thing, text=f"{now or 'nothing'}, was {was or 'nothing'}", hook=hook)
+
+
+class _Looks:
+    """The stages of a test, and what its looks at the node have found."""
+
+    def __init__(self) -> None:
+        self.before: Said = {}
+        self.rests: tuple[Rest, ...] = ()
+
+    @property
+    def program(self) -> Program:
+        """A conversion and a return, with a look before the node is touched, and one at its end."""
+        *claiming, prepare, join, ready = to_k8s.STAGES
+        *returning, hand_over = to_batch.STAGES
+        look, cordon = Stage("look", self.look), Stage("cordon", _cordon)
+        return dataclasses.replace(
+            program_of(Machines.OWN),
+            lending=(*claiming, look, prepare, join, cordon, ready),
+            returning=(*returning, Stage(HOOK, self.look_again), hand_over),
+        )
+
+    def look(self, conversion: NodeConversion) -> str:
+        """Nothing is touched yet: a node that can't be looked at is given back as it is."""
+        self.before = self.before or _ask(conversion)
+        return f"{len(list(judge_rests(self.before, self.before)))} left over or unknown before"
+
+    def look_again(self, conversion: NodeConversion) -> str:
+        """The node goes back whatever is found, and whether the look succeeds or not."""
+        try:
+            self.rests = tuple(judge_rests(self.before, _ask(conversion)))
+        except ConverterError as error:
+            self.rests = tuple(Rest(thing=thing, text=str(error)) for thing in THINGS)
+        return f"{sum(bool(one.hook) for one in self.rests)} left over"
+
+
+def _ask(conversion: NodeConversion) -> Said:
+    """Raises ConverterError where the hook is missing, fails, or takes or says too much."""
+    lines: list[str] = []
+
+    def hear(line: str) -> None:
+        if len(lines) <= _MOST_LINES:
+            lines.append(line)
+
+    conversion.run_hook(HOOK, _TIMEOUT, is_required=True, hear=hear)
+    if len(lines) > _MOST_LINES:
+        raise ConverterError(f"the hook {HOOK} printed more than {_MOST_LINES} lines")
+    return read_said(lines)
+
+
+def _cordon(conversion: NodeConversion) -> str:
+    """No pod but those of DaemonSets is to run on a node that goes back at once."""
+
+    def look() -> str:
+        if conversion.kube.read_node(conversion.node) is None:
+            return "Kubernetes has no such Node yet"
+        conversion.kube.set_cordon(conversion.node, True)
+        return ""
+
+    conversion.wait_until(look, conversion.settings.stage_timeout_seconds, KubeError)
+    return ""
+
+
+def drain_of(settings: Settings, node: str, say: Callable[[str], None]) -> str:
+    """Returns the Reason of the drain that keeps a node out of service. Raises ConverterError for a
+    node that is not to be tested: it has work, is in service, lent or claimed, or is not well."""
+    facts = read_facts(connect_slurm(settings))
+    judged = {one.node.name: one for one in judge_nodes(facts, settings.rules())}
+    if node not in judged:
+        raise ConverterError(f"Slurm knows no node {node}")
+    one, claims = judged[node], read_claims(settings, facts, say).claims
+    if claims is None:
+        raise ConverterError(f"whether {node} is lent can't be told: nothing is done to it")
+    if claim := claims.get(node):
+        whose = f"for '{claim.instance}'" if claim.instance else "for nobody that is known"
+        raise ConverterError(
+            f"{node} is lent or claimed {whose}: nothing is done to it; "
+            f"'node-convert --set batch --node-name {node}' returns it"
+        )
+    if why := why_not_ours(settings.machines, one.node):
+        raise ConverterError(f"{node}: {why}")
+    state, reason = one.node.state, one.node.reason
+    if one.in_service is not False:
+        raise ConverterError(
+            f"{node} is in Slurm's service ({state.text}, {len(one.jobs)} job(s)): only a node out "
+            f"of service is tested: 'scontrol update nodename={node} state=drain "
+            "reason=convert-test', and repeat when no job is left on it"
+        )
+    # A boot has left it DOWN, and only a resume ends that: it is never in service in between.
+    if state.base not in ("IDLE", "DOWN") or state.flags != {"DRAIN"} or not reason:
+        raise ConverterError(
+            f"{node} is {state.text} {reason}".rstrip() + ": only a node that is drained with a "
+            "reason, answers, and is in no reservation is tested"
+        )
+    return reason
+
+
+def play_rounds(
+    settings: Settings, node: str, namespace: str, rounds: int, say: Callable[[str], None]
+) -> Iterator[Round]:
+    """Yields each round as it ends; the first one that fails, or a signal, is the end. Raises
+    DnmError before the node is touched, where it is not to be tested."""
+    control = StopRequest()
+    for sent in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sent, lambda *_: control.ask())
+    connect_slurm(settings).check_changes()
+    for hooks in (to_k8s.HOOKS, to_batch.HOOKS, (HOOK,)):
+        check_hooks(settings, *hooks)
+    check_kubelets(settings, settings.type_of(node))
+    drain_of(settings, node, say)
+    looks = _Looks()
+    store = JournalStore(settings.state_dir)
+    pool = ConversionPool(settings, looks.program, store, control, say, lambda result: None)
+    with store.lock(node) as is_ours:
+        if not is_ours:
+            raise ConverterError(f"{node}: {BUSY}")
+        for _ in range(rounds):
+            looks.rests = ()
+            facts = {**carry_over(store.load(node)), FORMER_DRAIN: drain_of(settings, node, say)}
+            result = pool.carry_on(pool.new_journal(node, Direction.K8S, facts, namespace))
+            yield Round(result=result, rests=looks.rests)
+            if result.result != "ok" or control.stop.is_set():
+                return
