@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dnm.demand.demand import Demand, gather_demand
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits
@@ -20,6 +22,7 @@ from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.pod import Claim, Pod, PodShape, Toleration
 from dnm.model.value import Resources
+from dnm.plan.rules.warm_share import mark_of
 from dnm.sizing.budget import ConversionBudget
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 from dnm.sizing.queue_sizing import Sizing
@@ -181,7 +184,8 @@ def demand(
     **facts: Any,
 ) -> Demand:
     known = DemandFacts(now=NOW, claims=tuple(claims), **facts)
-    return gather_demand(tuple(all_pods), conf, queues, known)
+    found = gather_demand(tuple(all_pods), conf, queues, known)
+    return msgspec.structs.replace(found, mark=mark_of(conf) if conf.headroom < 1 else None)
 
 
 def sizing_of(

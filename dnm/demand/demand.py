@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -53,7 +53,9 @@ class Demand(Value):
     """Sums up all pods of the cluster. A configured queue without pods is in `queues`, a node
     without pods is not in `nodes`. `stalled`: the entries of `DemandFacts.stalled` that still
     hold; the others have seen their pods change and are forgotten. `kinds`: the pods of each
-    monitored queue, everything below it included, where the record wants them (`demand_days`)."""
+    monitored queue, everything below it included, where the record wants them (`demand_days`).
+    `mark`: what a limit is to be at least, for what is used and asked for; None: no more than
+    that."""
 
     queues: Mapping[str, QueueDemand]
     groups: tuple[PendingGroup, ...]
@@ -61,6 +63,7 @@ class Demand(Value):
     uncounted: tuple[Uncounted, ...] = ()
     stalled: Mapping[str, StalledPods] = {}
     kinds: Mapping[str, tuple[PodKind, ...]] = {}
+    mark: Callable[[int], int] | None = None
 
 
 NO_USE = NodeUse(used={}, daemonsets={}, work_pods=0)

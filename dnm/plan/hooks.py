@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from dnm.model.config import Config
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
 from dnm.model.registry import Registry
 from dnm.model.value import Value
@@ -79,6 +79,7 @@ class Rule(Value):
 
     # What is wanted that no pod asks for yet.
     wants: Callable[[Config, Registry, datetime], Config] | None = None
+    mark: Callable[[Config], Callable[[int], int]] | None = None  # demand -> its limit at least
     floors: Callable[[Inputs], Iterable[NodeFloor]] | None = None
     notes: Callable[[Config, Registry, datetime], Iterable[str]] | None = None
     excuses: Callable[[Inputs, LentNode], bool] | None = None  # a node that nobody used
@@ -94,7 +95,8 @@ class Rule(Value):
         | None
     ) = None
     refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Unwelcome] | None = None
-    # What becomes of a lent node.
+    # What becomes of a lent node; for how long it is kept idle.
+    stays: Callable[[NamespacePolicy], timedelta | None] | None = None
     looks_at: Callable[[Config, Registry], Iterable[Asked]] | None = None  # more closely
     phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
     is_anothers: Callable[[Config, LentNode, Node], bool] | None = None

@@ -28,7 +28,6 @@ from dnm.plan.breaker import backoff_delay
 from dnm.plan.cap_shares import in_nodes
 from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
 from dnm.plan.facts import Facts
-from dnm.plan.learned import idle_times
 from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
 from dnm.queues.source import resolve_document
 
@@ -91,12 +90,7 @@ def gather_inputs(
         config=config,
         registry=registry,
         snapshot=snapshot,
-        facts=_facts(
-            snapshot,
-            demand,
-            document,
-            idle_times(config, registry) if registry.nodes else {},
-        ),
+        facts=_facts(snapshot, demand, document),
         demand=demand,
         document=document,
         objection=objection,
@@ -120,7 +114,8 @@ def _read_queues(
 def demand_without(inputs: Inputs, stalled: Mapping[str, StalledPods]) -> Demand | None:
     """Returns the demand without pods that were found out to wait for something else: from now on
     they ask for nothing. `stalled` are all of them, by fingerprint."""
-    return _gather_demand(inputs.config, inputs.snapshot, inputs.limits, stalled)
+    found = _gather_demand(inputs.config, inputs.snapshot, inputs.limits, stalled)
+    return found and msgspec.structs.replace(found, mark=inputs.demand and inputs.demand.mark)
 
 
 def _gather_demand(
@@ -156,12 +151,7 @@ def offered_resources(
     )
 
 
-def _facts(
-    snapshot: Snapshot,
-    demand: Demand | None,
-    document: QueueDocument | None,
-    idle_times: Mapping[str, timedelta],
-) -> Facts:
+def _facts(snapshot: Snapshot, demand: Demand | None, document: QueueDocument | None) -> Facts:
     nodes, batch, pods = snapshot.nodes, snapshot.batch, snapshot.pods
     there = () if isinstance(nodes, Unreadable) else nodes
     waiting = snapshot.waiting_jobs
@@ -180,7 +170,6 @@ def _facts(
         elsewhere=snapshot.converters_elsewhere,
         ended=snapshot.ended,
         unscheduled=_unscheduled(snapshot, demand),
-        idle_times=idle_times,
         lenders=document.lenders if document else None,
         waiting_jobs=None if isinstance(waiting, Unreadable) else waiting,
         close=snapshot.close,

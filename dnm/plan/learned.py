@@ -11,8 +11,7 @@ time; one that goes and comes back costs two boots, and pods wait for the second
            them could have been waited for: the first that can be has the others to pay for it
 
 So it never costs more than three times what one pays who knows every gap beforehand, twice while
-nothing is learned, and over gaps that are like those before hardly more than the best fixed time. A
-site's `reversion_idle_seconds` stands in its place.
+nothing is learned, and over gaps that are like those before hardly more than the best fixed time.
 
 A gap begins when a node falls idle. It ends when a pod lands on the node, or, after the node has
 gone, when its queue asks for another; one that lasts for longer than the most that could be waited
@@ -34,6 +33,7 @@ from dnm.model.lent import Phase
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict
+from dnm.plan.rule import rules_of
 
 KEPT_GAPS = 40
 FEWEST_GAPS = 5
@@ -73,19 +73,22 @@ def _mean(seconds: Iterable[int]) -> float:
 
 
 def idle_times(config: Config, registry: Registry) -> dict[str, timedelta]:
-    """Returns by namespace for how long its idle nodes are kept."""
-    return {
-        name: timedelta(seconds=round(_idle_time(config, registry, policy)))
-        for name, policy in config.namespaces.items()
-    }
+    """Returns by namespace for how long its idle nodes are kept: as the first rule says that
+    speaks, else as long as pays."""
+    rules = [rule.stays for rule in rules_of(config, registry) if rule.stays]
+    found = {}
+    for name, policy in config.namespaces.items():
+        said = (stays(policy) for stays in rules)
+        known = next((one for one in said if one is not None), None)
+        found[name] = _paying_time(config, registry, policy) if known is None else known
+    return found
 
 
-def _idle_time(config: Config, registry: Registry, policy: NamespacePolicy) -> float:
-    if policy.reversion_idle is not None:
-        return policy.reversion_idle.total_seconds()
+def _paying_time(config: Config, registry: Registry, policy: NamespacePolicy) -> timedelta:
     gaps = registry.idle_gaps.get(policy.queue, IdleGaps())
     back = cost_of_return(config, registry, policy)
-    return best_wait(gaps.recent, back, config.check_interval.total_seconds())
+    wait = best_wait(gaps.recent, back, config.check_interval.total_seconds())
+    return timedelta(seconds=round(wait))
 
 
 def next_closed(config: Config, registry: Registry) -> list[datetime]:

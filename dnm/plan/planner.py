@@ -36,7 +36,7 @@ from dnm.plan.fates import Fates, decide_fates
 from dnm.plan.hooks import Additions
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
-from dnm.plan.learned import note_gaps, note_lends
+from dnm.plan.learned import idle_times, note_gaps, note_lends
 from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
 from dnm.plan.queue_reports import (
     holders_of,
@@ -93,14 +93,22 @@ def _fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fates:
 
 
 def with_floors(inputs: Inputs) -> Inputs:
-    """Returns what is known, with the configuration as it is in force now."""
-    rules = rules_of(inputs.config, inputs.registry, inputs.facts)
+    """Returns what is known, with the configuration as it is in force now, what limits are to be
+    for a demand, and for how long idle nodes stay."""
+    config, facts, demand = inputs.config, inputs.facts, inputs.demand
+    replace = msgspec.structs.replace
+    rules = rules_of(config, inputs.registry, facts)
+    if inputs.registry.nodes:
+        facts = replace(facts, idle_times=idle_times(config, inputs.registry))
+    if demand is not None and (marks := [rule.mark(config) for rule in rules if rule.mark]):
+        demand = replace(demand, mark=marks[0])
+    inputs = replace(inputs, facts=facts, demand=demand)
     wanted = [floor for rule in rules if rule.floors for floor in rule.floors(inputs)]
     if not wanted:
         return inputs
     from dnm.plan.floors import raise_floors
 
-    return msgspec.structs.replace(inputs, config=raise_floors(inputs.config, wanted))
+    return replace(inputs, config=raise_floors(config, wanted))
 
 
 def fold_plan(decided: Decided) -> Plan:

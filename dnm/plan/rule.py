@@ -79,9 +79,16 @@ def _charges(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return any(one.charge_account for one in told) or any(one.account for one in lent)
 
 
+def _has_fixed_time(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    return any(one.reversion_idle is not None for one in config.namespaces.values())
+
+
+SITS = timedelta(hours=2)  # until people are told of who uses little of what he holds
+
+
 def _serve_for_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
     sits, nodes = bool(registry.sitting), registry.nodes.values()
-    return sits or any(facts and facts.now - one.since >= timedelta(hours=2) for one in nodes)
+    return sits or any(facts and facts.now - one.since >= SITS for one in nodes)
 
 
 # The file of each rule below `plan/rules`, and whether it is on.
@@ -99,6 +106,8 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("charges", _charges),
     ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),
     ("sitting", _serve_for_hours),
+    ("fixed_idle", _has_fixed_time),
+    ("warm_share", lambda config, registry, facts: config.headroom < 1),
 )
 
 

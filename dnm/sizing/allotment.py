@@ -44,7 +44,7 @@ class Allotment:
     ) -> None:
         self._packing_input = packing_input
         self._bins = list(packing_input.bins)
-        self._quota = Quota(config, demand, queues)
+        self._quota = Quota(demand, queues)
         for incoming, size in zip(node_supply.incoming, packing_input.incoming_sizes, strict=True):
             self._quota.grow(incoming.queue, size)
         self._lent = Counter((one.namespace, one.node_type) for one in node_supply.lent.values())

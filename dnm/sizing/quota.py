@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from fractions import Fraction
-from math import ceil
 from typing import TypeAlias
 
 from dnm.demand.demand import Demand, QueueDemand
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
-from dnm.model.config import Config
 from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.value import Resources, Value
 
@@ -44,11 +41,10 @@ class Quota:
 
     def __init__(
         self,
-        config: Config,
         demand: Demand,
         queues: Mapping[str, QueueLimits],
     ) -> None:
-        self._headroom = Fraction(config.headroom).limit_denominator(10**6)
+        self._mark = demand.mark
         self._queues = queues
         self._own = {path: demand.queues.get(path, QueueDemand(queue=path)).used for path in queues}
         self._used = {path: dict(used) for path, used in self._own.items()}
@@ -152,8 +148,8 @@ class Quota:
                 marked.add(resource)
                 lack = used + wants - limit if wants else 0
                 early = 0
-                if is_marked and (wants or self._headroom < 1):
-                    early = ceil((used + wants) / self._headroom) - limit
+                if is_marked and self._mark is not None:
+                    early = self._mark(used + wants) - limit
                 if max(lack, early) > 0:
                     yield Shortage(
                         path=path,

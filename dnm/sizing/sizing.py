@@ -74,7 +74,7 @@ def size_at_rest(
         return None
     if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
         return None
-    quota = Quota(config, demand, queues)
+    quota = Quota(demand, queues)
     there = [queue for queue in config.queues if queue in queues]
     if any(True for queue in there for _ in quota.shortages(queue, ())):
         return None

@@ -14,8 +14,8 @@ from dnm.model.lent import Leaving, Phase
 from dnm.model.pod import PodList, PodShape
 from dnm.model.value import Unreadable
 from dnm.plan.planner import make_plan
-from dnm.plan.rule import rules_of
-from dnm.plan.rules.sitting import LONG, RULE
+from dnm.plan.rule import SITS, rules_of
+from dnm.plan.rules.sitting import RULE
 from tests.builders import NOW, QUEUE
 from tests.plan.worlds import LONG_AGO, World, pods
 
@@ -52,7 +52,7 @@ def test_one_core_on_each_of_thirty_is_noted_since_now_and_nothing_is_done() -> 
         pytest.param(used(2, 1, memory=30 * 10**9), None, id="of-another-resource-more"),
         pytest.param(used(2, since=NOW - timedelta(minutes=119)), None, id="new-nodes"),
         pytest.param(used(2, leaves=Leaving.BY_HAND), None, id="told-to-go"),
-        pytest.param(used(2, stays_until=NOW + LONG), None, id="told-to-stay"),
+        pytest.param(used(2, stays_until=NOW + SITS), None, id="told-to-stay"),
         pytest.param(used(2, owner="test"), None, id="of-another-instance"),
         pytest.param(used(2).set(pods=()), None, id="nobody-holds-them"),
     ],
@@ -74,8 +74,8 @@ def test_pods_of_daemonsets_use_nothing_and_hold_nothing() -> None:
 @pytest.mark.parametrize(
     ("since", "is_told"),
     [
-        pytest.param(NOW - LONG + timedelta(seconds=1), False, id="not-yet-for-hours"),
-        pytest.param(NOW - LONG, True, id="for-hours"),
+        pytest.param(NOW - SITS + timedelta(seconds=1), False, id="not-yet-for-hours"),
+        pytest.param(NOW - SITS, True, id="for-hours"),
     ],
 )
 def test_the_first_moment_stays_and_people_are_told_after_hours(since: Any, is_told: bool) -> None:
@@ -84,7 +84,7 @@ def test_the_first_moment_stays_and_people_are_told_after_hours(since: Any, is_t
 
 
 def test_a_moment_of_a_clock_in_the_future_is_now() -> None:
-    plan = used().recorded(sitting=noted(NOW + LONG)).plan()
+    plan = used().recorded(sitting=noted(NOW + SITS)).plan()
     assert plan.registry.sitting == noted(NOW)
 
 
@@ -98,7 +98,7 @@ def test_a_moment_of_a_clock_in_the_future_is_now() -> None:
     ],
 )
 def test_what_can_t_be_read_changes_nothing(unread: dict[str, Any]) -> None:
-    for before in (noted(NOW - LONG), {}):
+    for before in (noted(NOW - SITS), {}):
         world = used().recorded(sitting=before)
         snapshot = msgspec.structs.replace(world.snapshot(), **unread)
         plan = make_plan(world.config, world.registry, snapshot)

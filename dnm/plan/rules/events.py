@@ -165,7 +165,7 @@ def _without_floors(config: Config) -> Config:
         name: msgspec.structs.replace(policy, min_nodes=0, min_of_type={})
         for name, policy in config.namespaces.items()
     }
-    return msgspec.structs.replace(config, namespaces=namespaces, headroom=1.0)
+    return msgspec.structs.replace(config, namespaces=namespaces)
 
 
 def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueLimits]:

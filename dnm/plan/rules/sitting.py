@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from datetime import timedelta
 from math import ceil
 
 import msgspec
@@ -22,9 +21,9 @@ from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Additions, Rule
 from dnm.plan.inputs import Inputs
+from dnm.plan.rule import SITS
 
 FEW = 0.1  # of what the nodes offer
-LONG = timedelta(hours=2)
 
 _Held = list[tuple[LentNode, NodeUse]]
 
@@ -62,7 +61,7 @@ def _note(inputs: Inputs, queue: str, nodes: _Held) -> Sitting | None:
     known = inputs.registry.sitting.get(queue)
     since = min(known.since, now) if known else now
     percent = max(ceil(round(100 * share, 6)), 1)
-    return Sitting(since=since, percent=percent, nodes=len(nodes), is_told=now - since >= LONG)
+    return Sitting(since=since, percent=percent, nodes=len(nodes), is_told=now - since >= SITS)
 
 
 def used_share(nodes: Iterable[tuple[LentNode, NodeUse]]) -> float:

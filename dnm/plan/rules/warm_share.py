@@ -1,0 +1,23 @@
+"""`headroom` below 1: a share of each limit is always free. Pure.
+
+The rule: a limit is to be what is used and asked for, divided by `headroom`. It holds where a queue
+has pods, and at the nearest level that limits a resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import ceil
+
+from dnm.model.config import Config
+from dnm.plan.hooks import Rule
+
+
+def mark_of(config: Config) -> Callable[[int], int]:
+    """Returns what a limit is to be at least, for what is used and asked for."""
+    share = Fraction(config.headroom).limit_denominator(10**6)
+    return lambda demand: ceil(demand / share)
+
+
+RULE = Rule(mark=mark_of)
