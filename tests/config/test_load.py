@@ -750,6 +750,13 @@ def test_a_key_that_is_followed_still_does_what_it_says(tmp_path: Path) -> None:
             assert (str(known) == str(parse(text))) is bool(value), key
 
 
+def test_huge_pages_of_a_machine_are_those_that_its_nodes_bring(tmp_path: Path) -> None:
+    lines = "[node_type:a]\nhugepages-1Gi = 4Gi\nnuma_memory = 0: 64Gi\n"
+    for more, pages in (("", 4), ("hugepages_1gi = 8Gi\n", 8)):
+        kubelet = load(tmp_path, lines + more).node_types["a"].kubelet
+        assert kubelet is not None and kubelet.hugepages_1gi == pages * 1024**3
+
+
 MOVES = {
     "elsewhere": (
         "event_reservations = true\nbook_days = 9\n[node_convert]\nRES_name = lent\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -149,23 +150,29 @@ def test_a_cap_leaves_as_many_as_the_row_says(row: list[str]) -> None:
     assert f"wants {wanted} of type a" in answer.sentence
 
 
-def test_the_back_off_is_as_the_rows_say() -> None:
+def test_the_back_off_is_as_it_is_told() -> None:
     backoff: Backoff | None = None
-    table = table_of(DECISIONS, "The brakes", "failures")
-    assert len(table) == 7
-    for failures, waits, at_most in table:
+    told = told_minutes("waits for")
+    for failures, minutes in enumerate(told, 1):
         backoff = with_failure(CONFIG, backoff, 4, NOW, "it failed")
-        assert backoff.failures == int(failures)
-        assert backoff.until - NOW == timedelta(minutes=int(waits.removesuffix(" min")))
-        assert backoff.ask_at_most == int(at_most)
+        assert backoff.failures == failures
+        assert backoff.until - NOW == timedelta(minutes=minutes)
+        assert backoff.ask_at_most == max(1, 4 >> failures)
+    assert len(told) == 6 and with_failure(CONFIG, backoff, 4, NOW, "").until == backoff.until
 
 
-@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "trips"), ids=" | ".join)
-def test_changed_demand_has_its_chance_when_the_row_says(row: list[str]) -> None:
-    trips, after = row
-    breaker = Breaker(strikes=3, trips=int(trips), tripped_at=NOW)
-    wait = next_chance(CONFIG, breaker) - NOW
-    assert wait == timedelta(minutes=int(after.removesuffix(" min")))
+def told_minutes(behind: str) -> list[int]:
+    """Minutes that a paragraph of the brakes lists behind these words."""
+    (numbers,) = re.findall(rf"{behind} ([\d, ]+) min", section(DECISIONS, "The brakes"))
+    return [int(number) for number in numbers.split(", ")]
+
+
+def test_changed_demand_has_its_chance_when_it_is_told() -> None:
+    told = told_minutes("node, after")
+    for trips, minutes in enumerate(told, 1):
+        breaker = Breaker(strikes=3, trips=trips, tripped_at=NOW)
+        assert next_chance(CONFIG, breaker) - NOW == timedelta(minutes=minutes)
+    assert len(told) == 7
 
 
 @pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "nodes that"), ids=" | ".join)
