@@ -136,8 +136,9 @@ def _sleep_until_looked_at(number: signal.Signals, times: int) -> None:
         signal.signal(number, handler)
 
 
-@pytest.mark.usefixtures("signals")
-def test_a_grace_counts_from_the_signal_and_not_from_when_the_run_listens(tmp_path: Path) -> None:
+def test_a_grace_counts_from_the_signal_and_not_from_when_the_run_listens(
+    tmp_path: Path, signals: StopSignals
+) -> None:
     """A step that took the grace leaves none to the converters that were started before it."""
     signal.raise_signal(signal.SIGTERM)
     call = ConverterCall(
@@ -150,6 +151,7 @@ def test_a_grace_counts_from_the_signal_and_not_from_when_the_run_listens(tmp_pa
     except StoppedError as error:  # it was over before dnm listened
         assert GRACE in str(error)
     finally:
+        signals.close()  # or it ends the wait for the end too
         call.end()
 
 
