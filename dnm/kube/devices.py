@@ -138,10 +138,10 @@ def read_devices(api: ApiRequests, namespaces: Iterable[str]) -> DeviceFacts | U
     """Returns what the cluster's nodes publish, and what the claims of these namespaces ask for."""
     wanted = frozenset(namespaces)
     try:
-        classes = _list(api, "deviceclasses", "DeviceClass", _Class)
-        slices = _list(api, "resourceslices", "ResourceSlice", _Slice)
-        claims = _list(api, "resourceclaims", "ResourceClaim", _Claim)
-        templates = _list(api, "resourceclaimtemplates", "ResourceClaimTemplate", _Template)
+        classes = _list(api, "list deviceclasses", "DeviceClass", _Class)
+        slices = _list(api, "list resourceslices", "ResourceSlice", _Slice)
+        claims = _list(api, "list resourceclaims", "ResourceClaim", _Claim)
+        templates = _list(api, "list resourceclaimtemplates", "ResourceClaimTemplate", _Template)
     except KubeError as error:
         if isinstance(error, ApiRefused) and error.status == 404:
             return Unreadable(what="devices", error=f"the API server does not serve {PATH}")
@@ -172,7 +172,7 @@ def read_devices(api: ApiRequests, namespaces: Iterable[str]) -> DeviceFacts | U
     )
 
 
-def _list(api: ApiRequests, resource: str, kind: str, item: Any) -> list[Any]:
+def _list(api: ApiRequests, rule: str, kind: str, item: Any) -> list[Any]:
     page_of: Any = msgspec.defstruct("_Page", [("items", list[item])])
     decode = msgspec.json.Decoder(page_of).decode
     found: list[Any] = []
@@ -186,9 +186,9 @@ def _list(api: ApiRequests, resource: str, kind: str, item: Any) -> list[Any]:
         found.clear()
         return take
 
-    what = f"list the {kind} objects"
-    with api.asking(what, f"list {resource} of resource.k8s.io"), fault_point("kube.list_devices"):
-        api.list_pages(List(f"{PATH}/{resource}", f"{kind}List"), restart)
+    path = f"{PATH}/{rule.removeprefix('list ')}"
+    with api.asking(f"list the {kind} objects", rule), fault_point("kube.list_devices"):
+        api.list_pages(List(path, f"{kind}List"), restart)
     return found
 
 

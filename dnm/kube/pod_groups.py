@@ -122,6 +122,6 @@ def _list(api: ApiRequests, path: str, group: str) -> Minimums:
         return take
 
     what = f"list the PodGroups of {group}"
-    with api.asking(what, f"list podgroups of {group}"), fault_point("kube.list_pod_groups"):
+    with api.asking(what, "list podgroups"), fault_point("kube.list_pod_groups"):
         api.list_pages(List(path, "PodGroupList"), restart)
     return found
