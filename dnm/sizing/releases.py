@@ -23,20 +23,19 @@ from datetime import datetime
 import msgspec
 
 from dnm.demand.demand import NO_USE, Demand
-from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.learned import StalledPods
 from dnm.model.lent import LentNode
 from dnm.model.printable import count_of
-from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.queue_path import known_lineage
 from dnm.model.reason import Reason
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.sizing.budget import ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply
-from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import counting_young, size_queues
+from dnm.sizing.stalled import find_stalled, leaving_out
 
 IS_USED = "is used"
 """So ends the objection that pods elsewhere use the quota that a node brings."""
@@ -78,10 +77,13 @@ def choose_releases(
     """
     every = counting_young(demand)
     with_all = RemovalSimulation(config, every, queues, node_supply, candidates.budget)
-    stalled = _find_stalled(every, node_supply, candidates, with_all.base)
+    stalled: Mapping[str, Mapping[str, StalledPods]] = {}
+    if every.groups:
+        bounds = _idle_bounds(node_supply, candidates)
+        stalled = find_stalled(every, node_supply, with_all.base, bounds)
     trial = with_all
     if any(stalled.values()):
-        patient = _leaving_out(every, stalled)
+        patient = leaving_out(every, stalled)
         trial = RemovalSimulation(config, patient, queues, node_supply, candidates.budget)
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
@@ -99,7 +101,11 @@ def choose_releases(
                 else NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
             )
         spare += rivals[:count]
-    remembered = _to_remember(stalled, with_all, spare)
+    remembered: dict[str, StalledPods] = {}
+    if any(stalled.values()) and with_all.objection(spare):
+        # Without these entries the nodes would be wanted back at once.
+        for queue in {node_supply.lent[name].queue for name in spare}:
+            remembered |= stalled.get(queue, {})
     return Releases(go=tuple(spare), verdicts=verdicts, stalled=remembered)
 
 
@@ -183,78 +189,14 @@ def _stays(
     )
 
 
-# --- pods that wait for something else --------------------------------------------------------
-
-
-def _find_stalled(
-    demand: Demand, node_supply: NodeSupply, candidates: Candidates, base: Sizing
-) -> dict[str, dict[str, StalledPods]]:
-    """Per queue, pods that had an idle node, and room and quota, for that node's whole idle time.
-
-    Not where a node joined their queue more recently, or is about to: then they may only just have
-    got what they lacked.
-    """
-    stalled: dict[str, dict[str, StalledPods]] = {}
-    fits = base.fits()
-    for queue in sorted({node_supply.lent[name].queue for name in candidates.names}):
-        bound = _idle_bound(node_supply, candidates, queue)
-        is_settled = bound is not None and not (
-            any(one.since > bound for one in node_supply.lent.values() if one.queue == queue)
-            or any(one.queue == queue for one in node_supply.incoming)
-        )
-        if bound is None or not is_settled:
-            continue
-        found = stalled[queue] = {}
-        for group in demand.groups:
-            count = group.count_until(bound)
-            if count and _is_of(group, queue) and _asks_for_nothing(group, queue, base, fits):
-                found[group.fingerprint] = StalledPods(
-                    count=count, until=group.newest_of_oldest(count)
-                )
-    return stalled
-
-
-def _idle_bound(node_supply: NodeSupply, candidates: Candidates, queue: str) -> datetime | None:
-    """What was there at this moment has seen the queue's candidates idle for their whole time."""
-    lent = [node_supply.lent[name] for name in candidates.names if name not in candidates.early]
-    return max((one.idle_since for one in lent if one.queue == queue and one.idle_since),
-               default=None)  # fmt: skip
-
-
-def _is_of(group: PendingGroup, queue: str) -> bool:
-    return is_under(group.queue, queue)
-
-
-def _asks_for_nothing(
-    group: PendingGroup, queue: str, base: Sizing, fits: Mapping[str, int]
-) -> bool:
-    """Whether it has room and quota, or can't be schedulable, as things are."""
-    sizing = base.queues.get(queue)
-    wants = sizing is not None and bool(sizing.wanted or sizing.granted)
-    return fits.get(group.fingerprint, 0) > 0 or not wants
-
-
-def _leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
-    """The demand without the pods that wait for something else."""
-    left_out = {name: one.count for found in stalled.values() for name, one in found.items()}
-    kept = (group.without_oldest(left_out.get(group.fingerprint, 0)) for group in demand.groups)
-    groups = tuple(group for group in kept if group is not None)
-    return msgspec.structs.replace(demand, groups=groups)
-
-
-def _to_remember(
-    stalled: Mapping[str, Mapping[str, StalledPods]], with_all: RemovalSimulation, go: Sequence[str]
-) -> dict[str, StalledPods]:
-    """The entries without which the nodes would be wanted back at once; none, if nothing is."""
-    if not any(stalled.values()) or not with_all.objection(go):
-        return {}
-    of_these = {with_all.queue_of(name) for name in go}
-    return {
-        fingerprint: one
-        for queue, found in stalled.items()
-        if queue in of_these
-        for fingerprint, one in found.items()
-    }
+def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, datetime]:
+    """Of each queue the moment whose nodes have seen its candidates idle for their whole time."""
+    bounds: dict[str, datetime] = {}
+    for name in candidates.names:
+        one = node_supply.lent[name]
+        if name not in candidates.early and one.idle_since:
+            bounds[one.queue] = max(one.idle_since, bounds.get(one.queue, one.idle_since))
+    return bounds
 
 
 # --- as if some had left ------------------------------------------------------------------------
@@ -299,10 +241,6 @@ class RemovalSimulation:
             else:
                 low = middle
         return low, objection
-
-    def queue_of(self, name: str) -> str:
-        """Returns the queue that a lent node serves."""
-        return self._node_supply.lent[name].queue
 
     def objection(self, names: Sequence[str]) -> Objection | None:
         """Says what would be wanted, or broken, if these nodes had left."""

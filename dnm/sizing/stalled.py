@@ -1,0 +1,64 @@
+"""Pods that had an idle node, with room and quota, and wait for something else. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from dnm.demand.demand import Demand
+from dnm.demand.pending import PendingGroup
+from dnm.model.learned import StalledPods
+from dnm.model.queue_path import is_under
+from dnm.sizing.node_supply import NodeSupply
+from dnm.sizing.queue_sizing import Sizing
+
+
+def find_stalled(
+    demand: Demand, node_supply: NodeSupply, base: Sizing, bounds: Mapping[str, datetime]
+) -> dict[str, dict[str, StalledPods]]:
+    """Returns per queue the pods that had an idle node, and room and quota, for that node's whole
+    idle time. `bounds`: of each queue that has a candidate, since when that was idle.
+
+    Not where a node joined their queue more recently, or is about to: then they may only just have
+    got what they lacked.
+    """
+    stalled: dict[str, dict[str, StalledPods]] = {}
+    fits = base.fits()
+    for queue, bound in sorted(bounds.items()):
+        is_settled = not (
+            any(one.since > bound for one in node_supply.lent.values() if one.queue == queue)
+            or any(one.queue == queue for one in node_supply.incoming)
+        )
+        if not is_settled:
+            continue
+        found = stalled[queue] = {}
+        for group in demand.groups:
+            count = group.count_until(bound)
+            if count and _is_of(group, queue) and _asks_for_nothing(group, queue, base, fits):
+                found[group.fingerprint] = StalledPods(
+                    count=count, until=group.newest_of_oldest(count)
+                )
+    return stalled
+
+
+def _is_of(group: PendingGroup, queue: str) -> bool:
+    return is_under(group.queue, queue)
+
+
+def _asks_for_nothing(
+    group: PendingGroup, queue: str, base: Sizing, fits: Mapping[str, int]
+) -> bool:
+    """Whether it has room and quota, or can't be schedulable, as things are."""
+    sizing = base.queues.get(queue)
+    wants = sizing is not None and bool(sizing.wanted or sizing.granted)
+    return fits.get(group.fingerprint, 0) > 0 or not wants
+
+
+def leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
+    """Returns the demand without the pods that wait for something else."""
+    left_out = {name: one.count for found in stalled.values() for name, one in found.items()}
+    kept = (group.without_oldest(left_out.get(group.fingerprint, 0)) for group in demand.groups)
+    groups = tuple(group for group in kept if group is not None)
+    return msgspec.structs.replace(demand, groups=groups)
