@@ -23,8 +23,8 @@ from dnm.plan.rule import TABLE, rules_of
 from tests.entered import ROOT, Listening
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
-IDLE = (77, 12_500)  # files, lines
-LENDING = (120, 21_480)
+IDLE = (77, 12_510)  # files, lines
+LENDING = (120, 21_500)
 
 
 class Entered(NamedTuple):
