@@ -120,6 +120,7 @@ RETIRED: Mapping[str, Mapping[str, str]] = {
         "watch_from_pods": "changes are followed from 5,000 pods on; relist_minutes = 0: never",
         "breaker_strikes": "a queue gets no more after three conversions that it did not use",
         "events": "Kubernetes is told of each transition, where the role of dnm allows it",
+        "read_node_topology": "an exporter is asked where the role of dnm allows it",
     },
     "namespace": _NO_FORECAST,
     "node_type": _FLOOR,
