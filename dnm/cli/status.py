@@ -26,7 +26,7 @@ from dnm.model.registry import Registry
 from dnm.model.share import Share
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.budgets import counted_as_lent
-from dnm.plan.cap_shares import list_node_caps
+from dnm.plan.cap_shares import as_last_read, list_node_caps
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.learned import idle_times
 from dnm.plan.rules.node_hours import hours_left
@@ -188,7 +188,7 @@ def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
     return [
         f"{cap.cap}: {count_of(cap.lent, 'node')} lent or coming, and the cap is {cap.max}: those "
         "above it go back as they fall idle"
-        for cap in count_caps(config, counted_as_lent(config, registry))
+        for cap in count_caps(as_last_read(config, registry), counted_as_lent(config, registry))
         if cap.lent > cap.max
     ]
 
@@ -204,13 +204,18 @@ def _floors(config: Config) -> Iterator[dict[str, Any]]:
 
 def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
     cooldown = (cooldown_end(config, registry, now) or now) - now
-    caps = count_caps(config, counted_as_lent(config, registry))
+    known = as_last_read(config, registry)
+    caps = count_caps(known, counted_as_lent(config, registry))
     return {
         "cooldown_seconds": cooldown.total_seconds(),
         "caps": [{"cap": one.cap, "lent": one.lent, "max": one.max} for one in caps],
         "cap_shares": [
-            {"cap": one.line.partition(" = ")[0], "percent": one.cap.percent}
-            for one in list_node_caps(config)
+            {
+                "cap": one.line.partition(" = ")[0],
+                "percent": one.cap.percent,
+                "nodes": now.cap if isinstance(now.cap, int) else None,
+            }
+            for one, now in zip(list_node_caps(config), list_node_caps(known), strict=True)
             if isinstance(one.cap, Share)
         ],
         "floors": list(_floors(config)),

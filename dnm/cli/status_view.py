@@ -285,7 +285,8 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
     for cap in brakes["caps"]:
         yield f"{cap['cap']}: {cap['lent']} of {count_of(cap['max'], 'node')} lent"
     for cap in brakes["cap_shares"]:
-        yield f"{cap['cap']}: at most {cap['percent']:g} % of the nodes that Slurm has"
+        nodes = "not known yet" if cap["nodes"] is None else count_of(cap["nodes"], "node")
+        yield f"{cap['cap']}: at most {cap['percent']:g} % of the nodes that Slurm has, {nodes}"
     for floor in brakes["floors"]:
         most = count_of(floor["nodes"], "node")
         left = f"{floor['percent']:g} % of the nodes" if floor["percent"] else most

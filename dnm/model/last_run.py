@@ -79,6 +79,7 @@ class RunRecord(Value):
     pods_doubted_since: datetime | None = None  # the list of pods contradicts the record
     succeeded_at: datetime | None = None  # when a run last did, before those that failed since
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # when last asked; None: nobody says
+    batch_nodes: dict[str, int] = {}  # of each type, where a cap is a share of them; when last read
 
     @property
     def has_succeeded(self) -> bool:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
 from dnm.model.config import Config
+from dnm.model.registry import Registry
 from dnm.model.share import Share, most_of
 from dnm.model.value import Unreadable, Value
 
@@ -58,7 +60,30 @@ def in_nodes(config: Config, batch: Mapping[str, object] | Unreadable | None) ->
     nodes the batch side has."""
     if batch is None or isinstance(batch, Unreadable) or not config.has_shares:
         return config
-    count = Counter(config.type_of(name) for name in batch)
+    return _in_nodes(config, Counter(config.type_of(name) for name in batch))
+
+
+def note_nodes(
+    config: Config, registry: Registry, batch: Mapping[str, object] | Unreadable | None
+) -> Registry:
+    """Returns the record with how many nodes of each type the batch side has; as it was where that
+    can't be told now."""
+    if batch is None or isinstance(batch, Unreadable):
+        return registry
+    found = map(config.type_of, batch)
+    count = Counter(one for one in found if one in config.node_types)
+    last_run = msgspec.structs.replace(registry.last_run, batch_nodes=dict(count))
+    return msgspec.structs.replace(registry, last_run=last_run)
+
+
+def as_last_read(config: Config, registry: Registry) -> Config:
+    """Returns the configuration with every cap as the number that it was when the batch side's
+    nodes were last read; as it is where they never were."""
+    count = registry.last_run.batch_nodes
+    return _in_nodes(config, Counter(count)) if count and config.has_shares else config
+
+
+def _in_nodes(config: Config, count: Counter[Any]) -> Config:
     replace = msgspec.structs.replace
     types = {
         name: one if one.max_nodes is None

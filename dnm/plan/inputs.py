@@ -25,7 +25,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import Objection
 from dnm.plan.breaker import backoff_delay
-from dnm.plan.cap_shares import in_nodes
+from dnm.plan.cap_shares import in_nodes, note_nodes
 from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
 from dnm.plan.facts import Facts
 from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
@@ -80,7 +80,9 @@ def gather_inputs(
     last_run = remember_pods(registry, config.instance_id, snapshot, attended)
     snapshot = doubt_lists(registry, config.instance_id, snapshot, attended)
     registry = msgspec.structs.replace(registry, last_run=last_run)
-    config = in_nodes(config, snapshot.batch) if config.has_shares else config
+    if config.has_shares:
+        registry = note_nodes(config, registry, snapshot.batch)
+        config = in_nodes(config, snapshot.batch)
     document, objection = _read_queues(config, snapshot, judge)
     limits = document.limits if document else {}
     demand = _gather_demand(config, snapshot, limits, registry.stalled)

@@ -288,7 +288,7 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
      _oldest),
     ("dnm_phase_deadline_seconds", GAUGE, "How long a node may stay in a phase that passes.",
      _deadlines),
-    ("dnm_cap_nodes", GAUGE, "How many nodes a cap allows.",
+    ("dnm_cap_nodes", GAUGE, "How many nodes a cap allows; a percentage of those last read.",
      lambda facts: _caps(facts, lambda cap: cap.max)),
     ("dnm_cap_used_nodes", GAUGE, "How many nodes are lent or coming under a cap.",
      lambda facts: _caps(facts, lambda cap: cap.lent)),

@@ -241,6 +241,7 @@ def _record(
         attended=before.attended,
         pods_doubted_since=before.pods_doubted_since,
         waiting_jobs=plan.waiting_jobs,
+        batch_nodes=before.batch_nodes if config.has_shares else {},
     )
     if not record.has_succeeded:
         record = msgspec.structs.replace(record, succeeded_at=failed_since)

@@ -3,6 +3,7 @@ out, and not only by the converter's word."""
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -121,9 +122,21 @@ def test_explain_names_a_batch_side_that_does_not_answer(site: Site) -> None:
 def test_floors_are_brakes(site: Site) -> None:
     settings(site, "batch_floor = 2, partition gpu: 50%", "max_converted_nodes = 25%")
     brakes = site.command("status").stdout.partition("Brakes\n")[2].splitlines()
-    assert "  max_converted_nodes: at most 25 % of the nodes that Slurm has" in brakes
+    share = "  max_converted_nodes: at most 25 % of the nodes that Slurm has, "
+    assert share + "not known yet" in brakes
     assert "  batch_floor of type a: 2 nodes left to Slurm" in brakes
     assert "  batch_floor of partition gpu: 50 % of the nodes left to Slurm" in brakes
+
+
+def test_a_share_is_so_many_nodes_once_a_run_has_read_them(site: Site) -> None:
+    settings(site, "max_converted_nodes = 67%")
+    site.sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16Gi")
+    assert site.command("run").returncode == 0
+    brakes = site.command("status").stdout.partition("Brakes\n")[2]
+    assert "at most 67 % of the nodes that Slurm has, 2 nodes" in brakes
+    assert "all: 2 of 2 nodes lent" in brakes
+    told = site.command("status", "-o", "prometheus").stdout
+    assert re.search(r'^dnm_cap_nodes\{.*scope="all"\} 2$', told, re.MULTILINE), told
 
 
 def test_pods_in_their_grace_are_counted_beside_those_that_count(site: Site) -> None:
