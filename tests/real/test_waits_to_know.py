@@ -174,6 +174,7 @@ def test_devices_count_where_the_scheduler_was_seen_to_allocate_them(
 ) -> None:
     """Without the role they can't be read; then no lent node has published any; then YuniKorn binds
     a pod to the node that has, and nobody allocates; at last somebody does."""
+    rig.use_yunikorn(YUNIKORNS[0])
     make_classes(rig)
     site = make_site(yunikorn_url=None)
     make(rig, [pod("big", DEV, "70", "16Gi")])
