@@ -87,6 +87,8 @@ def load_config(
     retired, sections = follow_old_keys(sections)
     entries = {**sections.get("settings", {}), **(changes or {})}
     keys = known_keys("settings", entries, SETTINGS)
+    gone = {key: text for key, text in (changes or {}).items() if key.lower() not in keys}
+    problems += follow_old_keys({"settings": gone})[0]  # else nothing would come of it
     settings = parse_section("settings", entries, keys, problems)
     resolve_paths("settings", settings, keys, (file.parent, environ), problems)
     namespaces = _namespaces(sections, settings, problems)

@@ -750,6 +750,14 @@ def test_a_key_that_is_followed_still_does_what_it_says(tmp_path: Path) -> None:
             assert (str(known) == str(parse(text))) is bool(value), key
 
 
+def test_a_key_that_is_gone_changes_nothing_unsaid(tmp_path: Path) -> None:
+    """As `dnm simulate --set` asks; one that is followed is."""
+    path = site(tmp_path)
+    with pytest.raises(ConfigError, match=r"breaker_strikes: this key is gone: a queue gets no"):
+        load_config(path, HOME, {"breaker_strikes": "9"})
+    assert load_config(path, HOME, {"max_reversions_per_run": "9"}).max_reversions_per_run == 9
+
+
 def test_huge_pages_of_a_machine_are_those_that_its_nodes_bring(tmp_path: Path) -> None:
     lines = "[node_type:a]\nhugepages-1Gi = 4Gi\nnuma_memory = 0: 64Gi\n"
     for more, pages in (("", 4), ("hugepages_1gi = 8Gi\n", 8)):
