@@ -15,8 +15,9 @@ from dnm.converters.preempt import claim_from_jobs
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.slurm import text
 from dnm.converters.slurm.text import JobRecord, Reservation
+from dnm.model.node import Node
 from dnm.model.node_type import Taint
-from dnm.model.slinky import evicting_taint, pod_of, pods_of_job, writer_of
+from dnm.model.slinky import pod_of, pods_of_job, writer_of
 from tests.converters.test_select import NOW, RULES, node
 
 POD = '{"namespace":"slurm","podName":"batch-x7f2k","node":"a001","nodeSetName":"batch"}'
@@ -175,4 +176,5 @@ def test_who_wrote_a_reason(reason: str, writer: str) -> None:
 )
 def test_the_taints_that_evict(key: str, effect: str, evicts: bool) -> None:
     taints = (Taint(key="a", effect="NoSchedule"), Taint(key=key, effect=effect))
-    assert evicting_taint(taints) == (taints[1] if evicts else None)
+    found = Node(name="a001", allocatable={}, taints=taints).evicting_taint
+    assert found == (taints[1] if evicts else None)
