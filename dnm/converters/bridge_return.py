@@ -196,9 +196,8 @@ def known(conversion: NodeConversion) -> str:
 def hand_over(conversion: NodeConversion) -> str:
     """Fence and cordon off in one change; then slurm-bridge lifts its drain, but for that of a sick
     node, which has another reason by then. An administrator's cordon stays."""
-    at = read_bridged(conversion)
+    at, node = read_bridged(conversion), conversion.read_node()
     if conversion.settings.leave_drained:
-        node = conversion.read_node()
         settle_drain(conversion, node, is_our_drain(conversion, node), BRIDGE_REASON)
     if is_fenced(at.node):
         taints = [one for one in at.node.taints if not is_fence(one)]

@@ -308,9 +308,8 @@ def lift_drain(conversion: NodeConversion) -> str:
 def settle_drain(
     conversion: NodeConversion, node: SlurmNode, is_ours: bool, passing: str = ""
 ) -> str:
-    """Lifts our drain, or where the node is sick makes it one of nobody's, for a person or the
-    site's health check to resume. One with another's Reason stays, but where it is sick and they
-    begin with `passing`: whoever puts these lifts them by himself, and may have lifted ours."""
+    """Lifts our drain, or where the node is sick makes it one of nobody's, for a person to resume.
+    Another's stays, but of a sick node one that begins with `passing`: such are lifted unasked."""
     sick = conversion.settings.leave_drained
     is_drained = "DRAIN" in node.state.flags
     passes = passing and (not is_drained or node.reason.startswith(passing))
@@ -325,6 +324,7 @@ def settle_drain(
 
 
 def _leave_drained(conversion: NodeConversion, reason: str) -> str:
+    """One that was away is DOWN, which only a resume ends: the reservation holds it meanwhile."""
     uncharge(conversion)
     marks = _own_marks(conversion.settings, conversion.read_node())
 
@@ -332,6 +332,11 @@ def _leave_drained(conversion: NodeConversion, reason: str) -> str:
         node = conversion.read_node()
         return "DRAIN" in node.state.flags and node.reason.startswith(reason)
 
+    if own_reservations(conversion):
+        conversion.change_slurm(
+            lambda: conversion.slurm.resume(conversion.node, {}),
+            lambda: conversion.read_node().state.base != "DOWN",
+        )
     conversion.change_slurm(lambda: conversion.slurm.drain(conversion.node, reason, marks), is_left)
     return f"left drained: {reason}"
 

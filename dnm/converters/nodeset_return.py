@@ -10,7 +10,6 @@ from dnm.converters.nodeset import FENCE, is_down_by_its_pod, why_not_back
 from dnm.converters.nodeset_replicas import grow_in_turn, stateful_set
 from dnm.converters.select import service_of
 from dnm.converters.settings import Settings
-from dnm.converters.slurm.commands import resume_command
 from dnm.converters.standing_node import (
     CORDONED,
     fence,
@@ -23,7 +22,7 @@ from dnm.converters.standing_node import (
     read_own_node,
     undress,
 )
-from dnm.converters.to_batch import AlreadyBack, refuse_unknown, refuse_work
+from dnm.converters.to_batch import AlreadyBack, describe_undo, refuse_unknown, refuse_work
 from dnm.converters.to_batch import drain as evict_all
 from dnm.model.errors import ConverterError, KubeError, SlurmError
 from dnm.model.slinky import OPERATOR_REASON
@@ -119,9 +118,8 @@ def slurmd(conversion: NodeConversion) -> str:
 
 
 def hand_over(conversion: NodeConversion) -> str:
-    """The drain is settled, then the reservation goes. slurm-operator has lifted ours with the pod
-    before, but for one that is drained for another reason it has no word from now on. The fence
-    stays: it says that Slurm has the machine."""
+    """The drain is settled, then the reservation goes. slurm-operator may have lifted ours, and
+    lifts none with another's Reason. The fence stays: it says that Slurm has the machine."""
     node = conversion.read_node()
     note = settle_drain(conversion, node, is_our_drain(conversion, node), OPERATOR_REASON)
     clear_marks(conversion)
@@ -148,6 +146,5 @@ def describe_return(settings: Settings, node: str) -> list[tuple[str, str]]:
         ("back", f"label node {node} {key}={value}; uncordon"),
         ("slurmd", "in StatefulSet mode: one replica more"),
         ("slurmd", "wait until slurmd's pod is Ready and Slurm has the node idle"),
-        ("return", " ".join(resume_command(node, {"comment": "<cleared>"}))),
-        ("return", f"scontrol delete ReservationName={settings.res_name}-{node}"),
+        *describe_undo(settings, node, "return"),
     ]

@@ -345,14 +345,13 @@ def describe(settings: Settings, node: str) -> list[tuple[str, str]]:
         ("delete", f"delete Node {node}"),
         ("boot", "wait until slurmd has registered anew"),
         ("health", describe_hook(settings, "health", node)),
-        ("return", " ".join(resume_command(node, {"comment": "<cleared>"}))),
-        ("return", f"scontrol delete ReservationName={settings.res_name}-{node}"),
+        *describe_undo(settings, node, "return"),
     ]
 
 
-def describe_undo(settings: Settings, node: str) -> list[tuple[str, str]]:
-    """What is undone while nothing but the claim was made: (stage, command or deed)."""
+def describe_undo(settings: Settings, node: str, stage: str = "give back") -> list[tuple[str, str]]:
+    """What is undone of a claim: (stage, command or deed)."""
     return [
-        ("give back", " ".join(resume_command(node, {"comment": "<cleared>"}))),
-        ("give back", f"scontrol delete ReservationName={settings.res_name}-{node}"),
+        (stage, " ".join(resume_command(node, {"comment": "<cleared>"}))),
+        (stage, f"scontrol delete ReservationName={settings.res_name}-{node}"),
     ]

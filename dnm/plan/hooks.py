@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -97,7 +97,7 @@ class Rule(Value):
     refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Unwelcome] | None = None
     # What becomes of a lent node; for how long it is kept idle.
     stays: Callable[[NamespacePolicy], timedelta | None] | None = None
-    looks_at: Callable[[Config, Registry], Iterable[Asked]] | None = None  # more closely
+    looks_at: Callable[[Config, Registry, Sequence[Node]], Iterable[Asked]] | None = None
     phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
     is_anothers: Callable[[Config, LentNode, Node], bool] | None = None
     why_late: Callable[[Config, str], str] | None = None

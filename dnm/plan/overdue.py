@@ -80,6 +80,9 @@ def not_returned(config: Config, name: str, entry: LentNode, facts: Facts) -> No
 
 
 def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+    if facts.is_drained_by_another(name, entry) and entry.sick:
+        detail = f"and drained there: {entry.sick}"
+        return becomes(name, None, Verdict.REVERT, Reason.RETURNED, detail)
     retry_after = entry.retry_after or entry.since
     if facts.now < retry_after:
         detail = f"until {show_time(retry_after)}" + (f"; {entry.error}" if entry.error else "")
@@ -89,9 +92,6 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
     if facts.is_in_service(name) is None:
         detail = "Slurm could not be asked whether it has the node"
         return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
-    if facts.is_drained_by_another(name, entry) and entry.sick:
-        detail = f"and drained there: {entry.sick}"
-        return becomes(name, None, Verdict.REVERT, Reason.RETURNED, detail)
     if facts.is_drained_by_another(name, entry):
         error = (
             f"{name} was returned, and Slurm has it drained since: see `sinfo -R -n {name}`. It "

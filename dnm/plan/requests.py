@@ -130,6 +130,8 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
     is_of_type = config.type_of(name) == request.node_type
     is_named = name in request.names
     if node is None:
+        if facts.tells_claims and facts.claim_of(name, config.instance_id) is None:
+            return False  # it was given back, in service or as a health check has drained it
         return request.ended and is_named and (is_of_type or name in (facts.batch or {}))
     if name in request.known_nodes or (node.mark is not None and not is_named):
         # A mark, ours too, was set when it joined for something else, or by its own kubelet; what

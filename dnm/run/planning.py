@@ -132,10 +132,13 @@ def _look(
         registry = _find_converters(registry, edges[1])
         wants = config
         asked: list[Asked] = []
-        for rule in rules_of(config, registry):
+        rules = rules_of(config, registry)
+        for rule in rules:
             wants = rule.wants(wants, registry, foreseen_at or taken_at) if rule.wants else wants
-            asked += rule.looks_at(config, registry) if rule.looks_at else []
         facts = take_snapshot(wants, registry, edges[0], edges[1], taken_at)
+        nodes = () if isinstance(facts.nodes, Unreadable) else facts.nodes
+        for rule in rules:
+            asked += rule.looks_at(config, registry, nodes) if rule.looks_at else []
         if asked:
             from dnm.kube.opening import look_closely
 

@@ -20,7 +20,7 @@ from dnm.model.pod import PodShape, Toleration
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.plan.rules.opening import asked_looks
-from tests.builders import FENCED, NOW, SIZE, a_lent_node
+from tests.builders import FENCED, NOW, SIZE, a_lent_node, a_node, a_request
 from tests.plan.worlds import UNREAD, World, pods
 
 EVERYWHERE = (Toleration(operator="Exists"),)
@@ -258,11 +258,15 @@ def test_a_probe_that_ended_well_opens_the_node() -> None:
 def test_only_nodes_that_join_are_looked_at() -> None:
     world = joining("images, daemonset a/b")
     world.lent("a002").lent("a003", Phase.FAILED).lent("a004", Phase.JOINING, owner="other")
-    asked = list(asked_looks(world.config, world.registry))
+    asked = list(asked_looks(world.config, world.registry, ()))
     assert [one.node for one in asked] == ["a001", "a003"]
     assert asked[0].kinds == {"images", "daemonset"}
+    came = [a_node("a005", mark=None), a_node("a006", mark=None, labels={}), a_node("a007")]
+    world.recorded(requests=(a_request(known_nodes=("a007",)),))
+    (new,) = (one for one in asked_looks(world.config, world.registry, came) if one not in asked)
+    assert (new.node, new.namespace) == ("a005", "dev"), "no run passes before its images are there"
     assert not list(
-        asked_looks(World().config, Registry(nodes={"a001": a_lent_node(Phase.JOINING)}))
+        asked_looks(World().config, Registry(nodes={"a001": a_lent_node(Phase.JOINING)}), ())
     )
 
 

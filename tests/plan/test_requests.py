@@ -36,6 +36,13 @@ NEW = a_node("a002", mark=None)
             None,
             id="named, to come, known to Slurm",
         ),
+        pytest.param(
+            a_request(ended=True, names=("a009",), error="exit code 1"),
+            facts([], [a_batch_node("a009", in_service=False, tells_claim=True)]),
+            set(),
+            None,
+            id="named, and given back to a health check that has drained it",
+        ),
         pytest.param(a_request(ended=True, names=("done",)), facts([]), set(), 1, id="a word"),
         pytest.param(
             a_request(ended=True, names=("k1",)),

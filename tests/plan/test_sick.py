@@ -79,7 +79,10 @@ def test_it_is_kept_by_no_order_and_no_list_that_is_gone() -> None:
 @pytest.mark.parametrize(("state", "forgotten"), [("IDLE+DRAIN", True), ("DOWN+DRAIN", False)])
 def test_once_slurm_has_it_drained_it_is_slurms(state: str, forgotten: bool) -> None:
     world = World().configured(sick_when=SIGNS)
-    world.lent("a001", Phase.RETURNING, sick="Healthy:False", is_handed_over=True, attempts=1)
+    world.lent(
+        "a001", Phase.RETURNING, sick="Healthy:False", is_handed_over=True, attempts=1,
+        retry_after=NOW + timedelta(minutes=15),
+    )  # fmt: skip
     row = a_batch_node("a001", in_service=False, state=state)
     plan = world.set(batch={**world.batch, "a001": row}).plan()
     assert ("a001" not in plan.registry.nodes) is forgotten

@@ -80,3 +80,20 @@ def test_a_workshop_beside_slurm_operator(
         for node in lab.read_nodes():
             assert node.state.base != "DOWN" and "DRAIN" not in node.state.flags, node
             assert not node.extra, node
+        assert_a_sick_node_stays_drained(rig, made, site)
+
+
+def assert_a_sick_node_stays_drained(rig: Rig, made: Slinky, site: StandingSite) -> None:
+    """The operator, which lifts the drain of a pod's record that it makes anew, looks at this one
+    and leaves it."""
+    name, sick = NAMES[-1], "Healthy:False"
+    lent = site.convert("--set", "k8s", "--node-name", name, "--namespace", "dev")
+    assert lent.returncode == 0, lent.stderr
+    back = site.convert("--set", "batch", "--node-name", name, "--leave-drained", sick)
+    assert back.returncode == 0, back.stderr
+    rig.wait_for(lambda: made.told()[name] == {"Idle", "Drain"}, "the operator has seen it", 120)
+    node = made.slurm.client.read_node(name)
+    assert "DRAIN" in node.state.flags and node.reason == f"sick in Kubernetes: {sick}", node
+    assert not made.slurm.client.read_reservations()
+    made.slurm.run("scontrol", "update", f"nodename={name}", "state=resume")
+    rig.wait_for(lambda: made.told()[name] == {"Idle"}, "a person has resumed it", 120)

@@ -24,6 +24,7 @@ from tests.real.versions import YUNIKORNS
 
 PORT = 6443
 ETCD = "http://127.0.0.1:2379"
+STAGES = Path(__file__).with_name("kwok.yaml")
 HOST_ADDRESSES = ("10.77.1.1", "10.77.2.1")
 
 
@@ -150,7 +151,7 @@ class Rig(Cluster):
         return [
             str(program("kwok")), "--kubeconfig", self.kubeconfig("kwok"), "--manage-all-nodes",
             "--cidr", "10.0.0.1/16", "--node-ip", "127.0.0.1",
-            "--node-lease-duration-seconds", "40",
+            "--node-lease-duration-seconds", "40", "--config", str(STAGES),
         ]  # fmt: skip
 
     def has_default_account(self) -> bool:

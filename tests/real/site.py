@@ -56,6 +56,7 @@ class Site:
         own = "" if "[node_type:" in sections else "[node_type:a]\nmemory = 256Gi\n"
         self.config.write_text(f"{ini_text(given)}{own}{sections}")
         self.command: list[str] = ["dnm"]  # what stands before the verb
+        self.variables: dict[str, str] = {}  # of its environment, beside those of cron
 
     # --- dnm -------------------------------------------------------------------------------------
 
@@ -64,7 +65,7 @@ class Site:
         """As cron starts it, with the rig's PATH; no KUBECONFIG of the administrator."""
         environment = {**self.rig.environment, "DNM_CONFIG": str(self.config), "COLUMNS": "200"}
         del environment["KUBECONFIG"]
-        return environment
+        return environment | self.variables
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -28,10 +28,6 @@ with open({log!r}, "a") as log:
 join(Api({url!r}, Path({keys!r})), sys.argv[1], os.environ.get("DNM_NAMESPACE", ""))
 """
 SECTION = """
-[lab]
-verify_seconds = 0.5
-poll_seconds = 0.2
-
 [node_type:a]
 memory = 256Gi
 
@@ -78,7 +74,7 @@ class SlurmSite(_OnSlurm):
         self.hooks = directory / "hooks"
         super().__init__(
             rig, directory, kubeconfig, sections=SECTION.format(hooks=self.hooks, more=more),
-            node_convert_path=None, **settings,
+            node_convert_path=None, **{"verify_seconds": 0.5, "poll_seconds": 0.2, **settings},
         )  # fmt: skip
         write_lab_hooks(self.hooks, lab.directory, "http://unused", AMOUNTS)
         join = self.hooks / "join"
@@ -106,10 +102,6 @@ class SlurmSite(_OnSlurm):
 
 
 STANDING = """
-[lab]
-verify_seconds = 0.5
-poll_seconds = 0.5
-
 [node_type:a]
 memory = 256Gi
 
@@ -133,5 +125,6 @@ class StandingSite(_OnSlurm):
         self.program = Path(sys.executable).parent / program
         super().__init__(
             rig, directory, KUBECONFIG, sections=STANDING.format(more=more),
-            node_convert_path=self.program, **settings,
+            node_convert_path=self.program,
+            **{"verify_seconds": 0.5, "poll_seconds": 0.5, **settings},
         )  # fmt: skip

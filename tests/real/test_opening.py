@@ -1,15 +1,20 @@
 """`opens_when` on a real API server, with real DaemonSets and before YuniKorn: what a node that
-joins is kept closed for, what dnm starts on it, and that no pod is on it before it opens. The
-kubelet is kwok's; what it has pulled, how its conditions are and how a probe ends is said here."""
+joins is kept closed for, what dnm starts on it, what does not come, and that no pod is on it before
+it opens: by every change of every Node and pod, in the API server's order. The kubelet is kwok's:
+what it can pull, and how a pod ends there, is told by its image (`kwok.yaml`); what conditions the
+Node has is said here."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.real.clocks import shifted
 from tests.real.conftest import MakeSite
 from tests.real.http_api import ApiError, Json
 from tests.real.rig import QUEUES, Rig
@@ -17,16 +22,71 @@ from tests.real.site import Site, pod
 
 DEV = "root.research.services.dev"
 TAINT = "dynamic-node-manager/opening"
-IMAGE = "registry.example/workshop:2026"
+SLOW, GONE = "registry.example/slow:1", "registry.example/gone:1"
+CRASHES, FAILS = "registry.example/crashes:1", "registry.example/fails:1"
 ROLE = "dynamic-node-manager-opening"
 BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 DAEMONS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+TEMPLATES = "/api/v1/namespaces/kube-system/podtemplates"
 STEPS = """
 [node_type:a]
 cpu = 128
 memory = 256Gi
 opens_when = {steps}
 """
+PAST_EVERY_STEP = 16 * 60
+PULL_SECONDS = 60  # of SLOW
+
+
+class Watched:
+    """Every change of a Node and of a pod since it was made, as the API server tells it."""
+
+    def __init__(self, rig: Rig, directory: Path) -> None:
+        self.rig = rig
+        self.files = {kind: directory / f"{kind}.json" for kind in ("nodes", "pods")}
+        self.processes = []
+        for kind, file in self.files.items():
+            version = rig.api.get(f"/api/v1/{kind}?limit=1")["metadata"]["resourceVersion"]
+            path = f"/api/v1/{kind}?watch=1&resourceVersion={version}&timeoutSeconds=3000"
+            with file.open("wb") as out:
+                command = ["kubectl", "get", "--raw", path]
+                self.processes.append(subprocess.Popen(command, stdout=out, env=rig.environment))
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def changes(self) -> list[Json]:
+        lines = [line for file in self.files.values() for line in file.read_text().splitlines(True)]
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        return sorted(found, key=lambda one: version_of(one["object"]))
+
+    def assert_none_came_before_it_opened(self) -> set[str]:
+        """Returns the nodes on which pods of the workshop have been."""
+        there = [one for kind in self.files for one in self.rig.api.get(f"/api/v1/{kind}")["items"]]
+        newest = max(map(version_of, there))
+        self.rig.wait_for(
+            lambda: version_of(self.changes()[-1]["object"]) >= newest, "all changes are told"
+        )
+        closed: dict[str, bool] = {}
+        bound: dict[str, str] = {}
+        for one in self.changes():
+            name = one["object"]["metadata"]["name"]
+            if one["object"]["kind"] == "Node":
+                taints = one["object"]["spec"].get("taints") or []
+                is_closed = any(taint["key"] == TAINT for taint in taints)
+                closed[name] = is_closed or one["type"] == "DELETED"
+            elif name.startswith("w") and name not in bound:
+                node = one["object"]["spec"].get("nodeName", "")
+                if node.startswith("a"):
+                    bound[name] = node
+                    assert closed.get(node) is False, f"{name} came to {node} while it was closed"
+        return set(bound.values())
+
+
+def version_of(item: Json) -> int:
+    return int(item["metadata"]["resourceVersion"])
 
 
 @pytest.fixture
@@ -44,16 +104,24 @@ def bound_rig(rig: Rig) -> Iterator[Rig]:
     finally:
         rig.api.ask("DELETE", f"{BINDING}/{ROLE}")
         rig.api.ask("DELETE", DAEMONS)
+        rig.api.ask("DELETE", TEMPLATES)
         rig.remove_pods("kube-system")
 
 
-def workshop(rig: Rig, make_site: MakeSite, steps: str) -> Site:
+@pytest.fixture
+def watched(bound_rig: Rig, tmp_path: Path) -> Iterator[Watched]:
+    found = Watched(bound_rig, tmp_path)
+    yield found
+    found.stop()
+
+
+def workshop(rig: Rig, make_site: MakeSite, steps: str, image: str = "none") -> Site:
     """A queue that needs one node more; machines register with the taint."""
     site = make_site(sections=STEPS.format(steps=steps), max_converted_nodes=1)
     (site.directory / "dress").write_text(json.dumps({TAINT: ""}))
     for number in range(40):
         body = pod(f"w{number:02}", DEV, "4", "8Gi")
-        body["spec"]["containers"][0]["image"] = IMAGE
+        body["spec"]["containers"][0]["image"] = image
         rig.create("/api/v1/namespaces/dev/pods", body)
     return site
 
@@ -79,13 +147,6 @@ def patch_pod(rig: Rig, path: str, status: Json) -> None:
     rig.api.ask("PATCH", f"{path}/status", {"status": status}, "application/merge-patch+json")
 
 
-def work_on(rig: Rig, name: str) -> list[str]:
-    found = [
-        one["metadata"]["name"] for one in rig.pods("dev") if one["spec"].get("nodeName") == name
-    ]
-    return [one for one in found if not one.startswith("dnm-")]
-
-
 def bind_daemons(rig: Rig, node: str) -> bool:
     """As the scheduler of DaemonSets' pods does, which the rig has not."""
     made = [one for one in rig.pods("kube-system") if not one["spec"].get("nodeName")]
@@ -96,9 +157,9 @@ def bind_daemons(rig: Rig, node: str) -> bool:
     return bool(made)
 
 
-def daemon_set(name: str, **spec: Any) -> Json:
+def daemon_set(name: str, image: str = "x", **spec: Any) -> Json:
     labels = {"app": name}
-    container = {"name": "main", "image": "x"}
+    container = {"name": "main", "image": image}
     return {
         "metadata": {"name": name, "namespace": "kube-system"},
         "spec": {
@@ -115,40 +176,47 @@ def daemon_set(name: str, **spec: Any) -> Json:
     }
 
 
-def test_the_whole_list(bound_rig: Rig, make_site: MakeSite) -> None:
-    rig = bound_rig
-    rig.create("/api/v1/namespaces/kube-system/podtemplates", {
+def probe_template(image: str) -> Json:
+    return {
         "metadata": {"name": "check", "namespace": "kube-system"},
-        "template": {"spec": {"containers": [{"name": "main", "image": "x"}]}},
-    })  # fmt: skip
+        "template": {"spec": {"containers": [{"name": "main", "image": image}]}},
+    }
+
+
+def test_the_whole_list(bound_rig: Rig, make_site: MakeSite, watched: Watched) -> None:
+    """A DaemonSet that is late, an image that takes a minute, a condition that flips, a probe."""
+    rig = bound_rig
+    rig.create(TEMPLATES, probe_template("x"))
     rig.create(DAEMONS, daemon_set("driver", nodeSelector={"driver": "wanted"}))
     steps = "daemonset kube-system/driver, condition NetUp=True, images, probe kube-system/check"
-    site = workshop(rig, make_site, steps)
+    site = workshop(rig, make_site, steps, SLOW)
     name = wait_for(site, "DaemonSet kube-system/driver has no pod there")
     assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000, "the queue grows when it opens"
-    rig.api.ask("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": {"driver": "wanted"}}},
-                "application/merge-patch+json")  # fmt: skip
+    rig.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"driver": "wanted"}}})
     site.run_until(lambda: bind_daemons(rig, name), "the controller has made its pod", code=None)
     wait_for(site, "the condition NetUp is not there")
     up = {"type": "NetUp", "status": "True", "reason": "x", "message": "x"}
     patch_node(rig, name, conditions=[up])
+    site.run_until(lambda: "NetUp" not in opening(site), "it holds", code=None)
+    (puller,) = (one for one in rig.pods("dev") if one["metadata"]["name"] == f"dnm-images-{name}")
+    assert puller["spec"]["nodeName"] == name
+    assert [one["image"] for one in puller["spec"]["containers"]] == [SLOW]
     patch_node(rig, name, conditions=[{**up, "status": "False"}])
     wait_for(site, "the condition NetUp is False")
     patch_node(rig, name, conditions=[up])
     wait_for(site, "the probe kube-system/check")
-    (puller,) = (one for one in rig.pods("dev") if one["metadata"]["name"] == f"dnm-images-{name}")
-    assert puller["spec"]["nodeName"] == name, "kwok runs it at once: its image is pulled"
-    assert [one["image"] for one in puller["spec"]["containers"]] == [IMAGE]
     probe = f"/api/v1/namespaces/kube-system/pods/dnm-probe-{name}"
     site.run_until(lambda: rig.api.get(probe)["spec"]["nodeName"] == name, "the probe is there")
-    assert not work_on(rig, name)
+    assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000
     patch_pod(rig, probe, {"phase": "Succeeded"})
     site.run_until(lambda: rig.running("dev") == 40, "every pod runs", code=None)
-    assert work_on(rig, name) and rig.queue(DEV)["maxResource"]["vcore"] > 100_000
-    taints = rig.api.get(f"/api/v1/nodes/{name}")["spec"].get("taints") or []
-    assert not [one for one in taints if one["key"] == TAINT]
+    assert watched.assert_none_came_before_it_opened() == {name}
+    assert rig.queue(DEV)["maxResource"]["vcore"] > 100_000
     took = site.json("explain", name)["opening"]["took_seconds"]
     assert set(took) == {"boot", "join", *steps.split(", ")}, took
+    assert took["images"] >= PULL_SECONDS - 1, "whole seconds"
+    assert took["probe kube-system/check"] >= took["condition NetUp=True"], "it held anew"
+    assert took["condition NetUp=True"] >= took["daemonset kube-system/driver"]
     with pytest.raises(ApiError):
         rig.api.get(probe)
     rig.remove_pods("dev")
@@ -156,34 +224,57 @@ def test_the_whole_list(bound_rig: Rig, make_site: MakeSite) -> None:
     assert rig.queues_text() == QUEUES
 
 
-FAILING = [
-    pytest.param("daemonset kube-system/late within 2s", "has no pod there", id="daemon-set"),
-    pytest.param("condition NetUp=True within 2s", "NetUp is not there", id="condition"),
-    pytest.param("images within 2s", f"image {IMAGE} is not on it", id="image"),
-]
+CHECK = "probe kube-system/check"
+NEVER = [
+    pytest.param("daemonset kube-system/late", "x", "has no pod there", id="no-daemon"),
+    pytest.param("daemonset kube-system/broken", "x",
+                 "is not Ready there: CrashLoopBackOff: back-off 40s", id="daemon-never-ready"),
+    pytest.param("condition NetUp=True", "x", "NetUp is not there", id="condition"),
+    pytest.param("images", GONE, f"image {GONE} is not on it: ErrImagePull: gone:1: not found",
+                 id="image"),
+    pytest.param(CHECK, "x", f"the {CHECK} has failed: exit 3: no link", id="probe"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("steps", "missing"), FAILING)
+@pytest.mark.parametrize(("steps", "image", "missing"), NEVER)
 def test_what_does_not_come_goes_back(
-    bound_rig: Rig, make_site: MakeSite, steps: str, missing: str
+    bound_rig: Rig, make_site: MakeSite, watched: Watched, steps: str, image: str, missing: str
 ) -> None:
+    """What is missing is waited for, and a probe's failure is not; dnm's clock ends the wait."""
     rig = bound_rig
+    rig.create(TEMPLATES, probe_template(FAILS))
     rig.create(DAEMONS, daemon_set("late", nodeSelector={"never": "there"}))
-    site = workshop(rig, make_site, steps)
-    runs = site.run_until(
-        lambda: any("--set batch" in one for one in site.calls), "back", code=None
-    )
-    site.run_until(site.has_given_back, "back", code=None)
+    rig.create(DAEMONS, daemon_set("broken", CRASHES, nodeSelector={"dev": "true"}))
+    site = workshop(rig, make_site, f"{steps}, condition Ready=True", image)
+    runs = []
+
+    def is_returned() -> bool:
+        for name in site.lent:
+            bind_daemons(rig, name)
+        if missing in opening(site) and steps != CHECK:
+            site.variables |= shifted(PAST_EVERY_STEP)
+        return any("--set batch" in one for one in site.calls)
+
+    runs += site.run_until(is_returned, missing, code=None)
+    assert bool(site.variables) == (steps != CHECK)
+    site.run_until(site.has_given_back, "it is back", code=None)
     said = " ".join(f"{run.stdout}{run.stderr}" for run in runs)
     assert "could not be opened to pods, and goes back" in said and missing in said
-    assert rig.queues_text() == QUEUES and not [
-        w for w in rig.pods("dev") if w["spec"].get("nodeName", "").startswith("a")
-    ]
+    assert not watched.assert_none_came_before_it_opened()
+    assert rig.queues_text() == QUEUES
+    history = (site.directory / "state" / "history.jsonl").read_text().splitlines()
+    numbers = [json.loads(line).get("numbers", {}) for line in history]
+    took = [set(one["took"]) for one in numbers if "took" in one]
+    assert took == [{"boot", "join", "condition Ready=True"}], history
 
 
-def test_without_the_role_it_is_said_and_nothing_opens(rig: Rig, make_site: MakeSite) -> None:
+def test_without_the_role_it_is_said_and_nothing_opens(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
+    watched = Watched(rig, tmp_path)
     site = workshop(rig, make_site, "daemonset kube-system/driver")
     told = [one["text"] for one in site.json("check", code=None)["checks"]]
     assert any("list daemonsets" in one for one in told)
-    name = wait_for(site, "list daemonsets")
-    assert not work_on(rig, name)
+    wait_for(site, "list daemonsets")
+    assert not watched.assert_none_came_before_it_opened()
+    watched.stop()

@@ -78,8 +78,10 @@ def _steps(config: Config, entry: LentNode) -> tuple[Step, ...]:
     return known.opens_when if known else ()
 
 
-def asked_looks(config: Config, registry: Registry) -> Iterator[Asked]:
-    """Yields which nodes are looked at closely: those that join, and failed ones that may yet."""
+def asked_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Iterator[Asked]:
+    """Yields which nodes are looked at closely: those that join, failed ones that may yet, and
+    those that a request may have brought just now, so that no run passes before their images are
+    pulled."""
     ours = registry.nodes_of(config.instance_id, Phase.JOINING, Phase.FAILED)
     for name, entry in ours.items():
         if steps := _steps(config, entry):
@@ -89,6 +91,14 @@ def asked_looks(config: Config, registry: Registry) -> Iterator[Asked]:
                 kinds=frozenset(step.kind for step in steps),
                 pods=entry.opening.pods if entry.opening else (),
             )
+    for request in registry.requests:
+        known = config.node_types.get(request.node_type)
+        kinds = frozenset(step.kind for step in known.opens_when) if known else frozenset()
+        for node in nodes if kinds else ():
+            is_new = node.name not in registry.nodes and node.name not in request.known_nodes
+            is_labelled = node.labels.get(request.namespace) == "true"
+            if is_new and is_labelled and config.type_of(node.name) == request.node_type:
+                yield Asked(node=node.name, namespace=request.namespace, kinds=kinds)
 
 
 # --- what becomes of it ---------------------------------------------------------------------------

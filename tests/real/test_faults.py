@@ -1,0 +1,212 @@
+"""A node that is sick, on a real Slurm and a real API server: a fault that shows in Kubernetes goes
+with it back to Slurm, and what a health check of Slurm's finds keeps it out of Kubernetes. All the
+time both servers are asked which of them may hand it to work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real.account import KUBECONFIG
+from tests.real.cluster import QUEUES
+from tests.real.http_api import ApiError, Json
+from tests.real.rig import Rig
+from tests.real.site import pod
+from tests.real.slurm_site import SlurmSite
+from tests.real_slurm import SlurmLab
+
+DEV = "root.research.services.dev"
+REPLICA_SETS = "/apis/apps/v1/namespaces/dev/replicasets"
+NODE, PEOPLE = "a001", 40  # the one that may be lent; they need it
+SICK = "sick in Kubernetes: Healthy:False"
+NHC = "NHC: check_hw_ib: no link"
+
+
+class Sides:
+    """Who may hand the node to work, one after the other. Kubernetes is asked before and after
+    Slurm, so that an answer of both is of one moment."""
+
+    def __init__(self, rig: Rig, lab: SlurmLab) -> None:
+        self.rig, self.lab = rig, lab
+        self.seen: list[str] = []
+        self.failure: BaseException | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Sides:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def now(self) -> str:
+        assert self.failure is None, self.failure
+        return self.seen[-1] if self.seen else ""
+
+    def _watch(self) -> None:
+        try:
+            while not self._over.wait(0.2):
+                before, slurm, after = self._kubernetes(), self._slurm(), self._kubernetes()
+                if before is after:
+                    names = {"Kubernetes": before, "Slurm": slurm}
+                    told = " and ".join(name for name, may in names.items() if may) or "nobody"
+                    self.seen += [] if self.seen[-1:] == [told] else [told]
+        except BaseException as error:  # the story that waits is to tell it
+            self.failure = error
+
+    def _kubernetes(self) -> bool:
+        try:
+            spec = self.rig.api.get(f"/api/v1/nodes/{NODE}")["spec"]
+        except ApiError:
+            return False
+        return not spec.get("unschedulable") and not spec.get("taints")
+
+    def _slurm(self) -> bool:
+        state = self.lab.client.read_node(NODE).state
+        is_up = state.base == "IDLE" and not state.flags & {"DRAIN", "FAIL", "NOT_RESPONDING"}
+        return is_up and not any(NODE in one.nodes for one in self.lab.client.read_reservations())
+
+
+@pytest.fixture
+def site(rig: Rig, lab: SlurmLab, tmp_path: Path) -> SlurmSite:
+    """All but one node are in maintenance."""
+    lab.run("scontrol", "update", "nodename=a[002-010]", "state=drain", "reason=maintenance")
+    return SlurmSite(
+        rig, tmp_path / "site", KUBECONFIG, lab, max_converted_nodes=1,
+        sick_when="condition gpu.example/Healthy=False",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def sides(rig: Rig, lab: SlurmLab, site: SlurmSite) -> Iterator[Sides]:
+    with Sides(rig, lab) as found:
+        yield found
+    assert found.failure is None and "Kubernetes and Slurm" not in found.seen, found.seen
+
+
+def begin_work(rig: Rig) -> None:
+    """Of a controller, which makes anew what is evicted."""
+    manifest = pod("work", DEV, "4", "8Gi")
+    labels = manifest["metadata"]["labels"] | {"app": "work"}
+    spec = {
+        "replicas": PEOPLE, "selector": {"matchLabels": {"app": "work"}},
+        "template": {"metadata": {"labels": labels}, "spec": manifest["spec"]},
+    }  # fmt: skip
+    rig.api.post(REPLICA_SETS, {"metadata": {"name": "work"}, "spec": spec})
+
+
+def end_work(rig: Rig) -> None:
+    rig.api.ask("DELETE", f"{REPLICA_SETS}/work?propagationPolicy=Background")
+
+
+def run_to_work(rig: Rig, site: SlurmSite) -> None:
+    site.run_until(lambda: rig.running("dev") == PEOPLE, "all of it runs", code=None)
+    assert site.lent == [NODE]
+
+
+def pods_there(rig: Rig) -> list[Json]:
+    return [one for one in rig.pods("dev") if one["spec"].get("nodeName") == NODE]
+
+
+def show(rig: Rig, status: str) -> None:
+    """As a Node Problem Detector does."""
+    told = {"type": "gpu.example/Healthy", "status": status, "reason": "Xid79", "message": "x"}
+    path = f"/api/v1/nodes/{NODE}/status"
+    rig.api.patch(path, {"status": {"conditions": [told]}}, "strategic")
+
+
+def resume(lab: SlurmLab) -> None:
+    lab.run("scontrol", "update", f"nodename={NODE}", "state=resume")
+
+
+def assert_left_drained(lab: SlurmLab, reason: str) -> None:
+    node = lab.client.read_node(NODE)
+    assert "DRAIN" in node.state.flags and node.reason.startswith(reason), node
+    assert not node.comment and not lab.client.read_reservations()
+
+
+def test_a_fault_travels_with_the_node(rig: Rig, site: SlurmSite, sides: Sides) -> None:
+    """Lent, sick, emptied, returned, drained with its text, resumed by a person, lent again."""
+    lab = site.lab
+    rig.wait_for(lambda: sides.now == "Slurm", "Slurm has it")
+    begin_work(rig)
+    run_to_work(rig, site)
+    rig.wait_for(lambda: sides.now == "Kubernetes", "Kubernetes has it")
+    show(rig, "False")
+    site.run_until(lambda: sides.now == "nobody", "it is fenced", code=None)
+    show(rig, "True")  # a sign that goes away makes no node well
+    site.run_until(lambda: not site.lent, "it is back", code=None)
+    assert_left_drained(lab, SICK)
+    assert rig.nodes() == {"k1", "k2"}
+    for _ in range(2):  # what was evicted waits, and nothing may be lent
+        site.dnm("run", code=None)
+    assert not site.lent and sides.now == "nobody" and rig.running("dev") < PEOPLE
+    listed = site.convert("--list", "--node-name", NODE).stdout
+    assert "SKIP" in listed and SICK in listed
+    resume(lab)
+    rig.wait_for(lambda: sides.now == "Slurm", "a person has resumed it")
+    run_to_work(rig, site)
+    rig.wait_for(lambda: sides.now == "Kubernetes", "Kubernetes has it again")
+    end_work(rig)
+    site.run_until(lambda: not site.lent, "it is back", code=None)
+    assert rig.queues_text() == QUEUES
+    rig.wait_for(lambda: sides.now == "Slurm", "Slurm has it again")
+    lend = ["Slurm", "nobody", "Kubernetes", "nobody"]
+    assert sides.seen == [*lend, *lend, "Slurm"]
+    told = site.dnm("history", NODE).stdout
+    assert "Healthy:False" in told and "emptying" in told, told
+
+
+def find_bad(site: SlurmSite, hook: str) -> None:
+    """The hook is where the node's health check finds it bad."""
+    path = site.hooks / hook
+    command = (
+        f"SLURM_CONF={site.lab.environ['SLURM_CONF']} PATH={site.environment['PATH']} "
+        f"scontrol update State=DRAIN NodeName=$1 'Reason={NHC}'"
+    )
+    path.write_text(path.read_text().replace("set -eu\n", f"set -eu\n{command}\n"))
+
+
+@pytest.mark.parametrize("hook", ["reach", "prepare"])
+def test_what_a_health_check_drains_while_it_is_claimed_is_not_lent(
+    rig: Rig, site: SlurmSite, sides: Sides, hook: str
+) -> None:
+    """Neither our reservation nor our drain keeps it from that."""
+    find_bad(site, hook)
+    begin_work(rig)
+    site.run_until(
+        lambda: site.lab.client.read_node(NODE).reason.startswith(NHC), "it is bad", code=None
+    )
+    site.run_until(lambda: not site.lent and sides.now == "nobody", "given back", code=None)
+    rig.wait_for(lambda: not site.lab.client.read_reservations(), "nothing holds it")
+    assert_left_drained(site.lab, NHC)
+    site.dnm("run", code=None)
+    assert not site.lent and not pods_there(rig) and "Kubernetes" not in sides.seen
+    resume(site.lab)
+    rig.wait_for(lambda: sides.now == "Slurm", "a person has resumed it")
+
+
+def test_what_a_health_check_drains_while_it_is_lent_stays_so(
+    rig: Rig, site: SlurmSite, sides: Sides
+) -> None:
+    begin_work(rig)
+    run_to_work(rig, site)
+    lab: Any = site.lab
+    lab.run("scontrol", "update", "State=DRAIN", f"NodeName={NODE}", f"Reason={NHC}")
+    site.dnm("run", code=None)
+    assert pods_there(rig) and site.lent == [NODE], "its pods may end"
+    end_work(rig)
+    site.run_until(lambda: NODE not in rig.nodes(), "it goes back", code=None)
+    site.run_until(lambda: not lab.client.read_reservations(), "it is left to Slurm", code=None)
+    assert_left_drained(lab, NHC)
+    resume(lab)
+    site.run_until(lambda: not site.lent, "it is forgotten", code=None)
+    rig.wait_for(lambda: sides.now == "Slurm", "Slurm has it")
+    assert sides.seen[-2:] == ["nobody", "Slurm"]
