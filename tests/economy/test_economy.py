@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import pytest
 
+from dnm.simulate.measure import play
 from dnm.simulate.values import DAY
+from dnm.simulate.world import World
+from tests.economy.building import MINUTE, ask, free, limit, workload
+from tests.economy.dnm_policy import DnmPolicy
 from tests.economy.measure import Row, measure
 from tests.economy.public_shapes import (
     failing,
@@ -75,6 +79,38 @@ def test_a_queue_that_is_full_while_nobody_waits_keeps_no_node(
 ) -> None:
     row = rows["full, nobody waits", "dnm"]
     assert row.conversions == 0
+
+
+class AsksAgain(DnmPolicy):
+    """A user who has ten nodes' worth of pods for a minute, as soon as no lent node is left."""
+
+    pods_of_a_node = 1
+
+    def run(self, world: World) -> float:
+        began = super().run(world)
+        is_lent = any(one.node_type for one in world.nodes.values())
+        if not (is_lent or world.pending or "converting" in world.away.values()):
+            count = self.pods_of_a_node
+            pod = ask(world.now + 1, MINUTE, 100 / count, 100 // count, ASKED)
+            for _ in range(10 * count):
+                world.at(pod.at, lambda: world._arrive(pod))
+        return began
+
+
+ASKED = "root.asked"
+
+
+@pytest.mark.parametrize(("pods", "before"), [(16, 340), (50, 349)])
+def test_who_asks_again_as_soon_as_his_nodes_have_gone_gets_fewer_conversions(
+    pods: int, before: int
+) -> None:
+    """A day; `before`: when an idle node's time had no price.
+    Of one pod a node it is no less: 410 for 390; of four 288 for 349."""
+    limits, permanent = {ASKED: limit(1, 4)}, (free(1, 4),)
+    some = workload("asks", [], limits, permanent, {"n": (ASKED, "a")}, 1, DAY, jobs=())
+    policy = AsksAgain(some)
+    policy.pods_of_a_node = pods
+    assert 0 < play(some, policy)[1].conversions <= before * 2 / 3
 
 
 def test_pauses_a_little_longer_than_the_idle_time_are_learned(
