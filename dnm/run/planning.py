@@ -15,7 +15,6 @@ from dnm.converter.processes import is_known
 from dnm.host.collection import without_collection
 from dnm.kube.client import KubeClient
 from dnm.kube.no_store import open_reflector
-from dnm.model.close_look import Asked
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
 from dnm.model.last_run import run_name
@@ -131,15 +130,13 @@ def _look(
         edges = connect(config, environ)
         registry = _find_converters(registry, edges[1])
         wants = config
-        asked: list[Asked] = []
         rules = rules_of(config, registry)
         for rule in rules:
             wants = rule.wants(wants, registry, foreseen_at or taken_at) if rule.wants else wants
         facts = take_snapshot(wants, registry, edges[0], edges[1], taken_at)
         nodes = () if isinstance(facts.nodes, Unreadable) else facts.nodes
-        for rule in rules:
-            asked += rule.looks_at(config, registry, nodes) if rule.looks_at else []
-        if asked:
+        looks = [rule.looks_at(config, registry, nodes) for rule in rules if rule.looks_at]
+        if asked := [one for look in looks for one in look]:
             from dnm.kube.opening import look_closely
 
             facts = msgspec.structs.replace(facts, close=look_closely(edges[0].requests, asked))
