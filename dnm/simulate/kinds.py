@@ -1,14 +1,10 @@
 """The record of demand -> pods: how many of each kind waited, ran and came, line after line,
 becomes when each came, began and ended. Pure.
 
-The rule: of equal pods those began and ended whose moments of creation explain how the sums of
-these have changed; where a record does not tell, or several do, the first that came begins first
-and the first that began ends first. How many came since the run before is told, so that one that
-begins where another ends is not taken for one that runs on; where an older record does not tell, it
-is as few as explain the numbers, and when in between they came nobody knows, so they are spread. Of
-a gang all begin when the last has a node.
-So the sums are those of the record at each of its moments; what came and went between two of them
-was never seen.
+Of equal pods those began and ended whose moments of creation explain how the sums of these have
+changed; where a record does not tell, the first that came begins first, the first that began ends
+first, as few came as explain the numbers, and they are spread over the time in between. Of a gang
+all begin when the last has a node. What came and went between two lines was never seen.
 """
 
 from __future__ import annotations
@@ -26,6 +22,7 @@ from dnm.model.history import HistoryLine, PodKind
 from dnm.model.value import Value
 
 Request = tuple[tuple[str, int], ...]
+_Pod = tuple[datetime, datetime, int]  # came, began, gang
 _Key = tuple[str, Request, int]  # queue, what one asks for, of how many its gang is
 _LONGER_THAN_ANY = 10 * 366 * 86_400.0  # seconds: it runs still
 _BETWEEN = timedelta(seconds=60)  # two runs; what a line tells has come since the run before
@@ -46,13 +43,12 @@ class Span(Value):
 
 
 class _Kind:
-    """Equal pods: when those that wait came, when those that run came and began, and the gang of
-    each; when each gang had all of its pods."""
+    """Equal pods, those that wait with their gang; when each gang had all of its pods."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.waiting: deque[tuple[datetime, int]] = deque()
-        self.running: deque[tuple[datetime, datetime, int]] = deque()
+        self.running: deque[_Pod] = deque()
         self.complete: dict[int, datetime] = {}
         self.came = 0
         self.sums: tuple[int, ...] = (0, 0)
@@ -86,15 +82,8 @@ class KindReplay:
     def close(self) -> list[Span]:
         """Returns all pods; those that run still go on for ever."""
         for (queue, request, _), kind in self._kinds.items():
-            last = self._last[queue]
-            for came, began, gang in (
-                *kind.running,
-                *((one, last, of) for one, of in kind.waiting),
-            ):
-                self._spans.append(
-                    Span(queue=queue, came=came, began=began, lasts=_LONGER_THAN_ANY,
-                         request=request, gang=gang)
-                )  # fmt: skip
+            waiting = ((came, self._last[queue], gang) for came, gang in kind.waiting)
+            self._spans += _spans(queue, request, (*kind.running, *waiting), None)
         self._kinds = {}
         return sorted(self._spans, key=lambda one: (one.came, one.began))
 
@@ -106,7 +95,9 @@ class KindReplay:
         begun_at, ended_at = _sums(kind, told, begun, ended, arrived)
         kind.sums, kind.is_exact = told.sums, kind.is_exact or bool(told.sums)
         between = before + (now - before) / 2 if kind.is_exact else now
-        self._spans.extend(_end(key, kind, _take(kind.running, ended, ended_at), between))
+        gone = [(came, max(began, kind.complete[gang]) if gang else began, gang)
+                for came, began, gang in _take(kind.running, ended, ended_at)]  # fmt: skip
+        self._spans += _spans(key[0], key[1], gone, between)
         for moment in arrived:
             kind.waiting.append((moment, self._gang_of(kind)))
         for moment, gang in _take(kind.waiting, begun, begun_at):
@@ -132,8 +123,7 @@ class KindReplay:
 def _moments(
     kind: _Kind, told: PodKind, count: int, before: datetime, now: datetime
 ) -> Iterator[datetime]:
-    """When those that are new came, a gang's pods at one moment. Who is told not to have come since
-    the run before came as that was made."""
+    """When the new ones came; who is not told to have since the run before, as it was made."""
     yield from (datetime.fromtimestamp(one, UTC) for one in told.came_at[:count])
     for number in range(count - len(told.came_at)):
         kind.came += not kind.size or number % kind.size == 0
@@ -141,20 +131,19 @@ def _moments(
         yield now - (now - before) * spread
 
 
-def _end(
-    key: _Key, kind: _Kind, ended: Iterable[tuple[datetime, datetime, int]], now: datetime
+def _spans(
+    queue: str, request: Request, pods: Iterable[_Pod], now: datetime | None
 ) -> Iterator[Span]:
-    for came, began, gang in ended:
-        since = max(began, kind.complete.get(gang, began)) if gang else began
-        lasts = max((now - since).total_seconds(), 1.0)
-        yield Span(queue=key[0], came=came, began=began, lasts=lasts, request=key[1], gang=gang)
+    """Those that end now; None: never."""
+    for came, began, gang in pods:
+        lasts = max((now - began).total_seconds(), 1.0) if now else _LONGER_THAN_ANY
+        yield Span(queue=queue, came=came, began=began, lasts=lasts, request=request, gang=gang)
 
 
 def _sums(
     kind: _Kind, told: PodKind, begun: int, ended: int, arrived: Sequence[datetime]
 ) -> tuple[float | None, float | None]:
-    """The moments added up at which those that have begun came, and those that have ended; None
-    where the sums don't say."""
+    """When those that have begun, and that have ended, came, added up; None: it isn't said."""
     if kind.size or not (kind.sums and told.sums):
         return None, None
     waiting, running = (now - before for now, before in zip(told.sums, kind.sums, strict=True))
@@ -178,8 +167,7 @@ def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
 
 
 def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
-    """Which of them come nearest to a sum: of few choices the best one; of many one of all ages,
-    mended pod by pod."""
+    """Which come nearest to a sum: of few choices the best, else one of all ages that is mended."""
     places = range(len(moments))
     if comb(len(moments), count) <= _MOST_TRIED:
         some = combinations(places, count)

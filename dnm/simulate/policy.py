@@ -53,7 +53,7 @@ _MOST_TEXTS = 200
 # What a queue may be told for days; of the others some moment makes something else.
 _LASTING = frozenset(
     (Reason.ENOUGH, Reason.NEARLY_FULL, Reason.NOTHING_HELPS, Reason.CAPPED,
-     Reason.ON_THE_WAY)
+     Reason.ON_THE_WAY, Reason.NO_BATCH_NODE)
 )  # fmt: skip
 
 
@@ -82,8 +82,9 @@ class DnmPolicy:
         self._marks: dict[str, Mark] = {}
         self._calls: dict[str, Conversion] = {}
         self._judged: dict[str, Judged] = {}
-        self._seen = -1
-        self._is_watchful = True
+        self._seen: object = None
+        self._is_watchful, self._lacks_nodes = True, False
+        self._idle: list[LentNode] = []
         self.acted_at: list[float] = []
         self.errors: dict[str, None] = {}
 
@@ -112,25 +113,35 @@ class DnmPolicy:
         # learned may have idle nodes go in it.
         is_done = all(isinstance(action, ReturnNode) for action in plan.actions)
         is_done = is_done and plan.registry.idle_gaps == gaps
+        self._watch(world, plan)
         self.rests_until = self._rest(world, plan) if is_done else 0.0
-        self._is_watchful = self._watches(world)
-        self._seen = self._changed(world)
         return world.now
 
-    def _changed(self, world: World) -> int:
-        return world.changes if self._is_watchful else world.version
+    def _changed(self, world: World) -> object:
+        """What the next plan depends on, as a value."""
+        batch = [world.lendable(one) for one in world.batch] if self._lacks_nodes else ()
+        if self._is_watchful:
+            return world.changes, batch
+        spare = [
+            (world.limits[path][name] - world.used[path].get(name, 0)) // size
+            for node in self._idle
+            for path in world.path(node.queue)
+            for name, size in node.counted.items()
+            if size and name in world.limits[path]
+        ]
+        return world.version, batch, spare
 
-    def _watches(self, world: World) -> bool:
-        """Whether each pod that begins or ends may change the next plan: some wait, a node is idle
-        and kept, or a limit has a mark that use alone may pass."""
-        return (
-            bool(world.pending)
-            or self._config.headroom < 1
-            or any(
-                one.phase is not Phase.SERVING or one.idle_since is not None or one.leaves
-                for one in self._registry.nodes.values()
-            )
+    def _watch(self, world: World, plan: Plan) -> None:
+        """Notes of what: of each pod, or of how many idle nodes the limits could do without."""
+        self._lacks_nodes = any(one.reason is Reason.NO_BATCH_NODE for one in plan.queues)
+        nodes = self._registry.nodes.values()
+        self._idle = [one for one in nodes if one.idle_since is not None or one.is_needed]
+        self._is_watchful = (
+            bool(world.pending or self._config.calendar_events or self._config.headroom < 1)
+            or len({tuple(one.counted.items()) for one in self._idle}) > 1
+            or any(one.leaves for one in nodes)
         )
+        self._seen = self._changed(world)
 
     def _note_errors(self, plan: Plan) -> None:
         """What a site would have to mend; conversions that fail are counted in the figures."""
@@ -142,13 +153,14 @@ class DnmPolicy:
         """Until when the next runs would do nothing, if nothing happens: no queue and no node waits
         for a moment, but those that are known beforehand."""
         nodes = self._registry.nodes.values()
+        young = self._config.pending_grace.total_seconds() + 1
         is_settled = (
             self.may_rest
             and not self._config.counts_lending
             and all(one.reason in _LASTING for one in plan.queues)
             and all(one.phase in (Phase.SERVING, Phase.RETURNING) for one in nodes)
             and all(key in self._calls for key in (one.id for one in self._registry.requests))
-            and not any(self._is_young(world, pod) for pod in world.pending)
+            and not any(world.now - pod.ask.at < young for pod in world.pending)
         )
         if not is_settled:
             return 0.0
@@ -158,10 +170,8 @@ class DnmPolicy:
         moments += filter(None, [next_change(self._config, self._registry, now)])
         moments += next_closed(self._config, self._registry)
         seconds = [(moment - self._begins).total_seconds() for moment in moments]
+        seconds += world.lendable_from() if self._lacks_nodes else ()
         return min((one for one in seconds if one > world.now), default=float("inf"))
-
-    def _is_young(self, world: World, pod: PodState) -> bool:
-        return world.now - pod.ask.at < self._config.pending_grace.total_seconds() + 1
 
     def _moments(self, node: LentNode) -> list[datetime]:
         """When something may become of an idle node, or of one that is on its way back."""

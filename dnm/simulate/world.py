@@ -7,10 +7,9 @@ up the tree and the free space of nodes, and fills the fullest node first, by co
 they are given and begin to work together; after fifteen minutes it goes on with those it has
 (gangSchedulingStyle Soft). Times are seconds since the workload begins.
 
-A policy that rests is not asked again before something happens: dnm's runs without a change do
-nothing, and most of a year is such runs. Two counts tell it what has happened: `changes` of
-anything, `version` of what matters to one that has no reason to look at more: pods that came and
-found no room, or that had waited; a lent node's first pod and its last one; nodes that come and go.
+A policy that rests is not asked again before something happens. `changes` counts all that does,
+`version` what matters to one that has no reason to look at more: pods that came and found no room,
+or that had waited; a lent node's first pod and its last one; nodes that come and go.
 """
 
 from __future__ import annotations
@@ -283,6 +282,11 @@ class World:
         conversion failed rests, as with the shipped one."""
         names = self.batch[node_type].lendable(self.now)
         return [name for name in names if self._rests_until.get(name, 0.0) <= self.now]
+
+    def lendable_from(self) -> Iterable[float]:
+        """When idle nodes have been so for long enough, and rested."""
+        idle = (since + MIN_IDLE for side in self.batch.values() for since in side.idle.values())
+        return (*idle, *self._rests_until.values())
 
     def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> Conversion:
         """Orders conversions: of as many nodes as there are that may be lent."""
