@@ -119,7 +119,7 @@ def convert_test(
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="That hooks are told.")] = "",
     config_path: ConfigOption = None,
 ) -> None:
-    """Move a node that is out of service to Kubernetes and back, and name what is left over on it."""
+    """Move a node that is out of service to Kubernetes and back, and name what is left over."""
     from dnm.cli import convert_test
 
     raise typer.Exit(convert_test.convert_test(config_path, node, rounds, namespace))
