@@ -272,18 +272,15 @@ def give_back(conversion: NodeConversion) -> str:
     """
     node = conversion.read_node()
     is_drained = "DRAIN" in node.state.flags
-    if is_drained and is_own_reason(conversion.settings, node.reason):
-        if not _is_drained_by(conversion, node):
-            return "another conversion of ours has it; left as it is"
+    is_ours = is_own_reason(conversion.settings, node.reason)
+    if is_drained and is_ours and not _is_drained_by(conversion, node):
+        return "another conversion of ours has it; left as it is"
+    if (is_drained and is_ours) or _lacks_its_drain(conversion, node):
         lift_drain(conversion)
     clear_marks(conversion)
     if conversion.journal.facts.get(RESERVING):
         release(conversion)
-    return f"left drained: {node.reason}" if is_drained and not _was_ours(conversion, node) else ""
-
-
-def _was_ours(conversion: NodeConversion, node: SlurmNode) -> bool:
-    return is_own_reason(conversion.settings, node.reason)
+    return f"left drained: {node.reason}" if is_drained and not is_ours else ""
 
 
 def lift_drain(conversion: NodeConversion) -> str:
@@ -311,6 +308,7 @@ def settle_drain(
     """Lifts our drain, or where the node is sick makes it one of nobody's, for a person to resume.
     Another's stays, but of a sick node one that begins with `passing`: such are lifted unasked."""
     sick = conversion.settings.leave_drained
+    is_ours = is_ours or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags
     passes = passing and (not is_drained or node.reason.startswith(passing))
     if sick and (is_ours or passes):
@@ -323,14 +321,19 @@ def settle_drain(
     return "in service"
 
 
+def _lacks_its_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
+    """Whether our reservation alone holds what is to stay drained: who did it was killed midway."""
+    stays = conversion.settings.leave_drained or FORMER_DRAIN in conversion.journal.facts
+    return bool(stays and "DRAIN" not in node.state.flags and own_reservations(conversion))
+
+
 def _leave_drained(conversion: NodeConversion, reason: str) -> str:
     """One that was away is DOWN, which only a resume ends: the reservation holds it meanwhile."""
     uncharge(conversion)
     marks = _own_marks(conversion.settings, conversion.read_node())
 
     def is_left() -> bool:
-        node = conversion.read_node()
-        return "DRAIN" in node.state.flags and node.reason.startswith(reason)
+        return reason_of_drain(conversion.read_node()).startswith(reason)
 
     if own_reservations(conversion):
         conversion.change_slurm(

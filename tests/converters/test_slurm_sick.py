@@ -3,6 +3,8 @@ person resumes it; and what a health check drains while it is claimed is never l
 
 from __future__ import annotations
 
+import signal
+
 from tests.slurm_lab import SlurmSite, needs_slurm
 
 pytestmark = needs_slurm
@@ -43,3 +45,27 @@ def test_a_health_check_takes_a_claimed_node_offline(site: SlurmSite) -> None:
     assert not site.lab.client.read_reservations()
     refused = site.run("--set", "k8s", "--node-name", name, "--namespace", "dev")
     assert refused.returncode == 1 and "NHC" in refused.stderr
+
+
+DOWN = """#!/bin/sh
+# As a boot leaves it: DOWN, with the drain and the Reason that it had.
+reason=$(scontrol show node "$1" | sed -n 's/^ *Reason=\\(.*\\) \\[.*/\\1/p')
+exec scontrol update nodename="$1" state=down reason="$reason"
+"""
+
+
+def test_killed_on_its_way_to_its_drain_a_sick_node_never_serves(site: SlurmSite) -> None:
+    """A resume ends that it is DOWN, and whoever is killed behind it leaves it without a drain."""
+    health = site.hooks / "health"
+    health.write_text(DOWN)
+    health.chmod(0o755)
+    for name, point in {"a001": "resume:after", "a002": "drain:before"}.items():
+        assert site.run("--set", "k8s", "--node-name", name, "--namespace", "dev").returncode == 0
+        arguments = ("--set", "batch", "--node-name", name, "--leave-drained", SICK)
+        killed = site.run(*arguments, DNM_FAULT=f"slurm.{point}:kill")
+        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr)
+        assert "DRAIN" not in site.lab.client.read_node(name).state.flags
+        assert site.run(*arguments).returncode == 0
+        node = site.lab.client.read_node(name)
+        assert "DRAIN" in node.state.flags and node.reason == f"sick in Kubernetes: {SICK}", point
+        assert not site.lab.client.read_reservations()
