@@ -53,7 +53,7 @@ _MOST_TEXTS = 200
 # What a queue may be told for days; of the others some moment makes something else.
 _LASTING = frozenset(
     (Reason.ENOUGH, Reason.NEARLY_FULL, Reason.NOTHING_HELPS, Reason.CAPPED,
-     Reason.ON_THE_WAY, Reason.NO_BATCH_NODE)
+     Reason.ON_THE_WAY)
 )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ class DnmPolicy:
         self._calls: dict[str, Conversion] = {}
         self._judged: dict[str, Judged] = {}
         self._seen: object = None
-        self._is_watchful, self._lacks_nodes = True, False
+        self._is_watchful = True
         self._idle: list[LentNode] = []
         self.acted_at: list[float] = []
         self.errors: dict[str, None] = {}
@@ -113,15 +113,14 @@ class DnmPolicy:
         # learned may have idle nodes go in it.
         is_done = all(isinstance(action, ReturnNode) for action in plan.actions)
         is_done = is_done and plan.registry.idle_gaps == gaps
-        self._watch(world, plan)
+        self._watch(world)
         self.rests_until = self._rest(world, plan) if is_done else 0.0
         return world.now
 
     def _changed(self, world: World) -> object:
         """What the next plan depends on, as a value."""
-        batch = [world.lendable(one) for one in world.batch] if self._lacks_nodes else ()
         if self._is_watchful:
-            return world.changes, batch
+            return world.changes
         spare = [
             (world.limits[path][name] - world.used[path].get(name, 0)) // size
             for node in self._idle
@@ -129,11 +128,10 @@ class DnmPolicy:
             for name, size in node.counted.items()
             if size and name in world.limits[path]
         ]
-        return world.version, batch, spare
+        return world.version, spare
 
-    def _watch(self, world: World, plan: Plan) -> None:
+    def _watch(self, world: World) -> None:
         """Notes of what: of each pod, or of how many idle nodes the limits could do without."""
-        self._lacks_nodes = any(one.reason is Reason.NO_BATCH_NODE for one in plan.queues)
         nodes = self._registry.nodes.values()
         self._idle = [one for one in nodes if one.idle_since is not None or one.is_needed]
         self._is_watchful = (
@@ -170,7 +168,6 @@ class DnmPolicy:
         moments += filter(None, [next_change(self._config, self._registry, now)])
         moments += next_closed(self._config, self._registry)
         seconds = [(moment - self._begins).total_seconds() for moment in moments]
-        seconds += world.lendable_from() if self._lacks_nodes else ()
         return min((one for one in seconds if one > world.now), default=float("inf"))
 
     def _moments(self, node: LentNode) -> list[datetime]:

@@ -283,11 +283,6 @@ class World:
         names = self.batch[node_type].lendable(self.now)
         return [name for name in names if self._rests_until.get(name, 0.0) <= self.now]
 
-    def lendable_from(self) -> Iterable[float]:
-        """When idle nodes have been so for long enough, and rested."""
-        idle = (since + MIN_IDLE for side in self.batch.values() for since in side.idle.values())
-        return (*idle, *self._rests_until.values())
-
     def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> Conversion:
         """Orders conversions: of as many nodes as there are that may be lent."""
         side = self.batch[node_type]
