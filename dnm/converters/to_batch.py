@@ -24,7 +24,7 @@ from dnm.converters.conversion import (
     check_hooks,
     describe_hook,
 )
-from dnm.converters.journal import StageMark
+from dnm.converters.journal import FORMER_DRAIN, StageMark
 from dnm.converters.marks import is_own_reason, is_predecessors_reason, refuse_other_instance
 from dnm.converters.preempt import make_good
 from dnm.converters.select import service_of
@@ -274,18 +274,18 @@ def hand_over(conversion: NodeConversion) -> str:
         )
     node = conversion.read_node()
     note = settle_drain(conversion, node, _is_our_drain(conversion, node))
-    if "DRAIN" not in conversion.read_node().state.flags:
-        conversion.wait_until(
-            lambda: _not_usable(conversion), conversion.settings.stage_timeout_seconds, SlurmError
-        )
+    conversion.wait_until(
+        lambda: _not_usable(conversion), conversion.settings.stage_timeout_seconds, SlurmError
+    )
     clear_marks(conversion)
     release(conversion)
     return note
 
 
 def _not_usable(conversion: NodeConversion) -> str:
+    """Who is tested once more is to answer, drained or not."""
     node = conversion.slurm.read_node(conversion.node)
-    if "DRAIN" in node.state.flags:
+    if "DRAIN" in node.state.flags and FORMER_DRAIN not in conversion.journal.facts:
         return ""
     is_usable = node.state.base in ("IDLE", "MIXED", "ALLOCATED")
     if is_usable and not node.state.flags & {"NOT_RESPONDING", "FAIL"}:
