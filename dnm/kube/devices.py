@@ -29,6 +29,10 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
+class _Some(_Struct, frozen=True):
+    """Something that only counts by being there: a tenant's claim keeps a megabyte of it."""
+
+
 class _Cel(_Struct, frozen=True):
     expression: str = ""
 
@@ -48,12 +52,12 @@ class _Class(_Struct, frozen=True):
 
 class _Exactly(_Struct, frozen=True):
     device_class_name: str = ""
-    selectors: list[Any] = []
+    selectors: list[_Some] = []
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool = False
-    tolerations: list[Any] = []
-    capacity: Any = None
+    tolerations: list[_Some] = []
+    capacity: _Some | None = None
 
 
 class _Request(_Struct, frozen=True):
@@ -63,7 +67,7 @@ class _Request(_Struct, frozen=True):
 
 class _Devices(_Struct, frozen=True):
     requests: list[_Request] = []
-    constraints: list[Any] = []
+    constraints: list[_Some] = []
 
 
 class _ClaimSpec(_Struct, frozen=True):

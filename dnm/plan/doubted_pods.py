@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 import msgspec
 
@@ -37,13 +39,18 @@ def with_doubts(plan: Plan, inputs: Inputs) -> Plan:
 
 
 def tell_doubts(config: Config, waits: PodWaits, pods: Iterable[Pod]) -> tuple[str, ...]:
-    """Returns a line for each doubt, of each namespace: how many pods, and one of them."""
-    told = [
-        f"{count_of(len(many), 'pod')} like {many[0].namespace}/{many[0].name}: {why}"
-        for why, many in _by_doubt(config, waits, pods)
-    ]
-    more = len(told) - _MOST_NOTES
-    return (*told[:_MOST_NOTES], *([f"and {more} more of that kind"] if more > 0 else []))
+    """Returns a line for each doubt, of each namespace: how many pods, and one of them. One of each
+    namespace comes before the second of any, for a tenant makes as many doubts as he likes."""
+    turns: Counter[str] = Counter()
+    told: list[tuple[int, str]] = []
+    for why, many in _by_doubt(config, waits, pods):
+        first = many[0]
+        turns[first.namespace] += 1
+        line = f"{count_of(len(many), 'pod')} like {first.namespace}/{first.name}: {why}"
+        told.append((turns[first.namespace], line))
+    lines = [line for _, line in sorted(told, key=itemgetter(0))]
+    more = len(lines) - _MOST_NOTES
+    return (*lines[:_MOST_NOTES], *([f"and {more} more of that kind"] if more > 0 else []))
 
 
 def _list_doubted(config: Config, waits: PodWaits, pods: Iterable[Pod]) -> tuple[WaitingPods, ...]:

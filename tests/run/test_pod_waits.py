@@ -3,13 +3,23 @@ each, read from an API server."""
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dnm.kube.devices import read_devices
+from dnm.kube.lists import List
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import Plan, StartConversion
+from dnm.model.pod import Pod, PodShape
+from dnm.model.pod_waits import DeviceFacts, PodWaits
+from dnm.plan.doubted_pods import tell_doubts
+from tests.scenes import config
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 DRIVER = "gpu.example.org"
@@ -254,3 +264,43 @@ def test_a_group_that_can_not_be_read_counts_for_the_pods_that_are_there(
     plan = scene.wait(2, GROUP, cpu="24")
     assert plan.status[QUEUE].pending_pods == 2 and not plan.errors
     assert "the permission to list podgroups" in plan.notes[0]
+
+
+def test_who_makes_many_doubts_leaves_the_others_theirs() -> None:
+    shape = PodShape(request={})
+    names = [*(("dev", f"w-{number:02}") for number in range(30)), ("gpu", "one")]
+    pods = [Pod(namespace=where, name=name, shape=shape) for where, name in names]
+    doubts = {f"{where}/{name}": f"no claim {name}" for where, name in names}
+    told = tell_doubts(config(), PodWaits(doubts=doubts), pods)
+    assert told[:2] == ("1 pod like dev/w-00: no claim w-00", "1 pod like gpu/one: no claim one")
+    assert len(told) == 11 and told[-1] == "and 21 more of that kind"
+
+
+class Pages:
+    """Hands out one page of each kind, of claims many times."""
+
+    def asking(self, *_: str) -> nullcontext[None]:
+        return nullcontext()
+
+    def __init__(self, claims: bytes) -> None:
+        self.claims = claims
+
+    def list_pages(self, what: List, restart: Callable[[], Callable[[bytes], None]]) -> None:
+        take = restart()
+        for _ in range(50 if what.kind == "ResourceClaimList" else 1):
+            take(self.claims if what.kind == "ResourceClaimList" else b'{"items": []}')
+
+
+def test_of_what_a_claim_selects_by_nothing_is_kept() -> None:
+    """A tenant's claim is as large as etcd takes it: 32 requests, each with 32 long expressions."""
+    long = [{"cel": {"expression": "x" * 10_000}}] * 10
+    claim = {"metadata": {"namespace": "dev", "name": "own"}, "spec": exactly(selectors=long)}
+    pages: Any = Pages(json.dumps({"items": [claim]}).encode())
+    tracemalloc.start()
+    try:
+        facts = read_devices(pages, ["dev"])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(facts, DeviceFacts) and facts.claims["dev", "own"].why
+    assert peak < 2_000_000  # of 5 MB that were read
