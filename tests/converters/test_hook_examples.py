@@ -181,6 +181,21 @@ def test_leftovers_says_something_of_each_thing_and_never_nothing_of_what_it_can
     } == unseen
 
 
+def test_leftovers_takes_no_place_for_empty_in_which_a_file_goes_meanwhile(tmp_path: Path) -> None:
+    hook = tmp_path / "hook"
+    text = (HOOKS / "common" / "leftovers").read_text()
+    hook.write_text(re.sub(r"^(kube\w+)=.*", rf"\1={tmp_path}", text, flags=re.M))
+    (tmp_path / "pki").mkdir()
+    find = '/usr/bin/find "$@"; echo "find: $1/gone: No such file or directory" >&2; exit 1'
+    done, _ = played_on_node(hook, tmp_path, find=find)
+    ((word, _),) = read_said(done.stdout.splitlines())["certificates"]
+    assert word == "unknown", done
+    (tmp_path / "pki").rmdir()
+    done, _ = played_on_node(hook, tmp_path)
+    ((word, _),) = read_said(done.stdout.splitlines())["certificates"]
+    assert word == "none", done
+
+
 def test_a_masterless_site_changes_the_top_lines_alone(tmp_path: Path) -> None:
     """A role file, and a script that applies it; a run that says 2 has changed something."""
     text = (HOOKS / "puppet" / "join").read_text()
