@@ -3,7 +3,9 @@ cron/dnm.path and cron/dnm.service do is done by a shell here, since no systemd 
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +38,7 @@ def woken(site: Site) -> Iterator[Path]:
     try:
         yield runs
     finally:
-        unit.kill()
+        os.killpg(unit.pid, signal.SIGKILL)  # the run that it may have started, too
         unit.wait()
 
 
