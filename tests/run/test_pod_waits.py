@@ -102,6 +102,7 @@ CLAIMS = {
     "of a class with attributes": (exactly(), FULL, (), 1),
     "two each": (exactly(count=2), PLAIN, (), 3),
     "more than a node has": (exactly(count=3), PLAIN, (), "gpu"),
+    "less than none": (exactly(count=-5), PLAIN, (), NOT_PLAIN),
     "all that match": (exactly(allocationMode="All"), PLAIN, (), NOT_PLAIN),
     "chosen by an expression": (exactly(selectors=[{"cel": {"expression": "true"}}]), PLAIN, (),
                                 NOT_PLAIN),
