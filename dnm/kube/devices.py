@@ -206,8 +206,8 @@ def _ask(spec: _ClaimSpec, is_taken: bool) -> DeviceAsk:
     for one in spec.devices.requests:
         plain = one.exactly
         is_odd = plain is None or plain.selectors or plain.tolerations or plain.capacity
-        is_odd = is_odd or (plain is not None and plain.count < 1)  # which no server takes
-        if plain is None or is_odd or plain.admin_access or plain.allocation_mode != "ExactCount":
+        is_plain = plain is not None and plain.allocation_mode == "ExactCount" and plain.count > 0
+        if plain is None or is_odd or plain.admin_access or not is_plain:
             why = why or f"asks in {one.name} for more than a count of one class"
         else:
             counts[plain.device_class_name] = counts.get(plain.device_class_name, 0) + plain.count
