@@ -74,7 +74,7 @@ _WHAT_CHANGES_IT = {
     Reason.IN_USE: "its pods ending",
     Reason.NEEDED: "pending pods that end, or that get room elsewhere",
     Reason.MOVING: "`dnm hold NODE`, until its labels are exchanged",
-    Reason.BUDGET: "the next run: max_reversions_per_run",
+    Reason.BUDGET: "the next run: as many go back in one as max_conversions_per_run lets",
     Reason.EVICTS: "the taint coming off, or `dnm reset NODE`",
     Reason.LATE: "a look at the node, then `dnm reset NODE`",
     Reason.OPENING: "what is missing, within its time; `kubectl describe node NODE`",

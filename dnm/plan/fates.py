@@ -215,7 +215,7 @@ def _return(look: _Look, fates: Fates) -> Fates:
     """Hands nodes to the converter, oldest first, within the run's budget."""
     most, nodes = look.inputs.config.max_reversions_per_run, fates.registry.nodes
     names = sorted(fates.fated(Fate.RETURNS), key=lambda name: (nodes[name].since, name))
-    budget = f"max_reversions_per_run = {most}"
+    budget = f"max_conversions_per_run lets {most} go back in a run"
     late = {name: node_verdict(name, Verdict.WAIT, Reason.BUDGET, budget) for name in names[most:]}
     begun = {
         name: enter_phase(nodes[name], Phase.RETURNING, look.inputs.now)

@@ -74,7 +74,7 @@ def test_the_oldest_go_first_within_the_budget() -> None:
     fates = world.set(batch=batch).fates()
     assert fates.returned == ("a002", "a003")
     assert fates.verdicts["a001"].verdict is Verdict.WAIT
-    assert fates.verdicts["a001"].detail == "max_reversions_per_run = 2"
+    assert fates.verdicts["a001"].detail == "max_conversions_per_run lets 2 go back in a run"
 
 
 def test_a_try_that_is_repeated_keeps_its_clock_and_its_count() -> None:
