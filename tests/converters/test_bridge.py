@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -334,29 +333,6 @@ def test_another_s_drain_stays(tmp_path: Path) -> None:
     assert found.result == "ok"
     assert (made.one.reason, "DRAIN" in made.one.flags) == ("bad fan", True)
     assert any("left drained" in text for text in made.said)
-
-
-def test_a_sick_node_stays_drained_until_somebody_resumes_it(tmp_path: Path) -> None:
-    """slurm-bridge lifts its own drain of a Node that is schedulable again, and not the one that
-    takes its place. Killed at any call of its return Slurm never has it in service."""
-    made = program(tmp_path / "whole", leave_drained="Healthy:False")
-    made.lend()
-    lent_by = made.world.calls
-    made.bring_back()
-    for at in (0, *range(lent_by + 1, made.world.calls + 1)):
-        made = program(tmp_path / str(at), leave_drained="Healthy:False")
-        world, one = made.world, made.one
-        made.lend()
-        world.kill_at, world.job_chance = at, 1
-        with suppress(Killed):
-            made.bring_back()
-        world.kill_at = -1
-        assert made.bring_back().result in ("ok", "skipped"), made.said
-        for _ in range(6):
-            world.step()
-        assert (one.base, one.flags, one.extra) == ("IDLE", {"DRAIN"}, ""), f"killed at {at}"
-        assert one.reason == "sick in Kubernetes: Healthy:False" and one.is_open is False
-        assert not world.reservations and not world.jobs and not world.shared
 
 
 def under_way(made: Program) -> NodeConversion:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -118,29 +117,6 @@ def test_what_is_back_is_left_alone(tmp_path: Path) -> None:
     found = made.bring_back()
     assert (found.result, "slurmd runs on it" in found.error) == ("skipped", True)
     assert_batch(made.world)
-
-
-def test_a_sick_node_stays_drained_until_somebody_resumes_it(tmp_path: Path) -> None:
-    """slurm-operator lifts our drain with the new pod's record, and not the one that takes its
-    place. Killed at any call of its return Slurm never has it in service."""
-    made = program(tmp_path / "whole", leave_drained="Healthy:False")
-    made.lend()
-    lent_by = made.world.calls
-    made.bring_back()
-    for at in (0, *range(lent_by + 1, made.world.calls + 1)):
-        made = program(tmp_path / str(at), leave_drained="Healthy:False")
-        world, one = made.world, made.world.machines[NODE]
-        made.lend()
-        world.kill_at, world.job_chance = at, 1
-        with suppress(Killed):
-            made.bring_back()
-        world.kill_at = -1
-        assert made.bring_back().result in ("ok", "skipped"), made.said
-        for _ in range(6):
-            world.step()
-        assert (one.base, one.flags, one.extra) == ("IDLE", {"DRAIN"}, ""), f"killed at {at}"
-        assert one.reason == "sick in Kubernetes: Healthy:False" and one.pod
-        assert not world.reservations and not world.jobs and not world.shared
 
 
 def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ at each call, whose cordon and whose rights count. What only one of them has is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,6 +122,32 @@ def test_killed_at_each_call(tmp_path: Path, kind: Kind, goes_on: bool, is_after
         for _ in range(15):
             world.step()
         assert_in_peace(kind, world, note)
+
+
+@pytest.mark.parametrize("name", ["pods of a DaemonSet", "slurm-bridge"])
+def test_a_sick_node_stays_drained_until_somebody_resumes_it(tmp_path: Path, name: str) -> None:
+    """Slinky lifts the drain that stands for its own, and not the one that takes its place. Killed
+    at any call of its return Slurm never has it in service."""
+    kind = KINDS[name]
+    made = kind.program(tmp_path / "whole", leave_drained="Healthy:False")
+    made.lend()
+    lent_by = made.world.calls
+    made.bring_back()
+    for at in (0, *range(lent_by + 1, made.world.calls + 1)):
+        made = kind.program(tmp_path / str(at), leave_drained="Healthy:False")
+        world, one = made.world, made.world.machines[NODE]
+        made.lend()
+        world.kill_at, world.job_chance = at, 1
+        with suppress(Killed):
+            made.bring_back()
+        world.kill_at = -1
+        assert made.bring_back().result in ("ok", "skipped"), made.said
+        for _ in range(6):
+            world.step()
+        assert (one.base, one.flags, one.extra) == ("IDLE", {"DRAIN"}, ""), f"killed at {at}"
+        assert one.reason == "sick in Kubernetes: Healthy:False"
+        assert one.is_open is False if name == "slurm-bridge" else one.pod
+        assert not world.reservations and not world.jobs and not world.shared
 
 
 @of_each_kind
