@@ -9,8 +9,8 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.converters.bridge import BridgedNode, Taken
-from dnm.converters.nodeset_side import collecting
 from dnm.host.fault_points import fault_point
+from dnm.kube.collecting import collecting
 from dnm.kube.lists import List
 from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
 from dnm.kube.requests import ApiRequests

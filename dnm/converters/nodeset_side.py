@@ -3,7 +3,7 @@ NodeSets, and labels and taints of a Node, each change with what it must find th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from dnm.converters.nodeset_objects import (
     read_set_page,
 )
 from dnm.host.fault_points import fault_point
+from dnm.kube.collecting import collecting
 from dnm.kube.lists import List
 from dnm.kube.nodes import read_node_page, taint_fields
 from dnm.kube.requests import ApiRequests
@@ -164,13 +165,3 @@ def _with_scalers(one: NodeSet, scalers: Sequence[Autoscaler]) -> NodeSet:
 
 def _path_of(node: str) -> str:
     return f"/api/v1/nodes/{quote(node, safe='')}"
-
-
-def collecting(
-    found: list[Any], read: Callable[[memoryview], list[Any]]
-) -> Callable[[], Callable[[memoryview], None]]:
-    def restart() -> Callable[[memoryview], None]:
-        found.clear()
-        return lambda page: found.extend(read(page))
-
-    return restart

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
+from dnm.kube.collecting import collecting
 from dnm.kube.lists import List
 from dnm.kube.objects import Metadata
 from dnm.kube.requests import ApiRequests
@@ -30,16 +31,12 @@ def list_deployments(
     """The Deployments of a namespace, or where it is empty of all, that the selector selects.
     Raises KubeError."""
     found: list[Deployment] = []
-
-    def restart() -> Callable[[memoryview], None]:
-        found.clear()
-        return lambda page: found.extend(read_deployments(page))
-
     where = f"namespace {namespace}" if namespace else "all namespaces"
     what = f"list the Deployments of {where}"
     with api.asking(what, "list deployments"), fault_point("kube.list_deployments"):
         query = {"labelSelector": label_selector}
-        api.list_pages(List(_path_of(namespace), "DeploymentList", query), restart)
+        deployments = List(_path_of(namespace), "DeploymentList", query)
+        api.list_pages(deployments, collecting(found, read_deployments))
     return tuple(found)
 
 

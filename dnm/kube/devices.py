@@ -6,12 +6,13 @@ one node, is not there: partitions that share counters, devices for several clai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
+from dnm.kube.collecting import collecting
 from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
 from dnm.kube.objects import Metadata
@@ -180,19 +181,10 @@ def _list(api: ApiRequests, rule: str, kind: str, item: Any) -> list[Any]:
     page_of: Any = msgspec.defstruct("_Page", [("items", list[item])])
     decode = msgspec.json.Decoder(page_of).decode
     found: list[Any] = []
-
-    def take(page: _Page) -> None:
-        found.extend(decode(page).items)
-        if len(found) > MOST:
-            raise ValueError(f"it has more than {MOST}")
-
-    def restart() -> Callable[[_Page], None]:
-        found.clear()
-        return take
-
     path = f"{PATH}/{rule.removeprefix('list ')}"
     with api.asking(f"list the {kind} objects", rule), fault_point("kube.list_devices"):
-        api.list_pages(List(path, f"{kind}List"), restart)
+        of_page = collecting(found, lambda page: decode(page).items, MOST)
+        api.list_pages(List(path, f"{kind}List"), of_page)
     return found
 
 

@@ -5,7 +5,7 @@ Disruption budgets are respected: a pod is never deleted, and its grace period i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +13,7 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
+from dnm.kube.collecting import collecting
 from dnm.kube.errors import ApiRefused, LostAnswer
 from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
@@ -77,17 +78,13 @@ class _PodPage(msgspec.Struct):
 def read_pods_to_evict(requests: ApiRequests, node: str) -> Sequence[PodOnNode]:
     """The unfinished pods on a node, of all namespaces. Raises KubeError."""
     found: list[_Pod] = []
-
-    def restart() -> Callable[[memoryview], None]:
-        found.clear()
-        return lambda page: found.extend(msgspec.json.decode(page, type=_PodPage).items)
-
     with (
         requests.asking(f"list the pods on node {node}", "list pods"),
         fault_point("kube.list_pods"),
     ):
         query = {"fieldSelector": f"spec.nodeName={node}"}
-        requests.list_pages(List("/api/v1/pods", "PodList", query), restart)
+        of_page = collecting(found, lambda page: msgspec.json.decode(page, type=_PodPage).items)
+        requests.list_pages(List("/api/v1/pods", "PodList", query), of_page)
     return [_reduce(pod) for pod in found if pod.status.phase not in _FINISHED]
 
 

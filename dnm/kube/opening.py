@@ -5,13 +5,14 @@ Only where a node type has a list of what it opens by, and only while a node of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
+from dnm.kube.collecting import collecting
 from dnm.kube.constraints import read_constraints
 from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.lists import List
@@ -196,15 +197,12 @@ def _list(requests: ApiRequests, what: List, rule: str, of: type[T]) -> list[T]:
     """Reads a whole list. Raises KubeError."""
     found: list[T] = []
 
-    def restart() -> Callable[[memoryview], None]:
-        found.clear()
-        return lambda page: found.extend(
-            msgspec.json.decode(bytes(item), type=of)  # the page's buffer is used again
-            for item in msgspec.json.decode(page, type=_Page).items
-        )
+    def read(page: memoryview) -> Iterator[T]:
+        for item in msgspec.json.decode(page, type=_Page).items:
+            yield msgspec.json.decode(bytes(item), type=of)  # the page's buffer is used again
 
     with requests.asking(rule, rule), fault_point("kube.look_closely"):
-        requests.list_pages(what, restart)
+        requests.list_pages(what, collecting(found, read))
     return found
 
 

@@ -3,12 +3,13 @@ least; and what a pod's spec names of groups and claims. Only read where such a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
+from dnm.kube.collecting import collecting
 from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
 from dnm.kube.objects import Metadata
@@ -107,21 +108,15 @@ def _read_group(api: ApiRequests, group: str) -> Minimums | Unreadable:
 
 
 def _list(api: ApiRequests, path: str, group: str) -> Minimums:
-    found: dict[tuple[str, str], int] = {}
-
-    def take(page: memoryview | bytes) -> None:
-        for one in msgspec.json.decode(page, type=_Page).items:
-            gang = one.spec.scheduling_policy.gang
-            least = gang.min_count if gang else one.spec.min_member
-            found[one.metadata.namespace, one.metadata.name] = least
-        if len(found) > MOST:
-            raise ValueError(f"it has more than {MOST}")
-
-    def restart() -> Callable[[memoryview], None]:
-        found.clear()
-        return take
-
+    found: list[tuple[tuple[str, str], int]] = []
     what = f"list the PodGroups of {group}"
     with api.asking(what, "list podgroups"), fault_point("kube.list_pod_groups"):
-        api.list_pages(List(path, "PodGroupList"), restart)
-    return found
+        api.list_pages(List(path, "PodGroupList"), collecting(found, _minimums, MOST))
+    return dict(found)
+
+
+def _minimums(page: memoryview | bytes) -> Iterator[tuple[tuple[str, str], int]]:
+    for one in msgspec.json.decode(page, type=_Page).items:
+        gang = one.spec.scheduling_policy.gang
+        least = gang.min_count if gang else one.spec.min_member
+        yield (one.metadata.namespace, one.metadata.name), least

@@ -6,13 +6,14 @@ read; what may not be read is an error and never "there is none".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import quote
 
 import msgspec
 import yaml
 
 from dnm.host.fault_points import fault_point
+from dnm.kube.collecting import collecting
 from dnm.kube.constraints import read_constraints
 from dnm.kube.deployments import list_deployments
 from dnm.kube.lists import List
@@ -126,16 +127,12 @@ def read_versions(api: ApiRequests) -> tuple[str, ...]:
 def list_node_sets(api: ApiRequests) -> tuple[NodeSet, ...]:
     """Returns the NodeSets of all namespaces. Raises KubeError."""
     found: list[NodeSet] = []
-
-    def restart() -> Callable[[memoryview], None]:
-        found.clear()
-        return lambda page: found.extend(read_node_set_page(page))
-
     with (
         api.asking("list the NodeSets", f"list nodesets.{GROUP}"),
         fault_point("kube.slinky"),
     ):
-        api.list_pages(List(f"/apis/{GROUP}/{VERSION}/nodesets", "NodeSetList"), restart)
+        of_page = collecting(found, read_node_set_page)
+        api.list_pages(List(f"/apis/{GROUP}/{VERSION}/nodesets", "NodeSetList"), of_page)
     return tuple(found)
 
 

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.demand.demand import Demand, gather_demand
-from dnm.demand.device_use import with_devices
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits, YunikornView
 from dnm.model.config import Config
@@ -72,8 +71,7 @@ class Inputs(Value):
 def gather_inputs(
     config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
 ) -> Inputs:
-    """Doubts what can't be true, parses the queue document, sums up the pods, and sorts the facts
-    by node."""
+    """Doubts what can't be true, parses the queue document, sums up pods, sorts facts by node."""
     registry = without_future(config, registry, snapshot.taken_at)
     registry = without_expired(registry, snapshot.taken_at)
     attended = attended_nodes(snapshot)
@@ -137,7 +135,11 @@ def _gather_demand(
         resources=offered_resources(config, snapshot, limits),
     )
     demand = gather_demand(pods.pods, config, limits, facts)
-    return with_devices(demand, snapshot.waits) if snapshot.waits else demand
+    if not snapshot.waits:
+        return demand
+    from dnm.demand.device_use import with_devices
+
+    return with_devices(demand, snapshot.waits)
 
 
 def offered_resources(
