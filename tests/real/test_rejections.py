@@ -64,7 +64,7 @@ def test_a_gang_larger_than_its_queue_is_rejected_at_once(
     assert reasons == {"ApplicationRejected"}
     site = make_site()
     assert_no_node_is_lent(site)
-    assert f"queue {NOTEBOOK}: keep" in says(site, NOTEBOOK)
+    assert f"queue {NOTEBOOK}: nothing" in says(site, NOTEBOOK)
 
 
 def test_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> None:
@@ -76,7 +76,7 @@ def test_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> N
     either_rig.wait_for(rests_at(either_rig, "dev", {"Failed": 1}), "the pod is rejected")
     site = make_site()
     assert_no_node_is_lent(site)
-    assert f"queue {DEV}: keep" in says(site, DEV)
+    assert f"queue {DEV}: nothing" in says(site, DEV)
 
 
 def test_a_user_limit_is_no_want_of_nodes(either_rig: Rig, make_site: MakeSite) -> None:
