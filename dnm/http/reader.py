@@ -1,10 +1,10 @@
-"""Reads answers: a deadline over all of it however slowly it drips, a bound in bytes, gzip, chunks.
+"""Reads answers: a deadline over all of it however slowly it drips, a bound in bytes, gzip.
 
 urllib3 connects, sends and keeps connections; it gives up where nothing comes for a while, and not
 where a byte comes now and then. So its connections hand out answers that look at the clock of the
-request before every read. What is read fast is read from here: an API server streams its lists in
-chunks of 2 KiB, for which urllib3 takes twice as long. Everything that is not as it should be
-raises ValueError or OSError, a connection that ends too early ConnectionResetError.
+request before every read. They are read by the standard library below urllib3, which takes twice as
+long for the chunks of 2 KiB in which an API server streams its lists. Everything that is not as it
+should be raises ValueError or OSError, a connection that ends too early ConnectionResetError.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from ssl import SSLEOFError
 from typing import Any, Protocol
 
@@ -26,8 +26,6 @@ from urllib3.exceptions import HTTPError, ProxyError
 
 LARGEST_BODY = 1 << 26  # bytes; a page of 500 pods has some 6 MB
 _READ_AHEAD = 1 << 18
-_SIZE_LINE = 64  # bytes; an API server sends no chunk extensions
-_TRAILERS = 64
 _CUT = "the connection was cut in the middle of the answer"
 
 
@@ -106,7 +104,7 @@ def cause_of(error: BaseException) -> Exception:
         cause = cause.__cause__ or cause.__context__ or ValueError(str(error))
     if is_of_proxy and isinstance(cause, OSError):
         return ProxyFailed(cause.strerror or str(cause))
-    if isinstance(cause, SSLEOFError):
+    if isinstance(cause, SSLEOFError | IncompleteRead):
         return ConnectionResetError(_CUT)
     if isinstance(cause, HTTPException):
         return NoHttp(f"the answer can't be understood: {cause or type(cause).__name__}")
@@ -150,6 +148,13 @@ class Answer(HTTPResponse):
         super().begin()
         self.is_packed = self.headers.get("Content-Encoding", "").lower() == "gzip"
         del self.headers["Content-Encoding"]  # nobody else is to unpack it
+
+    def fill(self, view: memoryview) -> int:
+        """Fills the view as far as the body goes; less than all of it only at the end."""
+        size = self.readinto(view)
+        if size < len(view) and self.length:
+            raise ConnectionResetError(_CUT)
+        return size
 
     def read(self, amount: int | None = None) -> bytes:
         """All of it, unpacked and bounded, where no amount is given: so urllib3 reads a refusal."""
@@ -203,18 +208,12 @@ class AnswerTooLarge(ValueError):
 class Body(Protocol):
     """The bytes of an answer, out of their frame."""
 
-    def fill(self, view: memoryview) -> int:
-        """Fills the view as far as the body goes; less than all of it only at the end."""
-        ...
+    def fill(self, view: memoryview) -> int: ...
 
 
 def open_body(response: Answer) -> Body:
     """Returns the body of an answer that is about to be read."""
-    if response.chunked:
-        body: Body = _Chunks(response.fp)
-    else:
-        body = _Plain(response.fp, response.length)
-    return _Unpacked(body) if response.is_packed else body
+    return _Unpacked(response) if response.is_packed else response
 
 
 class BodyBuffer:
@@ -247,66 +246,6 @@ class BodyBuffer:
             self._bytes = larger
 
 
-class _Plain:
-    """A body of a known length, or (None) up to the end of the connection."""
-
-    def __init__(self, stream: io.BufferedIOBase, length: int | None) -> None:
-        self._stream, self._left = stream, length
-
-    def fill(self, view: memoryview) -> int:
-        if self._left is None:
-            return _fill(self._stream, view)
-        part = view[: self._left]
-        _fill_all(self._stream, part)
-        self._left -= len(part)
-        return len(part)
-
-
-class _Chunks:
-    """An API server of 1.33 or later sends a chunk or two for every object: once around the loop
-    for each pod of the cluster. The line end behind a chunk is read with it, where there is room.
-    """
-
-    def __init__(self, stream: io.BufferedIOBase) -> None:
-        self._stream = stream
-        self._left: int | None = 0  # of the chunk; None: the body has ended
-
-    def fill(self, view: memoryview) -> int:
-        size, stream = 0, self._stream
-        while size < len(view) and self._left is not None:
-            end = size + (self._left or self._begin())
-            if self._left is None:
-                break
-            if end + 2 <= len(view):
-                _fill_all(stream, view[size : end + 2])
-                self._left, line_end = 0, bytes(view[end : end + 2])
-            else:
-                end = min(end, len(view))
-                _fill_all(stream, view[size:end])
-                self._left -= end - size
-                line_end = b"\r\n" if self._left else stream.read(2)
-            if line_end != b"\r\n":
-                raise ValueError("a chunk of the answer does not end where it says")
-            size = end
-        return size
-
-    def _begin(self) -> int:
-        length = int(self._stream.readline(_SIZE_LINE).partition(b";")[0], 16)
-        if length < 0:
-            raise ValueError("a chunk of the answer has a negative length")
-        self._left = length
-        if not length:
-            self._end()
-        return length
-
-    def _end(self) -> None:
-        for _ in range(_TRAILERS):
-            if self._stream.readline(1 << 16) in (b"\r\n", b"\n", b""):
-                self._left = None
-                return
-        raise ValueError("the answer has too many trailers")
-
-
 class _Unpacked:
     """What gzip has packed."""
 
@@ -333,16 +272,3 @@ class _Unpacked:
             while self._packed.fill(self._buffer):  # the frame's own end, and what nobody reads
                 pass
         return size
-
-
-def _fill(stream: io.BufferedIOBase, view: memoryview) -> int:
-    """As far as the stream goes."""
-    size = 0
-    while size < len(view) and (got := stream.readinto(view[size:])):
-        size += got
-    return size
-
-
-def _fill_all(stream: io.BufferedIOBase, view: memoryview) -> None:
-    if _fill(stream, view) < len(view):
-        raise ConnectionResetError(_CUT)
