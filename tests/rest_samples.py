@@ -54,12 +54,16 @@ def lines_of(lab: SlurmLab) -> dict[str, list[str]]:
 def by_text(lines: Mapping[str, list[str]]) -> Said:
     nodes = text.parse_nodes("\n".join(lines["nodes"]))
     jobs = text.parse_jobs("\n".join(lines["jobs"]))
-    records = [text.parse_job_record(line) for line in lines["records"] if "JobId=" in line]
+    records = {
+        line.split(" ", 1)[0].removeprefix("JobId="): text.parse_job_record(line)
+        for line in lines["records"]
+        if "JobId=" in line
+    }
     reservations = text.parse_reservations("\n".join(lines["reservations"]))
     return Said(
         {one.name: one for one in nodes},
         {one.id: one for one in jobs},
-        {one.id: one for one in records},
+        records,
         {one.name: one for one in reservations},
     )
 
@@ -67,12 +71,14 @@ def by_text(lines: Mapping[str, list[str]]) -> Said:
 def by_rest(client: SlurmRestClient) -> tuple[Said, dict[str, bytes]]:
     """The values, and the answers they are made of."""
     raw = {kind: client._read(kind) for kind in ("nodes", "jobs", "reservations")}
-    jobs = json.loads(raw["jobs"])["jobs"]
-    records = [rest.parse_job_record(json.dumps({"jobs": [job]}).encode()) for job in jobs]
+    records = {
+        str(job["job_id"]): rest.parse_job_record(json.dumps({"jobs": [job]}).encode())
+        for job in json.loads(raw["jobs"])["jobs"]
+    }
     return Said(
         {one.name: one for one in rest.parse_nodes(raw["nodes"])},
         {one.id: one for one in rest.parse_jobs(raw["jobs"])},
-        {one.id: one for one in records},
+        records,
         {one.name: one for one in rest.parse_reservations(raw["reservations"])},
     ), raw
 
@@ -166,7 +172,7 @@ class Keeper:
             return f"{kind} {value.state.text} {marks if value.state.text == 'IDLE' else ''}"
         if kind == "jobs":
             shape = [bool(entry[key]) for key in ("array_task_string", "het_job_id_set")]
-            return f"{kind} {value.state} {value.exit_code} {shape}"
+            return f"{kind} {value.state} {entry['exit_code']} {shape}"
         return f"{kind} {value.name}"
 
     def _add_lines(self, kind: str, name: str, lines: Mapping[str, list[str]]) -> None:

@@ -240,7 +240,6 @@ def _node(node: dict[str, Any]) -> dict[str, Any]:
         "cpus_allocated": node["alloc_cpus"],
         "memory_allocated": node["alloc_memory"],
         "partitions": node["partitions"],
-        "booted": _number(node["boot_time"]),
         "slurmd_started": _number(node["slurmd_start_time"]),
         "last_busy": _number(node["last_busy"]),
         "reason": node["reason"],
@@ -264,18 +263,9 @@ def _job(job: dict[str, Any]) -> dict[str, Any]:
         "start": _number(job["start_time"]),
         "reservation": job["resv_name"],
         "nodes": expanded(job["nodes"]),
-        "exit_code": _exit_code(job["exit_code"]),
         "is_requeueable": job["requeue"],
         "is_batch": job["batch_flag"],
-        "restarts": job["restart_cnt"],
     }
-
-
-def _exit_code(value: Any) -> str:
-    """`code:signal`; 22.05 has what wait() returned."""
-    if isinstance(value, int):
-        return f"{value >> 8}:{value & 127}"
-    return f"{_number(value['return_code']) or 0}:{_number(value['signal']['id']) or 0}"
 
 
 def _reservation(one: dict[str, Any]) -> dict[str, Any]:

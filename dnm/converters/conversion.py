@@ -21,10 +21,9 @@ from dnm.converters.hooks import HookCall, find_hook, hook_environment, outlive
 from dnm.converters.journal import Book, Journal, StageMark
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.kubelet_file import kubelet_facts
-from dnm.converters.listing import connect_slurm
+from dnm.converters.listing import Slurm, connect_slurm
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
-from dnm.converters.slurm.interface import Slurm
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.model.blackout import Secrets, secrets_by_name
@@ -34,8 +33,9 @@ Found = TypeVar("Found")
 SLURM_PATIENCE = timedelta(minutes=2)  # a restart of slurmctld
 
 
-class Interrupted(ConverterError):
-    """The program was told to stop: the journal stays open, a repetition goes on from here."""
+class Interrupted(Exception):
+    """The program was told to stop, which is no failure: the journal stays open, a repetition goes
+    on from here."""
 
 
 class NotClaimed(ConverterError):
@@ -299,8 +299,6 @@ def run_stage(conversion: NodeConversion, stage: Stage) -> None:
         conversion.say(f"{stage.name}: begins")
         with fault_point(f"convert.{stage.name}"):
             note = stage.act(conversion)
-    except Interrupted:
-        raise
     except DnmError as error:
         conversion.book.write(stage.name, StageMark.FAILED, str(error))
         raise

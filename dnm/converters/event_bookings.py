@@ -20,12 +20,11 @@ from collections.abc import Container, Iterator, Sequence
 
 from dnm.converters.claimed import Claimed, read_claims
 from dnm.converters.failures import rests_until
-from dnm.converters.listing import is_of_type, read_facts
+from dnm.converters.listing import Slurm, is_of_type, read_facts
 from dnm.converters.machines import plain_state, why_not_ours
 from dnm.converters.select import SlurmFacts, is_own_reservation
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmRefused
-from dnm.converters.slurm.interface import Slurm
 from dnm.converters.slurm.text import SlurmNode
 from dnm.model.booking import booking_on, is_booking, is_late
 from dnm.model.errors import ConverterError, ExitCode

@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -20,10 +21,15 @@ from dnm.converters.select import (
 )
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmClient
-from dnm.converters.slurm.interface import Slurm
 from dnm.converters.slurm.text import SlurmJob
 from dnm.model.batch import BatchClaim, WaitingJobs
 from dnm.model.printable import count_of, printable
+
+if TYPE_CHECKING:
+    from dnm.converters.slurm.rest import SlurmRestClient
+
+Slurm: TypeAlias = "SlurmClient | SlurmRestClient"
+"""Slurm, whichever way it is asked; what each call means is told at `SlurmClient`."""
 
 SCHEMA = "node-convert.list/1"
 _HEADER = ("NODE", "STATE", "IDLE", "VERDICT", "REASON")

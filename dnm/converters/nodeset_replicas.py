@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from dnm.converters.claim import check_claim
-from dnm.converters.conversion import Interrupted, NodeConversion, NotClaimed
+from dnm.converters.conversion import NodeConversion, NotClaimed
 from dnm.converters.nodeset import (
     LOWEST_COST,
     NodeSet,
@@ -90,8 +90,6 @@ def shrink(conversion: NodeConversion, key: str) -> str:
                 conversion.settings.drain_timeout_seconds,
                 (KubeError, OthersTurn),
             )
-        except Interrupted:
-            raise
         except ConverterError:
             with suppress(KubeError):  # else the way back does it
                 grow(conversion, key)

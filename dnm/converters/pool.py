@@ -240,9 +240,7 @@ class ConversionPool:
                 result, error = self._to_k8s(conversion)
             else:
                 result, error = self._to_batch(conversion)
-        except Interrupted as interrupted:
-            result, error = "failed", str(interrupted)
-        except DnmError as failure:
+        except (Interrupted, DnmError) as failure:
             result, error = "failed", str(failure)
         return NodeResult(
             node=journal.node, result=result, error=error, stages=stages_of(book.journal, began)
@@ -257,8 +255,6 @@ class ConversionPool:
             run_stages(conversion, self.program.claiming)
             self.on_claimed(conversion.node)  # from here on only the whole way back leads back
             run_stages(conversion, self.program.lending)
-        except Interrupted:
-            raise
         except DnmError as error:
             return self._turn_round(conversion, error)
         conversion.book.remember(NO_FAILURE)
@@ -298,8 +294,6 @@ class ConversionPool:
         except to_batch.AlreadyBack as known:
             conversion.book.close()
             return "skipped", str(known)
-        except Interrupted:
-            raise
         except DnmError as error:
             was_changed = was_claimed_here or self.program.has_touched(conversion)
             if not was_changed and not conversion.journal.has_begun(self.program.returning[0].name):

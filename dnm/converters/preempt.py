@@ -12,7 +12,7 @@ import time
 from datetime import timedelta
 
 from dnm.converters.claim import drain, reserve
-from dnm.converters.conversion import Interrupted, NodeConversion, NotClaimed
+from dnm.converters.conversion import NodeConversion, NotClaimed
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import JobRecord
 from dnm.model.errors import ConverterError, SlurmError
@@ -152,7 +152,5 @@ def _wait_for_idle(conversion: NodeConversion) -> None:
 
     try:
         conversion.wait_until(look, _UNTIL_IDLE, SlurmError)
-    except Interrupted:
-        raise
     except ConverterError as error:
         raise NotClaimed(f"the preempted node does not become idle: {error}") from error

@@ -18,7 +18,6 @@ from dnm.converters.claim import (
     settle_drain,
 )
 from dnm.converters.conversion import (
-    Interrupted,
     NodeConversion,
     Stage,
     check_hooks,
@@ -135,8 +134,6 @@ def drain(conversion: NodeConversion) -> str:
         conversion.wait_until(
             lambda: _drain_once(conversion), conversion.settings.drain_timeout_seconds, KubeError
         )
-    except Interrupted:
-        raise
     except ConverterError as error:
         if conversion.settings.force and not _evict(conversion, _pods_that_leave(conversion)):
             return f"goes on although not empty (--force): {error}"

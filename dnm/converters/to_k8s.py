@@ -126,9 +126,6 @@ STAGES = (
 )
 
 
-STAGES_BEFORE = STAGES[: [stage.name for stage in STAGES].index(FIRST_IRREVERSIBLE)]
-
-
 def describe(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
     """What a conversion would do: (stage, command or deed)."""
     name, wait = f"{settings.res_name}-{node}", settings.verify_seconds.total_seconds()

@@ -105,8 +105,7 @@ def test_the_last_look_before_a_drain(fields: dict[str, Any], why: str, may_work
 @pytest.mark.parametrize("mode", ["requeue", "cancel"])
 def test_a_job_that_stands_for_pods_is_not_preempted(mode: str) -> None:
     job = JobRecord(
-        id="7", state="RUNNING", exit_code="0:0", is_requeueable=True, is_batch=True, restarts=0,
-        admin_comment='{"pods":["dev/p1"]}',
+        state="RUNNING", is_requeueable=True, is_batch=True, admin_comment='{"pods":["dev/p1"]}'
     )  # fmt: skip
     with pytest.raises(NotClaimed, match="job 7 stands for pod dev/p1"):
         claim_from_jobs(a_claim_of(jobs={"7": job}, mode=mode))

@@ -1,5 +1,5 @@
 """The Slurm edge: what scontrol and squeue print (`text`) or slurmrestd answers (`rest_answers`)
--> the same values, and asking them (`commands`, `rest`), behind one interface (`interface`).
+-> the same values, and asking them (`commands`, `rest`), by the same calls.
 Nothing here decides; a state that is not understood is no state.
 converters may import it, the real slurm of the lab too, and demo what is printed; it imports only
 http, host and model.

@@ -45,7 +45,6 @@ class _Node(msgspec.Struct):
     state: _Words
     alloc_cpus: int
     alloc_memory: int
-    boot_time: _Number
     slurmd_start_time: _Number
     last_busy: _Number
     partitions: list[str] = []
@@ -64,15 +63,6 @@ class _Nodes(msgspec.Struct):
     nodes: list[_Node]
 
 
-class _Signal(msgspec.Struct):
-    id: _Number = None
-
-
-class _ExitCode(msgspec.Struct):
-    return_code: _Number = None
-    signal: _Signal = msgspec.field(default_factory=_Signal)
-
-
 class _Job(msgspec.Struct):
     job_id: int
     job_state: _Words
@@ -84,10 +74,8 @@ class _Job(msgspec.Struct):
     start_time: _Number
     resv_name: str | None
     nodes: str | None
-    exit_code: int | _ExitCode
     requeue: bool
     batch_flag: bool
-    restart_cnt: int
     submit_time: _Number
     state_reason: str | None
     admin_comment: str | None = ""
@@ -209,7 +197,6 @@ def _make_node(node: _Node) -> SlurmNode:
         memory_allocated=node.alloc_memory,
         partitions=tuple(node.partitions),
         features=_features(node.features),
-        booted=_time(node.boot_time),
         slurmd_started=_time(node.slurmd_start_time),
         last_busy=_time(node.last_busy),
         reason=node.reason or "",
@@ -280,18 +267,8 @@ def _display_id(job: _Job) -> str:
 
 def _make_record(job: _Job) -> JobRecord:
     return JobRecord(
-        id=str(job.job_id),
         state=_job_state(job),
-        exit_code=_exit_code(job.exit_code),
         is_requeueable=job.requeue,
         is_batch=job.batch_flag,
-        restarts=job.restart_cnt,
         admin_comment=job.admin_comment or "",
     )
-
-
-def _exit_code(value: int | _ExitCode) -> str:
-    """`code:signal` of what wait() returned, which v0.0.38 tells as it is."""
-    if isinstance(value, int):
-        return f"{value >> 8}:{value & 127}"
-    return f"{_number(value.return_code) or 0}:{_number(value.signal.id) or 0}"

@@ -42,7 +42,6 @@ class SlurmNode(Value, frozen=True, gc=False):
     memory_allocated: int  # MB
     partitions: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
-    booted: datetime | None = None
     slurmd_started: datetime | None = None
     last_busy: datetime | None = None
     tells_last_busy: bool = True  # False: a Slurm before 21.08, which has no LastBusyTime
@@ -96,14 +95,11 @@ class Reservation(Value, frozen=True):
 
 
 class JobRecord(Value, frozen=True):
-    """Of `scontrol show job`: what decides whether it may be requeued, and how it ended."""
+    """Of `scontrol show job`: what decides whether it may be requeued."""
 
-    id: str
     state: str
-    exit_code: str
     is_requeueable: bool
     is_batch: bool
-    restarts: int
     admin_comment: str = ""  # as far as its first blank
 
 
@@ -164,7 +160,6 @@ def _parse_node(line: str) -> SlurmNode:
             memory_allocated=int(_last(early, "AllocMem")),
             partitions=tuple(filter(None, _first(late, "Partitions", "").split(","))),
             features=_words(_first(early, "AvailableFeatures", "")),
-            booted=parse_time(_first(late, "BootTime", "None")),
             slurmd_started=parse_time(_first(late, "SlurmdStartTime", "None")),
             last_busy=parse_time(_first(late, "LastBusyTime", "None")),
             tells_last_busy=" LastBusyTime=" in late,
@@ -294,12 +289,9 @@ def parse_job_record(text: str) -> JobRecord:
     line = text.split("\n", 1)[0]
     try:
         return JobRecord(
-            id=line[len("JobId=") :].split(" ", 1)[0],
             state=_first(line, "JobState"),
-            exit_code=_first(line, "ExitCode"),
             is_requeueable=_first(line, "Requeue") == "1",
             is_batch=_first(line, "BatchFlag") == "1",
-            restarts=int(_first(line, "Restarts")),
             admin_comment=_first(line, "AdminComment", ""),
         )
     except (KeyError, ValueError) as error:
