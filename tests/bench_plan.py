@@ -29,7 +29,7 @@ from dnm.plan.planner import make_plan
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document, with_document
 from dnm.queues.tree import parse_tree
-from dnm.sizing.budget import ConversionBudget
+from dnm.sizing.caps import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import size_queues
 

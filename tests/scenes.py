@@ -23,7 +23,7 @@ from dnm.model.node_type import NodeType, Taint
 from dnm.model.pod import Claim, Pod, PodShape, Toleration
 from dnm.model.value import Resources
 from dnm.plan.rules.warm_share import mark_of
-from dnm.sizing.budget import ConversionBudget
+from dnm.sizing.caps import ConversionBudget
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import size_queues

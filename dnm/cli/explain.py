@@ -36,10 +36,10 @@ from dnm.model.printable import count_of, duration, printable
 from dnm.model.reason import Reason
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Verdict
-from dnm.plan.budgets import lendable_names
 from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import PodExplanation, explain_pod
+from dnm.plan.lendable import lendable_names
 from dnm.plan.planner import fold_plan
 from dnm.plan.record_lease import judge_actor
 from dnm.plan.rule import nodes_kept_out

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dnm.cli.output import shown
-from dnm.model.learned import Sitting
+from dnm.model.observed import Sitting
 from dnm.model.printable import count_of
 
 

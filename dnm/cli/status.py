@@ -25,14 +25,14 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.share import Share
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
-from dnm.plan.budgets import counted_as_lent
 from dnm.plan.cap_shares import as_last_read, list_node_caps
 from dnm.plan.counting import count_missing, nodes_of_order
-from dnm.plan.learned import idle_times
+from dnm.plan.idle_times import idle_times
+from dnm.plan.lendable import counted_as_lent
 from dnm.plan.rules.node_hours import hours_left
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry
-from dnm.sizing.budget import count_caps
+from dnm.sizing.caps import count_caps
 
 # Why an idle node stays, however long it is idle.
 _KEPT = (Reason.KEPT_READY, Reason.HELD, Reason.HELD_BY_ADMIN, Reason.NEEDED)
@@ -224,7 +224,7 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             for name, backoff in backoffs_in_force(registry, now).items()
         },
         "breakers": {
-            queue: {"strikes": max(b.strikes, 0), "tripped_at": b.tripped_at}
+            queue: {"strikes": max(b.unused, 0), "tripped_at": b.tripped_at}
             for queue, b in registry.breakers.items()
         },
         "pause": pause_document(registry, now),

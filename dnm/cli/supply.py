@@ -14,10 +14,10 @@ from dnm.model.config import Config
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.plan.budgets import conversion_budget, lendable_names
 from dnm.plan.cap_shares import in_nodes
 from dnm.plan.facts import Facts
-from dnm.sizing.budget import BATCH_NODES, NodePool
+from dnm.plan.lendable import conversion_budget, lendable_names
+from dnm.sizing.caps import BATCH_NODES, NodePool
 
 
 class Supply(Value):

@@ -22,7 +22,7 @@ from dnm.demand.waiting import DemandFacts, Waiting, gather_waiting
 from dnm.model.cluster import QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.history import PodKind
-from dnm.model.learned import StalledPods
+from dnm.model.observed import StalledPods
 from dnm.model.pod import Pod
 from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.value import Resources, Value

@@ -19,7 +19,7 @@ import msgspec
 
 from dnm.demand.constraints import keeps_apart
 from dnm.model.config import Config
-from dnm.model.learned import StalledPods
+from dnm.model.observed import StalledPods
 from dnm.model.pod import Claim, NodeSelectorTerm, Pod, PodShape
 from dnm.model.value import Resources, Unreadable, Value
 

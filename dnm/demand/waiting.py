@@ -10,7 +10,7 @@ from dnm.demand.gangs import GangApp, gang_apps, gang_demand, largest_gangs, spl
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted
 from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
-from dnm.model.learned import StalledPods
+from dnm.model.observed import StalledPods
 from dnm.model.pod import Claim, Pod
 from dnm.model.value import Resources, Unreadable, Value
 

@@ -38,7 +38,7 @@ def catch_up(
     apply_to_pods(store.pods, of_pods.changes, lambda page: _reduce_pods(config, page))
     head = msgspec.structs.replace(
         store.head, nodes_version=of_nodes.version, last_node=of_nodes.last_witness,
-        pods_version=of_pods.version, last_pod=of_pods.last_witness, strikes=0,
+        pods_version=of_pods.version, last_pod=of_pods.last_witness, unproved=0,
     )  # fmt: skip
     return Store(head, store.pods, nodes), logs
 

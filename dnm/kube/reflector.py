@@ -34,7 +34,9 @@ from dnm.model.pod import PodList
 from dnm.model.quantity import QuantityError
 from dnm.model.reading import Reading
 
-_STRIKES = 3  # so many watches in turn that prove nothing, and none is tried until the next list
+_MOST_UNPROVED = (
+    3  # so many watches in turn that prove nothing, and none is tried until the next list
+)
 _BROKEN = (OSError, msgspec.MsgspecError, QuantityError, ValueError, RecursionError)
 
 
@@ -205,8 +207,8 @@ class Reflector:
         if before is not None and before.rests and self.reading.reason != Why.DUE:
             return  # it says already why nothing is kept
         assert self._nodes is not None
-        strikes = before.strikes + 1 if before and self.reading.reason == Why.UNPROVED else 0
-        rests = Why.UNPROVED if strikes >= _STRIKES else ""
+        unproved = before.unproved + 1 if before and self.reading.reason == Why.UNPROVED else 0
+        rests = Why.UNPROVED if unproved >= _MOST_UNPROVED else ""
         cluster = ""
         try:
             with _not_proved():
@@ -224,7 +226,7 @@ class Reflector:
             lens=self._lens(access), cluster=cluster, listed_at=self._now,
             nodes_version=last_node.version, nodes_listed=listed[0], last_node=last_node,
             pods_version=last_pod.version, pods_listed=listed[1], last_pod=last_pod,
-            strikes=strikes, rests=rests,
+            unproved=unproved, rests=rests,
         )  # fmt: skip
         content = encode_rest(head) if rests else encode_store(Store(head, pods, nodes))
         write_store(self._path, content)

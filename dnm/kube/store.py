@@ -26,7 +26,7 @@ _ARRAY_OF_3 = b"\x93"  # of MessagePack: a `_File`, before its fields
 class StoreHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`lens`: all that decides what is read and how it is reduced. The versions are those of the
     last change, and of the list that it was in or came after. `listed_at`: when the last full list
-    was read. `strikes`: so many watches in turn proved nothing. `rests`: why none is tried before
+    was read. `unproved`: so many watches in turn proved nothing. `rests`: why none is tried before
     the next full list is due; nothing is kept then."""
 
     lens: tuple[str, ...]
@@ -38,7 +38,7 @@ class StoreHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes_listed: int
     last_pod: Witness
     last_node: Witness
-    strikes: int = 0
+    unproved: int = msgspec.field(default=0, name="strikes")
     rests: str = ""
 
 

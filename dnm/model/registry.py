@@ -9,7 +9,9 @@ import msgspec
 from dnm.model.calendar import CalendarEvent, KeptCalendar
 from dnm.model.history import Memory
 from dnm.model.last_run import RunRecord
-from dnm.model.learned import (
+from dnm.model.lease import RecordLease
+from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, LentNode, Phase
+from dnm.model.observed import (
     Backoff,
     BookingTry,
     Breaker,
@@ -19,8 +21,6 @@ from dnm.model.learned import (
     SpentHours,
     StalledPods,
 )
-from dnm.model.lease import RecordLease
-from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, LentNode, Phase
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.reason import Reason
 from dnm.model.value import Value

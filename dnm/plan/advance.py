@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import LentNode, Phase
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value

@@ -2,7 +2,7 @@
 the reason. Pure.
 
 The cooldown is between conversions; a node type backs off after failures. How many nodes may be had
-at all is in `budgets.py`; what stops a queue whose nodes went unused, in `breaker.py`.
+at all is in `lendable.py`; what stops a queue whose nodes went unused, in `breaker.py`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Callable
 from datetime import datetime
 
 from dnm.model.config import Config
-from dnm.model.learned import Backoff
+from dnm.model.observed import Backoff
 from dnm.model.orders import LendOrder, Way
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import Objection
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
-from dnm.plan.budgets import node_supply
 from dnm.plan.inputs import Inputs
+from dnm.plan.lendable import node_supply
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.queues.edit import why_no_growth
-from dnm.sizing.budget import NodePool
+from dnm.sizing.caps import NodePool
 
 
 class Wish(Value):

@@ -1,7 +1,7 @@
 """The breaker of a queue: it opens (trips) when nodes that the queue got went unused, and then the
 queue gets no more until its demand changes or a person says so. Pure.
 
-A node that goes back unused is a strike, so is one that stands unused; three of them
+A node that goes back unused counts, and so does one that stands unused; three in a row
 trip it. A node that was used, or whose quota is, forgets all. Demand that changes is another
 chance, at once after the first trip and later after each further one: with one node at a time, and
 one more that goes unused trips it again.
@@ -20,8 +20,8 @@ import msgspec
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
-from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import LentNode, Phase
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 
@@ -55,10 +55,10 @@ def judge_breaker(
     )
     meant = sum(one.min_nodes for one in config.namespaces.values() if one.queue == queue)
     unused = max(0, unused - meant)
-    if breaker.strikes + unused < config.breaker_strikes:
+    if breaker.unused + unused < config.breaker_strikes:
         return None
     return Breaker(
-        strikes=breaker.strikes + unused, tripped_at=now, demand=demand, trips=breaker.trips + 1
+        unused=breaker.unused + unused, tripped_at=now, demand=demand, trips=breaker.trips + 1
     )
 
 
@@ -74,7 +74,7 @@ def take_chance(config: Config, breaker: Breaker) -> Breaker:
     goes unused trips it again."""
     if breaker.tripped_at is None:
         return breaker
-    return Breaker(strikes=config.breaker_strikes - 1, trips=breaker.trips)
+    return Breaker(unused=config.breaker_strikes - 1, trips=breaker.trips)
 
 
 def allowed_at_once(breaker: Breaker | None, count: int) -> int:
@@ -85,27 +85,27 @@ def allowed_at_once(breaker: Breaker | None, count: int) -> int:
 def after_transition(
     breakers: Mapping[str, Breaker], before: LentNode, after: LentNode | None
 ) -> Mapping[str, Breaker]:
-    """The breakers once a node has been looked at; `after` None: it has gone back. Unused, that is
-    a strike, if it ever served, left because it was unused, and the breaker has not tripped; used,
+    """The breakers once a node has been looked at; `after` None: it has gone back. Unused, that
+    counts, if it ever served, left because it was unused, and the breaker has not tripped; used,
     all is forgotten."""
     was_used = before.was_used if after is None else after.was_used and not before.was_used
     if was_used:
         return _closed(breakers, before.queue)
     breaker = breakers.get(before.queue, Breaker())
-    is_no_strike = before.leaves is not None or before.stays_until is not None
-    if after is not None or not before.counted or is_no_strike or breaker.tripped_at is not None:
+    counts_not = before.leaves is not None or before.stays_until is not None
+    if after is not None or not before.counted or counts_not or breaker.tripped_at is not None:
         return breakers
-    struck = msgspec.structs.replace(breaker, strikes=breaker.strikes + 1)
-    return {**breakers, before.queue: struck}
+    one_more = msgspec.structs.replace(breaker, unused=breaker.unused + 1)
+    return {**breakers, before.queue: one_more}
 
 
 def forgive(breakers: Mapping[str, Breaker], queue: str) -> dict[str, Breaker]:
     """The breakers once a node of the queue goes that was there for headroom alone: no pod was to
-    use it, so its going back will be no strike."""
+    use it, so its going back will not count."""
     breaker = breakers.get(queue, Breaker())
     if breaker.tripped_at is not None:
         return dict(breakers)
-    return {**breakers, queue: msgspec.structs.replace(breaker, strikes=breaker.strikes - 1)}
+    return {**breakers, queue: msgspec.structs.replace(breaker, unused=breaker.unused - 1)}
 
 
 def note_used_quota(

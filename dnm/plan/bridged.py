@@ -17,7 +17,7 @@ from dnm.model.node_type import Taint
 from dnm.model.registry import Registry
 from dnm.model.slinky import SLURM_NAME
 from dnm.plan.facts import Facts
-from dnm.sizing.budget import BRIDGE, Bound
+from dnm.sizing.caps import BRIDGE, Bound
 
 
 def managed_nodes(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import Objection
 from dnm.plan.advance import Advanced
-from dnm.plan.budgets import conversion_budget, node_supply
 from dnm.plan.fates import Fates
 from dnm.plan.inputs import Inputs
+from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.plan.new_requests import Conversions, ask_for_queues, waiting
 from dnm.plan.orders import ask_for_orders

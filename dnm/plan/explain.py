@@ -12,9 +12,9 @@ from dnm.model.pod import Pod
 from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.value import Unreadable, Value
-from dnm.plan.budgets import node_supply
 from dnm.plan.conversions import Decided
 from dnm.plan.inputs import Inputs
+from dnm.plan.lendable import node_supply
 from dnm.sizing.backlog import why_no_help
 from dnm.sizing.node_supply import expected_nodes
 from dnm.sizing.wanted_words import amount_text

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from dnm.demand.demand import Demand
-from dnm.model.learned import StalledPods
 from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.observed import StalledPods
 from dnm.model.orders import Way
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
@@ -27,11 +27,11 @@ from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.advance import Advanced
 from dnm.plan.breaker import forgive
-from dnm.plan.budgets import conversion_budget, node_supply
 from dnm.plan.facts import enter_phase, node_verdict
 from dnm.plan.fate import Case, Fate, find_fate
 from dnm.plan.hooks import Moves, Standing
 from dnm.plan.inputs import Inputs, demand_without
+from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import StandingLimits
 from dnm.plan.rule import rules_of
 from dnm.sizing.releases import IS_USED, Candidates, Releases, choose_releases, judge_fenced

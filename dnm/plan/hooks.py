@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dnm.plan.facts import Facts, NodeTransition
     from dnm.plan.floors import NodeFloor
     from dnm.plan.inputs import Inputs
-    from dnm.sizing.budget import Bound
+    from dnm.sizing.caps import Bound
 
 
 class Budgeted(Value):

@@ -13,8 +13,8 @@ from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import QueueError
-from dnm.model.learned import StalledPods
 from dnm.model.lent import LentNode
+from dnm.model.observed import StalledPods
 from dnm.model.orders import Way
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList

@@ -9,8 +9,8 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.learned import Breaker
 from dnm.model.lent import ConversionRequest
+from dnm.model.observed import Breaker
 from dnm.model.orders import LendOrder
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
@@ -24,15 +24,15 @@ from dnm.plan.brakes import (
     first_objection,
 )
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
-from dnm.plan.budgets import fresh_budget, lendable_names
 from dnm.plan.inputs import Inputs
+from dnm.plan.lendable import fresh_budget, lendable_names
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.plan.resumption import (
     give_back_unwanted,
     resumable_nodes,
 )
 from dnm.plan.rule import nodes_kept_out, rules_of
-from dnm.sizing.budget import NodePool
+from dnm.sizing.caps import NodePool
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
 
 LONGEST_LIST = 60_000  # characters in one argument; Linux takes twice as many
@@ -115,7 +115,7 @@ def _judge_breaker(
     if is_new and queue in inputs.facts.unscheduled:  # said, but not held against its pods
         detail = "for as long as YuniKorn does not answer"
         return so_far, Objection(reason=Reason.BREAKER, detail=detail)
-    detail = f"{breaker.strikes} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
+    detail = f"{breaker.unused} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
     if breaker.demand != demand:
         chance = next_chance(inputs.config, breaker)
         detail += f"; changed demand is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"

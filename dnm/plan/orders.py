@@ -23,12 +23,12 @@ from dnm.plan.brakes import (
     Wish,
     first_objection,
 )
-from dnm.plan.budgets import fresh_budget, lendable_names
 from dnm.plan.counting import count_missing
+from dnm.plan.lendable import fresh_budget, lendable_names
 from dnm.plan.new_requests import Conversions, resumed, with_fresh, with_request
 from dnm.plan.resumption import resumable_nodes
 from dnm.plan.rule import nodes_kept_out
-from dnm.sizing.budget import BATCH_NODES, NodePool
+from dnm.sizing.caps import BATCH_NODES, NodePool
 
 
 def ask_for_orders(start: Conversions) -> Conversions:

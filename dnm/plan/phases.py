@@ -37,7 +37,7 @@ from dnm.plan.facts import (
     show_time,
 )
 from dnm.plan.hooks import Rule
-from dnm.plan.learned import USUAL
+from dnm.plan.idle_times import USUAL
 from dnm.plan.node_size import grown, measure_node
 from dnm.plan.overdue import late_to_join, not_returned, unreturnable
 from dnm.plan.requests import return_ended

@@ -34,9 +34,9 @@ from dnm.plan.conversions import Decided, plan_conversions
 from dnm.plan.doubted_pods import with_doubts
 from dnm.plan.fates import Fates, decide_fates
 from dnm.plan.hooks import Additions
+from dnm.plan.idle_times import idle_times, note_gaps, note_lends
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
-from dnm.plan.learned import idle_times, note_gaps, note_lends
 from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
 from dnm.plan.queue_reports import (
     holders_of,

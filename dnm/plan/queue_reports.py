@@ -20,7 +20,7 @@ from dnm.model.verdict import Verdict
 from dnm.plan.conversions import Decided
 from dnm.plan.inputs import Inputs
 from dnm.queues.edit_report import numbers_now
-from dnm.sizing.budget import NodePool
+from dnm.sizing.caps import NodePool
 from dnm.sizing.queue_sizing import QueueSizing
 
 

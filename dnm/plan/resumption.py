@@ -20,7 +20,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.inputs import Inputs
-from dnm.sizing.budget import NodePool
+from dnm.sizing.caps import NodePool
 
 
 def resumable_nodes(config: Config, registry: Registry) -> dict[NodePool, list[str]]:

@@ -21,7 +21,7 @@ from dnm.plan.hooks import Budgeted, Rule
 
 if TYPE_CHECKING:
     from dnm.plan.facts import Facts
-    from dnm.sizing.budget import Bound
+    from dnm.sizing.caps import Bound
 
 
 IsOn = Callable[[Config, Registry, "Facts | None"], bool]

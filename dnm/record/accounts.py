@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.model.history import JOBS, HistoryLine
-from dnm.model.learned import Sitting
+from dnm.model.observed import Sitting
 from dnm.model.quantity import QuantityError, parse_yunikorn
 from dnm.model.registry import Registry
 from dnm.model.value import Value

@@ -293,7 +293,7 @@ def _brakes(before: Registry, after: Registry, cause: Cause) -> Iterator[History
             yield cause.line(
                 "breaker", "opened", queue, queue=queue, before="closed", after="open",
                 reason=Reason.BREAKER.value, code=Reason.BREAKER.name,
-                numbers={"strikes": new.strikes, "trips": new.trips},
+                numbers={"strikes": new.unused, "trips": new.trips},
             )  # fmt: skip
         elif was_open and (new is None or new.tripped_at is None):
             yield cause.line("breaker", "closed", queue, queue=queue, before="open", after="closed")

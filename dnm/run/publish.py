@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from dnm.model.config import Config
 from dnm.model.last_run import RunRecord
 from dnm.model.registry import Registry
-from dnm.plan.budgets import counted_as_lent
 from dnm.plan.cap_shares import as_last_read
 from dnm.plan.counting import count_missing_nodes
+from dnm.plan.lendable import counted_as_lent
 from dnm.record.exposition import Family, format_families
 from dnm.record.metrics import CapUse, Facts, RunTimes, make_families
 from dnm.record.textfile import read_textfile, write_textfile
 from dnm.run.recorded import read_last_run
-from dnm.sizing.budget import count_caps
+from dnm.sizing.caps import count_caps
 
 log = logging.getLogger("dnm")
 

@@ -36,7 +36,7 @@ from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.queue_path import lineage
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.plan.learned import idle_times, next_closed
+from dnm.plan.idle_times import idle_times, next_closed
 from dnm.plan.planner import make_plan
 from dnm.plan.rules.foreseen import next_change
 from dnm.plan.rules.moves import LEAST_IDLE

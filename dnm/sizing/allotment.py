@@ -19,7 +19,7 @@ from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config, NamespacePolicy
 from dnm.sizing.backlog import QueueBacklog, Schedulable
-from dnm.sizing.budget import ConversionBudget
+from dnm.sizing.caps import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing import least_nodes
 from dnm.sizing.packing_input import PackingInput

@@ -19,7 +19,7 @@ from dnm.model.lent import LentNode
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
 from dnm.model.value import Resources, Value
-from dnm.sizing.budget import NodePool
+from dnm.sizing.caps import NodePool
 
 _PODS_OF_A_KUBELET = 110  # --max-pods, the kubelet's default
 _PLENTY = 2**62

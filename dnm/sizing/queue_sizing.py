@@ -16,7 +16,7 @@ from dnm.model.queue_path import is_under
 from dnm.model.reason import Reason
 from dnm.model.value import Value
 from dnm.model.verdict import QueueVerdict, Verdict
-from dnm.sizing.budget import NodePool
+from dnm.sizing.caps import NodePool
 from dnm.sizing.quota import Shortage
 
 

@@ -25,14 +25,14 @@ import msgspec
 from dnm.demand.demand import NO_USE, Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
-from dnm.model.learned import StalledPods
 from dnm.model.lent import LentNode
+from dnm.model.observed import StalledPods
 from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.reason import Reason
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
-from dnm.sizing.budget import ConversionBudget, NodePool, pool_of
+from dnm.sizing.caps import ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import counting_young, size_queues
 from dnm.sizing.stalled import find_stalled, leaving_out

@@ -25,7 +25,7 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.sizing.allotment import Allotment
 from dnm.sizing.backlog import make_backlogs
-from dnm.sizing.budget import ConversionBudget, NodePool
+from dnm.sizing.caps import ConversionBudget, NodePool
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
 from dnm.sizing.queue_sizing import QueueSizing, Sizing, queue_not_there, queue_verdict

@@ -9,7 +9,7 @@ import msgspec
 
 from dnm.demand.demand import Demand
 from dnm.demand.pending import PendingGroup
-from dnm.model.learned import StalledPods
+from dnm.model.observed import StalledPods
 from dnm.model.queue_path import is_under
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing

@@ -7,7 +7,7 @@ from collections import Counter
 from dnm.model.printable import count_of
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
-from dnm.sizing.budget import (
+from dnm.sizing.caps import (
     BATCH_FLOOR,
     BATCH_NODES,
     BRIDGE,

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.learned import Breaker
 from dnm.model.lease import RecordLease
 from dnm.model.lent import Phase
+from dnm.model.observed import Breaker
 from dnm.model.orders import Keeping, Pause
 from dnm.model.registry import Registry
 from dnm.plan.facts import enter_phase
@@ -163,4 +163,4 @@ def close_breaker(registry: Registry, queue: str) -> Breaker:
         entry.queue == queue and entry.phase in standing and not entry.was_used
         for entry in registry.nodes.values()
     )
-    return Breaker(strikes=-forgiven)
+    return Breaker(unused=-forgiven)

@@ -19,7 +19,7 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.rule import nodes_kept_out
-from dnm.sizing.budget import why_never_so_many
+from dnm.sizing.caps import why_never_so_many
 from dnm.verbs.refusal import Refusal, policy_of
 
 E = TypeVar("E", LentNode, ConversionRequest)

@@ -12,8 +12,8 @@ import pytest
 from dnm.cli import admin, by_hand, person
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
-from dnm.model.learned import Backoff
 from dnm.model.lent import LentNode, Phase
+from dnm.model.observed import Backoff
 from dnm.model.registry import Registry
 from dnm.run.registry import load_registry, save_registry
 from tests.builders import NOW, QUEUE, a_config, a_lent_node

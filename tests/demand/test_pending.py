@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dnm.model.learned import StalledPods
+from dnm.model.observed import StalledPods
 from dnm.model.pod import Pod
 from tests.scenes import SMALL, config, demand, pods, text, tree
 

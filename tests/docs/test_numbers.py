@@ -16,15 +16,15 @@ from dnm.model.batch import BatchNode
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.last_run import RunRecord
-from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import ConversionRequest
 from dnm.model.node import Node
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.pod import Pod, PodList
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Registry
 from dnm.plan.breaker import next_chance, with_failure
-from dnm.plan.learned import best_wait
+from dnm.plan.idle_times import best_wait
 from dnm.plan.planner import make_plan
 from dnm.plan.rules.batch_floors import floor_bounds
 from dnm.queues.tree import parse_tree
@@ -170,7 +170,7 @@ def told_minutes(behind: str) -> list[int]:
 def test_changed_demand_has_its_chance_when_it_is_told() -> None:
     told = told_minutes("node, after")
     for trips, minutes in enumerate(told, 1):
-        breaker = Breaker(strikes=3, trips=trips, tripped_at=NOW)
+        breaker = Breaker(unused=3, trips=trips, tripped_at=NOW)
         assert next_chance(CONFIG, breaker) - NOW == timedelta(minutes=minutes)
     assert len(told) == 7
 

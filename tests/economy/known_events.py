@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from dnm.model.calendar import CalendarEvent
-from dnm.model.learned import LendTimes
+from dnm.model.observed import LendTimes
 from dnm.simulate.values import MONDAY, WEEK, Workload
 from tests.economy.dnm_policy import DnmPolicy
 from tests.economy.measure import Row, measure_policy

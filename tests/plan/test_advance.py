@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import Phase
+from dnm.model.observed import Backoff, Breaker
 from tests.builders import COUNTED, NOW, QUEUE, a_batch_node, a_request
 from tests.plan.worlds import LONG_AGO, World, pods, queue_map
 
@@ -45,16 +45,16 @@ def test_a_marked_node_is_recorded_and_serves_in_the_same_run() -> None:
 
 
 def test_a_node_that_is_used_closes_the_breaker_of_its_queue() -> None:
-    world = World().recorded(breakers={QUEUE: Breaker(strikes=3, tripped_at=NOW, trips=2)})
+    world = World().recorded(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW, trips=2)})
     world.lent("a001").node("a001").with_pods(*pods(1, node="a001"))
     assert world.advanced().registry.breakers == {}
 
 
-def test_a_node_that_is_back_unused_is_a_strike_and_is_forgotten() -> None:
+def test_a_node_that_is_back_unused_counts_and_is_forgotten() -> None:
     world = World().lent("a001", Phase.RETURNING).set(batch={"a001": a_batch_node()})
     advanced = world.advanced()
     assert advanced.registry.nodes == {}
-    assert advanced.registry.breakers == {QUEUE: Breaker(strikes=1)}
+    assert advanced.registry.breakers == {QUEUE: Breaker(unused=1)}
 
 
 def test_candidates_are_named_and_nothing_else_is_decided() -> None:

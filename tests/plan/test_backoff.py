@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.learned import Backoff
+from dnm.model.observed import Backoff
 from dnm.plan.breaker import ConversionResult, after_conversions, backoff_delay, with_failure
 from tests.builders import NOW, a_config
 

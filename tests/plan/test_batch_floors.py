@@ -14,9 +14,9 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.share import Floor
 from dnm.model.verdict import Verdict
-from dnm.plan.budgets import conversion_budget, fresh_budget
+from dnm.plan.lendable import conversion_budget, fresh_budget
 from dnm.plan.rules.batch_floors import floor_bounds
-from dnm.sizing.budget import NodePool
+from dnm.sizing.caps import NodePool
 from tests.builders import QUEUE, SIZE, a_batch_node, a_config, a_request, facts
 from tests.plan.worlds import wanting
 

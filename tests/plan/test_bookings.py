@@ -14,7 +14,7 @@ from dnm.model.batch import BatchNode
 from dnm.model.booking import booking_name, booking_on
 from dnm.model.calendar import CalendarEvent
 from dnm.model.hostlist import expand_hostlist
-from dnm.model.learned import LendTimes
+from dnm.model.observed import LendTimes
 from dnm.model.orders import Keeping, Pause
 from dnm.model.plan import BookNodes, Plan, UnbookNodes
 from dnm.model.value import Unreadable

@@ -9,18 +9,18 @@ import msgspec
 import pytest
 
 from dnm.model.config import NamespacePolicy
-from dnm.model.learned import Backoff
 from dnm.model.lent import Phase
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType
+from dnm.model.observed import Backoff
 from dnm.model.orders import Pause
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
 from dnm.plan.brakes import why_wait
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
-from dnm.plan.budgets import conversion_budget, counted_as_lent
-from dnm.sizing.budget import count_caps
+from dnm.plan.lendable import conversion_budget, counted_as_lent
+from dnm.sizing.caps import count_caps
 from tests.builders import (
     NOW,
     QUEUE,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dnm.demand.demand import Demand, QueueDemand
 from dnm.model.cluster import QueueLimits
-from dnm.model.learned import Breaker
 from dnm.model.lent import LentNode, Phase
+from dnm.model.observed import Breaker
 from dnm.model.registry import Registry
 from dnm.plan.breaker import (
     after_transition,
@@ -28,7 +28,7 @@ from tests.plan.worlds import namespace_policy
 
 OTHER = "root.anvil.services.notebook"
 LONG_AGO = NOW - timedelta(hours=2)
-CONFIG = a_config()  # 3 strikes, a run each minute
+CONFIG = a_config()  # 3 unused in a row, a run each minute
 
 
 def registry(breaker: Breaker | None = None, *nodes: LentNode) -> Registry:
@@ -44,56 +44,58 @@ def unused(since: datetime = LONG_AGO, **changes: Any) -> LentNode:
 
 TRIPS = [
     pytest.param(registry(), None, id="nothing-happened"),
-    pytest.param(registry(Breaker(strikes=2)), None, id="one-strike-is-left"),
-    pytest.param(registry(Breaker(strikes=3)), 3, id="strikes-used-up"),
+    pytest.param(registry(Breaker(unused=2)), None, id="one-is-left"),
+    pytest.param(registry(Breaker(unused=3)), 3, id="three-are-back"),
     pytest.param(registry(None, unused(), unused()), None, id="two-stand-unused"),
     pytest.param(registry(None, unused(), unused(), unused()), 3, id="three-stand-unused"),
-    pytest.param(registry(Breaker(strikes=2), unused()), 3, id="strikes-and-nodes-are-summed"),
     pytest.param(
-        registry(Breaker(strikes=2), a_lent_node(since=LONG_AGO, was_used=True)),
-        None,
-        id="a-used-node-is-no-strike",
+        registry(Breaker(unused=2), unused()), 3, id="those-back-and-those-there-are-summed"
     ),
-    pytest.param(registry(Breaker(strikes=2), unused(queue=OTHER)), None, id="another-queue's"),
     pytest.param(
-        registry(Breaker(strikes=2), unused(phase=Phase.RELEASING)),
+        registry(Breaker(unused=2), a_lent_node(since=LONG_AGO, was_used=True)),
+        None,
+        id="a-used-node-does-not-count",
+    ),
+    pytest.param(registry(Breaker(unused=2), unused(queue=OTHER)), None, id="another-queue's"),
+    pytest.param(
+        registry(Breaker(unused=2), unused(phase=Phase.RELEASING)),
         None,
         id="counted-once-it-has-gone",
     ),
     pytest.param(
-        registry(Breaker(strikes=2), unused(NOW - timedelta(seconds=119))),
+        registry(Breaker(unused=2), unused(NOW - timedelta(seconds=119))),
         None,
         id="had-less-than-two-intervals",
     ),
     pytest.param(
-        registry(Breaker(strikes=2), unused(NOW - timedelta(seconds=120))),
+        registry(Breaker(unused=2), unused(NOW - timedelta(seconds=120))),
         3,
         id="had-two-intervals",
     ),
-    pytest.param(registry(Breaker(strikes=-2), *[unused()] * 4), None, id="two-are-forgiven"),
-    pytest.param(registry(Breaker(strikes=-2), *[unused()] * 5), 3, id="three-more-than-forgiven"),
+    pytest.param(registry(Breaker(unused=-2), *[unused()] * 4), None, id="two-are-forgiven"),
+    pytest.param(registry(Breaker(unused=-2), *[unused()] * 5), 3, id="three-more-than-forgiven"),
 ]
 
 
-@pytest.mark.parametrize(("record", "strikes"), TRIPS)
-def test_what_trips_it(record: Registry, strikes: int | None) -> None:
+@pytest.mark.parametrize(("record", "count"), TRIPS)
+def test_what_trips_it(record: Registry, count: int | None) -> None:
     tripped = judge_breaker(CONFIG, record, QUEUE, "demand", NOW)
-    assert (tripped.strikes if tripped else None) == strikes
+    assert (tripped.unused if tripped else None) == count
     if tripped is not None:
         assert (tripped.tripped_at, tripped.demand, tripped.trips) == (NOW, "demand", 1)
 
 
-@pytest.mark.parametrize(("kept", "strikes"), [(0, 4), (1, 3), (2, None), (9, None)])
+@pytest.mark.parametrize(("kept", "count"), [(0, 4), (1, 3), (2, None), (9, None)])
 def test_nodes_that_are_to_stand_ready_are_not_held_against_it(
-    kept: int, strikes: int | None
+    kept: int, count: int | None
 ) -> None:
     config = a_config(namespaces=namespace_policy(CONFIG, min_nodes=kept))
     tripped = judge_breaker(config, registry(None, *[unused()] * 4), QUEUE, "demand", NOW)
-    assert (tripped.strikes if tripped else None) == strikes
+    assert (tripped.unused if tripped else None) == count
 
 
 def test_each_trip_is_counted() -> None:
-    tripped = judge_breaker(CONFIG, registry(Breaker(strikes=3, trips=4)), QUEUE, "demand", NOW)
+    tripped = judge_breaker(CONFIG, registry(Breaker(unused=3, trips=4)), QUEUE, "demand", NOW)
     assert tripped is not None and tripped.trips == 5
 
 
@@ -114,7 +116,7 @@ def test_each_trip_is_counted() -> None:
     ],
 )
 def test_each_further_trip_makes_the_next_chance_later(trips: int, minutes: int) -> None:
-    breaker = Breaker(strikes=3, tripped_at=NOW, demand="before", trips=trips)
+    breaker = Breaker(unused=3, tripped_at=NOW, demand="before", trips=trips)
     chance = next_chance(CONFIG, breaker)
     assert chance == NOW + timedelta(minutes=minutes)
     record = registry(breaker)
@@ -125,31 +127,31 @@ def test_each_further_trip_makes_the_next_chance_later(trips: int, minutes: int)
 
 @given(trips=st.integers(0, 50), hours=st.integers(0, 1000))
 def test_without_a_change_of_demand_it_stays_open(trips: int, hours: int) -> None:
-    breaker = Breaker(strikes=3, tripped_at=NOW, demand="before", trips=trips)
+    breaker = Breaker(unused=3, tripped_at=NOW, demand="before", trips=trips)
     later = NOW + timedelta(hours=hours)
     assert judge_breaker(CONFIG, registry(breaker), QUEUE, "before", later) == breaker
 
 
 def test_after_a_trip_one_more_unused_node_trips_it_again() -> None:
-    tripped = Breaker(strikes=5, tripped_at=LONG_AGO, demand="before", trips=2)
+    tripped = Breaker(unused=5, tripped_at=LONG_AGO, demand="before", trips=2)
     chance = take_chance(CONFIG, tripped)
-    assert chance == Breaker(strikes=2, trips=2)
+    assert chance == Breaker(unused=2, trips=2)
     assert judge_breaker(CONFIG, registry(chance), QUEUE, "after", NOW) is None
     again = judge_breaker(CONFIG, registry(chance, unused()), QUEUE, "after", NOW)
-    assert again == Breaker(strikes=3, tripped_at=NOW, demand="after", trips=3)
+    assert again == Breaker(unused=3, tripped_at=NOW, demand="after", trips=3)
 
 
 def test_a_breaker_that_never_tripped_takes_no_chance() -> None:
-    assert take_chance(CONFIG, Breaker(strikes=1)) == Breaker(strikes=1)
+    assert take_chance(CONFIG, Breaker(unused=1)) == Breaker(unused=1)
 
 
 @pytest.mark.parametrize(
     ("breaker", "count"),
     [
         pytest.param(None, 4, id="no-breaker"),
-        pytest.param(Breaker(strikes=2), 4, id="strikes-alone"),
-        pytest.param(Breaker(strikes=2, trips=1), 1, id="after-a-trip"),
-        pytest.param(Breaker(strikes=2, trips=9), 1, id="after-many"),
+        pytest.param(Breaker(unused=2), 4, id="unused-alone"),
+        pytest.param(Breaker(unused=2, trips=1), 1, id="after-a-trip"),
+        pytest.param(Breaker(unused=2, trips=9), 1, id="after-many"),
     ],
 )
 def test_one_node_at_a_time_after_a_trip(breaker: Breaker | None, count: int) -> None:
@@ -159,21 +161,21 @@ def test_one_node_at_a_time_after_a_trip(breaker: Breaker | None, count: int) ->
 # --- nodes that go back, and nodes that are used ----------------------------------------------
 
 USED, UNUSED = a_lent_node(was_used=True), a_lent_node()
-OPEN = Breaker(strikes=3, tripped_at=LONG_AGO, trips=1)
+OPEN = Breaker(unused=3, tripped_at=LONG_AGO, trips=1)
 
 
 @pytest.mark.parametrize(
     ("breaker", "before", "after", "left"),
     [
-        pytest.param(None, UNUSED, None, Breaker(strikes=1), id="back-unused"),
-        pytest.param(Breaker(strikes=1), UNUSED, None, Breaker(strikes=2), id="one-more"),
-        pytest.param(Breaker(strikes=-1), UNUSED, None, Breaker(), id="forgiven"),
+        pytest.param(None, UNUSED, None, Breaker(unused=1), id="back-unused"),
+        pytest.param(Breaker(unused=1), UNUSED, None, Breaker(unused=2), id="one-more"),
+        pytest.param(Breaker(unused=-1), UNUSED, None, Breaker(), id="forgiven"),
         pytest.param(
-            Breaker(strikes=2, trips=1), UNUSED, None, Breaker(strikes=3, trips=1), id="trips-stay"
+            Breaker(unused=2, trips=1), UNUSED, None, Breaker(unused=3, trips=1), id="trips-stay"
         ),
         pytest.param(OPEN, UNUSED, None, OPEN, id="open-already"),
         pytest.param(None, a_lent_node(counted={}), None, None, id="never-served"),
-        pytest.param(Breaker(strikes=2, trips=1), USED, None, None, id="back-and-was-used"),
+        pytest.param(Breaker(unused=2, trips=1), USED, None, None, id="back-and-was-used"),
         pytest.param(OPEN, USED, None, None, id="open-and-was-used"),
         pytest.param(OPEN, UNUSED, USED, None, id="is-used-from-now-on"),
         pytest.param(OPEN, USED, USED, OPEN, id="was-used-before-it-tripped"),
@@ -183,7 +185,7 @@ OPEN = Breaker(strikes=3, tripped_at=LONG_AGO, trips=1)
 def test_what_a_node_does_to_it(
     breaker: Breaker | None, before: LentNode, after: LentNode | None, left: Breaker | None
 ) -> None:
-    others = {OTHER: Breaker(strikes=1)}
+    others = {OTHER: Breaker(unused=1)}
     breakers = {**others, QUEUE: breaker} if breaker else others
     changed = after_transition(breakers, before, after)
     assert changed == ({**others, QUEUE: left} if left else others)
@@ -253,4 +255,4 @@ def test_a_person_s_reset_forgives_what_stands_unused() -> None:
         a_lent_node(was_used=True),
     ]
     closed = close_breaker(registry(OPEN, *nodes), QUEUE)
-    assert closed == Breaker(strikes=-3)
+    assert closed == Breaker(unused=-3)

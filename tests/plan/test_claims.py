@@ -10,16 +10,16 @@ import pytest
 
 from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.config import NamespacePolicy
-from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, Ended, LentNode, Phase
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import MarkNode, Plan, ReturnNode, SetQueueLimits, StartConversion
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
-from dnm.plan.budgets import counted_as_lent
 from dnm.plan.claims import take_in_claims
 from dnm.plan.facts import Facts
+from dnm.plan.lendable import counted_as_lent
 from dnm.plan.requests import advance_request, advance_requests
 from tests.builders import (
     MARK,
@@ -300,7 +300,7 @@ def test_fresh_nodes_are_asked_for_beside_those_that_go_on() -> None:
             False, id="back-off",
         ),
         pytest.param(
-            {"breakers": {QUEUE: Breaker(strikes=3)}},
+            {"breakers": {QUEUE: Breaker(unused=3)}},
             True, id="breaker",
         ),
     ],

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from dnm.model.config import NamespacePolicy
-from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import Phase
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from tests.builders import NOW, QUEUE
@@ -21,7 +21,7 @@ def asked(world: World) -> list[int]:
 
 OTHER = "root.anvil.services.notebook"
 BACKED_OFF = {"a": Backoff(failures=2, until=LONG_AGO, ask_at_most=2)}
-TRIPPED = Breaker(strikes=3, tripped_at=LONG_AGO, demand="before", trips=1)
+TRIPPED = Breaker(unused=3, tripped_at=LONG_AGO, demand="before", trips=1)
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ TRIPPED = Breaker(strikes=3, tripped_at=LONG_AGO, demand="before", trips=1)
         pytest.param(wanting(3).recorded(backoffs=BACKED_OFF), [2], id="after-a-failure"),
         pytest.param(wanting(3).recorded(breakers={QUEUE: TRIPPED}), [1], id="after-a-trip"),
         pytest.param(
-            wanting(3).recorded(breakers={QUEUE: Breaker(strikes=2, trips=4)}),
+            wanting(3).recorded(breakers={QUEUE: Breaker(unused=2, trips=4)}),
             [1],
             id="while-a-chance-lasts",
         ),
         pytest.param(
-            wanting(3).recorded(breakers={QUEUE: Breaker(strikes=2)}), [3], id="strikes-alone"
+            wanting(3).recorded(breakers={QUEUE: Breaker(unused=2)}), [3], id="strikes-alone"
         ),
     ],
 )
@@ -47,12 +47,12 @@ def test_how_many_are_asked_for(world: World, counts: list[int]) -> None:
 
 def test_a_chance_is_written_down() -> None:
     converted = wanting(3).recorded(breakers={QUEUE: TRIPPED}).converted()
-    assert converted.registry.breakers == {QUEUE: Breaker(strikes=2, trips=1)}
+    assert converted.registry.breakers == {QUEUE: Breaker(unused=2, trips=1)}
     assert converted.registry.last_conversion == NOW
 
 
 def test_a_trip_is_written_down_and_says_since_when() -> None:
-    converted = wanting(1).recorded(breakers={QUEUE: Breaker(strikes=3)}).converted()
+    converted = wanting(1).recorded(breakers={QUEUE: Breaker(unused=3)}).converted()
     tripped = converted.registry.breakers[QUEUE]
     assert (tripped.tripped_at, tripped.trips, converted.requests) == (NOW, 1, ())
     verdict = converted.verdicts[QUEUE]
@@ -61,7 +61,7 @@ def test_a_trip_is_written_down_and_says_since_when() -> None:
 
 
 def test_changed_demand_before_its_chance_is_told_when_that_is() -> None:
-    breaker = Breaker(strikes=3, tripped_at=NOW, demand="before", trips=2)
+    breaker = Breaker(unused=3, tripped_at=NOW, demand="before", trips=2)
     verdict = wanting(1).recorded(breakers={QUEUE: breaker}).converted().verdicts[QUEUE]
     assert verdict.detail.endswith("changed demand is tried after 2026-03-02 12:02:00 UTC")
 
@@ -118,7 +118,7 @@ def test_a_breaker_that_unused_nodes_trip_stops_only_conversions_for_pods() -> N
 
 def test_a_tripped_breaker_does_not_stop_nodes_that_min_nodes_asks_for() -> None:
     """Nobody's pods went without them, so nodes that stand unused say nothing against them."""
-    world = World().recorded(breakers={QUEUE: Breaker(strikes=9)})
+    world = World().recorded(breakers={QUEUE: Breaker(unused=9)})
     world.configured(namespaces=namespace_policy(world.config, min_nodes=2))
     converted = world.converted()
     assert [request.count for request in converted.requests] == [2]

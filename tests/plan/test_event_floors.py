@@ -11,9 +11,9 @@ import pytest
 
 from dnm.calendar.needs import why_of_no_use
 from dnm.model.calendar import CalendarEvent, KeptCalendar, Window
-from dnm.model.learned import LendTimes
 from dnm.model.lent import Phase
 from dnm.model.node_type import NodeType
+from dnm.model.observed import LendTimes
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from dnm.plan.rules import foreseen
@@ -279,16 +279,16 @@ NOBODY_CAME = {
 }
 
 
-@pytest.mark.parametrize(("since", "told", "strikes"), NOBODY_CAME.values(), ids=NOBODY_CAME)
+@pytest.mark.parametrize(("since", "told", "unused"), NOBODY_CAME.values(), ids=NOBODY_CAME)
 def test_nodes_of_an_event_to_which_nobody_came_are_held_against_no_queue(
-    since: datetime, told: CalendarEvent | None, strikes: int
+    since: datetime, told: CalendarEvent | None, unused: int
 ) -> None:
     asked = world(*filter(None, [told]), headroom=1.0)
     asked.lent("a001", since=since, idle_since=since).node("a001")
     after = asked.plan()
     assert [one.reason for one in after.nodes] == [Reason.IDLE_LONG_ENOUGH]
     breaker = after.registry.breakers.get(QUEUE)
-    assert (breaker.strikes if breaker else 0) == strikes
+    assert (breaker.unused if breaker else 0) == unused
 
 
 def test_caps_hold_and_demand_may_go_above() -> None:

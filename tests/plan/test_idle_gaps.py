@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.learned import IdleGaps, LendTimes
 from dnm.model.lent import LentNode, Phase
+from dnm.model.observed import IdleGaps, LendTimes
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
-from dnm.plan.learned import (
+from dnm.plan.idle_times import (
     FEWEST_GAPS,
     KEPT_GAPS,
     USUAL,

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.learned import Backoff
 from dnm.model.lent import Leaving, Phase
+from dnm.model.observed import Backoff
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.plan import Fence, MarkNode, StartConversion
 from dnm.model.pod import PodList

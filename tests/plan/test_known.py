@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.learned import Backoff
 from dnm.model.lent import Phase
+from dnm.model.observed import Backoff
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.inputs import without_future

@@ -11,8 +11,8 @@ import pytest
 
 from dnm.model.batch import WaitingJobs
 from dnm.model.config import Config
-from dnm.model.learned import Breaker, SpentHours
 from dnm.model.lent import Leaving, Phase
+from dnm.model.observed import Breaker, SpentHours
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
 from dnm.model.reason import Reason
@@ -138,12 +138,10 @@ def test_the_fence_comes_off_with_its_reason(changes: Any, config: dict[str, Any
     assert not leaving(plan) and Unfence(node="a001") in plan.actions
 
 
-def test_a_node_that_had_to_go_is_no_strike() -> None:
+def test_a_node_that_had_to_go_does_not_count_as_unused() -> None:
     went = a_lent_node(Phase.RETURNING, leaves=Leaving.OVERDUE)
     assert after_transition({}, went, None) == {}
-    assert after_transition({}, a_lent_node(Phase.RETURNING), None)[went.queue] == Breaker(
-        strikes=1
-    )
+    assert after_transition({}, a_lent_node(Phase.RETURNING), None)[went.queue] == Breaker(unused=1)
 
 
 # --- node_hours_per_week -----------------------------------------------------------------------

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from dnm.model.learned import LendTimes
 from dnm.model.lent import Phase
+from dnm.model.observed import LendTimes
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
-from dnm.plan.learned import lend_time, note_lends, return_time
+from dnm.plan.idle_times import lend_time, note_lends, return_time
 from tests.builders import NOW, a_config, a_lent_node, a_request
 from tests.plan.worlds import World
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from dnm.model.batch import BatchClaim
 from dnm.model.config import NamespacePolicy
-from dnm.model.learned import Breaker, SpentHours
 from dnm.model.lent import Leaving, Move, Phase
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType, Taint
+from dnm.model.observed import Breaker, SpentHours
 from dnm.model.orders import Pause, Way
 from dnm.model.plan import (
     Fence,
@@ -33,10 +33,10 @@ from dnm.model.reason import Reason
 from dnm.model.share import Share
 from dnm.model.value import Unreadable
 from dnm.plan.breaker import after_transition
-from dnm.plan.budgets import counted_as_lent
+from dnm.plan.lendable import counted_as_lent
 from dnm.plan.rules.namespace_labels import change_labels
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
-from dnm.sizing.budget import count_caps
+from dnm.sizing.caps import count_caps
 from tests.builders import MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request
 from tests.plan.worlds import BIG, CONVERTER, LONG_AGO, SMALL, World, pods, queue_map
 
@@ -165,7 +165,7 @@ WORLDS: dict[str, Callable[[], World]] = {
         spent_hours={"notebook": SpentHours(week=week_of(NOW), seconds=3600)}
     ),
     "a breaker": lambda: idle().recorded(
-        breakers={OTHER: Breaker(strikes=3, tripped_at=NOW, trips=3)}
+        breakers={OTHER: Breaker(unused=3, tripped_at=NOW, trips=3)}
     ),
     "another prefix": lambda: idle().configured(
         allowed_queue_prefixes=("root.anvil.services.dev",)
@@ -458,10 +458,10 @@ def test_hours_are_the_namespace_s_that_it_served() -> None:
     assert [one.left for one in hour_bounds(config, coming, NOW)] == [6, 9]
 
 
-def test_leaving_a_queue_by_a_move_is_no_strike_and_closes_no_breaker() -> None:
+def test_leaving_a_queue_by_a_move_does_not_count_and_closes_no_breaker() -> None:
     before = a_lent_node(Phase.MOVING, move=MOVE)
     after = a_lent_node(namespace="notebook", queue=OTHER)
-    breakers = {before.queue: Breaker(strikes=1)}
+    breakers = {before.queue: Breaker(unused=1)}
     assert after_transition(breakers, before, after) == breakers
 
 

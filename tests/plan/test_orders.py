@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from dnm.model.batch import BatchClaim, WaitingJobs
-from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import ClaimedNode, Leaving, Phase
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.plan import Fence
 from dnm.model.reason import Reason
@@ -90,7 +90,7 @@ def test_what_is_missing_is_asked_for(world: World, requests: list[tuple[int, st
 
 
 JOBS = (WaitingJobs(partition="batch", node_type="a", jobs=1, nodes=5),)
-TRIPPED = {QUEUE: Breaker(strikes=3, tripped_at=EARLIER, demand="x", trips=1)}
+TRIPPED = {QUEUE: Breaker(unused=3, tripped_at=EARLIER, demand="x", trips=1)}
 BACKED_OFF = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
 
 
@@ -264,7 +264,7 @@ def test_a_returned_node_is_fenced_while_its_pods_run_on() -> None:
 
 
 def test_what_a_person_asked_for_is_held_against_no_queue() -> None:
-    """Three stood unused; none is a strike, neither standing nor when it goes back."""
+    """Three stood unused; none counts, neither standing nor when it goes back."""
     world = wanting(1)
     for number in range(3):
         world.lent(f"a00{number}", stays_until=EARLIER, since=EARLIER)

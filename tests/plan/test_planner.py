@@ -11,10 +11,10 @@ import pytest
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import NamespacePolicy
 from dnm.model.last_run import QueueStatus
-from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import ConverterProcess, Ended, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, MarkNode, ReturnNode, SetQueueLimits, StartConversion, Unfence
 from dnm.model.pod import PodList, PodShape
@@ -152,14 +152,14 @@ QUEUE_CASES: dict[str, tuple[Callable[[], World], Reason, Verdict, int]] = {
         2,
     ),
     "breaker": (
-        lambda: wanting(1).recorded(breakers={QUEUE: Breaker(strikes=3)}),
+        lambda: wanting(1).recorded(breakers={QUEUE: Breaker(unused=3)}),
         Reason.BREAKER,
         Verdict.WAIT,
         0,
     ),
     "breaker of another demand": (
         lambda: wanting(1).recorded(
-            breakers={QUEUE: Breaker(strikes=3, tripped_at=LONG_AGO, demand="other")}
+            breakers={QUEUE: Breaker(unused=3, tripped_at=LONG_AGO, demand="other")}
         ),
         Reason.LACKS_BOTH,
         Verdict.CONVERT,
@@ -515,7 +515,7 @@ def test_a_queue_outside_the_prefixes_keeps_its_nodes_and_says_why() -> None:
 def test_a_breaker_that_tripped_in_the_future_waits_no_longer_than_one_that_trips_now() -> None:
     verdicts = [
         wanting(1)
-        .recorded(breakers={QUEUE: Breaker(strikes=3, tripped_at=tripped_at, demand="other")})
+        .recorded(breakers={QUEUE: Breaker(unused=3, tripped_at=tripped_at, demand="other")})
         .plan()
         .queues
         for tripped_at in (NOW, NOW + timedelta(days=3650))

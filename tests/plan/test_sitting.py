@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.learned import Sitting
 from dnm.model.lent import Leaving, Phase
+from dnm.model.observed import Sitting
 from dnm.model.pod import PodList, PodShape
 from dnm.model.value import Unreadable
 from dnm.plan.planner import make_plan

@@ -23,8 +23,8 @@ from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.history import Durations
 from dnm.model.last_run import QueueStatus, RunRecord
-from dnm.model.learned import Breaker
 from dnm.model.lent import ClaimedNode
+from dnm.model.observed import Breaker
 from dnm.model.orders import LOST, LendOrder, Pause
 from dnm.model.registry import Registry
 from dnm.record.exposition import Family, MetricType, Sample, format_families, histogram_samples

@@ -12,8 +12,8 @@ from dnm.cli.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, Deed, HistoryLine, Memory
 from dnm.model.last_run import QueueStatus, RunRecord
-from dnm.model.learned import Backoff, Breaker
 from dnm.model.lent import Leaving, Move, Phase
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
@@ -164,16 +164,16 @@ CASES = [
     ),
     pytest.param(seen("CAPPED"), seen("CAPPED"), {}, [], id="a-cap-still-in-effect"),
     pytest.param(
-        EMPTY, Registry(breakers={QUEUE: Breaker(strikes=3, tripped_at=NOW, trips=1)}), {},
+        EMPTY, Registry(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW, trips=1)}), {},
         [f"breaker opened {QUEUE} closed>open BREAKER"], id="a-breaker-opens",
     ),
     pytest.param(
-        Registry(breakers={QUEUE: Breaker(strikes=3, tripped_at=NOW)}),
-        Registry(breakers={QUEUE: Breaker(strikes=2)}), {},
+        Registry(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW)}),
+        Registry(breakers={QUEUE: Breaker(unused=2)}), {},
         [f"breaker closed {QUEUE} open>closed"], id="a-breaker-closes",
     ),
     pytest.param(
-        EMPTY, Registry(breakers={QUEUE: Breaker(strikes=1)}), {}, [], id="a-strike-is-no-trip",
+        EMPTY, Registry(breakers={QUEUE: Breaker(unused=1)}), {}, [], id="a-strike-is-no-trip",
     ),
     pytest.param(
         EMPTY, Registry(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)}), {},

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.history import HistoryLine
-from dnm.model.learned import Backoff
 from dnm.model.lent import Phase
+from dnm.model.observed import Backoff
 from dnm.model.orders import LOST, Way
 from dnm.model.registry import Registry
 from dnm.record.history_file import History

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.learned import StalledPods
 from dnm.model.node_type import NodeType
+from dnm.model.observed import StalledPods
 from dnm.model.pod import TaskGroup
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict

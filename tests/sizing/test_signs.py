@@ -12,13 +12,13 @@ from dnm.demand.constraints import HOSTNAME
 from dnm.demand.gangs import GangApp, gang_demand, gang_total
 from dnm.demand.pending import NotCounted
 from dnm.model.cluster import QueueLimits
-from dnm.model.learned import StalledPods
 from dnm.model.node_type import NodeType
+from dnm.model.observed import StalledPods
 from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, Requirement, TaskGroup, Toleration
 from dnm.model.queue_path import known_lineage
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
-from dnm.sizing.budget import NodePool, count_left
+from dnm.sizing.caps import NodePool, count_left
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
 from tests.scenes import (

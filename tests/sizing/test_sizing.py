@@ -25,7 +25,7 @@ from dnm.model.pod import (
 )
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
-from dnm.sizing.budget import ConversionBudget
+from dnm.sizing.caps import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import _answer, _hand_out, size_at_rest, size_queues

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from dnm.model.learned import Backoff, Breaker, StalledPods
 from dnm.model.lease import RecordLease
 from dnm.model.lent import ClaimedNode, ConverterProcess, Phase
+from dnm.model.observed import Backoff, Breaker, StalledPods
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
@@ -170,12 +170,12 @@ def test_a_reset_waits_for_the_converter_that_is_still_at_work(phase: Phase) -> 
 def test_a_queue_is_given_another_chance_with_what_waits(name: str) -> None:
     before = Registry(
         nodes={"a001": a_lent_node()},
-        breakers={QUEUE: Breaker(strikes=3, tripped_at=NOW), "root.other": Breaker(strikes=1)},
+        breakers={QUEUE: Breaker(unused=3, tripped_at=NOW), "root.other": Breaker(unused=1)},
         stalled={"f": StalledPods(count=1, until="")},
     )
     answer = reset(CONFIG, before, name, NOW)
     assert isinstance(answer, Registry) and not answer.stalled
-    assert answer.breakers == {QUEUE: Breaker(strikes=-1), "root.other": Breaker(strikes=1)}
+    assert answer.breakers == {QUEUE: Breaker(unused=-1), "root.other": Breaker(unused=1)}
 
 
 def test_a_back_off_is_ended_once() -> None:

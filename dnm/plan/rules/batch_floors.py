@@ -17,7 +17,7 @@ from dnm.model.config import Config
 from dnm.model.registry import Registry
 from dnm.model.share import Floor
 from dnm.plan.hooks import Budgeted, Rule
-from dnm.sizing.budget import BATCH_FLOOR, Bound
+from dnm.sizing.caps import BATCH_FLOOR, Bound
 
 
 def floor_bounds(

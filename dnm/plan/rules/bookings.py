@@ -26,7 +26,7 @@ from dnm.calendar.windows import list_windows
 from dnm.model.booking import Booking, booking_name, booking_on, is_late
 from dnm.model.calendar import Window
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.learned import BookingTry
+from dnm.model.observed import BookingTry
 from dnm.model.plan import BookNodes, UnbookNodes
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable

@@ -19,8 +19,8 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.floors import NodeFloor, raise_floors
-from dnm.plan.learned import lend_time, longest_lend_time, return_time
-from dnm.sizing.budget import why_never_so_many
+from dnm.plan.idle_times import lend_time, longest_lend_time, return_time
+from dnm.sizing.caps import why_never_so_many
 
 _AHEAD = timedelta(days=8)  # as far as anything may matter before it begins, and a week
 

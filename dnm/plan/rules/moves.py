@@ -24,11 +24,11 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
-from dnm.plan.budgets import conversion_budget, counted_as_lent, node_supply
 from dnm.plan.cap_shares import in_nodes
 from dnm.plan.facts import Facts, enter_phase, node_verdict
 from dnm.plan.hooks import Budgeted, Moves, Rule, Standing
 from dnm.plan.inputs import Inputs
+from dnm.plan.lendable import conversion_budget, counted_as_lent, node_supply
 from dnm.plan.limits import floors, queue_wants, serving_sizes
 from dnm.plan.rule import list_bounds
 from dnm.plan.rules.moving import (
@@ -41,7 +41,7 @@ from dnm.plan.rules.moving import (
 )
 from dnm.plan.rules.namespace_labels import change_labels
 from dnm.queues.edit import why_no_growth
-from dnm.sizing.budget import ConversionBudget, NodePool, count_at_hand, count_caps
+from dnm.sizing.caps import ConversionBudget, NodePool, count_at_hand, count_caps
 from dnm.sizing.queue_sizing import QueueSizing
 from dnm.sizing.releases import Candidates, choose_releases, judge_fenced
 from dnm.sizing.sizing import size_queues

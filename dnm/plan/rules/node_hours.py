@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.learned import SpentHours
 from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.observed import SpentHours
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Budgeted, Rule
-from dnm.sizing.budget import NODE_HOURS, Bound
+from dnm.sizing.caps import NODE_HOURS, Bound
 
 if TYPE_CHECKING:  # `dnm status` asks for what is left of the hours, and of nothing else
     from dnm.plan.inputs import Inputs

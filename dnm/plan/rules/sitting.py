@@ -15,8 +15,8 @@ from math import ceil
 import msgspec
 
 from dnm.demand.demand import NodeUse
-from dnm.model.learned import Sitting
 from dnm.model.lent import LentNode, Phase
+from dnm.model.observed import Sitting
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Additions, Rule

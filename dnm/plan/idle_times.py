@@ -28,8 +28,8 @@ from math import ceil, fsum
 import msgspec
 
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.learned import IdleGaps, LendTimes
 from dnm.model.lent import Phase
+from dnm.model.observed import IdleGaps, LendTimes
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict

@@ -23,7 +23,7 @@ from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
 from dnm.plan.hooks import Budgeted
 from dnm.plan.rule import list_bounds, nodes_kept_out, rules_of
-from dnm.sizing.budget import (
+from dnm.sizing.caps import (
     Bound,
     ConversionBudget,
     count_left,

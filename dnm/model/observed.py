@@ -1,8 +1,10 @@
-"""What the record has learned of node types, queues, pods and bookings."""
+"""What the record has observed of node types, queues, pods and bookings, over many runs."""
 
 from __future__ import annotations
 
 from datetime import datetime
+
+import msgspec
 
 from dnm.model.value import Value
 
@@ -20,7 +22,8 @@ class Backoff(Value):
 class Breaker(Value):
     """Of one queue: conversions in a row that went unused; tripped until its demand changes."""
 
-    strikes: int = 0  # less than none: so many unused nodes are forgiven (`dnm reset`)
+    # Less than none: so many unused nodes are forgiven (`dnm reset`). The file calls it `strikes`.
+    unused: int = msgspec.field(default=0, name="strikes")
     tripped_at: datetime | None = None
     demand: str = ""  # fingerprint of the pending pods when it tripped
     trips: int = 0  # so far, without a node that was used in between
