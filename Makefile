@@ -24,7 +24,7 @@ help:
 	@echo "make test-operator  nodeset-convert beside the real slurm-operator; builds it once"
 	@echo "make test-bridge    bridge-convert beside slurm-bridge's controllers, of a named checkout"
 	@echo "make test-packages  both installed, upgraded and removed in roots of their own"
-	@echo "make bench          reading a large cluster, measured; writes docs/bench.*"
+	@echo "make bench          reading a large cluster, measured; writes docs/bench.md"
 	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
 	@echo "make bench-economy  dnm and others over 24 workloads of two days, measured"
 	@echo "make report-page    the pages of dnm in a real browser: Chromium and axe-core"

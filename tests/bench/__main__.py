@@ -1,7 +1,7 @@
 """`python -m tests.bench`: measures dnm against the plain client, kubectl and curl.
 
-Prints the tables and writes them, with a plot, to docs/bench.md and docs/bench.svg. Exit code 1:
-a ratio missed its limit. `--quick` leaves the largest cluster out and writes nothing.
+Prints the tables and writes them to docs/bench.md. Exit code 1: a ratio missed its limit. `--quick`
+leaves the largest cluster out and writes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 
 from tests.bench.cluster import Size
 from tests.bench.measure import Command, MeasureError, Sample, median, take_turns, tell_load
-from tests.bench.plot import draw
 from tests.bench.report import (
     CHANGES,
     CURL,
@@ -39,7 +38,6 @@ from tests.bench.report import (
     write_report,
 )
 from tests.bench.site import write_site
-from tests.bench.startup import FLOOR, LIMIT
 
 SIZES = (Size(20, 500), Size(500, 15_000), Size(5_000, 150_000))
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,21 +106,6 @@ def free_memory() -> int:
     return 0
 
 
-def measure_status(directory: Path, repeat: int) -> tuple[float, float]:
-    """`dnm status` with a dozen lent nodes, and importing what draws them: seconds of CPU, which
-    are steady on a machine that does other work."""
-    from tests.bench.lent import write_lent_nodes
-
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT)}
-    with serving(Size(1, 10)) as (server, _):
-        config = write_site(directory / "lent", server)
-        write_lent_nodes(config.parent / "converted_nodes.json", 12)
-        status = Command("status", (*DNM, "status", "--config", str(config)), environment)
-        imports = (sys.executable, "-c", FLOOR)
-        samples = take_turns([status, Command("imports", imports, environment)], server, repeat)
-    return median(samples["status"]).cpu, median(samples["imports"]).cpu
-
-
 def setting(repeat: int, before: float) -> list[str]:
     """Where and with what it was measured; `before`: the load before it began."""
     lines = [
@@ -159,20 +142,12 @@ def main() -> int:
         for size in sizes:
             print(f"measuring {size.name} ...", file=sys.stderr, flush=True)
             results[size] = measure_size(size, repeat)
-        with tempfile.TemporaryDirectory(prefix="dnm-bench-") as name:
-            status, imports = measure_status(Path(name), repeat)
     except MeasureError as error:
         print(error, file=sys.stderr)
         return 1
     misses = find_misses(results)
-    if status > LIMIT * imports:
-        misses.append(f"dnm status takes {status:.3f} s, more than {LIMIT} times {imports:.3f} s")
-    line = (
-        f"`dnm status` with 12 lent nodes takes {status:.3f} s of CPU, "
-        f"{status / imports:.2f} times `python -c '{FLOOR}'` (≤ {LIMIT})."
-    )
     page = write_report(results, setting(repeat, before))
-    print(page, write_ratios(results, [line]), sep="\n")
+    print(page, write_ratios(results), sep="\n")
     if not options.quick:
         options.output.mkdir(exist_ok=True)
         path = options.output / "bench.md"
@@ -181,7 +156,6 @@ def main() -> int:
             if part := find_part(before, heading):
                 page = put_part(page, heading, part)
         path.write_text(page)
-        (options.output / "bench.svg").write_text(draw(results))
     for miss in misses:
         print(f"missed: {miss}", file=sys.stderr)
     return 1 if misses else 0

@@ -2,7 +2,7 @@
 
 No pod, a hundred, one of a hundred and one of ten change before each run. The static server sends
 its bookmark at once: a real one takes a second or two, which are waited and cost nothing. Writes
-its part of docs/bench.md, and docs/bench-changes.svg. Exit code 1: a ratio missed its limit.
+its part of docs/bench.md. Exit code 1: a ratio missed its limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from tests.bench.__main__ import DNM, LISTING, ROOT, SELECTOR, SIZES, serving
 from tests.bench.cluster import Size
 from tests.bench.measure import Command, Sample, median, take_turns, tell_load
-from tests.bench.plot import Panel, draw
 from tests.bench.report import CHANGES, CURL, put_part, table
 from tests.bench.site import write_site
 
@@ -26,19 +25,6 @@ LIST, PAGES = "full list", "full list in pages"
 AS_BEFORE = "import dnm.kube.lists as lists; lists._STREAMS_FROM = (99, 0)"  # as from older servers
 NONE, HUNDRED = "0 changed", "100 changed"
 PERCENT, TENTH = "1 % changed", "10 % changed"
-COLOURS = {
-    PAGES: "#7f4f9e",
-    LIST: "#c1121f",
-    TENTH: "#a86a1c",
-    PERCENT: "#e09f3e",
-    HUNDRED: "#57a773",
-    NONE: "#0b6e4f",
-    CURL: "#8d99ae",
-}
-FIGURES = {
-    "processor time, seconds": lambda sample: sample.cpu,
-    "read, MB": lambda sample: sample.bytes_read / 1e6,
-}
 Results = dict[Size, Mapping[str, Sample]]
 
 
@@ -69,18 +55,6 @@ def count_changes(size: Size) -> dict[str, int]:
     """How many pods change before a run of that name."""
     unfinished = size.pods * 82 // 100
     return {NONE: 0, HUNDRED: 100, PERCENT: unfinished // 100, TENTH: unfinished // 10}
-
-
-def draw_over_change(results: Results) -> Panel:
-    """The largest cluster: processor time over the number of pods that changed (none: 1), and that
-    of a list, which does not ask."""
-    size = max(results, key=lambda one: one.pods)
-    samples = results[size]
-    counts = [(max(count, 1), samples[name].cpu) for name, count in count_changes(size).items()]
-    ends = (counts[0][0], counts[-1][0])
-    series = {HUNDRED: counts, **{name: [(end, samples[name].cpu) for end in ends]
-                                  for name in (LIST, PAGES)}}  # fmt: skip
-    return Panel(f"processor time at {size.pods:,} pods", "pods that changed", series)
 
 
 def measure_size(size: Size, repeat: int) -> Mapping[str, Sample]:
@@ -123,8 +97,7 @@ def make_part(results: Results, repeat: int, before: float) -> str:
         "",
         table(["", *(size.name for size in results)], rows),
     ]
-    plot = "![processor time and bytes over the size of the cluster and what changed]"
-    return "\n".join([*lines, "", f"{plot}(bench-changes.svg)"])
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -143,9 +116,6 @@ def main() -> int:
         return 0
     page = ROOT / "docs" / "bench.md"
     page.write_text(put_part(page.read_text(), CHANGES, part))
-    (ROOT / "docs" / "bench-changes.svg").write_text(
-        draw(results, FIGURES, COLOURS, [draw_over_change(results)])
-    )
     misses = find_misses(results)
     for miss in misses:
         print(f"missed: {miss}", file=sys.stderr)

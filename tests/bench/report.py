@@ -96,7 +96,6 @@ def write_report(results: Results, setting: Sequence[str]) -> str:
         "a real one is slower ([below](#on-a-real-api-server)). Its pods have 3 to 14 kB, thirty "
         "of an application.",
         "\n".join(f"- {line}" for line in setting),
-        "![wall clock and peak memory over the size of the cluster](bench.svg)",
         "## Figures",
         "Wall clock and peak memory:",
         _figures(results),
@@ -104,9 +103,9 @@ def write_report(results: Results, setting: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write_ratios(results: Results, more: Sequence[str]) -> str:
-    """What is held against a limit; `more` are further lines."""
-    return "\n\n".join(["## Ratios and their limits", _ratios(results), *more])
+def write_ratios(results: Results) -> str:
+    """What is held against a limit."""
+    return f"## Ratios and their limits\n\n{_ratios(results)}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

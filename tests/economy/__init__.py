@@ -7,7 +7,7 @@
     everyday.py       five more, written down before what a minute of a pod is worth was a key
     building.py       how a workload is put together, with the jobs that Slurm has besides
     policies.py       the predecessor's rule
-    autoscalers.py    one node per pending pod, cluster-autoscaler's rules, Karpenter's
+    autoscalers.py    cluster-autoscaler's rules, Karpenter's
     dnm_policy.py     dnm at its defaults, for a workload
     bound.py          what a clairvoyant would have lent for the same starts of pods
     measure.py        all of them, side by side

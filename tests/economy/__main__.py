@@ -1,9 +1,8 @@
 """`python -m tests.economy [DAYS [SEEDS [POLICY ...]]]`: the tables of docs/economy.md; `rules` for
-the policies stands for dnm with and without each of its rules, `slurm` for dnm with each of those
-on Slurm's behalf, over the workloads where that matters; `moves` for dnm with and without moves in
-place, over those where queues share few nodes; `prices` for what dnm and three others cost where a
-minute of a waiting pod is worth a tenth of a node-minute, three tenths, or one; `caps` for what
-jobs feel of a cap, by their size and the load."""
+the policies stands for dnm with and without each of its rules, `moves` for dnm with and without
+moves in place, over those where queues share few nodes; `prices` for what dnm and three others cost
+where a minute of a waiting pod is worth a tenth of a node-minute, three tenths, or one; `caps` for
+what jobs feel of a cap, by their size and the load."""
 
 from __future__ import annotations
 
@@ -13,10 +12,8 @@ from dnm.simulate.values import DAY
 from tests.economy.caps import list_caps, measure_caps
 from tests.economy.measure import (
     COMPARED,
-    FOR_SLURM,
     POLICIES,
     WITH_FEW_NODES,
-    WITH_JOBS,
     WITH_MOVES,
     WITHOUT,
     list_lines,
@@ -32,8 +29,8 @@ if __name__ == "__main__":
     if named[0] == "caps":
         print("\n".join(list_caps(measure_caps(days * DAY, seeds))))
         sys.exit()
-    sets = {"rules": WITHOUT, "slurm": FOR_SLURM, "moves": WITH_MOVES}
-    some = {"slurm": WITH_JOBS, "moves": WITH_FEW_NODES}
+    sets = {"rules": WITHOUT, "moves": WITH_MOVES}
+    some = {"moves": WITH_FEW_NODES}
     policies = ["dnm", *sets[named[0]]] if named[0] in sets else named
     tell = list_prices if named[0] == "prices" else list_lines
     policies = list(COMPARED) if named[0] == "prices" else policies

@@ -1,4 +1,4 @@
-"""Policies to compare with: one node per pod, cluster-autoscaler's rules, Karpenter's.
+"""Policies to compare with: cluster-autoscaler's rules, and Karpenter's.
 
 They know what the autoscalers of clouds do not: limits of queues, which a node that joins raises.
 They pay for it what everybody pays here, two boots a lending.
@@ -66,15 +66,6 @@ class _Autoscaler:
 
     def failed(self, world: World, node: str, namespace: str) -> None:
         self._coming[namespace] -= 1
-
-
-class NodePerPodPolicy(_Autoscaler):
-    """A node for every pending pod that has none coming yet; back after ten minutes."""
-
-    def _missing(self, world: World, namespace: str) -> int:
-        queue, _ = world.workload.namespaces[namespace]
-        pending = sum(pod.ask.queue == queue for pod in world.pending)
-        return pending - self._coming.get(namespace, 0)
 
 
 class ClusterAutoscalerPolicy(_Autoscaler):

@@ -6,29 +6,22 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
-from dnm.model.config import NamespacePolicy
-from dnm.model.share import Floor
 from dnm.simulate.measure import Figures, play
 from dnm.simulate.values import HOUR, Workload
 from dnm.simulate.world import NobodyLends, Policy
 from tests.economy.autoscalers import (
     ClusterAutoscalerPolicy,
     KarpenterPolicy,
-    NodePerPodPolicy,
 )
 from tests.economy.bound import oracle, volume
-from tests.economy.dnm_policy import DnmPolicy, MinutePolicy, make_config
+from tests.economy.dnm_policy import DnmPolicy, MinutePolicy
 from tests.economy.policies import PredecessorPolicy
 from tests.economy.public_shapes import (
-    full_batch,
-    gangs,
     scarce_nodes,
     three_queues,
-    workshop_breaks,
 )
 from tests.economy.workloads import ALL
 
@@ -38,7 +31,6 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
     "cluster-autoscaler": lambda workload: ClusterAutoscalerPolicy(),
     "cluster-autoscaler, a minute": lambda workload: ClusterAutoscalerPolicy(60.0),
     "Karpenter": lambda workload: KarpenterPolicy(),
-    "node per pod": lambda workload: NodePerPodPolicy(60.0),
     "nobody lends": lambda workload: NobodyLends(),
 }
 
@@ -49,27 +41,11 @@ WITHOUT: dict[str, Callable[[Workload], Policy]] = {
     "headroom 0.95": lambda one: DnmPolicy(one, headroom=0.95),
 }
 
-# dnm with one of the rules on Slurm's behalf, which are off by default.
-FOR_SLURM: dict[str, Callable[[Workload], Policy]] = {
-    "half stays in Slurm": lambda one: DnmPolicy(one, batch_floor=Floor(percent=50)),
-    "six hours at most": lambda one: DnmPolicy(one, max_lend=timedelta(hours=6)),
-    "50 node-hours a week": lambda one: DnmPolicy(
-        one, namespaces=_changed(one, node_hours_per_week=50)
-    ),
-}
 # dnm whose nodes change their queue without a reboot, where queues share few nodes.
 WITH_MOVES: dict[str, Callable[[Workload], Policy]] = {
     "moves in place": lambda one: DnmPolicy(one, move_in_place=True),
 }
 WITH_FEW_NODES: tuple[Callable[[int, float], Workload], ...] = (three_queues, scarce_nodes)
-
-# Where lending and jobs are most in each other's way.
-WITH_JOBS: tuple[Callable[[int, float], Workload], ...] = (full_batch, gangs, workshop_breaks)
-
-
-def _changed(workload: Workload, **changes: Any) -> dict[str, NamespacePolicy]:
-    policies = make_config(workload).namespaces
-    return {name: msgspec.structs.replace(policy, **changes) for name, policy in policies.items()}
 
 
 class Row(Figures):
@@ -87,7 +63,7 @@ def measure(workload: Workload, policy: str) -> Row:
     return measure_policy(
         workload,
         policy,
-        {**POLICIES, **WITHOUT, **FOR_SLURM, **WITH_MOVES}[policy](workload),
+        {**POLICIES, **WITHOUT, **WITH_MOVES}[policy](workload),
     )
 
 

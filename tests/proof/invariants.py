@@ -1,5 +1,6 @@
 """The eight invariants, and those of history and bookings, each a function that says what is wrong,
-with the promise as its text."""
+with the promise as its text. 4 (unknown means no), 7 (write, then do) and 8 (exit) are judged at
+the edges (`edges.py`), and in `judge_run`."""
 
 from __future__ import annotations
 
@@ -166,29 +167,12 @@ def one_owner(play: Play) -> Iterator[str]:
                 owners[name] = host.instance
 
 
-def unknown_means_no(play: Play) -> Iterator[str]:
-    """4. A fact that could not be read is neither "no" nor "zero". No destructive step is taken on
-    it. (Judged at the edges and after each run, see `judge_run`.)"""
-    yield from ()
-
-
 def ours_only(play: Play) -> Iterator[str]:
     """5. dnm undoes only drains, cordons, taints, reservations and queue amounts that carry its own
     mark and instance id. (Judged at the edges, see `edges.py`.)"""
     for name, owner in play.world.fences.items():
         if owner == "admin" and not play.world.nodes[name].is_cordoned:
             yield f"an administrator's cordon of {name} is gone"
-
-
-def write_then_do(play: Play) -> Iterator[str]:
-    """7. The registry learns of a step before it is taken. (Judged at the edges.) Nothing that dnm
-    lent is without a record."""
-    yield from ()
-
-
-def exits(play: Play) -> Iterator[str]:
-    """8. Every phase has a deadline, a way forward and a way back. (See `judge_run`.)"""
-    yield from ()
 
 
 def history(play: Play) -> Iterator[str]:
@@ -209,9 +193,7 @@ def bookings(play: Play) -> Iterator[str]:
     yield from taken_from_others(play.world)
 
 
-RULES = (
-    history, cap, capacity, one_owner, unknown_means_no, ours_only, write_then_do, exits, bookings,
-)  # fmt: skip
+RULES = (history, cap, capacity, one_owner, ours_only, bookings)
 
 
 def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:

@@ -1,5 +1,5 @@
 """Bad days: an API that is down or lies, a namespace that can't be read, a converter that hangs, a
-full disk, a broken registry, a wrong clock. Nothing is lost, nothing is taken from anybody, and
+full disk. Nothing is lost, nothing is taken from anybody, and
 when the day is over the story goes on to its right end.
 """
 
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -90,12 +88,12 @@ FAULTS: dict[str, dict[str, Any]] = {
     "cut": {"kind": "cut"},
     "lost": {"kind": "lost"},
     "garbage": {"kind": "garbage"},
+    "trickle": {"kind": "trickle", "seconds": 0.1},
 }
 WRITES = ("PUT", "PATCH", "POST")
 NARROW: dict[str, dict[str, Any]] = {  # the requests that fail
     "all": {}, "writes": {"methods": WRITES}, "every other": {"chance": 0.5},
 }  # fmt: skip
-STEPS_OF_A_WRITE = ("registry.write", "registry.fsync", "registry.keep_previous")
 
 
 @pytest.mark.parametrize(("fault", "minute", "which"), one_in(23, product(FAULTS, PLAYED, NARROW)))
@@ -148,59 +146,6 @@ def test_what_parses_and_is_no_answer(days: Days, asked: str, minute: int, what:
     story.check_always(world)
     world.tick(story.MINUTE)
     story.play_on(world, days.good)
-
-
-@pytest.mark.parametrize("minute", one_in(4, PLAYED))
-def test_an_answer_that_trickles_ends_with_its_time(days: Days, minute: int) -> None:
-    world = days.at(minute)
-    before = story.calls(world, "--set")
-    ended = days.run_into(kind="trickle", path="^/(api|ws)/", seconds=0.1)
-    assert ended.code == 1 and story.calls(world, "--set") == before, ended
-    story.check_always(world)
-    world.tick(story.MINUTE)
-    story.play_on(world, days.good)
-
-
-@pytest.mark.parametrize("size", one_in(2, [0, 1_400_000, 1_000, 100_000]))
-def test_a_tenant_s_pods_of_every_size(world: World, size: int) -> None:
-    """Eight of them, in a namespace that dnm monitors and in one that it does not: the run that
-    lends does it all the same."""
-    story.build(world)
-    main = {"name": "main", "image": "x", "args": ["x" * size]}
-    for namespace in ("dev", "elsewhere"):
-        world.sandbox.add_pods(4, namespace, name="large", spec={"containers": [main]})
-    ended = world.run()
-    world.settle()
-    assert ended.code == 0 and "action=convert" in ended.out, ended
-    for namespace in ("dev", "elsewhere"):
-        for pod in world.sandbox.objects("pods", namespace):
-            if pod["metadata"]["name"].startswith("large"):
-                world.sandbox.delete("pods", pod["metadata"]["name"], namespace)
-    world.tick(story.MINUTE)
-    story.play_on(world)
-
-
-@pytest.mark.parametrize("minute", one_in(4, PLAYED))
-def test_an_api_that_is_down_for_an_hour(days: Days, minute: int) -> None:
-    """Twenty runs: one line in the first and silence after it, for an error that lasts is said once
-    an hour; no action, and what is recorded stays."""
-    world = days.at(minute)
-    nodes = world.site.registry.nodes
-    world.sandbox.server.stop()
-    first = world.run(constants=HURRY)
-    assert first.code == 1 and "can't list the nodes" in one_sentence(first)
-    for _ in range(19):
-        world.tick(3 * story.MINUTE)
-        ended = world.run(constants=HURRY)
-        assert (ended.code, ended.out, ended.err) == (1, "", "")
-    world.tick(story.MINUTE)
-    now = world.site.registry.nodes
-    assert {n: (e.phase, e.counted) for n, e in now.items()} == {
-        n: (e.phase, e.counted) for n, e in nodes.items()
-    }
-    assert not world.sandbox.conversion.calls
-    world.sandbox.server.start()
-    story.play_on(world)
 
 
 def test_a_namespace_that_cannot_be_read_does_not_stop_the_others(world: World) -> None:
@@ -295,19 +240,6 @@ def test_a_run_that_is_struck_while_it_ends_a_converter(hanging: World, fault: s
     story.play_on(world)
 
 
-def test_a_list_that_hangs_is_ended_with_its_children(hanging: World) -> None:
-    """Without the batch side's word nothing is converted; the run says why."""
-    world = hanging
-    world.sandbox.behave(direction="list", hang="before", times=-1)
-    ended = world.run(constants=IMPATIENT)
-    assert ended.code == 1 and "no answer in" in ended.err, ended
-    assert not hung_processes(world)
-    assert story.calls(world, "--set") == 0
-    world.sandbox.conversion.behaviours.clear()
-    world.tick(story.MINUTE)
-    story.play_on(world)
-
-
 @pytest.mark.parametrize("what", ["", "kill", "fail"])
 def test_a_converter_that_babbles_fills_no_disk(world: World, what: str) -> None:
     """Its output is cut while it is heard, also where the cutting itself is struck."""
@@ -325,28 +257,7 @@ def test_a_converter_that_babbles_fills_no_disk(world: World, what: str) -> None
     story.play_on(world)
 
 
-# --- the disk, the registry, the clock ---------------------------------------------------------
-
-
-@pytest.mark.parametrize(("point", "minute"), one_in(6, product(STEPS_OF_A_WRITE, range(1, 7))))
-def test_a_disk_that_is_full_for_three_minutes(days: Days, point: str, minute: int) -> None:
-    """What can't be written down is not done."""
-    world = days.at(minute)
-    for _ in range(3):
-        ended = world.run(fault=f"{point}:before:full")
-        assert ended.code == 2 and "No space left" in one_sentence(ended), ended
-        assert not world.sandbox.requests.writes() and not story.calls(world, "--set")
-        world.tick(story.MINUTE)
-    story.play_on(world, days.good)
-
-
-def test_a_disk_that_fills_up_while_a_converter_works(days: Days) -> None:
-    """The start is written down, its end can't be: the next run finds out by looking."""
-    world = days.at(0)
-    ended = world.run(fault="registry.keep_previous:before:full:3")
-    assert ended.code == 2 and "No space left" in ended.err, ended
-    world.tick(story.MINUTE)
-    story.play_on(world, days.good)
+# --- the disk ---------------------------------------------------------
 
 
 def test_a_file_that_may_not_grow_is_refused_by_the_system_itself(days: Days) -> None:
@@ -355,75 +266,4 @@ def test_a_file_that_may_not_grow_is_refused_by_the_system_itself(days: Days) ->
     ended = world.run(largest_file=600)
     assert ended.code == 2 and "can't be written" in one_sentence(ended), ended
     assert not world.sandbox.requests.writes()
-    story.play_on(world, days.good)
-
-
-def _truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def _newer(path: Path) -> None:
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
-
-
-def _unknown_phase(path: Path) -> None:
-    text = re.sub(r'"phase": "[a-z]+"', '"phase": "levitating"', path.read_text())
-    path.write_text(text)
-
-
-def _directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-BROKEN = {
-    "truncated": _truncated,
-    "empty": lambda path: path.write_bytes(b""),
-    "gone": lambda path: path.unlink(),
-    "newer": _newer,
-    "an unknown phase": _unknown_phase,
-    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
-    "a list": lambda path: path.write_text("[]"),
-    "writable by others": lambda path: path.chmod(0o666),
-    "a directory": _directory,
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_registry_that_cannot_be_trusted(days: Days, what: str) -> None:
-    """Two nodes serve, pods run on them. Nothing is asked, nothing is touched, exit 2 with the next
-    step, as often as it is tried; with the file put back all goes on."""
-    world = days.at(5)
-    path = world.site.config.converted_nodes_path
-    content = path.read_bytes()
-    BROKEN[what](path)
-    before = {p: p.read_bytes() for p in path.parent.glob("*.json*") if p.is_file()}
-    for _ in range(2):
-        ended = world.run()
-        assert ended.code == 2 and str(path) in one_sentence(ended), ended
-        world.tick(story.MINUTE)
-    assert not world.sandbox.requests.all() and not world.sandbox.conversion.calls
-    assert {p: p.read_bytes() for p in path.parent.glob("*.json*") if p.is_file()} == before
-    if path.is_dir():
-        path.rmdir()
-    Site.write(path, content.decode())
-    story.play_on(world, days.good)
-
-
-DAY = 86_400.0
-
-
-JUMPS = (-365 * DAY, -DAY, -3600.0, 3600.0, DAY, 365 * DAY)
-
-
-@pytest.mark.parametrize(("jump", "minute"), one_in(13, product(JUMPS, range(7))))
-def test_a_clock_that_is_wrong_for_one_run(days: Days, jump: float, minute: int) -> None:
-    """The host's clock is set wrongly and put right again; the cluster's is right all the time."""
-    world = days.at(minute)
-    wrong = world.site.now().timestamp() + jump
-    ended = world.run(now=datetime.fromtimestamp(wrong, UTC).isoformat())
-    assert ended.code in (0, 1), ended
-    world.settle()
-    story.check_always(world)
-    world.tick(story.MINUTE)
     story.play_on(world, days.good)

@@ -10,12 +10,9 @@ a fault point.
 from __future__ import annotations
 
 import ast
-import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
-
-import pytest
 
 import dnm
 from tests.proof import story
@@ -350,44 +347,6 @@ def test_a_fault_point_that_is_taken_away_is_missed() -> None:
     found = uncovered(readers, "", *points_of(readers))
     unmissed = {point for point in points_of(readers) if found[point] == found[""]}
     assert unmissed == set(UNMISSED), unmissed ^ set(UNMISSED)
-
-
-@pytest.mark.parametrize(
-    ("source", "is_found"),
-    [
-        pytest.param("def f():\n os.replace(a, b)", True, id="plain"),
-        pytest.param("def f():\n with @'x':\n  os.replace(a, b)", False, id="covered"),
-        pytest.param("def f():\n with @'x', open(a, 'wb') as b: pass", False, id="one-with"),
-        pytest.param("def f():\n with open(a, 'wb') as b, @'x': pass", True, id="too-late"),
-        pytest.param("def f():\n with open(a) as b: pass", False, id="reading"),
-        pytest.param("def f():\n with open(a, mode) as b: pass", True, id="unknown-mode"),
-        pytest.param("def f():\n path.write_text(a)", True, id="path"),
-        pytest.param("def f():\n subprocess.Popen(a)", True, id="process"),
-        pytest.param(
-            "def f():\n os.kill(a, b)\ndef g():\n with @'x':\n  f()", False, id="helper"
-        ),
-        pytest.param(
-            "def f():\n os.kill(a, b)\ndef g():\n with @'x':\n  f()\n f()", True,
-            id="helper-used-outside-too",
-        ),
-        pytest.param(
-            "def f():\n os.kill(a, b)\ndef g():\n with @'x':\n  h(f)", False,
-            id="handed-on-within",
-        ),
-        pytest.param(
-            "class A:\n def f(self):\n  os.kill(a, b)\n"
-            "def g(a: A):\n with @'x':\n  a.f()\ndef h(b: B):\n b.f()", False, id="method",
-        ),
-        pytest.param(
-            "class A:\n def f(self):\n  os.kill(a, b)\n def g(self):\n  self.f()", True,
-            id="method-of-its-own",
-        ),
-    ],
-)  # fmt: skip
-def test_the_reader_of_the_source(source: str, is_found: bool) -> None:
-    reader = Reader("m")
-    reader.visit(ast.parse(re.sub("@('x')", r"fault_point(\1)", source)))
-    assert bool(uncovered([reader])[""]) == is_found
 
 
 def test_every_point_is_walked_by_the_story_or_has_its_own_test(world: World) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from dnm.model.lent import Phase
@@ -92,18 +90,6 @@ def test_a_node_that_slurm_knows_by_another_name_is_given_to_a_person(play: Play
     assert entry.phase is Phase.FAILED and "dnm forget a001-x" in entry.error
 
 
-@pytest.mark.parametrize("strike", one_in(4, range(54)))
-def test_a_converter_whose_run_was_killed_is_not_lost(play: Play, strike: int) -> None:
-    """Wherever the run is killed: a converter that it had started is found, and its nodes are."""
-    play.add_pods(4, DEV, 4)
-    play.run(0, {}, {strike: "kill"})
-    play.run()
-    play.wait(60)
-    play.run()
-    play.check()
-    play.end_well()
-
-
 @pytest.mark.parametrize("strike", one_in(4, range(38, 54)))
 def test_a_converter_that_hangs_without_its_run_is_ended(play: Play, strike: int) -> None:
     play.add_pods(4, DEV, 4)
@@ -168,14 +154,6 @@ def test_a_node_that_was_given_back_and_lent_by_another_is_left_to_it(two: Play)
     two.check()
 
 
-@pytest.mark.parametrize(("strike", "what"), one_in(6, product(range(74), ("full", "io"))))
-def test_a_disk_that_fails_ends_in_a_sentence(play: Play, strike: int, what: str) -> None:
-    play.add_pods(4, DEV, 4)
-    play.run(0, {}, {strike: what})
-    play.run(0, {}, {strike: what})
-    play.check()
-
-
 @pytest.mark.parametrize("call", one_in(4, range(14)))
 def test_of_two_hosts_with_one_name_one_acts_whenever_the_other_comes(
     tmp_path: Path, call: int
@@ -213,11 +191,3 @@ def test_a_stale_registry_takes_no_node_from_slurm(play: Play) -> None:
     play.run()
     assert name not in play.hosts[0].registry().nodes
     play.check()
-
-
-def test_a_dry_world_is_left_alone(play: Play) -> None:
-    before = msgspec.json.encode(play.world.config_map)
-    for _ in range(5):
-        assert play.run().effects == []
-        play.wait(60)
-    assert msgspec.json.encode(play.world.config_map) == before

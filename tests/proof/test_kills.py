@@ -6,18 +6,12 @@ exactly as long as the test says.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from dnm.model.lent import Phase
 from tests.night import one_in
-from tests.processes import Warm
 from tests.proof import story
 from tests.proof.harness import World
 
@@ -59,57 +53,6 @@ def test_a_run_killed_while_the_converter_works_on(world: World, direction: str)
     story.play_on(world)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_power_cut_while_the_converter_works(world: World, direction: str) -> None:
-    """Run and converter die together, as in a restart of the host. What was claimed dnm finds in
-    the list, and goes on with it or returns it; the rest it finds out by looking."""
-    story.build(world)
-    until_converter(world, direction)
-    with world.gate(FINISH) as gate:
-        run = world.start()
-        gate.await_arrivals(CALLS[direction])
-        world.warm.ask("kill_all")
-        assert run.wait().was_killed
-    lost = [m for m in world.sandbox.batch.machines.values() if m.place == "leaving"]
-    assert bool(lost) == (direction == "k8s")  # nobody but dnm goes on with them
-    world.tick(story.MINUTE)
-    story.play_on(world)
-
-
-def descends_from(pid: int, above: int) -> bool:
-    """Whether a process is another one or below it."""
-    while pid > 1 and pid != above:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return False
-        pid = int(fields[1])
-    return pid == above
-
-
-@pytest.mark.parametrize("direction", one_in(2, DIRECTIONS))
-def test_a_converter_s_whole_group_is_killed_and_its_run_goes_on(
-    world: World, direction: str
-) -> None:
-    """Keeper, converter and its children at once, as the kernel does where memory runs out for a
-    group: the run that listens ends, and the next ones take in what was claimed."""
-    story.build(world)
-    until_converter(world, direction)
-    with world.gate(FINISH) as gate:
-        run = world.start()
-        gate.await_arrivals(CALLS[direction])
-        below = [pid for pid in world.warm.ask("descendants") if descends_from(pid, run.pid)]
-        for group in {os.getpgid(pid) for pid in below} - {os.getpgid(run.pid)}:
-            os.killpg(group, signal.SIGKILL)
-        ended = run.wait()
-    assert ended.code in (0, 1) and "Traceback" not in ended.err, ended
-    lost = [m for m in world.sandbox.batch.machines.values() if m.place == "leaving"]
-    assert bool(lost) == (direction == "k8s")  # nobody but dnm goes on with them
-    story.check_always(world)
-    world.tick(story.MINUTE)
-    story.play_on(world)
-
-
 @pytest.mark.parametrize("direction", one_in(2, reversed(DIRECTIONS)))
 def test_a_term_while_the_converter_works_ends_the_run_within_its_grace(
     world: World, direction: str
@@ -129,44 +72,6 @@ def test_a_term_while_the_converter_works_ends_the_run_within_its_grace(
     world.settle()
     world.tick(story.MINUTE)
     story.play_on(world)
-
-
-def test_a_term_while_a_run_looks_and_plans_ends_it_at_once(world: World) -> None:
-    """The node list is held back until the run has ended: nothing is planned, nothing is done."""
-    story.build(world)
-    with world.gate("/api/v1/nodes") as gate:
-        run = world.start()
-        gate.await_arrivals()
-        run.send(signal.SIGTERM)
-        ended = run.wait()
-    assert ended.code == 1 and "signal" in ended.out + ended.err, ended
-    assert story.calls(world, "--set") == 0
-    world.tick(story.MINUTE)
-    story.play_on(world)
-
-
-@pytest.mark.parametrize("direction", one_in(2, DIRECTIONS))
-def test_the_real_command_is_killed_in_the_middle(
-    warm: Warm, tmp_path: Path, direction: str
-) -> None:
-    """`python -m dnm.cli run` itself, in real time: another is turned away while it works, and it
-    is killed while its converter is at work."""
-    world = World(tmp_path / "world", warm, now=time.time() - 3600)
-    site = story.build(world)
-    until_converter(world, direction)
-    world.tick(time.time() - world.sandbox.clock.now())
-    command = [sys.executable, "-m", "dnm.cli", "run", "--config", str(site.path)]
-    with world.gate(FINISH) as gate, subprocess.Popen(command) as run:
-        gate.await_arrivals(CALLS[direction])
-        assert site.command("run").returncode == 75
-        run.kill()
-        assert run.wait() == -signal.SIGKILL
-        begun = story.calls(world, "--set", direction)
-        assert site.command("run").returncode == 0
-        assert story.calls(world, "--set", direction) == begun
-    world.tick(story.MINUTE)
-    story.play_on(world)
-    world.close()
 
 
 @pytest.mark.parametrize("minutes", one_in(2, [30, 1]))

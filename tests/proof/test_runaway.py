@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.reason import Reason
-from dnm.model.verdict import Verdict
 from tests.night import night
 from tests.proof.harness import note_figures
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
@@ -101,16 +99,6 @@ def binds_nothing(game: Game) -> None:
     game.fill_up()
 
 
-def makes_pods_anew(game: Game) -> None:
-    """Other pods of the same kind, every minute."""
-    game.binds = False
-    if not any(f"m{game.minute}-0" == p["metadata"]["name"] for p in _pods(game)):
-        game.delete_pods()
-        game.sandbox.add_pods(
-            PODS, "dev", queue=QUEUE, cpu="8", memory="8G", name=f"m{game.minute}"
-        )
-
-
 def makes_more_pods(game: Game) -> None:
     game.binds = False
     game.fill_up(PODS + 3 * game.minute)
@@ -127,7 +115,7 @@ def makes_other_pods(game: Game) -> None:
         )
 
 
-def taints(game: Game, effect: str = "NoSchedule") -> None:
+def taints(game: Game) -> None:
     game.fill_up()
     for name in game.new_nodes():
         node = game.sandbox.get("nodes", name) or {}
@@ -135,14 +123,9 @@ def taints(game: Game, effect: str = "NoSchedule") -> None:
             game.sandbox.edit(
                 "nodes", name,
                 lambda item: item["spec"].setdefault("taints", []).append(
-                    {"key": "evil", "effect": effect}
+                    {"key": "evil", "effect": "NoSchedule"}
                 ),
             )  # fmt: skip
-
-
-def taints_and_evicts(game: Game) -> None:
-    taints(game, "NoExecute")
-    game.delete_pods(node="a")
 
 
 def cordons(game: Game) -> None:
@@ -190,11 +173,9 @@ BACKS_OFF = "has failed, and backs off"
 # Adversary, minutes, and what dnm says of the queue in the end or on the way.
 ADVERSARIES = [
     pytest.param(binds_nothing, 25, WAITS, id="binds-nothing"),
-    pytest.param(makes_pods_anew, 25, "has room and quota", id="makes-pods-anew", marks=night),
     pytest.param(makes_more_pods, 60, UNUSED, id="makes-more-pods", marks=night),
     pytest.param(makes_other_pods, 110, UNUSED, id="makes-other-pods", marks=night),
     pytest.param(taints, 25, "does not tolerate", id="taints-nodes", marks=night),
-    pytest.param(taints_and_evicts, 25, "does not tolerate", id="taints-and-evicts", marks=night),
     pytest.param(cordons, 30, UNUSED, id="cordons-nodes"),
     pytest.param(keeps_nodes_unready, 25, "has room", id="keeps-nodes-unready", marks=night),
     pytest.param(deletes_nodes, 45, BACKS_OFF, id="deletes-nodes"),
@@ -213,29 +194,6 @@ def test_conversions_stop_long_before_the_cap(
     assert any(why in sentence for sentence in game.sentences), dict.fromkeys(game.sentences)
     assert not sandbox.violations
     note_figures(f"runaway, {adversary.__name__}", away=most, converted=game.converted(), cap=CAP)
-
-
-def test_a_tripped_breaker_says_so_and_is_reset_by_a_person(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
-    """The verdict of `plan`, the line of `status`, the way back; the demand stands as it is."""
-    game = Game(sandbox, tmp_path, cordons)
-    game.play(20)
-    before = game.converted()
-    assert game.site.registry.breakers[QUEUE].tripped_at is not None
-    (verdict,) = game.site.plan().plan.queues
-    assert verdict.verdict is Verdict.WAIT and verdict.reason is Reason.BREAKER
-    assert "dnm reset" in verdict.sentence
-    words = " ".join(game.site.command("status").stdout.split())  # a narrow terminal wraps
-    assert f"breaker of {QUEUE} is open for" in words
-    assert f"`dnm reset {QUEUE}` closes it" in words
-    game.play(5)
-    assert game.converted() == before
-    answer = game.site.command("reset", QUEUE)
-    assert answer.returncode == 0 and QUEUE in answer.stdout, answer
-    game.play(5)
-    assert before < game.converted() <= before + 2 * PER_RUN
-    assert game.site.registry.breakers[QUEUE].tripped_at is not None
 
 
 def test_demand_that_changes_gets_its_chance_one_node_at_a_time(
