@@ -66,15 +66,6 @@ def test_a_queue_gives_what_all_limits_above_it_allow(
     assert bound(site).get("k1", 0) == running
 
 
-def test_siblings_share_the_limit_above_them(site: Sandbox) -> None:
-    site.add_pods(15, "one", queue="root.top.b")
-    site.tick()
-    site.add_pods(15, "two", queue="root.top.a")
-    site.tick()
-    assert bound(site, "one") == {"k1": 15}
-    assert bound(site, "two") == {"k1": 5, "": 10}
-
-
 def test_raising_a_limit_lets_waiting_pods_go_on(site: Sandbox) -> None:
     site.add_pods(15, "dev", queue="root.top.a")
     site.tick()
@@ -135,38 +126,6 @@ def test_pods_without_a_place_are_rejected(site: Sandbox) -> None:
     assert (status["phase"], status["reason"]) == ("Failed", "ApplicationRejected")
 
 
-PLACEMENT = [
-    pytest.param("[{name: fixed, value: top.a}]", "", "root.top.a", id="fixed"),
-    pytest.param("[{name: provided}, {name: fixed, value: top.b}]", "root.nowhere", "root.top.b",
-                 id="the next rule"),
-    pytest.param("[{name: tag, value: namespace, create: true}]", "", "root.dev", id="dynamic"),
-    pytest.param(
-        "[{name: tag, value: namespace, create: true, parent: {name: fixed, value: dyn}}]", "",
-        "root.dyn.dev", id="dynamic below a parent"),
-    pytest.param("[{name: user, create: true}]", "", "root.ann_dot_lee", id="user"),
-    pytest.param("[{name: tag, value: namespace}]", "", None, id="not to be created"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("rules", "asked", "queue"), PLACEMENT)
-def test_placement_rules(site: Sandbox, rules: str, asked: str, queue: str | None) -> None:
-    text = QUEUES.replace(
-        "    queues:\n      - name: root",
-        (f"    placementrules: {rules}\n    queues:\n      - name: root"),
-        1,
-    ).replace(
-        "          - name: top", "          - {name: dyn, parent: true}\n          - name: top"
-    )
-    site.set_queues(text)
-    user = {"yunikorn.apache.org/user.info": json.dumps({"user": "ann.lee"})}
-    labels = {manifests.QUEUE: asked} if asked else {}
-    site.add_pods(1, "dev", spec={"schedulerName": "yunikorn"}, labels=labels, annotations=user)
-    site.tick()
-    assert site.yunikorn.errors == []
-    applications = list(site.scheduler.applications.values())
-    assert [application.queue for application in applications] == ([queue] if queue else [])
-
-
 def test_a_gang_that_can_never_fit_is_rejected(site: Sandbox) -> None:
     def gang(members: int) -> dict[str, str]:
         groups = [{"name": "w", "minMember": members, "minResource": {"cpu": "2"}}]
@@ -211,17 +170,6 @@ def tolerations(**toleration: str) -> dict[str, Any]:
     return {"tolerations": [toleration]}
 
 
-def one_each(kind: str) -> dict[str, Any]:
-    term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
-    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-
-
-SPREAD = {"topologySpreadConstraints": [{
-    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
-    "labelSelector": {"matchLabels": {"app": "x"}},
-}]}  # fmt: skip
-PORT = {"containers": [{"name": "c", "ports": [{"hostPort": 80, "containerPort": 80}]}]}
-
 # Two nodes: `plain`, and `pool` with label pool=x and taint t=v:NoSchedule. Four pods.
 WHERE = [
     pytest.param({}, {"plain": 4}, id="a taint repels"),
@@ -237,15 +185,6 @@ WHERE = [
     pytest.param({**affinity("In", "x"), **tolerations(operator="Exists")}, {"pool": 4},
                  id="affinity: in"),
     pytest.param(affinity("Gt", "3"), {"": 4}, id="affinity: greater than, without a number"),
-    pytest.param({**one_each("podAntiAffinity"), **tolerations(operator="Exists")},
-                 {"plain": 1, "pool": 1, "": 2}, id="one on a node"),
-    pytest.param({**one_each("podAffinity"), **tolerations(operator="Exists")}, {"plain": 4},
-                 id="all on the node of the first"),
-    pytest.param({**SPREAD, **tolerations(operator="Exists")}, {"plain": 2, "pool": 2},
-                 id="spread"),
-    pytest.param({**SPREAD}, {"plain": 1, "": 3}, id="spread counts a node that repels"),
-    pytest.param({**PORT, **tolerations(operator="Exists")}, {"plain": 1, "pool": 1, "": 2},
-                 id="host ports"),
     pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "no"}}]},
                  {"": 4}, id="a claim that is not there"),
     pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
@@ -399,32 +338,6 @@ def test_a_deployment_makes_pods_and_takes_them_away(site: Sandbox) -> None:
     site.delete("deployments", "web", "dev")
     site.tick()
     assert site.objects("pods") == [] and site.objects("replicasets") == []
-
-
-def test_a_finished_pod_of_a_deployment_is_replaced(site: Sandbox) -> None:
-    site.add_namespace("dev")
-    pod = manifests.pod_manifest("web", "dev", {"cpu": "1"})
-    site.create(manifests.deployment_manifest("web", "dev", 2, pod))
-    site.tick()
-    site.finish_pods([site.objects("pods", "dev")[0]["metadata"]["name"]], "dev")
-    site.tick()
-    phases = sorted(pod["status"]["phase"] for pod in site.objects("pods", "dev"))
-    assert phases == ["Running", "Running", "Succeeded"]
-
-
-def test_a_daemonset_is_on_every_node_that_suits_it(site: Sandbox) -> None:
-    site.add_node("k2", labels={"gpu": "true"})
-    site.cordon("k2")
-    site.add_namespace("dev")
-    pod = manifests.pod_manifest("agent", "dev", {"cpu": "100m"})
-    site.create(manifests.daemonset_manifest("all", "dev", pod))
-    selective = {**pod, "spec": {**pod["spec"], "nodeSelector": {"gpu": "true"}}}
-    site.create(manifests.daemonset_manifest("gpu", "dev", selective))
-    site.tick()
-    assert bound(site) == {"k1": 1, "k2": 2}
-    site.edit("nodes", "k2", lambda node: node["metadata"]["labels"].pop("gpu"))
-    site.tick()
-    assert bound(site) == {"k1": 1, "k2": 1}
 
 
 # --- the queue document ----------------------------------------------------------------------

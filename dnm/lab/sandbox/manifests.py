@@ -13,18 +13,6 @@ APPLICATION = "yunikorn.apache.org/app-id"
 RUN_SECONDS = "sandbox/run-seconds"
 """A pod with this annotation ends by itself after so many seconds of running."""
 
-DAEMON_TOLERATIONS = [
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
-    for key, effect in (
-        ("not-ready", "NoExecute"),
-        ("unreachable", "NoExecute"),
-        ("disk-pressure", "NoSchedule"),
-        ("memory-pressure", "NoSchedule"),
-        ("pid-pressure", "NoSchedule"),
-        ("unschedulable", "NoSchedule"),
-    )
-]
-
 
 def node_manifest(
     name: str,
@@ -111,18 +99,6 @@ def deployment_manifest(name: str, namespace: str, replicas: int, pod: Object) -
         "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
         "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
                  "template": template},
-    }  # fmt: skip
-
-
-def daemonset_manifest(name: str, namespace: str, pod: Object) -> Object:
-    """A DaemonSet of pods like `pod`, on every node."""
-    labels = {"app": name, **pod["metadata"]["labels"]}
-    spec = {"tolerations": [{"operator": "Exists"}], **pod["spec"], "restartPolicy": "Always"}
-    return {
-        "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"selector": {"matchLabels": {"app": name}},
-                 "template": {"metadata": {"labels": labels}, "spec": spec}},
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Whether a pod may be on a node: taints, selectors, affinity, host ports, volumes, spread.
+"""Whether a pod may be on a node: taints, selectors, node affinity, volumes.
 
 Room is not asked here. The rules are those of the filter plug-ins of kube-scheduler, which
 YuniKorn's shim runs too.
@@ -185,109 +185,6 @@ def _holds(entry: Mapping[str, Any], values: Mapping[str, str]) -> bool:
     except ValueError:
         return False
     return number > bound if operator == "Gt" else number < bound
-
-
-# --- what depends on other pods ------------------------------------------------------------
-
-
-def fits_beside(
-    pod: Object, node: Object, nodes: Mapping[str, Object], pods: Sequence[Object]
-) -> bool:
-    """Host ports, required pod (anti-)affinity of this pod and anti-affinity of those there, and
-    DoNotSchedule spread. `pods` are all bound ones of the cluster."""
-    here = [other for other in pods if other["spec"]["nodeName"] == node["metadata"]["name"]]
-    if _host_ports(pod) & {port for other in here for port in _host_ports(other)}:
-        return False
-    for term in _terms(pod, "podAffinity"):
-        found = _in_domain(term, pod, node, nodes, pods)
-        is_first = selector_test(term.get("labelSelector"))(pod) and not _anywhere(term, pod, pods)
-        if not found and not is_first:
-            return False
-    if any(_in_domain(term, pod, node, nodes, pods) for term in _terms(pod, "podAntiAffinity")):
-        return False
-    for other in pods:
-        for term in _terms(other, "podAntiAffinity"):
-            other_node = nodes.get(other["spec"]["nodeName"])
-            if other_node and _same_domain(term, node, other_node) and _selects(term, other, pod):
-                return False
-    return _spreads(pod, node, nodes, pods)
-
-
-def _terms(pod: Object, name: str) -> Sequence[Mapping[str, Any]]:
-    affinity = (pod["spec"].get("affinity") or {}).get(name) or {}
-    return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-
-
-def _selects(term: Mapping[str, Any], owner: Object, other: Object) -> bool:
-    namespaces = term.get("namespaces") or [owner["metadata"]["namespace"]]
-    in_reach = other["metadata"]["namespace"] in namespaces or "namespaceSelector" in term
-    return in_reach and selector_test(term.get("labelSelector"))(other)
-
-
-def _same_domain(term: Mapping[str, Any], left: Object, right: Object) -> bool:
-    key = term["topologyKey"]
-    value = (left["metadata"].get("labels") or {}).get(key)
-    return value is not None and value == (right["metadata"].get("labels") or {}).get(key)
-
-
-def _in_domain(
-    term: Mapping[str, Any],
-    pod: Object,
-    node: Object,
-    nodes: Mapping[str, Object],
-    pods: Sequence[Object],
-) -> bool:
-    return any(
-        _selects(term, pod, other)
-        and other["spec"]["nodeName"] in nodes
-        and _same_domain(term, node, nodes[other["spec"]["nodeName"]])
-        for other in pods
-    )
-
-
-def _anywhere(term: Mapping[str, Any], pod: Object, pods: Sequence[Object]) -> bool:
-    return any(_selects(term, pod, other) for other in pods)
-
-
-def _host_ports(pod: Object) -> set[int]:
-    return {
-        port["hostPort"]
-        for container in pod["spec"]["containers"]
-        for port in container.get("ports") or ()
-        if port.get("hostPort")
-    }
-
-
-def _spreads(
-    pod: Object, node: Object, nodes: Mapping[str, Object], pods: Sequence[Object]
-) -> bool:
-    for rule in pod["spec"].get("topologySpreadConstraints") or ():
-        if rule.get("whenUnsatisfiable", "DoNotSchedule") != "DoNotSchedule":
-            continue
-        key, matches = rule["topologyKey"], selector_test(rule.get("labelSelector"))
-        domain = (node["metadata"].get("labels") or {}).get(key)
-        if domain is None:
-            return False
-        counts = {
-            (other["metadata"].get("labels") or {})[key]: 0
-            for other in nodes.values()
-            if key in (other["metadata"].get("labels") or {}) and _is_candidate(pod, other)
-        }
-        for other in pods:
-            place = nodes.get(other["spec"]["nodeName"])
-            where = (place["metadata"].get("labels") or {}).get(key) if place else None
-            same_namespace = other["metadata"]["namespace"] == pod["metadata"]["namespace"]
-            if where in counts and same_namespace and matches(other):
-                counts[where] += 1
-        own = counts.get(domain, 0) + (1 if matches(pod) else 0)
-        if own - min(counts.values(), default=0) > rule.get("maxSkew", 1):
-            return False
-    return True
-
-
-def _is_candidate(pod: Object, node: Object) -> bool:
-    """nodeAffinityPolicy Honor, nodeTaintsPolicy Ignore: the defaults of spread constraints."""
-    return _is_selected(pod["spec"].get("nodeSelector") or {}, node) and _is_liked(pod, node)
 
 
 # --- volumes -------------------------------------------------------------------------------

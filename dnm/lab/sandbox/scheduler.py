@@ -2,7 +2,8 @@
 
 A pod of YuniKorn is bound where its queue's headroom, up to the root, allows it and a node takes
 it. Its application's first pod decides the queue. After yunikorn-k8shim (pkg/cache) and
-yunikorn-core (pkg/scheduler/objects); gang placeholders, user limits and preemption are not played.
+yunikorn-core (pkg/scheduler/objects); gang placeholders, user limits, preemption, placement rules,
+and what pods ask of each other (affinity, spread, host ports) are not played.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ import msgspec
 
 from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.deletion import FINISHED
-from dnm.lab.sandbox.matching import fits_beside, fits_node, volumes_allow
+from dnm.lab.sandbox.matching import fits_node, volumes_allow
 from dnm.lab.sandbox.pod_reading import (
     application_of,
     gang_of,
     queue_asked_by,
     request_of,
     total,
-    user_of,
     yunikorn_units,
 )
-from dnm.lab.sandbox.queue_tree import ApplicationRejected, QueueTree, Submission
+from dnm.lab.sandbox.queue_tree import ApplicationRejected, QueueTree
 from dnm.lab.sandbox.store import Object, Store
 from dnm.lab.sandbox.yunikorn_config import YunikornConfig
 
@@ -74,7 +74,7 @@ class Scheduler:
             self._take(free, pod["spec"]["nodeName"], self.request(pod))
             self._book(self.used, self.queue_of(pod), self.request(pod))
         waiting = sorted((pod for pod in pods if _wants_node(pod)), key=self._rank)
-        self._bind_all(waiting, nodes, free, bound)
+        self._bind_all(waiting, nodes, free)
 
     # --- applications -----------------------------------------------------------------------
 
@@ -104,21 +104,11 @@ class Scheduler:
     def _accept_or_reject(self, name: str, pods: Sequence[Object]) -> None:
         """The first pod decides; where it finds no queue, all pods without a node have failed."""
         first = pods[0]
-        namespace = self.store.get("namespaces", "", first["metadata"]["namespace"]) or {}
-        notes = (namespace.get("metadata") or {}).get("annotations") or {}
-        submission = Submission(
-            name,
-            queue_asked_by(first),
-            user_of(first),
-            {
-                "namespace": first["metadata"]["namespace"],
-                "namespace.parentqueue": notes.get("yunikorn.apache.org/parentqueue", ""),
-            },
-            is_bound=bool(first["spec"].get("nodeName")),
-        )
+        namespace, is_bound = first["metadata"]["namespace"], bool(first["spec"].get("nodeName"))
+        asked, gang = queue_asked_by(first), gang_of(first)
         self._submissions += 1
         try:
-            queue = self.tree.place(submission, gang_of(first))
+            queue = self.tree.place(name, asked, namespace, gang, is_bound)
         except ApplicationRejected as rejected:
             self.rejected[name] = Application(
                 id=name, queue="", submitted=self._submissions, message=str(rejected)
@@ -178,7 +168,6 @@ class Scheduler:
         waiting: Sequence[Object],
         nodes: Mapping[str, Object],
         free: dict[str, dict[str, int]],
-        bound: list[Object],
     ) -> None:
         hopeless: set[tuple[str, bytes]] = set()  # equal pods do not fit where one did not
         for pod in waiting:
@@ -189,7 +178,7 @@ class Scheduler:
             kind = (queue, _kind(pod))
             node = None
             if kind not in hopeless and self._quota_allows(queue, request):
-                node = self._choose(pod, request, nodes, free, bound)
+                node = self._choose(pod, request, nodes, free)
                 if node is None and self._quota_allows(queue, request, with_root=False):
                     self._tell_unschedulable(pod)
             if node is None:
@@ -198,7 +187,7 @@ class Scheduler:
                 continue
             self._take(free, node, request)
             self._book(self.used, queue, request)
-            bound.append(self._bind(pod, node))
+            self._bind(pod, node)
 
     def _quota_allows(self, queue: str, request: Amounts, with_root: bool = True) -> bool:
         if not queue:
@@ -216,17 +205,14 @@ class Scheduler:
         request: Amounts,
         nodes: Mapping[str, Object],
         free: Mapping[str, dict[str, int]],
-        bound: Sequence[Object],
     ) -> str | None:
         if not volumes_allow(self.store, pod, None):
             return None
-        neighbours = [other for other in bound if not other["metadata"].get("deletionTimestamp")]
         good = [
             name
             for name, node in nodes.items()
             if all(amount <= free[name].get(r, 0) for r, amount in request.items() if amount > 0)
             and fits_node(pod, node)
-            and (not _minds_others(pod, bound) or fits_beside(pod, node, nodes, neighbours))
             and volumes_allow(self.store, pod, node)
         ]
         if not good:
@@ -234,7 +220,7 @@ class Scheduler:
         sign = -1 if self.tree.config.packs_nodes else 1
         return min(good, key=lambda name: (sign * _share(free[name], nodes[name]), name))
 
-    def _bind(self, pod: Object, node: str) -> Object:
+    def _bind(self, pod: Object, node: str) -> None:
         def change(item: Object) -> None:
             item["spec"]["nodeName"] = node
             others = [
@@ -245,7 +231,7 @@ class Scheduler:
             item["status"]["conditions"] = [*others, scheduled]
 
         meta = pod["metadata"]
-        return self.store.edit("pods", meta["namespace"], meta["name"], change)
+        self.store.edit("pods", meta["namespace"], meta["name"], change)
 
     def _tell_unschedulable(self, pod: Object) -> None:
         """More nodes would help: the one case in which YuniKorn sets the condition."""
@@ -277,26 +263,8 @@ def _age(pod: Object) -> tuple[str, int]:
 
 
 def _kind(pod: Object) -> bytes:
-    """Equal for pods that the scheduler can't tell apart; pods that mind others stand alone."""
-    minds = pod["metadata"]["uid"] if _minds_others(pod, ()) else pod["metadata"]["namespace"]
-    return msgspec.json.encode([minds, pod["spec"]])
-
-
-def _minds_others(pod: Object, bound: Sequence[Object]) -> bool:
-    def has_rules(item: Object) -> bool:
-        spec = item["spec"]
-        affinity = spec.get("affinity") or {}
-        ports = any(c.get("ports") for c in spec["containers"])
-        return bool(
-            ports
-            or affinity.get("podAffinity")
-            or affinity.get("podAntiAffinity")
-            or spec.get("topologySpreadConstraints")
-        )
-
-    return has_rules(pod) or any(
-        (other["spec"].get("affinity") or {}).get("podAntiAffinity") for other in bound
-    )
+    """Equal for pods that the scheduler can't tell apart."""
+    return msgspec.json.encode([pod["metadata"]["namespace"], pod["spec"]])
 
 
 def _fits(request: Amounts, room: Amounts) -> bool:

@@ -1,4 +1,4 @@
-"""Controllers of workloads: Deployments make ReplicaSets, these make pods; DaemonSets; owners.
+"""Controllers of workloads: Deployments make ReplicaSets, these make pods; owners.
 
 A change of a Deployment's template makes a new ReplicaSet and takes the old one's pods away at once
 (strategy Recreate). Objects whose controlling owner is gone are collected.
@@ -12,11 +12,9 @@ from typing import Any
 
 import msgspec
 
-from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.admission import Admission
 from dnm.lab.sandbox.deletion import FINISHED
 from dnm.lab.sandbox.kinds import KINDS
-from dnm.lab.sandbox.matching import fits_node
 from dnm.lab.sandbox.store import ApiError, Object, Store
 
 _HASH = "pod-template-hash"
@@ -34,8 +32,6 @@ class Workloads:
             self._deploy(deployment)
         for replicaset in list(self.store.objects("replicasets")):
             self._replicate(replicaset)
-        for daemonset in list(self.store.objects("daemonsets")):
-            self._spread(daemonset)
         self._collect()
 
     # --- Deployments ------------------------------------------------------------------------
@@ -94,24 +90,6 @@ class Workloads:
         for pod in surplus:
             self._delete_pod(pod)
         self._report("replicasets", replicaset, pods, {})
-
-    # --- DaemonSets -------------------------------------------------------------------------
-
-    def _spread(self, daemonset: Object) -> None:
-        meta = daemonset["metadata"]
-        present = {pod["spec"].get("nodeName"): pod for pod in _live(self._owned("pods", meta))}
-        template = _pod_of("DaemonSet", daemonset)
-        tolerations = [*(template["spec"].get("tolerations") or []), *manifests.DAEMON_TOLERATIONS]
-        template["spec"]["tolerations"] = tolerations
-        for node in list(self.store.objects("nodes")):
-            name = node["metadata"]["name"]
-            suits = fits_node(template, node)
-            if suits and name not in present:
-                own = msgspec.json.decode(msgspec.json.encode(template))
-                own["spec"]["nodeName"] = name
-                self._create("pods", own)
-            elif not suits and name in present:
-                self._delete_pod(present[name])
 
     # --- shared -----------------------------------------------------------------------------
 

@@ -33,22 +33,12 @@ _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar is 
 _BUILT_IN = """
 partitions:
   - name: default
-    placementrules: [{name: tag, value: namespace, create: true}]
     queues: [{name: root, submitacl: "*"}]
 """
 
 
 class ConfigRefused(Exception):
     """The document is not taken; the message is the reason."""
-
-
-class PlacementRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule, with its names in lower case."""
-
-    name: str = "provided"
-    value: str = ""
-    create: bool = False
-    parent: PlacementRule | None = None
 
 
 class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +49,6 @@ class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
     is_leaf: bool
     max: dict[str, int]
     guaranteed: dict[str, int]
-    template_max: dict[str, int]  # for dynamic leaves below it
 
 
 class YunikornConfig:
@@ -158,10 +147,9 @@ class YunikornConfig:
         return hashlib.sha256(self.text.encode()).hexdigest().upper()
 
     @property
-    def placement_rules(self) -> list[PlacementRule]:
-        """As configured, or the one that YuniKorn has where none is."""
-        found = [_rule(one) for one in _list(self.partition, "placementrules")]
-        return found or [PlacementRule()]
+    def is_built_in(self) -> bool:
+        """Whether no document is there: each namespace has a queue of its name below root then."""
+        return self.text == _BUILT_IN
 
     @property
     def packs_nodes(self) -> bool:
@@ -232,26 +220,14 @@ def _queues(fields: Fields, parent: str | None) -> list[ConfiguredQueue]:
     children = _list(fields, "queues")
     is_leaf = not (children or parent is None or _is_true(fields, "parent"))
     limits = {} if name == ROOT else _map(fields, "resources")
-    template = _map(_map(fields, "childtemplate"), "resources")
     own = ConfiguredQueue(
         path=path,
         parent=parent,
         is_leaf=is_leaf,
         max=_in_force(_map(limits, "max")),
         guaranteed=_in_force(_map(limits, "guaranteed")),
-        template_max={} if is_leaf else _in_force(_map(template, "max")),
     )
     return [own, *(queue for child in children for queue in _queues(child, path))]
-
-
-def _rule(fields: Fields) -> PlacementRule:
-    above = _map(fields, "parent")
-    return PlacementRule(
-        name=_text(fields, "name").lower(),
-        value=_text(fields, "value").lower(),
-        create=_is_true(fields, "create"),
-        parent=_rule(above) if above else None,
-    )
 
 
 def _in_force(texts: Fields) -> dict[str, int]:
@@ -274,10 +250,6 @@ def _map(fields: Fields, name: str) -> Fields:
     return found if isinstance(found, dict) else {}
 
 
-def _items(fields: Fields, name: str) -> list[Any]:
-    found = fields.get(name)
-    return found if isinstance(found, list) else []
-
-
 def _list(fields: Fields, name: str) -> list[Fields]:
-    return [one for one in _items(fields, name) if isinstance(one, dict)]
+    found = fields.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
