@@ -1,7 +1,7 @@
 """What slurmrestd and Slurm's commands say of one lab at the same time, compared and kept.
 
-The judge is the text: what `dnm.converters.slurm.text` makes of it is compared with Slurm's JSON in
-tests/converters/test_states.py. `python -m tests.rest_samples SUITE...` keeps an entry for each
+They are two program paths of Slurm, and dnm reads them by two programs of its own: the one judges
+the other. `python -m tests.rest_samples SUITE...` keeps an entry for each
 state that is met, as slurmrestd of that suite answered, with the lines of the commands.
 """
 
@@ -123,7 +123,7 @@ def compare_all_states(lab: SlurmLab, keep: Keeper | None = None) -> str:
     with slurmrestd(lab, "") as url:
         clients = clients_of(url)
 
-        def look(_: object) -> None:
+        def look() -> None:
             for client in clients:
                 lines = lines_of(lab)
                 told, raw = by_rest(client)

@@ -70,19 +70,20 @@ class BridgeWorld(World):
         super().__init__(seed, machines)
 
     def step(self) -> None:
+        super().step()
         for one in self.machines.values():
-            if not self.is_stuck:
-                self._pass(one)
-            self._run_jobs(one)
-            if one.is_open and self._takes_jobs(one):
-                self.shared.append(one.name)
             if one.is_open and self.random.random() < self.tenant_chance:
                 one.tenants.append(f"t{self.random.randrange(10**9)}")
+
+    def _is_open(self, one: Machine) -> bool:
+        assert isinstance(one, BridgedMachine)
+        return one.is_open
 
     def _is_reserved(self, one: Machine) -> bool:
         return any(node == one.name for node, _ in self.reservations.values())
 
-    def _pass(self, one: BridgedMachine) -> None:
+    def _reconcile(self, one: Machine) -> None:
+        assert isinstance(one, BridgedMachine)
         self._register(one)
         self._taint(one)
         self._follow_cordon(one)
@@ -203,7 +204,6 @@ class Bridge:
         return [self.read_node(name) for name in self.side.world.machines]
 
     def _with_annotations(self, node: Node | None) -> Any:
-
         if node is None:
             return None
         found = self.side.world.machines[node.name].annotations

@@ -14,10 +14,9 @@ from typing import Any
 
 import msgspec
 
-from dnm.converters.bridge_side import BridgeConnection
 from dnm.converters.nodeset import FENCE, NodeSet, SlurmdPod
 from dnm.converters.slurm.commands import SlurmRefused
-from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
+from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.kube.nodes import MARK_PREFIX
 from dnm.model.errors import KubeError
 from dnm.model.eviction import PodOnNode
@@ -102,13 +101,19 @@ class World:
                 raise Killed
 
     def step(self) -> None:
+        if not self.is_stuck:
+            self._operate()
         for one in self.machines.values():
-            if not self.is_stuck:
-                self._reconcile(one)
             self._run_jobs(one)
-            is_open = FENCE not in one.taints and not one.is_cordoned
-            if is_open and self._takes_jobs(one):
+            if self._is_open(one) and self._takes_jobs(one):
                 self.shared.append(one.name)
+
+    def _operate(self) -> None:
+        for one in self.machines.values():
+            self._reconcile(one)
+
+    def _is_open(self, one: Machine) -> bool:
+        return FENCE not in one.taints and not one.is_cordoned
 
     def _reconcile(self, one: Machine) -> None:
         matches = all(one.labels.get(key) == value for key, value in self.selector.items())
@@ -203,12 +208,6 @@ class SlurmSide:
             planned_nodes=(),
         )  # fmt: skip
 
-    def check_controller(self) -> None:
-        return None
-
-    def check_changes(self) -> None:
-        return None
-
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         return tuple(self._node(one) for one in self.world.machines.values())
 
@@ -231,12 +230,6 @@ class SlurmSide:
 
         return self.world.call("read reservations", read)
 
-    def read_partitions(self) -> tuple[str, ...]:
-        raise NotImplementedError
-
-    def read_job(self, job: str) -> JobRecord:
-        raise NotImplementedError
-
     def create_reservation(
         self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
     ) -> None:
@@ -251,17 +244,8 @@ class SlurmSide:
 
         self.world.call("reserve", create)
 
-    def create_overlapping_reservation(self, name: str, node: str) -> None:
-        raise NotImplementedError
-
-    def take_turn(self, name: str, node: str) -> None:
-        raise NotImplementedError
-
     def delete_reservation(self, name: str) -> None:
         self.world.call("unreserve", lambda: self.world.reservations.pop(name, None))
-
-    def remove_from_reservation(self, name: str, node: str) -> None:
-        raise NotImplementedError
 
     def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
         def drain() -> None:
@@ -290,15 +274,6 @@ class SlurmSide:
     def mark(self, node: str, marks: Mapping[str, str]) -> None:
         self.world.call("mark", lambda: self._mark(self.world.machines[node], marks))
 
-    def terminate_job(self, job: str) -> None:
-        raise NotImplementedError
-
-    def requeue_job(self, job: str) -> None:
-        raise NotImplementedError
-
-    def cancel_job(self, job: str) -> None:
-        raise NotImplementedError
-
 
 class KubeSide:
     """`KubeSide` and `NodeSetSide` of the world."""
@@ -309,10 +284,6 @@ class KubeSide:
     @property
     def node_sets(self) -> KubeSide:
         return self
-
-    @property
-    def bridge(self) -> BridgeConnection:
-        raise NotImplementedError
 
     def read_node(self, name: str) -> Node | None:
         def read() -> Node | None:
@@ -352,15 +323,6 @@ class KubeSide:
         )  # fmt: skip
         return world.call("read sets", lambda: [found])
 
-    def read_chosen(self, key: str, value: str) -> Sequence[str]:
-        raise NotImplementedError
-
-    def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
-        raise NotImplementedError
-
-    def scale(self, node_set: NodeSet, replicas: int) -> None:
-        raise NotImplementedError
-
     def read_pods_on(self, node: str) -> Sequence[PodOnNode]:
         def read() -> list[PodOnNode]:
             one = self.world.machines[node]
@@ -391,9 +353,6 @@ class KubeSide:
 
     def delete_node(self, name: str) -> None:
         raise AssertionError("a Node is never deleted")
-
-    def dress_node(self, node: Node, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
-        raise NotImplementedError
 
     def remove_label(self, node: str, key: str, value: str) -> None:
         def act() -> None:

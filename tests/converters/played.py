@@ -11,13 +11,14 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 import pytest
 
-from dnm.converters.conversion import Sides, StopRequest
-from dnm.converters.journal import JournalStore, NodeResult
+from dnm.converters import to_k8s
+from dnm.converters.conversion import NodeConversion, Sides, StopRequest
+from dnm.converters.journal import Book, Direction, Journal, JournalStore, NodeResult
 from dnm.converters.machines import Machines
 from dnm.converters.pool import Candidate, ConversionPool
 from dnm.converters.programs import program_of
 from dnm.converters.settings import Settings
-from tests.converters.nodeset_world import patience
+from tests.converters.nodeset_world import BOOTED, patience
 
 NODE = "a000"
 W = TypeVar("W")
@@ -66,6 +67,18 @@ class PlayedProgram(Generic[W]):
 
     def resume(self) -> list[NodeResult]:
         return self.pool().resume(self.store.load_open("prod", lambda why: None))
+
+    def under_way(self) -> NodeConversion:
+        """A conversion whose claim is made."""
+        journal = Journal(
+            node=NODE, operation="op1", direction=Direction.K8S, instance="prod", begun=BOOTED,
+            node_type="a", namespace="dev",
+        )  # fmt: skip
+        book = Book(self.store, journal)
+        sides = self.pool().sides
+        found = NodeConversion(self.settings, book, StopRequest(), self.said.append, sides)
+        to_k8s.claim(found)
+        return found
 
     def change_settings(self, **settings: Any) -> None:
         self.settings = msgspec.structs.replace(self.settings, **settings)

@@ -35,15 +35,12 @@ class StatefulWorld(World):
             assert one.pod is not None
             is_well = one.pod["age"] > 0 and one.name not in self.broken
             one.pod["ready"] = is_well and self.random.random() >= self.flickers
-        if not self.is_stuck:
-            self._scale()
-            for one in self.machines.values():
-                self._live(one)
+        super().step()
+
+    def _operate(self) -> None:
+        self._scale()
         for one in self.machines.values():
-            self._run_jobs(one)
-            is_open = FENCE not in one.taints and not one.is_cordoned
-            if is_open and self._takes_jobs(one):
-                self.shared.append(one.name)
+            self._live(one)
 
     def _with_pod(self) -> list[Machine]:
         return [one for one in self.machines.values() if one.pod]

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.converters import to_k8s
 from dnm.converters.bridge import (
     BridgedNode,
     Taken,
@@ -21,14 +20,13 @@ from dnm.converters.bridge import (
 from dnm.converters.bridge_lending import cordon, describe_lending, leave, may_leave
 from dnm.converters.bridge_return import describe_return
 from dnm.converters.claimed import read_claims
-from dnm.converters.conversion import NodeConversion, NotClaimed, StopRequest
-from dnm.converters.journal import Book, Direction, Journal
+from dnm.converters.conversion import NotClaimed
 from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE
 from dnm.converters.select import Rules, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.model.errors import KubeError
-from dnm.model.node import Mark, Node
+from dnm.model.node import Node
 from dnm.model.slurm_state import ABSENT, NodeState, in_service_of
 from tests.converters.bridge_world import (
     LABEL,
@@ -40,7 +38,7 @@ from tests.converters.bridge_world import (
     KubeSide,
     SlurmSide,
 )
-from tests.converters.nodeset_world import BOOTED, Killed, changed
+from tests.converters.nodeset_world import Killed, changed
 from tests.converters.played import NODE, PlayedProgram
 from tests.converters.played import tmp_path as tmp_path
 
@@ -81,29 +79,6 @@ def assert_lent(world: BridgeWorld) -> None:
     assert one.is_open and set(one.annotations) == {PARTITIONS, TAKEN}
 
 
-def assert_in_peace(world: BridgeWorld, note: str = "") -> None:
-    assert (world.lost, world.shared, world.evicted, world.flaps) == ([], [], [], []), note
-
-
-def test_a_node_is_lent_and_comes_back(tmp_path: Path) -> None:
-    made = program(tmp_path)
-    assert made.lend().result == "ok"
-    assert_lent(made.world)
-    one = made.one
-    one.tenants.append("last")  # dnm fences it, and a pod is still there
-    one.mark = Mark(instance="prod", node_type="a", namespace="dev", queue="q", fenced=True)
-    one.is_cordoned = True
-    made.world.log.clear()
-    assert made.bring_back().result == "ok"
-    log = made.world.log
-    assert log.index("change") < log.index("evict") < len(log) - 1 - log[::-1].index("change")
-    assert_batch(made.world)
-    assert_in_peace(made.world)
-    assert one.mark is None
-    found = made.bring_back()
-    assert (found.result, "slurm-bridge has it" in found.error) == ("skipped", True)
-
-
 def test_the_label_alone_would_have_a_busy_node_flap() -> None:
     """What the order is for: the stand-in has the trap."""
     world = BridgeWorld()
@@ -133,48 +108,6 @@ def test_the_partitions_come_back_also_where_somebody_took_them_off(tmp_path: Pa
     made = program(tmp_path)
     made.lend()
     del made.one.annotations[PARTITIONS]
-    assert made.bring_back().result == "ok"
-    assert_batch(made.world)
-
-
-def test_without_its_journal_it_comes_back_too(tmp_path: Path) -> None:
-    """The Node says what was taken off it: another host may give it back."""
-    made = program(tmp_path / "one")
-    made.lend()
-    other = Program(tmp_path / "other", made.world)
-    made.one.mark = Mark(instance="prod", node_type="a", namespace="dev", queue="q")
-    assert other.bring_back().result == "ok"
-    assert_batch(made.world)
-
-
-def test_another_instance_s_node_is_left_alone(tmp_path: Path) -> None:
-    made = program(tmp_path / "one")
-    made.lend()
-    other = Program(tmp_path / "other", made.world, instance="test")
-    found = other.bring_back()
-    assert found.result == "failed" and "lent by instance 'prod'" in found.error
-    assert_lent(made.world)
-
-
-def test_a_bridge_that_does_nothing_gets_it_back(tmp_path: Path) -> None:
-    made = program(tmp_path, drain_timeout_seconds=SOON)
-    made.world.is_stuck = True
-    found = made.lend()
-    assert found.result == "failed" and "Slurm has it IDLE+DRAIN+EXTERNAL yet" in found.error
-    assert "it was returned to Slurm" in found.error
-    made.world.is_stuck = False
-    assert_batch(made.world)
-
-
-def test_the_return_waits_for_the_bridge(tmp_path: Path) -> None:
-    made = program(tmp_path, boot_timeout_seconds=SOON)
-    made.lend()
-    made.world.is_stuck = True
-    found = made.bring_back()
-    assert found.result == "failed" and "slurm-bridge has not put it into Slurm yet" in found.error
-    assert made.one.is_cordoned and not made.one.is_open
-    made.world.is_stuck = False
-    made.change_settings(boot_timeout_seconds=timedelta(seconds=60))
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
 
@@ -335,20 +268,6 @@ def test_another_s_drain_stays(tmp_path: Path) -> None:
     assert any("left drained" in text for text in made.said)
 
 
-def under_way(made: Program) -> NodeConversion:
-    """A conversion that has claimed and cordoned the node."""
-    journal = Journal(
-        node=NODE, operation="op1", direction=Direction.K8S, instance="prod", begun=BOOTED,
-        node_type="a", namespace="dev",
-    )  # fmt: skip
-    conversion = NodeConversion(
-        made.settings, Book(made.store, journal), StopRequest(), made.said.append, made.pool().sides
-    )
-    to_k8s.claim(conversion)
-    cordon(conversion)
-    return conversion
-
-
 def lift(one: BridgedMachine) -> None:
     one.flags.discard("DRAIN")
     one.reason = ""
@@ -373,7 +292,8 @@ def test_the_label_stays_where_the_claim_does_not_hold(
 ) -> None:
     """Looked at before the stage, and between the last reads and the change."""
     made = program(tmp_path)
-    conversion = under_way(made)
+    conversion = made.under_way()
+    cordon(conversion)
     spoil(made.one)
     if spoil is not uncordon:
         with pytest.raises(NotClaimed):
@@ -385,7 +305,8 @@ def test_the_label_stays_where_the_claim_does_not_hold(
 
 def test_a_label_that_somebody_else_took_off_is_not_our_step(tmp_path: Path) -> None:
     made = program(tmp_path)
-    conversion = under_way(made)
+    conversion = made.under_way()
+    cordon(conversion)
     made.one.labels.pop(LABEL)
     for stage in (may_leave, leave):
         with pytest.raises(NotClaimed, match="somebody has taken the label"):
@@ -397,7 +318,8 @@ def test_between_two_reads(tmp_path: Path, spoil: Callable[[BridgedMachine], Non
     """With the reservation gone, whatever happens just then: before the last look at the jobs, or
     to the Node after it."""
     made = program(tmp_path)
-    conversion = under_way(made)
+    conversion = made.under_way()
+    cordon(conversion)
 
     class Late(SlurmSide):
         def delete_reservation(self, name: str) -> None:

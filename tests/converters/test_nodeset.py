@@ -10,9 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.converters import to_k8s
-from dnm.converters.conversion import NodeConversion, NotClaimed, Sides, StopRequest, run_stages
-from dnm.converters.journal import Book, Direction, Journal
+from dnm.converters.conversion import NodeConversion, NotClaimed, Sides, run_stages
 from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE, OnNode, judge_places, why_busy, why_not_moved
 from dnm.converters.nodeset_lending import LENDING, describe_lending, leave, may_leave
@@ -24,7 +22,7 @@ from dnm.converters.settings import Settings
 from dnm.model.errors import ConfigError
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType, Taint
-from tests.converters.nodeset_world import BOOTED, LABEL, Killed, KubeSide, SlurmSide, World
+from tests.converters.nodeset_world import LABEL, Killed, KubeSide, SlurmSide, World
 from tests.converters.played import NODE, PlayedProgram
 from tests.converters.played import tmp_path as tmp_path
 
@@ -58,20 +56,6 @@ def assert_lent(world: World, node: str = NODE) -> None:
     assert one.labels == {"dev": "true", "kubernetes.io/hostname": node}
     assert FENCE not in one.taints
     assert world.reservations == {f"k8s-{node}": (node, False)}
-
-
-def test_a_node_is_lent_and_comes_back(tmp_path: Path) -> None:
-    made = program(tmp_path)
-    assert made.lend().result == "ok"
-    assert_lent(made.world)
-    one = made.world.machines[NODE]
-    one.tenants.append("last")  # dnm fences it, and a pod is still there
-    one.mark = Mark(instance="prod", node_type="a", namespace="dev", queue="q", fenced=True)
-    one.is_cordoned = True
-    assert made.bring_back().result == "ok"
-    assert_batch(made.world)
-    assert not one.tenants and one.mark is None
-    assert not made.world.shared
 
 
 def test_a_node_that_has_moved_goes_back_without_the_dress_of_either_namespace(
@@ -112,13 +96,6 @@ def test_its_pod_goes_only_when_slurm_shows_that_it_is_reserved(tmp_path: Path) 
     assert not made.world.deleted
 
 
-def test_what_is_back_is_left_alone(tmp_path: Path) -> None:
-    made = program(tmp_path)
-    found = made.bring_back()
-    assert (found.result, "slurmd runs on it" in found.error) == ("skipped", True)
-    assert_batch(made.world)
-
-
 def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
     made = program(tmp_path)
     world = made.world
@@ -139,16 +116,6 @@ def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
     assert_batch(world)
 
 
-def test_a_pod_that_does_not_go_is_left_and_taken_back(tmp_path: Path) -> None:
-    made = program(tmp_path, drain_timeout_seconds=timedelta(seconds=0.01))
-    made.world.is_stuck = True
-    found = made.lend()
-    assert found.result == "failed" and "is still there" in found.error
-    assert "it was returned to Slurm" in found.error
-    made.world.is_stuck = False
-    assert_batch(made.world)
-
-
 def test_a_lent_node_with_work_is_left(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
@@ -157,14 +124,6 @@ def test_a_lent_node_with_work_is_left(tmp_path: Path) -> None:
     found = made.bring_back()
     assert found.result == "failed" and "there is work on a000" in found.error
     assert "change" not in made.world.log[-4:]
-
-
-def test_another_instance_s_node_is_left(tmp_path: Path) -> None:
-    made = program(tmp_path)
-    made.lend()
-    made.world.machines[NODE].extra = "dnm:test 20261120T120000-abc"
-    found = made.bring_back()
-    assert found.result == "failed" and "lent by instance 'test'" in found.error
 
 
 def place(world: World) -> OnNode:
@@ -235,19 +194,6 @@ def test_what_the_operator_says_of_a_pod(states: tuple[str, ...], is_idle: bool)
     assert (why_busy(pod) == "") is is_idle
 
 
-def under_way(made: Program) -> NodeConversion:
-    """A conversion whose claim is made."""
-    journal = Journal(
-        node=NODE, operation="op1", direction=Direction.K8S, instance="prod", begun=BOOTED,
-        node_type="a", namespace="dev",
-    )  # fmt: skip
-    conversion = NodeConversion(
-        made.settings, Book(made.store, journal), StopRequest(), made.said.append, made.pool().sides
-    )
-    to_k8s.claim(conversion)
-    return conversion
-
-
 def lift(world: World) -> None:
     world.machines[NODE].flags.discard("DRAIN")
     world.machines[NODE].reason = ""
@@ -272,7 +218,7 @@ def test_the_label_stays_where_the_claim_does_not_hold(
 ) -> None:
     """Both before the stage begins and just before the label goes."""
     made = program(tmp_path)
-    conversion = under_way(made)
+    conversion = made.under_way()
     spoil(made.world)
     with pytest.raises(NotClaimed):
         guard(conversion)
@@ -284,7 +230,7 @@ def test_a_node_is_not_opened_where_the_claim_does_not_hold(
     tmp_path: Path, spoil: Callable[[World], None]
 ) -> None:
     made = program(tmp_path)
-    conversion = under_way(made)
+    conversion = made.under_way()
     conversion.book.change(lines=())
     run_stages(conversion, LENDING[2:4])
     spoil(made.world)
@@ -299,30 +245,6 @@ def test_nothing_is_claimed_that_can_t_be_moved(tmp_path: Path) -> None:
     found = made.lend()
     assert (found.result, "is being updated" in found.error) == ("skipped", True)
     assert "reserve" not in made.world.log
-
-
-def test_slurm_gets_it_only_with_its_slurmd(tmp_path: Path) -> None:
-    made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
-    made.lend()
-    made.world.is_stuck = True
-    found = made.bring_back()
-    assert found.result == "failed" and "no pod of slurmd has come to a000 yet" in found.error
-    assert made.world.reservations
-    made.world.is_stuck = False
-    made.change_settings(boot_timeout_seconds=timedelta(seconds=60))
-    assert made.bring_back().result == "ok"
-    assert_batch(made.world)
-
-
-def test_it_is_fenced_before_its_pods_are_evicted(tmp_path: Path) -> None:
-    made = program(tmp_path)
-    made.lend()
-    one = made.world.machines[NODE]
-    one.tenants.append("last")
-    made.world.log.clear()
-    made.bring_back()
-    log = made.world.log
-    assert log.index("change") < log.index("evict") < len(log) - 1 - log[::-1].index("change")
 
 
 def test_a_node_with_its_slurmd_is_not_cordoned_again(tmp_path: Path) -> None:

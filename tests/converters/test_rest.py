@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnm.converters.select import ListVerdict, Rules, SlurmFacts, judge_nodes
 from dnm.converters.slurm import rest_answers as rest
 from dnm.converters.slurm import text
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
@@ -96,6 +97,19 @@ def test_every_answer_says_what_the_commands_said(sample: Path) -> None:
     assert {True, False} == {record.is_requeueable for record in records}
     found = rest.parse_reservations(of("reservations.json").encode())
     assert len(found) == 4 and found == text.parse_reservations(of("reservations.txt"))
+    facts = SlurmFacts(nodes=nodes, jobs=jobs, reservations=found, read_at=datetime.now(UTC))
+    free = {one["name"] for one in json.loads(of("nodes.json"))["nodes"] if is_free(one)}
+    judged = judge_nodes(facts, Rules(min_idle=timedelta(0)))
+    assert {one.node.name for one in judged if one.verdict is ListVerdict.OK} == free
+
+
+def is_free(node: dict[str, Any]) -> bool:
+    """Slurm's own words: idle and nothing else, with nothing on it."""
+    words = [node["state"]] if isinstance(node["state"], str) else node["state"]
+    words = [*words, *node.get("state_flags", ())]
+    return [one.upper() for one in words] == ["IDLE"] and not (
+        node["alloc_cpus"] or node["alloc_memory"]
+    )
 
 
 def change(document: str, sample: Path, **fields: object) -> bytes:

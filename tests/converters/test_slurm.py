@@ -291,18 +291,6 @@ def lend_as_the_script_before(site: SlurmSite, nodes: Sequence[str]) -> None:
     )  # fmt: skip
 
 
-@night
-def test_all_nodes_of_the_shared_reservation_return_at_once(site: SlurmSite) -> None:
-    """Each takes itself out while the others do, and the last one ends the reservation."""
-    nodes = NODES[:6]
-    lend_as_the_script_before(site, nodes)
-    processes = [site.start("--set", "batch", "--node-name", node) for node in nodes]
-    answers = [finished(process) for process in processes]
-    assert [answer.returncode for answer in answers] == [0] * 6, [one.stderr for one in answers]
-    site.assert_in_service(*nodes)
-    assert not site.lab.client.read_reservations()
-
-
 def test_two_hosts_take_the_shared_reservation_apart(site: SlurmSite, tmp_path: Path) -> None:
     """Each has a state directory of its own: only Slurm keeps them apart."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other")

@@ -221,25 +221,6 @@ def test_a_node_is_named_before_it_is_touched(site: SlurmSite) -> None:
     site.assert_in_service("a001")
 
 
-def test_a_crash_of_slurmctld_that_forgets_the_claim_is_noticed(site: SlurmSite) -> None:
-    """Acknowledged is not durable: the second look, after Slurm has saved its state, finds out."""
-    slow = SlurmSite(site.lab, site.sandbox, site.directory / "slow", verify_seconds=4)
-    lab = site.lab
-    time.sleep(4)  # Slurm has saved the state without a claim
-    lending = slow.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
-    lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags)
-    lab.stop_controller(signal.SIGKILL)
-    lab.start_controller()
-    answer = finished(lending)
-    lab.wait_for(lambda: lab.client.read_node("a001").state.base == "IDLE")
-    if answer.returncode == 0:
-        slow.assert_lent("a001")  # it had been saved after all
-        assert slow.run("--set", "batch", "--node-name", "a001").returncode == 0
-    else:
-        assert "join a001" not in slow.hook_calls
-    slow.assert_in_service("a001")
-
-
 LEND_POINTS = (
     "convert.claim:before", "slurm.create_reservation:before", "slurm.create_reservation:after",
     "slurm.drain:after", "convert.claim:after", "convert.verify:after", "convert.reach:after",

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from dnm.model.errors import KubeError
+from dnm.model.node import Mark
 from tests.converters import test_bridge, test_nodeset, test_nodeset_stateful
 from tests.converters.bridge_world import LABEL as BRIDGED
 from tests.converters.nodeset_world import LABEL, Killed
 from tests.converters.played import NODE
 from tests.converters.played import tmp_path as tmp_path
 
-SOON = timedelta(seconds=0.05)
+SOON, LONG = timedelta(seconds=0.05), timedelta(minutes=1)
 
 
 class Kind(NamedTuple):
@@ -33,6 +34,7 @@ class Kind(NamedTuple):
     traps: dict[str, Any]
     at_kills: dict[str, Any]
     never: tuple[str, ...]
+    stuck: tuple[str, str]  # what is missing there, and back, while the operator does nothing
     job_chance: float = 0.3
     ended: int = 30
 
@@ -41,16 +43,19 @@ KINDS = {
     "pods of a DaemonSet": Kind(
         test_nodeset.program, test_nodeset.assert_lent, test_nodeset.assert_batch, LABEL[0],
         "remove_label", {"fails_open": True, "lifts_drains": True}, {"fails_open": True},
-        ("lost", "shared", "deleted"), ended=50,
+        ("lost", "shared", "deleted"), ("is still there", "no pod of slurmd has come to a000 yet"),
+        ended=50,
     ),
     "pods of a StatefulSet": Kind(
         test_nodeset_stateful.program, test_nodeset.assert_lent,
         test_nodeset_stateful.assert_whole, LABEL[0], "scale", {"flickers": 0.02},
-        {"fails_open": True}, ("lost", "shared"), job_chance=0.2, ended=20,
+        {"fails_open": True}, ("lost", "shared"),
+        ("is still there", "no pod of slurmd has come to a000 yet"), job_chance=0.2, ended=20,
     ),
     "slurm-bridge": Kind(
         test_bridge.program, test_bridge.assert_lent, test_bridge.assert_batch, BRIDGED, "change",
         {"recreates": True, "tenant_chance": 0.3}, {}, ("lost", "shared", "evicted", "flaps"),
+        ("Slurm has it IDLE+DRAIN+EXTERNAL yet", "slurm-bridge has not put it into Slurm yet"),
     ),
 }  # fmt: skip
 of_each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -60,6 +65,62 @@ def assert_in_peace(kind: Kind, world: Any, note: str = "") -> None:
     """No job and no pod was lost, no machine was open to both, and all is as it was before."""
     assert not [name for name in kind.never if getattr(world, name)], note
     kind.assert_back(world)
+
+
+@of_each_kind
+def test_a_node_is_lent_and_comes_back(tmp_path: Path, kind: Kind) -> None:
+    """dnm fences it, and a pod is still there: it is evicted behind our fence, before the Node is
+    given back."""
+    made = kind.program(tmp_path)
+    assert made.lend().result == "ok"
+    kind.assert_lent(made.world)
+    one, log = made.world.machines[NODE], made.world.log
+    one.tenants.append("last")
+    one.mark = Mark(instance="prod", node_type="a", namespace="dev", queue="q", fenced=True)
+    one.is_cordoned = True
+    log.clear()
+    assert made.bring_back().result == "ok"
+    assert log.index("change") < log.index("evict") < len(log) - 1 - log[::-1].index("change")
+    assert_in_peace(kind, made.world)
+    assert not one.tenants and one.mark is None
+    assert made.bring_back().result == "skipped"
+
+
+@of_each_kind
+def test_another_host_brings_it_back_and_another_instance_does_not(
+    tmp_path: Path, kind: Kind
+) -> None:
+    """Slurm and the Node say whose it is: no journal is needed for that."""
+    made = kind.program(tmp_path / "one")
+    made.lend()
+    other = type(made)(tmp_path / "other", made.world, instance="test")
+    found = other.bring_back()
+    assert found.result == "failed" and "lent by instance 'prod'" in found.error
+    kind.assert_lent(made.world)
+    made.world.machines[NODE].mark = Mark("prod", "a", "dev", "q")
+    assert type(made)(tmp_path / "other host", made.world).bring_back().result == "ok"
+    assert_in_peace(kind, made.world)
+
+
+@of_each_kind
+def test_an_operator_that_does_nothing_is_waited_for_and_named(tmp_path: Path, kind: Kind) -> None:
+    made = kind.program(tmp_path, drain_timeout_seconds=SOON, boot_timeout_seconds=SOON)
+    made.world.is_stuck = True
+    found = made.lend()
+    assert found.result == "failed" and kind.stuck[0] in found.error
+    made.world.is_stuck = False
+    made.change_settings(drain_timeout_seconds=LONG, boot_timeout_seconds=LONG)
+    assert made.bring_back().result in ("ok", "skipped")
+    assert_in_peace(kind, made.world)
+    assert made.lend().result == "ok"
+    made.world.is_stuck = True
+    made.change_settings(boot_timeout_seconds=SOON)
+    found = made.bring_back()
+    assert found.result == "failed" and kind.stuck[1] in found.error
+    made.world.is_stuck = False
+    made.change_settings(boot_timeout_seconds=LONG)
+    assert made.bring_back().result == "ok"
+    assert_in_peace(kind, made.world)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,26 +41,6 @@ def test_every_sample_is_understood_whole(sample: Path) -> None:
         assert node.partitions in (("main", "urgent"), ("big", "urgent"))
         assert node.tells_last_busy == (sample.parent.name != "20.11")
     parse_reservations((sample / "resv.txt").read_text())
-
-
-@pytest.mark.parametrize(
-    "sample",
-    [path for path in SAMPLES if (path / "nodes.json").exists()],
-    ids=lambda p: str(p)[-13:],
-)
-def test_the_text_says_what_the_json_of_the_same_moment_says(sample: Path) -> None:
-    nodes = read(sample)
-    for expected in json.loads((sample / "nodes.json").read_text()):
-        node = nodes[expected["name"]]
-        # Two commands at two instants: one sample has a flag that came between them.
-        flags = {node.state.base, *node.state.flags} ^ set(expected["state"])
-        assert flags <= {"NOT_RESPONDING", "PLANNED"}, (node, expected)
-        assert node.reason == expected["reason"]
-        assert node.comment == expected["comment"]
-        assert (node.extra or "") == expected["extra"]
-        assert node.cpus_allocated == expected["alloc_cpus"]
-        assert node.memory_allocated == expected["alloc_memory"]
-        assert list(node.partitions) == expected["partitions"]
 
 
 NODE = (

@@ -6,20 +6,17 @@ Not collected with the other tests of real servers: these need no rig, and run b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.converters.test_slurm import *  # noqa: F403
 from tests.converters.test_slurm_bad_days import *  # noqa: F403
-from tests.converters.test_states import assert_every_state_is_read_right
 from tests.real.slurm_roots import SUITES, programs_of
 from tests.slurm_lab import SlurmSite, make_site
-from tests.slurm_states import states_lab
 
 pytestmark = [pytest.mark.slurm]
-del test_the_workshop_with_dnm_and_a_real_slurm  # noqa: F821  (dnm's demo takes what is installed)
 
 
 @pytest.fixture(
@@ -34,10 +31,3 @@ def programs(request: pytest.FixtureRequest) -> Path:
 def site(programs: Path, tmp_path: Path) -> Iterator[SlurmSite]:
     with make_site(tmp_path, programs) as made:
         yield made
-
-
-def test_every_state_that_the_lab_brings_about_is_read_right(
-    programs: Path, record_property: Callable[[str, object], None]
-) -> None:
-    with states_lab(programs) as lab:
-        record_property("figures", assert_every_state_is_read_right(lab))
