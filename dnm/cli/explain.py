@@ -23,13 +23,13 @@ from dnm.cli.output import (
     waiting_lines,
     waiting_rows,
 )
+from dnm.cli.status_view import holders_text
 from dnm.cli.supply import supply_of
 from dnm.kube.client import KubeClient
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine
-from dnm.model.last_run import NodePods
 from dnm.model.lent import LentNode
 from dnm.model.plan import Plan
 from dnm.model.printable import count_of, duration, printable
@@ -351,7 +351,7 @@ def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterato
         if document["changed_by"]:
             yield f"  what would change that: {document['changed_by']}"
     if document.get("pods"):
-        yield f"  {msgspec.convert(document['pods'], NodePods).text}"
+        yield f"  {holders_text(document['pods'])}"
     if opening := document.get("opening"):
         took = (f"{step} {duration(timedelta(seconds=seconds))}"
                 for step, seconds in opening["took_seconds"].items())  # fmt: skip

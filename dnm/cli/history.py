@@ -28,8 +28,7 @@ from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import JOBS, HistoryLine
 from dnm.model.printable import Meaning, Part, count_of, duration, printable
 from dnm.model.quantity import parse_span
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_backwards, read_history
+from dnm.record.history_file import History, read_backwards, read_history
 
 if TYPE_CHECKING:
     from dnm.cli.lines import Line

@@ -25,8 +25,7 @@ from dnm.model.config import Config
 from dnm.model.history import HistoryLine
 from dnm.model.printable import count_of
 from dnm.record.demand_lines import DEMAND
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_history
+from dnm.record.history_file import History, read_history
 from dnm.run.registry import load_registry
 from dnm.simulate.accounting import Accounting, SimulationError, parse_jobs
 from dnm.simulate.compare import NOBODY, Comparison, as_one, play_under, side_by_side

@@ -53,6 +53,7 @@ _SORT_KEYS: Mapping[SortBy, Callable[[Mapping[str, Any]], Any]] = {
     SortBy.idle: lambda node: -(node["idle_seconds"] or 0),
 }
 _NARROW = ("node", "phase", "for", "idle for", "back in", "type", "namespace", "queue", "reason")
+_MOST_NAMES = 3  # namespaces of pods that hold a node
 _ROOM_NEEDED = ("queue", "reason")
 _MEANINGS: Meanings = {
     "phase": {"serving": "ok", "failed": "error", "given up": "error", "claimed": "warning"}
@@ -74,7 +75,7 @@ def print_status(
     _print_nodes(document, now, is_wide, sort_by)
     for node in document["nodes"] if is_wide else ():
         if node["pods"] is not None:
-            print_line(f"{node['node']}: {msgspec.convert(node['pods'], NodePods).text}", indent=2)
+            print_line(f"{node['node']}: {holders_text(node['pods'])}", indent=2)
     failed = {name for name, _ in _troubles(document)}
     for name, trouble in (*_troubles(document), *_others(document), *_elsewhere(document)):
         print_line((f"{name}: ", "error" if name in failed else "warning"), trouble, indent=2)
@@ -355,3 +356,21 @@ def _excluded(nodes: Mapping[str, Mapping[str, Any]], zone: str) -> list[str]:
         reason = f" ({keeping['reason']})" if keeping["reason"] else ""
         said.append((name, f"NODE{until}{reason}"))
     return told_together(said, "")
+
+
+def holders_text(listed: dict[str, Any]) -> str:
+    """Returns who holds a lent node, as people are told."""
+    pods = msgspec.convert(listed, NodePods)
+    apart = f"{count_of(pods.apart, 'pod')} of DaemonSets or static"
+    if not pods.count:
+        return f"no pod holds it; {apart}" if pods.apart else "no pod holds it"
+    first = sorted(pods.namespaces.items(), key=lambda one: (-one[1], one[0]))
+    shown = ", ".join(f"{number} of {name}" for name, number in first[:_MOST_NAMES])
+    others = len(first) - _MOST_NAMES
+    more = f" and {count_of(others, 'more namespace')}" if others > 0 else ""
+    unnamed = pods.count - len(pods.names)
+    rest = f" and {unnamed} more" if unnamed > 0 else ""
+    return (
+        f"{count_of(pods.count, 'pod')} on it: {shown}{more}; {', '.join(pods.names)}{rest}; the "
+        f"oldest since {pods.oldest}" + (f"; beside them {apart}" if pods.apart else "")
+    )

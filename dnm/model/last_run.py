@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from dnm.model.batch import WaitingJobs
-from dnm.model.printable import count_of
 from dnm.model.value import Value
 
 
@@ -19,26 +18,6 @@ class NodePods(Value, omit_defaults=True):
     names: tuple[str, ...] = ()
     oldest: str = ""  # RFC 3339, as the API prints it
     apart: int = 0
-
-    @property
-    def text(self) -> str:
-        """As people are told."""
-        count = self.count
-        first = sorted(self.namespaces.items(), key=lambda one: (-one[1], one[0]))
-        shown = ", ".join(f"{number} of {name}" for name, number in first[:_MOST_NAMES])
-        others = len(first) - _MOST_NAMES
-        more = f" and {count_of(others, 'more namespace')}" if others > 0 else ""
-        rest = f" and {count - len(self.names)} more" if count > len(self.names) else ""
-        apart = f"{count_of(self.apart, 'pod')} of DaemonSets or static"
-        if not count:
-            return f"no pod holds it; {apart}" if self.apart else "no pod holds it"
-        return (
-            f"{count_of(count, 'pod')} on it: {shown}{more}; {', '.join(self.names)}{rest}; the "
-            f"oldest since {self.oldest}" + (f"; beside them {apart}" if self.apart else "")
-        )
-
-
-_MOST_NAMES = 3
 
 
 class QueueStatus(Value):

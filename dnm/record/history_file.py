@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,14 +20,15 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import Access, access_of, give_access, mend_access
 from dnm.model.history import HistoryLine
-from dnm.record.history_reading import LONGEST_LINE, lines_of
 
 LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
 MOST = 256 * 1024 * 1024  # bytes of all files
+LONGEST_LINE = 64 * 1024  # readers take no longer one
 _TAIL = 64 * 1024
 _TIME = "%Y%m%dT%H%M%SZ"
 
 _encode = msgspec.json.Encoder(order="deterministic").encode  # equal lines are equal bytes
+_decode = msgspec.json.Decoder(HistoryLine).decode
 
 
 def within_bound(line: HistoryLine) -> HistoryLine:
@@ -112,7 +114,7 @@ class History:
             found = os.stat(self.path)
         except FileNotFoundError:
             return
-        began = self._first_time() or now
+        began = next((line.time for line in lines_of(self.path)), now)
         if found.st_size < self.largest and now - began < timedelta(days=31):
             return
         aside = self.directory / f"{self._name}-{now:{_TIME}}.jsonl"
@@ -128,9 +130,6 @@ class History:
                 with fault_point("history.drop"):
                     path.unlink()
 
-    def _first_time(self) -> datetime | None:
-        return next((line.time for line in lines_of(self.path)), None)
-
     def old_files(self) -> list[tuple[datetime, Path]]:
         """Returns those put aside, the oldest first, each with the time at which it ended."""
         found = []
@@ -139,3 +138,66 @@ class History:
                 ended = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
                 found.append((ended, self.directory / name))
         return sorted(found)
+
+
+# --- reading, without the lock ------------------------------------------------------------------
+
+
+def read_history(
+    history: History, since: datetime | None = None, holding: Collection[bytes] = ()
+) -> Iterator[HistoryLine]:
+    """Yields the lines from `since` on, the oldest first; one that can't be read is passed
+    over. `holding`: only those in whose bytes one of these stands, which is a tenth of the work
+    of decoding. Raises OSError. May be called while another writes."""
+    old = [path for ended, path in history.old_files() if since is None or ended >= since]
+    for path in (*old, history.path):
+        for line in lines_of(path, holding):
+            if since is None or line.time >= since:
+                yield line
+
+
+def read_tail(history: History, length: int) -> list[HistoryLine]:
+    """Returns the lines in the last bytes of the newest file, the oldest first. Raises
+    OSError."""
+    try:
+        descriptor = os.open(history.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return []
+    with open(descriptor, "rb") as file:
+        file.seek(max(os.fstat(descriptor).st_size - length, 0))
+        return [line for text in file.read(length).split(b"\n") for line in _decoded(text)]
+
+
+def read_backwards(history: History, holding: Collection[bytes] = ()) -> Iterator[HistoryLine]:
+    """Yields the lines, the newest first, a file at a time. Raises OSError."""
+    old = [path for _, path in history.old_files()]
+    for path in (history.path, *reversed(old)):
+        for text in reversed(list(_texts_of(path, holding))):
+            yield from _decoded(text)
+
+
+def lines_of(path: Path, holding: Collection[bytes] = ()) -> Iterator[HistoryLine]:
+    """Yields those of one file."""
+    for text in _texts_of(path, holding):
+        yield from _decoded(text)
+
+
+def _texts_of(path: Path, holding: Collection[bytes]) -> Iterator[bytes]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return  # none yet, or put aside meanwhile
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is no regular file")
+        while text := file.readline(LONGEST_LINE):
+            is_wanted = not holding or any(part in text for part in holding)
+            if is_wanted and text.endswith(b"\n"):
+                yield text
+
+
+def _decoded(text: bytes) -> Iterable[HistoryLine]:
+    try:
+        return (_decode(text),)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ()

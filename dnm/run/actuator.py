@@ -8,28 +8,17 @@ Just before a node is touched it is looked at again, and left alone if the world
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
-from dnm.converter.contract import (
-    LEAVE_DRAINED,
-    convert_command,
-    resume_command,
-    return_command,
-)
+from dnm.converter.contract import convert_command, resume_command, return_command
 from dnm.converter.processes import this_host
 from dnm.kube.nodes import FENCED, mark_annotations
-from dnm.model.batch import BatchList
-from dnm.model.cluster import ConfigMap
-from dnm.model.config import Config
-from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError, RegistryError
-from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode
-from dnm.model.node import Mark, Node
-from dnm.model.node_type import Taint
+from dnm.model.errors import ConverterError, DnmError, KubeError, RegistryError
+from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
+from dnm.model.node import Mark
 from dnm.model.plan import (
     Action,
     BookNodes,
@@ -47,97 +36,22 @@ from dnm.model.plan import (
     UnbookNodes,
     Unfence,
 )
-from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import Registry
-from dnm.model.value import Unreadable, Value
 from dnm.plan.breaker import with_failure
 from dnm.plan.dead_converters import conversion_error, return_error
 from dnm.plan.record_lease import check_held
 from dnm.plan.requests import request_ended, return_ended
 from dnm.queues.edit import edit_source
 from dnm.queues.source import SourceDocument
-from dnm.record.tell import tell_change, tell_limits
-from dnm.record.transitions import Cause
-from dnm.run.registry import save_registry
-from dnm.run.state import State
-
-if TYPE_CHECKING:
-    from dnm.kube.requests import ApiRequests
-    from dnm.model.eviction import PodOnNode
-    from dnm.model.plan import ShowState
+from dnm.record.tell import tell_limits
+from dnm.run.step import Step
 
 log = logging.getLogger("dnm")
 
-_TRIES = 3
-V = TypeVar("V", bound=Value)
-Clock: TypeAlias = Callable[[], datetime]
 
-
-class KubeWriter(Protocol):
-    """What the actuator needs of the Kubernetes edge."""
-
-    requests: ApiRequests  # for pods of dnm's own
-
-    def read_node(self, name: str) -> Node | None: ...
-    def read_pods_on(self, node: str) -> tuple[Pod, ...]: ...
-    def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]: ...
-    def evict(self, pod: PodOnNode) -> str: ...
-    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
-    def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
-    def patch_node(
-        self,
-        name: str,
-        *,
-        resource_version: str | None = None,
-        cordon: bool | None = None,
-        annotations: Mapping[str, str | None] = ...,
-        labels: Mapping[str, str | None] = ...,
-        taints: Sequence[Taint] | None = ...,
-    ) -> None: ...
-    def show_state(self, show: ShowState, now: datetime) -> bool: ...
-
-
-class ConverterCaller(Protocol):
-    """What the actuator needs of the converter edge: a call is started under a key; listening ends
-    when all of this run have ended or been left, and `read_earlier_output` passes on what those of
-    earlier runs have printed since."""
-
-    def list_nodes(self, node: str = "") -> BatchList | Unreadable: ...
-    def start(self, key: str, command: Sequence[str], until: float | None) -> ConverterProcess: ...
-    def book(self, command: Sequence[str]) -> tuple[str, ...]: ...
-    def end(self, process: ConverterProcess) -> bool: ...
-    def read_end(self, key: str) -> Ended: ...
-    def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None: ...
-    def listen(
-        self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
-    ) -> Mapping[str, Ended]: ...
-
-
-class Actuator:
-    """One plan being carried out: the registry as it now stands, and what was done so far."""
-
-    def __init__(
-        self,
-        config: Config,
-        edges: tuple[KubeWriter, ConverterCaller],
-        state: State,
-        should_stop: Callable[[], bool],
-        clock: Clock,
-    ) -> None:
-        self.config = config
-        self.kube, self.converter = edges
-        self.state = state
-        self.should_stop = should_stop
-        self.clock = clock
-        self.registry = Registry()
-        self.run = ""
-        self.reasons: Mapping[str, str] = {}  # by node and by queue
-        self.done: list[Action] = []
-        self.actions: list[str] = []
-        self.errors: list[str] = []
-        self.unmarked: set[str] = set()
-        self.tried: set[str] = set()  # requests whose converter was called for, or could not be
+class Actuator(Step):
+    """One plan being carried out, action by action."""
 
     def apply_plan(self, plan: Plan) -> Outcome:
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
@@ -147,7 +61,7 @@ class Actuator:
             **{verdict.queue: verdict.sentence for verdict in plan.queues},
             **{verdict.node: verdict.sentence for verdict in plan.nodes},
         }
-        self._replace_registry(self._signed(plan))  # tells already what the plan changes
+        self.replace_registry(self._signed(plan))  # tells already what the plan changes
         self.converter.read_earlier_output(log_line)
         for action in plan.actions:
             if self.should_stop():
@@ -159,7 +73,7 @@ class Actuator:
                 self._apply(action)
                 self.done += [action] if len(self.actions) > told else []
             except DnmError as error:
-                self._fail(f"action={_word(action)} {_target(action)} error={str(error)!r}")
+                self.fail(f"action={_word(action)} {_target(action)} error={str(error)!r}")
                 if isinstance(action, SetQueueLimits) or isinstance(error, RegistryError):
                     break
         self._forget_unstarted(plan)
@@ -178,10 +92,10 @@ class Actuator:
         if self.config.state == "file" or not new:
             return plan.registry
         requests = tuple(
-            _replace(request, converter=this_host()) if request.id in new else request
+            replace(request, converter=this_host()) if request.id in new else request
             for request in plan.registry.requests
         )
-        return _replace(plan.registry, requests=requests)
+        return replace(plan.registry, requests=requests)
 
     def _forget_unstarted(self, plan: Plan) -> None:
         """Requests whose converter was not called, since the actions ended before: nothing will
@@ -192,31 +106,7 @@ class Actuator:
         if unstarted:
             requests = tuple(r for r in self.registry.requests if r.id not in unstarted)
             with suppress(RegistryError):  # told already
-                self.save(_replace(self.registry, requests=requests))
-
-    def save(self, registry: Registry) -> None:
-        """Every change from the plan on, told as it is saved."""
-        if registry != self.registry:
-            registry = tell_change(self.registry, registry, self._cause())
-        self._replace_registry(registry)
-
-    def _cause(self) -> Cause:
-        return Cause(now=self.clock(), run=self.run, instance=self.config.instance_id)
-
-    def _replace_registry(self, registry: Registry) -> None:
-        save_registry(self.config, registry, self.state)
-        self.registry = registry
-
-    def note_done(self, line: str, about: str = "", why: str = "") -> None:
-        """`about`: the node whose verdict says why, where `why` does not."""
-        why = why or self.reasons.get(about, "")
-        told = f" reason={why!r}" if why else ""
-        log.info("%s%s instance=%s", line, told, self.config.instance_id)
-        self.actions.append(line)
-
-    def _fail(self, line: str) -> None:
-        log.error("%s", line)
-        self.errors.append(line)
+                self.save(replace(self.registry, requests=requests))
 
     def _apply(self, action: Action) -> None:
         match action:
@@ -270,14 +160,14 @@ class Actuator:
         for note in outcome.notes:
             log.info("note=%r", note)
         if outcome.is_written:
-            told = tell_limits(self.registry, outcome.edit.changes, self._cause())
-            self._replace_registry(told)
+            told = tell_limits(self.registry, outcome.edit.changes, self.cause())
+            self.replace_registry(told)
 
     def _note_ledger(self, ledger: str | None) -> None:
         """The record goes by what stands there, which may be another edit than the planned one."""
         if ledger != self.registry.last_run.ledger:
-            last_run = _replace(self.registry.last_run, ledger=ledger)
-            self.save(_replace(self.registry, last_run=last_run))
+            last_run = replace(self.registry.last_run, ledger=ledger)
+            self.save(replace(self.registry, last_run=last_run))
 
     def _still_ours(self, source: SourceDocument) -> SourceDocument:
         """What is about to be edited, under the version that was looked at: whoever has taken this
@@ -293,7 +183,7 @@ class Actuator:
             queue: {name: size for name, size in sizes.items() if name not in self.unmarked}
             for queue, sizes in wants.nodes.items()
         }
-        return _replace(wants, nodes=nodes)
+        return replace(wants, nodes=nodes)
 
     # --- Kubernetes ---------------------------------------------------------------------------
 
@@ -329,43 +219,6 @@ class Actuator:
         if self.patch(name, lambda node: node.carries_fence, cordon=False, annotations=ours):
             self.note_done(f"action=unfence node={name}", name)
 
-    def may_go_on(self) -> bool:
-        self.state.keep()
-        return not self.should_stop()
-
-    def patch(
-        self,
-        name: str,
-        is_wanted: Callable[[Node], bool],
-        *,
-        cordon: bool | None = None,
-        annotations: Mapping[str, str | None],
-        labels: Mapping[str, str | None] = {},
-        taints: Callable[[Node], Sequence[Taint] | None] = lambda node: None,
-    ) -> bool:
-        """Patches the Node as it is now, under its resourceVersion; False if it is not wanted."""
-        for attempt in range(_TRIES):
-            node = self.kube.read_node(name)
-            if node is None:
-                raise KubeError(f"Node {name} is gone from Kubernetes")
-            if not is_wanted(node):
-                return False
-            self.state.keep()  # as in _still_ours
-            try:
-                self.kube.patch_node(
-                    name,
-                    resource_version=node.resource_version,
-                    cordon=cordon,
-                    annotations=annotations,
-                    labels=labels,
-                    taints=taints(node),
-                )
-                return True
-            except KubeConflict:
-                if attempt == _TRIES - 1:
-                    raise
-        return False
-
     # --- the converter ------------------------------------------------------------------------
 
     def _start_conversion(self, request: ConversionRequest) -> None:
@@ -387,7 +240,7 @@ class Actuator:
         except ConverterError as error:
             self._conversion_ended(request, Ended(not_started=str(error)))
             return
-        self.save(_with_request(self.registry, _replace(request, converter=process)))
+        self.save(_with_request(self.registry, replace(request, converter=process)))
         self.note_done(
             f"action=convert request={request.id} type={request.node_type} count={request.count} "
             f"namespace={request.namespace} queue={request.queue}"
@@ -401,20 +254,16 @@ class Actuator:
         if obstacle:
             log.info("action=return node=%s skipped=%r", name, obstacle)
             return
-        now = self.clock()
         attempt = entry.attempts + 1
-        entry = _replace(
-            entry,
+        self.save_node(
+            name,
             attempts=attempt,
             is_handed_over=False,
-            retry_after=now + self.config.convert_timeout + self.config.join_timeout,
+            retry_after=self.clock() + self.config.convert_timeout + self.config.join_timeout,
             converter=None if self.config.state == "file" else this_host(),
         )
-        self.save(_with_node(self.registry, name, entry))
-        process = self.converter.start(
-            name, return_command(self.config, name, entry.sick), self.state.until
-        )
-        self.save(_with_node(self.registry, name, _replace(entry, converter=process)))
+        command = return_command(self.config, name, entry.sick)
+        self.save_node(name, converter=self.converter.start(name, command, self.state.until))
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _why_not_return(self, name: str) -> str | None:
@@ -427,31 +276,12 @@ class Actuator:
                 return "a pod landed on it"
         return self.why_not_called(name)
 
-    def why_not_called(self, name: str) -> str | None:
-        """What the batch side says of it, where the node is not out of its service, or somebody is
-        at work on it."""
-        listed = self.converter.list_nodes(name)
-        if isinstance(listed, Unreadable):
-            raise ConverterError(f"{listed.error}; {name} is left as it is")
-        known = listed.nodes.get(name)
-        if known is None or known.in_service is None:
-            return "Slurm's view of it is unknown"
-        if known.claim is not None and known.claim.is_at_work:
-            return "a converter is at work on it"
-        entry = self.registry.nodes.get(name)
-        if entry is not None and entry.sick and not listed.leaves_drained:
-            raise ConverterError(
-                f"{name} is sick ({entry.sick}), and its converter can't leave it drained "
-                f"({LEAVE_DRAINED}): return it and drain it by hand, then `dnm forget {name}`"
-            )
-        return "Slurm has it in service" if known.in_service else None
-
     def _end_converter(self, key: str, process: ConverterProcess) -> None:
         """One of an earlier run, whose time is up."""
         if not self.converter.end(process):
             raise ConverterError(f"the process {process.pid} can't be ended: look what holds it up")
         self.note_done(f"action=end-converter of={key} pid={process.pid}")
-        self._book_end(key, _replace(self.converter.read_end(key), timed_out=True))
+        self._book_end(key, replace(self.converter.read_end(key), timed_out=True))
 
     def _listen(self) -> None:
         """Waits for all converters at once, for a while, and records how each ended."""
@@ -488,16 +318,16 @@ class Actuator:
             before = registry.backoffs.get(request.node_type)
             backoff = with_failure(self.config, before, request.count, self.clock(), ended.error)
             backoffs = {**registry.backoffs, request.node_type: backoff}
-            registry = _replace(registry, backoffs=backoffs)
+            registry = replace(registry, backoffs=backoffs)
         self.save(registry)
         if ended.error:
-            self._fail(conversion_error(request.id, ended.error))
+            self.fail(conversion_error(request.id, ended.error))
 
     def _return_ended(self, name: str, end: Ended) -> None:
         ended = return_ended(self.config, self.registry.nodes[name], end, self.clock())
-        self.save(_with_node(self.registry, name, ended))
+        self.save(replace(self.registry, nodes={**self.registry.nodes, name: ended}))
         if ended.error:
-            self._fail(return_error(name, ended.error))
+            self.fail(return_error(name, ended.error))
 
 
 def log_line(key: str, line: str) -> None:
@@ -507,15 +337,7 @@ def log_line(key: str, line: str) -> None:
 
 def _with_request(registry: Registry, request: ConversionRequest) -> Registry:
     others = tuple(r for r in registry.requests if r.id != request.id)
-    return _replace(registry, requests=(*others, request))
-
-
-def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
-    return _replace(registry, nodes={**registry.nodes, name: entry})
-
-
-def _replace(value: V, **changes: object) -> V:
-    return msgspec.structs.replace(value, **changes)
+    return replace(registry, requests=(*others, request))
 
 
 def _word(action: Action) -> str:

@@ -75,20 +75,13 @@ class FileState:
             ) from error
         return True
 
-    def stand_by(self) -> None:
-        """Whoever else runs here waits for the lock."""
-
-    def begin(self) -> None:
-        """The lock is held already."""
-
-    def seize(self) -> None:
-        """No other host is at work."""
-
     def keep(self, anew: bool = False) -> None:
         """So it is until the end."""
 
-    def end(self) -> None:
-        """The lock goes with the run."""
+    def stand_by(self) -> None:
+        """The lock does this, and all of these: it is held already, and goes with the run."""
+
+    begin = seize = end = stand_by
 
 
 def _stands(path: Path, content: bytes) -> bool:

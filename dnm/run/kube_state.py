@@ -19,12 +19,12 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from dnm.kube.errors import ApiRefused
+from dnm.kube.state import StateObjects
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
 from dnm.model.state import StoredRegistry
 from dnm.run.file_state import LARGEST
 from dnm.run.lease_lock import LeaseLock
-from dnm.run.state import StateObjects
 
 _NOW, _BEFORE = "registry.json", "previous.json"
 _PACKED_FROM = 256 * 1024  # bytes

@@ -27,6 +27,7 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import read_regular
+from dnm.kube.state import StateObjects
 from dnm.model.config import Config
 from dnm.model.errors import (
     KubeConflict,
@@ -41,7 +42,6 @@ from dnm.model.printable import printable
 from dnm.model.state import HIGHEST, RunLease
 from dnm.model.value import Value
 from dnm.plan.record_lease import is_written_here
-from dnm.run.state import StateObjects
 
 log = logging.getLogger("dnm")
 

@@ -18,8 +18,7 @@ from dnm.model.lent import LentNode, Phase
 from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_history
+from dnm.record.history_file import History, read_history
 from dnm.run.state import State, unreadable
 
 _MOST = 10  # names

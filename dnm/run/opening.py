@@ -14,7 +14,7 @@ from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.opening import OPENING_TAINT, Opening
 from dnm.model.plan import DropPods, HoldClosed, StartPod
-from dnm.run.rare_actions import Step
+from dnm.run.step import Step
 
 log = logging.getLogger("dnm")
 
@@ -72,7 +72,5 @@ def _drop(step: Step, name: str) -> None:
 
 
 def _change(step: Step, name: str, **changes: object) -> None:
-    entry = step.registry.nodes[name]
-    opening = msgspec.structs.replace(entry.opening or Opening(), **changes)
-    nodes = {**step.registry.nodes, name: msgspec.structs.replace(entry, opening=opening)}
-    step.save(msgspec.structs.replace(step.registry, nodes=nodes))
+    opening = step.registry.nodes[name].opening or Opening()
+    step.save_node(name, opening=msgspec.structs.replace(opening, **changes))

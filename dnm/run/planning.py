@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeAlias
 
 import msgspec
 
@@ -31,20 +31,14 @@ from dnm.record.tell import tell_plan
 from dnm.record.transitions import Cause
 from dnm.run.recorded import unseen_since
 from dnm.run.registry import file_state, load_registry, state_in
-from dnm.run.snapshot import (
-    ConverterReader,
-    KubeReader,
-    nothing_readable,
-    take_snapshot,
-    with_batch_side,
-)
-from dnm.run.state import HasStateObjects, State
+from dnm.run.snapshot import nothing_readable, take_snapshot, with_batch_side
+from dnm.run.state import State
 
-E = TypeVar("E", bound=tuple[KubeReader, ConverterReader])
-S = TypeVar("S", bound=tuple[HasStateObjects, object])
+Edges: TypeAlias = tuple[KubeClient, NodeConvert]
+Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
 
 
-def connect(config: Config, environ: Mapping[str, str]) -> tuple[KubeClient, NodeConvert]:
+def connect(config: Config, environ: Mapping[str, str]) -> Edges:
     """The cluster and the converter that the configuration names; raises KubeError."""
     reflector = open_reflector(config, wall_clock())
     return KubeClient.connect(config, reflector), NodeConvert(config, environ)
@@ -54,8 +48,8 @@ def connect(config: Config, environ: Mapping[str, str]) -> tuple[KubeClient, Nod
 def at_place(
     config: Config,
     environ: Mapping[str, str],
-    connect: Callable[[Config, Mapping[str, str]], S],
-) -> Iterator[tuple[State, Callable[[Config, Mapping[str, str]], S]]]:
+    connect: Connect,
+) -> Iterator[tuple[State, Connect]]:
     """The place of the registry, and how the edges are had: a file is read before anybody is asked;
     where it is in the cluster, that is connected to first. Raises KubeError."""
     if config.state == "file":
@@ -79,10 +73,10 @@ def make_pass_plan(
     config: Config,
     environ: Mapping[str, str],
     clock: Callable[[], datetime],
-    connect: Callable[[Config, Mapping[str, str]], E],
+    connect: Connect,
     state: State | None = None,
     foreseen_at: datetime | None = None,
-) -> tuple[Plan, E | None]:
+) -> tuple[Plan, Edges | None]:
     """Everything up to the plan, whose registry tells what it changes; writes nothing anywhere. No
     edges: the cluster is out of reach. `state`: where the registry is, if that is open.
     `foreseen_at`: the moment whose events count, in place of now."""
@@ -116,16 +110,16 @@ def _look(
     config: Config,
     environ: Mapping[str, str],
     clock: Callable[[], datetime],
-    connect: Callable[[Config, Mapping[str, str]], E],
+    connect: Connect,
     state: State | None,
     foreseen_at: datetime | None = None,
-) -> tuple[Registry, Registry, Snapshot, E | None]:
+) -> tuple[Registry, Registry, Snapshot, Edges | None]:
     """The registry as it is recorded, the same with what was found of converters and calendars,
     and what is there."""
     taken_at = clock()
     recorded = load_registry(config, taken_at, state)
     registry = _with_calendars(config, recorded, foreseen_at or taken_at)
-    edges: E | None = None
+    edges: Edges | None = None
     try:
         edges = connect(config, environ)
         registry = _find_converters(registry, edges[1])
@@ -180,7 +174,7 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
     return tell_plan(registry, plan, cause, is_decided)
 
 
-def _find_converters(registry: Registry, converter: ConverterReader) -> Registry:
+def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
     """A run that was killed just after it had started a converter could not record its process."""
     requests = tuple(
         msgspec.structs.replace(request, converter=converter.find(request.id))

@@ -4,71 +4,24 @@ nodes are booked. Each only where a rule is on, or a person has said so."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from dnm.converter.contract import book_command, unbook_command
+from dnm.kube.client import KubeClient
 from dnm.kube.nodes import mark_annotations
-from dnm.kube.requests import ApiRequests
-from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import BookNodes, EvictPods, RelabelNode, ShowState, UnbookNodes
-from dnm.model.pod import Pod
-from dnm.model.registry import Registry
-from dnm.run.evicting import Evictor, ask_pods
+from dnm.model.value import Value
+from dnm.run.step import Step
 
 log = logging.getLogger("dnm")
 
-
-class Kube(Evictor, Protocol):
-    """What is needed of the Kubernetes edge."""
-
-    requests: ApiRequests
-
-    def read_node(self, name: str) -> Node | None: ...
-    def read_pods_on(self, node: str) -> tuple[Pod, ...]: ...
-    def show_state(self, show: ShowState, now: datetime) -> bool: ...
-
-
-class Booker(Protocol):
-    """What is needed of the converter edge."""
-
-    def book(self, command: Sequence[str]) -> tuple[str, ...]: ...
-
-
-class Step(Protocol):
-    """What is needed of the actuator: where it stands, and how it looks, writes and tells."""
-
-    config: Config
-    registry: Registry
-
-    @property
-    def kube(self) -> Kube: ...
-    @property
-    def converter(self) -> Booker: ...
-    @property
-    def clock(self) -> Callable[[], datetime]: ...
-
-    def save(self, registry: Registry) -> None: ...
-    def note_done(self, line: str, about: str = "") -> None: ...
-    def may_go_on(self) -> bool: ...
-    def why_not_called(self, name: str) -> str | None: ...
-    def patch(
-        self,
-        name: str,
-        is_wanted: Callable[[Node], bool],
-        *,
-        annotations: Mapping[str, str | None],
-        labels: Mapping[str, str | None] = {},
-        taints: Callable[[Node], Sequence[Taint] | None],
-    ) -> bool: ...
-
-
+_MOST_FAILURES = 3  # in a row
 Rare: TypeAlias = EvictPods | RelabelNode | ShowState | BookNodes | UnbookNodes
 
 
@@ -102,14 +55,55 @@ def _evict(step: Step, name: str) -> None:
     found = ask_pods(step.kube, name, step.may_go_on)
     asked = entry.emptying.asked + found.asked
     emptying = msgspec.structs.replace(entry.emptying, asked=asked, why=found.why)
-    nodes = {**step.registry.nodes, name: msgspec.structs.replace(entry, emptying=emptying)}
-    step.save(msgspec.structs.replace(step.registry, nodes=nodes))
+    step.save_node(name, emptying=emptying)
     if found.asked:
         step.note_done(f"action=evict node={name} pods={found.asked} queue={entry.queue}", name)
     elif found.why and not found.errors:
         log.info("action=evict node=%s pods=0 why=%r", name, found.why)
     if found.errors:
         raise KubeError("; ".join(dict.fromkeys(found.errors)))
+
+
+class Asked(Value):
+    """`asked`: pods that go. `why`: what was said of the first that does not. `errors`: of pods
+    that could not be asked."""
+
+    asked: int = 0
+    why: str = ""
+    errors: tuple[str, ...] = ()
+
+
+def ask_pods(kube: KubeClient, node: str, may_go_on: Callable[[], bool]) -> Asked:
+    """Asks every pod that keeps the node and is not on its way already, each once in a run, by the
+    Eviction API. A budget that says no is no failure: the next run asks again. What can't be asked
+    is one, and does not keep the others from being asked, unless several in a row get no answer.
+    Raises KubeError where they can't be read."""
+    asked, in_a_row = 0, 0
+    refused: list[str] = []
+    errors: list[str] = []
+    for pod in kube.read_pods_to_evict(node):
+        if pod.is_terminating or not pod.is_work:
+            continue
+        if not may_go_on() or in_a_row == _MOST_FAILURES:
+            break
+        if pod.stays:
+            refused.append(f"{pod.key} is of a NodeSet, and never evicted")
+            continue
+        try:
+            why = kube.evict(pod)
+        except KubeError as error:
+            errors.append(str(error))
+            in_a_row += 1
+            continue
+        in_a_row = 0
+        asked += not why
+        refused += [f"{pod.key} does not go: {why}"] if why else []
+    return Asked(asked=asked, why=_first_of([*errors, *refused]), errors=tuple(errors))
+
+
+def _first_of(said: Sequence[str]) -> str:
+    more = f"; and {len(said) - 1} more" if len(said) > 1 else ""
+    return f"{said[0]}{more}" if said else ""
 
 
 def _relabel(step: Step, action: RelabelNode) -> None:

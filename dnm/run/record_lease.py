@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +17,9 @@ from dnm.model.lease import RecordLease
 from dnm.model.registry import Registry
 from dnm.plan.record_lease import Actor, Judgement, after_refusal, judge_lease, with_lease
 
+if TYPE_CHECKING:
+    from dnm.kube.client import KubeClient
+
 _TRIES = 5  # against others who write at the same time
 _OTHERS_WRITE = (
     f"the queue document's ConfigMap was changed by others {_TRIES} times in a row while dnm "
@@ -24,16 +27,9 @@ _OTHERS_WRITE = (
 )
 
 
-class ConfigMaps(Protocol):
-    """The part of the Kubernetes client that is needed here."""
-
-    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
-    def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
-
-
 def take_lease(
     config: Config,
-    kube: ConfigMaps,
+    kube: KubeClient,
     registry: Registry,
     save: Callable[[Registry], object],
     now: datetime,
@@ -64,7 +60,7 @@ def take_lease(
     raise KubeConflict(_OTHERS_WRITE)
 
 
-def put_lease(config: Config, kube: ConfigMaps, lease: RecordLease) -> None:
+def put_lease(config: Config, kube: KubeClient, lease: RecordLease) -> None:
     """Writes this lease, whoever has it now. Raises KubeError."""
     for _ in range(_TRIES):
         found = _read(config, kube)
@@ -88,13 +84,13 @@ def new_lease(config: Config, at: datetime) -> RecordLease:
     return RecordLease(holder=place.holder, token=token, at=at, home=place.home, boot=place.boot)
 
 
-def _read(config: Config, kube: ConfigMaps) -> ConfigMap | None:
+def _read(config: Config, kube: KubeClient) -> ConfigMap | None:
     """The ConfigMap; None: there is none to be written, so nobody can change a limit either."""
     found = kube.read_config_map(config.yunikorn_cm_namespace, config.yunikorn_cm_name)
     return None if found is None or found.immutable else found
 
 
-def _write(config: Config, kube: ConfigMaps, found: ConfigMap, lease: RecordLease) -> bool:
+def _write(config: Config, kube: KubeClient, found: ConfigMap, lease: RecordLease) -> bool:
     """Whether nobody else wrote in between."""
     try:
         kube.write_config_map(with_lease(found, config.instance_id, lease))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +19,10 @@ from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.registry import Registry
 from dnm.run.file_state import FileState
-from dnm.run.state import VERSION, HasStateObjects, State
+from dnm.run.state import VERSION, State
+
+if TYPE_CHECKING:
+    from dnm.kube.client import KubeClient
 
 
 class _Head(msgspec.Struct):
@@ -54,7 +58,7 @@ def file_state(config: Config) -> FileState:
     return FileState(config.converted_nodes_path, config.state_group)
 
 
-def state_in(config: Config, kube: HasStateObjects) -> State:
+def state_in(config: Config, kube: KubeClient) -> State:
     """Returns the place in the cluster behind this client."""
     from dnm.host.place import this_place
     from dnm.run.kube_state import KubeState, object_name

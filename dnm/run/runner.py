@@ -3,15 +3,16 @@ actions, which takes no lock and writes nothing anywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from dnm.kube.events import EventWriter, send_events
+from dnm.kube.client import KubeClient
+from dnm.kube.events import send_events
 from dnm.model.config import Config
 from dnm.model.errors import (
     DnmError,
@@ -25,42 +26,32 @@ from dnm.model.errors import (
 from dnm.model.last_run import RunRecord
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
-from dnm.model.reading import Reading
 from dnm.model.registry import Registry
 from dnm.plan.record_lease import needs_lease, refuse_plan
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.events import list_events
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_tail
+from dnm.record.history_file import History, read_tail
 from dnm.record.lasting import judge_errors
 from dnm.record.metrics import RunTimes
 from dnm.record.tell import without_told
 from dnm.record.transitions import Cause
-from dnm.run import actuator, snapshot
-from dnm.run.actuator import Actuator, Clock, log_line
+from dnm.run.actuator import Actuator, log_line
 from dnm.run.lock import run_lock
-from dnm.run.planning import at_place, connect, exit_code_of, make_pass_plan, wall_clock
+from dnm.run.planning import (
+    Connect,
+    at_place,
+    connect,
+    exit_code_of,
+    make_pass_plan,
+    wall_clock,
+)
 from dnm.run.publish import publish_failure, publish_run
 from dnm.run.record_lease import take_lease
 from dnm.run.recorded import mark_begin, mark_end, open_history, read_last_run
 from dnm.run.registry import load_registry, save_registry
-from dnm.run.state import HasStateObjects, State
+from dnm.run.state import State
+from dnm.run.step import Clock
 
-
-class KubeEdge(snapshot.KubeReader, actuator.KubeWriter, EventWriter, HasStateObjects, Protocol):
-    """The Kubernetes edge of a whole pass."""
-
-    def keep(self) -> Reading: ...
-
-
-class ConverterEdge(snapshot.ConverterReader, actuator.ConverterCaller, Protocol):
-    """The converter edge of a whole pass."""
-
-    def forget_output(self, kept: Container[str]) -> None: ...
-
-
-Edges: TypeAlias = tuple[KubeEdge, ConverterEdge]
-Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
 AtOnce: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
@@ -123,7 +114,9 @@ def _locked_pass(
             edges[1].read_earlier_output(log_line)
             outcome = Outcome(registry=plan.registry)
         edges[1].forget_output(outcome.registry.open_calls)
-        outcome = _with_trouble(outcome, reading)
+        if reading.trouble:  # a watch has left something out
+            errors = (*outcome.errors, reading.trouble)
+            outcome = msgspec.structs.replace(outcome, errors=errors)
     moments.append(clock())
     outcome = _write_history(config, state, outcome, clock())
     outcome = _write_demand(config, plan, outcome, clock())
@@ -137,14 +130,7 @@ def _locked_pass(
     return Pass(plan=plan, exit_code=exit_code, outcome=outcome), times
 
 
-def _with_trouble(outcome: Outcome, reading: Reading) -> Outcome:
-    """A watch that has left something out is an error of the run that finds it."""
-    if not reading.trouble:
-        return outcome
-    return msgspec.structs.replace(outcome, errors=(*outcome.errors, reading.trouble))
-
-
-def _with_lease(config: Config, state: State, plan: Plan, kube: KubeEdge, clock: Clock) -> Plan:
+def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, clock: Clock) -> Plan:
     """The plan with the right to act for its instance: for this run, and for this registry. Without
     it nothing is done. One that may have been asleep while this run took its place must find in the
     queue document too that it counts no more."""
@@ -225,7 +211,8 @@ def _record(
     before = outcome.registry.last_run
     failed_since = ended[1] if before.has_succeeded else before.succeeded_at
     errors = (*plan.errors, *outcome.errors)
-    record = RunRecord(
+    record: RunRecord = msgspec.structs.replace(
+        before,
         exit_code=exit_code,
         failed_nodes_alone=exit_code == ExitCode.FAILED
         and {*errors} <= {*outcome.registry.failed_nodes.values()},
@@ -233,13 +220,10 @@ def _record(
         actions=outcome.actions or before.actions,
         errors=errors,
         notes=plan.notes,
-        queues=dict(plan.status),
-        ledger=before.ledger,
+        queues=plan.status,
         nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
         pods=dict(plan.pods),
-        pods_seen=before.pods_seen,
-        attended=before.attended,
-        pods_doubted_since=before.pods_doubted_since,
+        succeeded_at=None,
         waiting_jobs=plan.waiting_jobs,
         batch_nodes=before.batch_nodes if config.has_shares else {},
     )

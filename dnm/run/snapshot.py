@@ -6,9 +6,8 @@ depends on it: a conversion may be wanted, or a lent node is not simply serving.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -18,47 +17,30 @@ from dnm.model.batch import BatchList
 from dnm.model.cluster import ConfigMap, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import KubeError, YunikornError
-from dnm.model.kubelet import Amounts
-from dnm.model.lent import ConverterProcess, Ended
+from dnm.model.lent import ConverterProcess
 from dnm.model.node import Node
 from dnm.model.plan import Snapshot
-from dnm.model.pod import Claim, Pod, PodList
+from dnm.model.pod import Claim, PodList
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.batch_side import asks_anyway, needs_batch_side
 from dnm.plan.requests import calls_until
 from dnm.queues.source import read_config_maps
 
+if TYPE_CHECKING:
+    from dnm.converter.node_convert import NodeConvert
+    from dnm.kube.client import KubeClient
+
 _CLOCKS_DIFFER = timedelta(minutes=15)  # of two hosts at most
 
 
-class KubeReader(Protocol):
-    """What the snapshot needs of the Kubernetes edge."""
-
-    requests: Any  # for a close look
-
-    def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable: ...
-    def read_nodes(self) -> tuple[Node, ...] | Unreadable: ...
-    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
-    def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable: ...
-    def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable: ...
-
-
-class ConverterReader(Protocol):
-    """What the snapshot needs of the converter edge."""
-
-    def list_nodes(self, node: str = "") -> BatchList | Unreadable: ...
-    def still_running(
-        self, processes: Iterable[ConverterProcess]
-    ) -> frozenset[ConverterProcess]: ...
-    def find(self, key: str) -> ConverterProcess | None: ...
-    def read_end(self, key: str) -> Ended: ...
-
-
 def take_snapshot(
-    config: Config, registry: Registry, kube: KubeReader, converter: ConverterReader,
+    config: Config,
+    registry: Registry,
+    kube: KubeClient,
+    converter: NodeConvert,
     taken_at: datetime,
-) -> Snapshot:  # fmt: skip
+) -> Snapshot:
     """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
     started = _converters(registry)
     elsewhere = _at_work_elsewhere(config, registry, taken_at) if started else frozenset()
@@ -95,7 +77,7 @@ def take_snapshot(
     )
 
 
-def with_batch_side(facts: Snapshot, converter: ConverterReader) -> Snapshot:
+def with_batch_side(facts: Snapshot, converter: NodeConvert) -> Snapshot:
     """Returns the snapshot with the batch side too, which was found to matter."""
     return replace(facts, **_batch_fields(converter.list_nodes()))
 
@@ -134,7 +116,7 @@ def _at_work_elsewhere(
 
 
 def _read_queue_maps(
-    config: Config, kube: KubeReader
+    config: Config, kube: KubeClient
 ) -> tuple[ConfigMap | None, ConfigMap | None] | Unreadable:
     namespace, name = config.yunikorn_cm_namespace, config.yunikorn_cm_name
     try:
@@ -144,7 +126,7 @@ def _read_queue_maps(
 
 
 def _with_zones(
-    config: Config, kube: KubeReader, nodes: tuple[Node, ...], pods: PodList | Unreadable
+    config: Config, kube: KubeClient, nodes: tuple[Node, ...], pods: PodList | Unreadable
 ) -> tuple[tuple[Node, ...], Unreadable | None]:
     """The nodes with what is free on each of their NUMA nodes. It is only asked where a
     pod waits that is aligned to one; where it can't be told, all of the node counts."""
@@ -158,7 +140,7 @@ def _with_zones(
     return tuple(replace(node, zones=zones.get(node.name, ())) for node in nodes), None
 
 
-def _read_claims(kube: KubeReader, pods: PodList | Unreadable) -> tuple[Claim, ...] | Unreadable:
+def _read_claims(kube: KubeClient, pods: PodList | Unreadable) -> tuple[Claim, ...] | Unreadable:
     if isinstance(pods, Unreadable):
         return ()
     with_claims = tuple(pod for pod in pods.pods if pod.claims and not pod.node)

@@ -9,26 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from dnm.model.state import RunLease, StoredRegistry
-
 VERSION = 1  # of the document
 MOVED, ARRIVING = "moved", "arriving"  # in its place: it is elsewhere, or not yet in force
-
-
-class StateObjects(Protocol):
-    """The Secret and the Lease of an instance; all raises KubeError, and KubeConflict on a
-    write."""
-
-    def read_registry(self) -> StoredRegistry | None: ...
-    def write_registry(self, stored: StoredRegistry) -> StoredRegistry: ...
-    def read_lease(self) -> RunLease: ...
-    def write_lease(self, lease: RunLease) -> RunLease: ...
-
-
-class HasStateObjects(Protocol):
-    """What a Kubernetes client must have, for a registry that is kept there."""
-
-    def state_objects(self, namespace: str, name: str) -> StateObjects: ...
 
 
 class State(Protocol):

@@ -22,8 +22,7 @@ from dnm.model.config import Config
 from dnm.model.errors import DnmError
 from dnm.model.orders import Way
 from dnm.model.registry import Registry
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_history
+from dnm.record.history_file import History, read_history
 from dnm.run.registry import load_registry, save_registry
 from tests.builders import NOW, a_config, a_lent_node
 

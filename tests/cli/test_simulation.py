@@ -23,8 +23,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.registry import Registry
 from dnm.record.demand_lines import DEMAND
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_history
+from dnm.record.history_file import History, read_history
 from dnm.run.registry import save_registry
 from dnm.simulate.accounting import SimulationError
 from tests.docs.pages import PAGES

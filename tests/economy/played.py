@@ -20,8 +20,7 @@ from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.record.demand_lines import DEMAND
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_history
+from dnm.record.history_file import History, read_history
 from dnm.simulate.accounting import Accounting
 from dnm.simulate.compare import play_under
 from dnm.simulate.policy import queues_text

@@ -28,8 +28,7 @@ from dnm.model.errors import DnmError
 from dnm.model.lent import Leaving, Phase
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.registry import Registry
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_history
+from dnm.record.history_file import History, read_history
 from dnm.run.registry import save_registry
 from dnm.verbs.lending import Wanted
 from tests.builders import a_lent_node

@@ -10,8 +10,7 @@ import pytest
 
 from dnm.model.history import NODES, HistoryLine, NodeRoom, PodKind
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_history, read_tail
+from dnm.record.history_file import History, read_history, read_tail
 from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE
 

@@ -13,8 +13,7 @@ import pytest
 from dnm.host.faults import struck_by
 from dnm.model.history import SCHEMA, Deed, HistoryLine
 from dnm.model.registry import Registry
-from dnm.record.history_file import History
-from dnm.record.history_reading import LONGEST_LINE, read_backwards, read_history
+from dnm.record.history_file import LONGEST_LINE, History, read_backwards, read_history
 from dnm.record.tell import tell_deed
 from dnm.record.transitions import Cause
 from tests.builders import NOW

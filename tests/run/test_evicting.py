@@ -13,7 +13,7 @@ from dnm.model.node import Node
 from dnm.model.plan import EvictPods, Outcome, Plan
 from dnm.model.registry import Registry
 from dnm.run.actuator import Actuator
-from dnm.run.evicting import Asked, ask_pods
+from dnm.run.rare_actions import Asked, ask_pods
 from dnm.run.registry import file_state
 from tests.builders import FENCED, NOW, a_config, a_lent_node, a_node
 from tests.run.edges import Converter, Kube

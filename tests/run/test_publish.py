@@ -12,8 +12,7 @@ from dnm.kube.events import MOST, send_events
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.event import KubeEvent
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_history
+from dnm.record.history_file import History, read_history
 from tests.builders import NOW
 from tests.site import QUEUE, a_workshop_site
 

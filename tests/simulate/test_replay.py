@@ -14,8 +14,7 @@ from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import Phase
 from dnm.model.registry import Registry
 from dnm.model.share import Share
-from dnm.record.history_file import History
-from dnm.record.history_reading import read_history
+from dnm.record.history_file import History, read_history
 from dnm.simulate.accounting import Accounting, SimulationError
 from dnm.simulate.batch import Job
 from dnm.simulate.replay import Reader, Recorded, make_workload

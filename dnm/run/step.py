@@ -1,0 +1,144 @@
+"""Where the carrying out of a plan stands, and how each of its steps looks, writes and tells."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from dnm.converter.contract import LEAVE_DRAINED
+from dnm.model.config import Config
+from dnm.model.errors import ConverterError, KubeConflict, KubeError
+from dnm.model.node import Node
+from dnm.model.node_type import Taint
+from dnm.model.plan import Action
+from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
+from dnm.record.tell import tell_change
+from dnm.record.transitions import Cause
+from dnm.run.planning import Edges
+from dnm.run.registry import save_registry
+from dnm.run.state import State
+
+log = logging.getLogger("dnm")
+
+_TRIES = 3
+Clock: TypeAlias = Callable[[], datetime]
+
+
+class Step:
+    """The registry as it now stands, and what was done so far."""
+
+    def __init__(
+        self,
+        config: Config,
+        edges: Edges,
+        state: State,
+        should_stop: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.kube, self.converter = edges
+        self.state = state
+        self.should_stop = should_stop
+        self.clock = clock
+        self.registry = Registry()
+        self.run = ""
+        self.reasons: Mapping[str, str] = {}  # by node and by queue
+        self.done: list[Action] = []
+        self.actions: list[str] = []
+        self.errors: list[str] = []
+        self.unmarked: set[str] = set()
+        self.tried: set[str] = set()  # requests whose converter was called for, or could not be
+
+    def save(self, registry: Registry) -> None:
+        """Every change from the plan on, told as it is saved."""
+        if registry != self.registry:
+            registry = tell_change(self.registry, registry, self.cause())
+        self.replace_registry(registry)
+
+    def save_node(self, name: str, **changes: object) -> None:
+        """One of the recorded nodes as it is now."""
+        entry = replace(self.registry.nodes[name], **changes)
+        self.save(replace(self.registry, nodes={**self.registry.nodes, name: entry}))
+
+    def cause(self) -> Cause:
+        """When and by whom the registry is changed, for its record."""
+        return Cause(now=self.clock(), run=self.run, instance=self.config.instance_id)
+
+    def replace_registry(self, registry: Registry) -> None:
+        """The one place that writes it; its record is told already."""
+        save_registry(self.config, registry, self.state)
+        self.registry = registry
+
+    def note_done(self, line: str, about: str = "", why: str = "") -> None:
+        """Logs what was done. `about`: the node whose verdict says why, where `why` does not."""
+        why = why or self.reasons.get(about, "")
+        told = f" reason={why!r}" if why else ""
+        log.info("%s%s instance=%s", line, told, self.config.instance_id)
+        self.actions.append(line)
+
+    def fail(self, line: str) -> None:
+        """Logs what could not be done, and keeps it for the exit code."""
+        log.error("%s", line)
+        self.errors.append(line)
+
+    def may_go_on(self) -> bool:
+        """Whether a step of several parts may begin the next one."""
+        self.state.keep()
+        return not self.should_stop()
+
+    def patch(
+        self,
+        name: str,
+        is_wanted: Callable[[Node], bool],
+        *,
+        cordon: bool | None = None,
+        annotations: Mapping[str, str | None],
+        labels: Mapping[str, str | None] = {},
+        taints: Callable[[Node], Sequence[Taint] | None] = lambda node: None,
+    ) -> bool:
+        """Patches the Node as it is now, under its resourceVersion; False if it is not wanted."""
+        for attempt in range(_TRIES):
+            node = self.kube.read_node(name)
+            if node is None:
+                raise KubeError(f"Node {name} is gone from Kubernetes")
+            if not is_wanted(node):
+                return False
+            self.state.keep()  # whoever took this run's place in its sleep is found here
+            try:
+                self.kube.patch_node(
+                    name,
+                    resource_version=node.resource_version,
+                    cordon=cordon,
+                    annotations=annotations,
+                    labels=labels,
+                    taints=taints(node),
+                )
+                return True
+            except KubeConflict:
+                if attempt == _TRIES - 1:
+                    raise
+        return False
+
+    def why_not_called(self, name: str) -> str | None:
+        """What the batch side says of it, where the node is not out of its service, or somebody is
+        at work on it."""
+        listed = self.converter.list_nodes(name)
+        if isinstance(listed, Unreadable):
+            raise ConverterError(f"{listed.error}; {name} is left as it is")
+        known = listed.nodes.get(name)
+        if known is None or known.in_service is None:
+            return "Slurm's view of it is unknown"
+        if known.claim is not None and known.claim.is_at_work:
+            return "a converter is at work on it"
+        entry = self.registry.nodes.get(name)
+        if entry is not None and entry.sick and not listed.leaves_drained:
+            raise ConverterError(
+                f"{name} is sick ({entry.sick}), and its converter can't leave it drained "
+                f"({LEAVE_DRAINED}): return it and drain it by hand, then `dnm forget {name}`"
+            )
+        return "Slurm has it in service" if known.in_service else None
