@@ -62,95 +62,47 @@ TWO = (container("c1", memory="2000M", cpu="4.096"), container("c2", memory="500
     ("pod", "expected"),
     [
         pytest.param(pod_request(), {}, id="best effort: one pod and nothing else"),
-        pytest.param(
-            pod_request(C1, C2),
-            {"memory": 1524 * M, "vcore": 3000, "nvidia.com/gpu": 5},
-            id="containers are summed",
-        ),
+        pytest.param(pod_request(C1, C2), {"memory": 1524 * M, "vcore": 3000, "nvidia.com/gpu": 5},
+            id="containers are summed"),
         pytest.param(
             pod_request(C1, C2, overhead={"memory": "500M", "cpu": "1", "nvidia.com/gpu": "1"}),
-            {"memory": 2024 * M, "vcore": 4000, "nvidia.com/gpu": 6},
-            id="overhead is added",
-        ),
-        pytest.param(
-            pod_request(*TWO, init_containers=(
-                container("i1", memory="4096M", cpu="0.5", gpu="1"),
-                container("i2", memory="10000M"),
-            )),
+            {"memory": 2024 * M, "vcore": 4000, "nvidia.com/gpu": 6}, id="overhead is added"),
+        pytest.param(pod_request(*TWO, init_containers=(container("i1", memory="4096M", cpu="0.5",
+                gpu="1"), container("i2", memory="10000M"))),
             {"memory": 10000 * M, "vcore": 5120, "nvidia.com/gpu": 1},
-            id="defect 18: of init containers the largest, resource by resource",
-        ),
-        pytest.param(
-            pod_request(*TWO, init_containers=(
-                container("s1", sidecar=True, memory="10M", cpu="1"),
-                container("s2", sidecar=True, memory="10M", cpu="1"),
-                container("i1", memory="4096M", cpu="10"),
-            )),
-            {"memory": 7020 * M, "vcore": 12000},
-            id="sidecars stay beside the containers and beside later init containers",
-        ),
-        pytest.param(
-            pod_request(container(memory="512M"), init_containers=(
-                container("s", sidecar=True, memory="1024M"),
-                container("i", memory="256M"),
-            )),
-            {"memory": 1536 * M},
-            id="a sidecar larger than the init container after it",
-        ),
-        pytest.param(
-            pod_request(container(memory="512M", cpu="1"), init_containers=(
-                container("i", memory="1024M", cpu="1", gpu="1"),
-                container("s", sidecar=True, memory="1024M", cpu="1"),
-            )),
-            {"memory": 1536 * M, "vcore": 2000, "nvidia.com/gpu": 1},
-            id="an init container before the sidecar does not run beside it",
-        ),
-        pytest.param(
-            pod_request(
-                container(cpu="1", memory="1G"), container("d", cpu="1", gpu="1"),
-                pod_level={"cpu": "5", "memory": "3G", "nvidia.com/gpu": "9"},
-            ),
+            id="defect 18: of init containers the largest, resource by resource"),
+        pytest.param(pod_request(*TWO, init_containers=(container("s1", sidecar=True, memory="10M",
+                cpu="1"), container("s2", sidecar=True, memory="10M", cpu="1"), container("i1",
+                memory="4096M", cpu="10"))), {"memory": 7020 * M, "vcore": 12000},
+            id="sidecars stay beside the containers and beside later init containers"),
+        pytest.param(pod_request(container(memory="512M"), init_containers=(container("s",
+                sidecar=True, memory="1024M"), container("i", memory="256M"))),
+            {"memory": 1536 * M}, id="a sidecar larger than the init container after it"),
+        pytest.param(pod_request(container(memory="512M", cpu="1"), init_containers=(container("i",
+                memory="1024M", cpu="1", gpu="1"), container("s", sidecar=True, memory="1024M",
+                cpu="1"))), {"memory": 1536 * M, "vcore": 2000, "nvidia.com/gpu": 1},
+            id="an init container before the sidecar does not run beside it"),
+        pytest.param(pod_request(container(cpu="1", memory="1G"), container("d", cpu="1", gpu="1"),
+                pod_level={"cpu": "5", "memory": "3G", "nvidia.com/gpu": "9"}),
             {"vcore": 5000, "memory": 3 * GB, "nvidia.com/gpu": 1},
-            id="pod-level requests replace cores and memory only",
-        ),
+            id="pod-level requests replace cores and memory only"),
         pytest.param(
             pod_request(container(**{"hugepages-2Mi": "2Mi"}), pod_level={"hugepages-2Mi": "4Mi"}),
-            {"hugepages-2Mi": 4 * 1024**2},
-            id="and huge pages",
-        ),
+            {"hugepages-2Mi": 4 * 1024**2}, id="and huge pages"),
         pytest.param(
-            pod_request(
-                container(cpu="1"), pod_level={"cpu": "2"}, overhead={"cpu": "250m"}),
-            {"vcore": 2250},
-            id="overhead comes on top of pod-level requests",
-        ),
-        pytest.param(
-            pod_request(
-                container(cpu="1", memory="1G"),
-                states={"c": ContainerState(allocated={"cpu": "2"}, requests={"memory": "3G"})},
-            ),
+            pod_request(container(cpu="1"), pod_level={"cpu": "2"}, overhead={"cpu": "250m"}),
+            {"vcore": 2250}, id="overhead comes on top of pod-level requests"),
+        pytest.param(pod_request(container(cpu="1", memory="1G"),
+                states={"c": ContainerState(allocated={"cpu": "2"}, requests={"memory": "3G"})}),
             {"vcore": 2000, "memory": 3 * GB},
-            id="resized in place: the most of spec, allocated and actual",
-        ),
-        pytest.param(
-            pod_request(
-                container(cpu="9"),
+            id="resized in place: the most of spec, allocated and actual"),
+        pytest.param(pod_request(container(cpu="9"),
                 states={"c": ContainerState(allocated={"cpu": "2"}, requests={"cpu": "1"})},
-                resize_infeasible=True,
-            ),
-            {"vcore": 1000},
-            id="an infeasible resize: what it has",
-        ),
-        pytest.param(
-            pod_request(container(cpu="9"), resize_infeasible=True),
-            {"vcore": 9000},
-            id="an infeasible resize without a status: what it asked for",
-        ),
-        pytest.param(
-            pod_request(container(cpu="0.0001", memory="1.5", storage="1Ki")),
-            {"vcore": 1, "memory": 2, "ephemeral-storage": 1024},
-            id="fractions are rounded up",
-        ),
+                resize_infeasible=True), {"vcore": 1000}, id="an infeasible resize: what it has"),
+        pytest.param(pod_request(container(cpu="9"), resize_infeasible=True), {"vcore": 9000},
+            id="an infeasible resize without a status: what it asked for"),
+        pytest.param(pod_request(container(cpu="0.0001", memory="1.5", storage="1Ki")),
+            {"vcore": 1, "memory": 2, "ephemeral-storage": 1024}, id="fractions are rounded up"),
     ],
 )  # fmt: skip
 def test_effective_request(pod: PodRequest, expected: Resources) -> None:
@@ -160,24 +112,14 @@ def test_effective_request(pod: PodRequest, expected: Resources) -> None:
 @pytest.mark.parametrize(
     ("pod", "before", "now"),
     [
-        pytest.param(
-            pod_request(
-                container(cpu="2"), init_containers=(container("s", sidecar=True, cpu="4"),)
-            ),
-            8000, 6000, id="a sidecar is added to itself in its own step",
-        ),
-        pytest.param(
-            pod_request(container(cpu="9"), init_containers=(
-                container("s", sidecar=True, cpu="4"), container("i", cpu="1"),
-            )),
-            13000, 13000, id="which does not show where the containers need more",
-        ),
-        pytest.param(
-            pod_request(container(cpu="1"), init_containers=(
-                container("i", cpu="6"), container("s", sidecar=True, cpu="5"),
-            )),
-            10000, 6000, id="an init container before it is not beside it",
-        ),
+        pytest.param(pod_request(container(cpu="2"), init_containers=(container("s", sidecar=True,
+                cpu="4"),)), 8000, 6000, id="a sidecar is added to itself in its own step"),
+        pytest.param(pod_request(container(cpu="9"), init_containers=(container("s", sidecar=True,
+                cpu="4"), container("i", cpu="1"))), 13000, 13000,
+            id="which does not show where the containers need more"),
+        pytest.param(pod_request(container(cpu="1"), init_containers=(container("i", cpu="6"),
+                container("s", sidecar=True, cpu="5"))), 10000, 6000,
+            id="an init container before it is not beside it"),
     ],
 )  # fmt: skip
 def test_a_sidecar_before_and_since_1_9(pod: PodRequest, before: int, now: int) -> None:
@@ -481,25 +423,16 @@ def members(count: int, **changes: Any) -> list[Pod]:
     [
         pytest.param(members(1), (0, 3), id="the first of four: three will come"),
         pytest.param(members(6), (0, 0), id="more than the least"),
-        pytest.param(
-            members(2) + members(4, is_placeholder=True, name="tg"),
-            (2, 0),
-            id="each pending pod takes over a placeholder",
-        ),
-        pytest.param(
-            members(6) + members(4, is_placeholder=True, name="tg", node="k1"),
-            (4, 0),
-            id="more pods than placeholders: the rest counts",
-        ),
-        pytest.param(
-            members(1) + members(1, name="r", node="k1"),
-            (0, 0),
-            id="it has started: nothing is made up",
-        ),
+        pytest.param(members(2) + members(4, is_placeholder=True, name="tg"), (2, 0),
+            id="each pending pod takes over a placeholder"),
+        pytest.param(members(6) + members(4, is_placeholder=True, name="tg", node="k1"), (4, 0),
+            id="more pods than placeholders: the rest counts"),
+        pytest.param(members(1) + members(1, name="r", node="k1"), (0, 0),
+            id="it has started: nothing is made up"),
         pytest.param(members(1, ago=1000), (0, 0), id="it has given up on placeholders"),
         pytest.param(members(1, is_rejected=True), (0, 0), id="rejected"),
     ],
-)
+)  # fmt: skip
 def test_gang(some: list[Pod], expected: tuple[int, int]) -> None:
     assert gang(some) == expected
 

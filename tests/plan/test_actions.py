@@ -30,34 +30,23 @@ from tests.plan.worlds import LONG_AGO, World, pods, queue_map
         pytest.param(Phase.JOINING, {"mark": None, "is_ready": False}, ("mark",), id="joins"),
         pytest.param(Phase.SERVING, {"mark": MARK}, (), id="serves-marked"),
         pytest.param(Phase.SERVING, {"mark": None}, ("mark",), id="serves-and-lost-its-mark"),
-        pytest.param(
-            Phase.SERVING,
-            {"mark": msgspec.structs.replace(MARK, queue="root.other")},
-            ("mark",),
-            id="serves-and-says-another-queue",
-        ),
-        pytest.param(
-            Phase.RELEASING, {"mark": FENCED, "is_cordoned": True}, (), id="fenced-and-marked"
-        ),
+        pytest.param(Phase.SERVING, {"mark": msgspec.structs.replace(MARK, queue="root.other")},
+            ("mark",), id="serves-and-says-another-queue"),
+        pytest.param(Phase.RELEASING, {"mark": FENCED, "is_cordoned": True}, (),
+            id="fenced-and-marked"),
         pytest.param(Phase.RELEASING, {"mark": MARK}, ("fence",), id="to-be-fenced"),
-        pytest.param(
-            Phase.RELEASING, {"mark": None}, ("mark", "fence"), id="to-be-fenced-lost-its-mark"
-        ),
-        pytest.param(
-            Phase.RELEASING,
+        pytest.param(Phase.RELEASING, {"mark": None}, ("mark", "fence"),
+            id="to-be-fenced-lost-its-mark"),
+        pytest.param(Phase.RELEASING,
             {"mark": msgspec.structs.replace(FENCED, namespace="other"), "is_cordoned": True},
-            ("mark",),
-            id="fenced-and-says-another-namespace",
-        ),
+            ("mark",), id="fenced-and-says-another-namespace"),
         pytest.param(Phase.FAILED, {"mark": None, "is_ready": False}, (), id="failed"),
-        pytest.param(
-            Phase.SERVING, {"mark": FENCED, "is_cordoned": True}, ("unfence",), id="left-fenced"
-        ),
-        pytest.param(
-            Phase.SERVING, {"mark": FENCED}, ("unfence",), id="uncordoned-but-says-it-is-fenced"
-        ),
+        pytest.param(Phase.SERVING, {"mark": FENCED, "is_cordoned": True}, ("unfence",),
+            id="left-fenced"),
+        pytest.param(Phase.SERVING, {"mark": FENCED}, ("unfence",),
+            id="uncordoned-but-says-it-is-fenced"),
     ],
-)
+)  # fmt: skip
 def test_marks_and_fences_follow_the_record(
     phase: Phase, seen: dict[str, Any], expected: tuple[str, ...]
 ) -> None:

@@ -160,34 +160,21 @@ def _backoff(seconds: int, **changes: Any) -> dict[str, Backoff]:
     ("registry", "reason", "words"),
     [
         pytest.param(Registry(), None, "", id="nothing"),
-        pytest.param(
-            Registry(pause=Pause(since=NOW, reason="rack 7"), backoffs=_backoff(60)),
-            Reason.PAUSED,
-            "rack 7",
-            id="a-pause-comes-first",
-        ),
-        pytest.param(
-            Registry(last_conversion=NOW - timedelta(seconds=29)),
-            Reason.COOLDOWN,
-            "until 12:00:01 UTC",
-            id="cooldown",
-        ),
-        pytest.param(
-            Registry(last_conversion=NOW - timedelta(seconds=30)), None, "", id="cooldown-over"
-        ),
-        pytest.param(
-            Registry(last_conversion=NOW + timedelta(seconds=1)), None, "", id="a-wrong-clock"
-        ),
-        pytest.param(
-            Registry(backoffs=_backoff(1, last_error="puppet failed")),
-            Reason.BACKOFF,
+        pytest.param(Registry(pause=Pause(since=NOW, reason="rack 7"), backoffs=_backoff(60)),
+            Reason.PAUSED, "rack 7", id="a-pause-comes-first"),
+        pytest.param(Registry(last_conversion=NOW - timedelta(seconds=29)), Reason.COOLDOWN,
+            "until 12:00:01 UTC", id="cooldown"),
+        pytest.param(Registry(last_conversion=NOW - timedelta(seconds=30)), None, "",
+            id="cooldown-over"),
+        pytest.param(Registry(last_conversion=NOW + timedelta(seconds=1)), None, "",
+            id="a-wrong-clock"),
+        pytest.param(Registry(backoffs=_backoff(1, last_error="puppet failed")), Reason.BACKOFF,
             "2 of type a, until 12:00:01 UTC; puppet failed; `dnm reset a` ends it",
-            id="backs-off",
-        ),
+            id="backs-off"),
         pytest.param(Registry(backoffs=_backoff(0)), None, "", id="back-off-over"),
         pytest.param(Registry(backoffs={"b": _backoff(60)["a"]}), None, "", id="another-type's"),
     ],
-)
+)  # fmt: skip
 def test_what_a_conversion_waits_for(registry: Registry, reason: Reason | None, words: str) -> None:
     wanted = Objection(reason=reason, detail=words) if reason else None
     assert why_wait(CAPPED, registry, "a", NOW) == wanted

@@ -48,33 +48,20 @@ TRIPS = [
     pytest.param(registry(Breaker(unused=3)), 3, id="three-are-back"),
     pytest.param(registry(None, unused(), unused()), None, id="two-stand-unused"),
     pytest.param(registry(None, unused(), unused(), unused()), 3, id="three-stand-unused"),
-    pytest.param(
-        registry(Breaker(unused=2), unused()), 3, id="those-back-and-those-there-are-summed"
-    ),
-    pytest.param(
-        registry(Breaker(unused=2), a_lent_node(since=LONG_AGO, was_used=True)),
-        None,
-        id="a-used-node-does-not-count",
-    ),
+    pytest.param(registry(Breaker(unused=2), unused()), 3,
+        id="those-back-and-those-there-are-summed"),
+    pytest.param(registry(Breaker(unused=2), a_lent_node(since=LONG_AGO, was_used=True)), None,
+        id="a-used-node-does-not-count"),
     pytest.param(registry(Breaker(unused=2), unused(queue=OTHER)), None, id="another-queue's"),
-    pytest.param(
-        registry(Breaker(unused=2), unused(phase=Phase.RELEASING)),
-        None,
-        id="counted-once-it-has-gone",
-    ),
-    pytest.param(
-        registry(Breaker(unused=2), unused(NOW - timedelta(seconds=119))),
-        None,
-        id="had-less-than-two-intervals",
-    ),
-    pytest.param(
-        registry(Breaker(unused=2), unused(NOW - timedelta(seconds=120))),
-        3,
-        id="had-two-intervals",
-    ),
+    pytest.param(registry(Breaker(unused=2), unused(phase=Phase.RELEASING)), None,
+        id="counted-once-it-has-gone"),
+    pytest.param(registry(Breaker(unused=2), unused(NOW - timedelta(seconds=119))), None,
+        id="had-less-than-two-intervals"),
+    pytest.param(registry(Breaker(unused=2), unused(NOW - timedelta(seconds=120))), 3,
+        id="had-two-intervals"),
     pytest.param(registry(Breaker(unused=-2), *[unused()] * 4), None, id="two-are-forgiven"),
     pytest.param(registry(Breaker(unused=-2), *[unused()] * 5), 3, id="three-more-than-forgiven"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("record", "count"), TRIPS)

@@ -63,43 +63,27 @@ def take(known: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple
     [
         pytest.param(claimed(), None, None, "interrupted", id="being-lent"),
         pytest.param(claimed(one=claim("batch")), None, Phase.RETURNING, "", id="returning"),
-        pytest.param(
-            claimed(one=claim("batch", error="it did not boot")), None, Phase.RETURNING, "",
-            id="its-return-failed",
-        ),
+        pytest.param(claimed(one=claim("batch", error="it did not boot")), None, Phase.RETURNING,
+            "", id="its-return-failed"),
         pytest.param(claimed(one=claim("")), a_node("a001", mark=None), Phase.JOINING, "",
                      id="lent-by-hand"),
         pytest.param(claimed(one=claim("")), None, Phase.JOINING, "", id="lent-and-not-there-yet"),
-        pytest.param(
-            claimed(one=claim(error="no image")), None, Phase.FAILED, "no image; mend that",
-            id="it-failed-and-was-kept",
-        ),
-        pytest.param(
-            claimed(one=BatchClaim(instance="prod", error="the journal can't be read")), None,
-            Phase.FAILED, "the journal can't be read", id="unreadable-journal",
-        ),
-        pytest.param(
-            claimed(one=claim(is_at_work=True)), None, None, "no run of dnm has started",
-            id="a-person-s-converter-is-at-work",
-        ),
+        pytest.param(claimed(one=claim(error="no image")), None, Phase.FAILED,
+            "no image; mend that", id="it-failed-and-was-kept"),
+        pytest.param(claimed(one=BatchClaim(instance="prod", error="the journal can't be read")),
+            None, Phase.FAILED, "the journal can't be read", id="unreadable-journal"),
+        pytest.param(claimed(one=claim(is_at_work=True)), None, None, "no run of dnm has started",
+            id="a-person-s-converter-is-at-work"),
         pytest.param(claimed(in_service=True), None, None, "nothing is done to it", id="has-work"),
         pytest.param(claimed(in_service=None), None, None, "can't say", id="slurm-can't-say"),
-        pytest.param(
-            claimed(one=claim(namespace="gone")), None, Phase.RETURNING, "",
-            id="for-a-namespace-that-is-gone",
-        ),
-        pytest.param(
-            claimed(one=BatchClaim(instance="prod", since=NOW)), None, None, "another host's",
-            id="perhaps-another-host-s",
-        ),
-        pytest.param(
-            claimed(one=BatchClaim(instance="prod", since=LONG_AGO)), None, Phase.FAILED,
-            "kubeconfig_path still names", id="another-host-s-of-long-ago",
-        ),
-        pytest.param(
-            claimed(one=claim("", namespace="gone")), a_node("a001", mark=None), None,
-            "--set batch --node-name a001", id="lent-for-a-namespace-that-is-gone",
-        ),
+        pytest.param(claimed(one=claim(namespace="gone")), None, Phase.RETURNING, "",
+            id="for-a-namespace-that-is-gone"),
+        pytest.param(claimed(one=BatchClaim(instance="prod", since=NOW)), None, None,
+            "another host's", id="perhaps-another-host-s"),
+        pytest.param(claimed(one=BatchClaim(instance="prod", since=LONG_AGO)), None, Phase.FAILED,
+            "kubeconfig_path still names", id="another-host-s-of-long-ago"),
+        pytest.param(claimed(one=claim("", namespace="gone")), a_node("a001", mark=None), None,
+            "--set batch --node-name a001", id="lent-for-a-namespace-that-is-gone"),
     ],
 )  # fmt: skip
 def test_what_becomes_of_a_claim(row: BatchNode, node: Any, phase: Phase | None, word: str) -> None:

@@ -115,28 +115,18 @@ BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
         pytest.param(KNOWN, listed(work={"a001": 9}), NOT_AT_ALL, id="a namespace is filtered"),
         pytest.param(KNOWN, listed("k1"), NOT_OF_NODE, id="the lent node has none"),
         pytest.param(KNOWN, listed("a001"), BELIEVED, id="another Node has none"),
-        pytest.param(
-            RunRecord(attended=("a001",)), listed(work={"k1": 1}), NOT_OF_NODE,
-            id="the only one that had any",
-        ),
+        pytest.param(RunRecord(attended=("a001",)), listed(work={"k1": 1}), NOT_OF_NODE,
+            id="the only one that had any"),
         pytest.param(RunRecord(attended=("a001",)), listed(), NOT_AT_ALL, id="and an empty list"),
         pytest.param(RunRecord(attended=("gone",)), listed(), BELIEVED, id="its Node is gone"),
-        pytest.param(
-            msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - DAY / 2), listed(),
-            NOT_AT_ALL, id="empty for half a day",
-        ),
-        pytest.param(
-            msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - DAY), listed(), BELIEVED,
-            id="empty for a day",
-        ),
-        pytest.param(
-            msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - HOUR), listed("k1"), BELIEVED,
-            id="the lent node has none for an hour",
-        ),
-        pytest.param(
-            msgspec.structs.replace(KNOWN, pods_doubted_since=NOW + HOUR), listed(), BELIEVED,
-            id="a wrong clock",
-        ),
+        pytest.param(msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - DAY / 2), listed(),
+            NOT_AT_ALL, id="empty for half a day"),
+        pytest.param(msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - DAY), listed(),
+            BELIEVED, id="empty for a day"),
+        pytest.param(msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - HOUR), listed("k1"),
+            BELIEVED, id="the lent node has none for an hour"),
+        pytest.param(msgspec.structs.replace(KNOWN, pods_doubted_since=NOW + HOUR), listed(),
+            BELIEVED, id="a wrong clock"),
     ],
 )  # fmt: skip
 def test_a_list_is_doubted_by_what_it_contradicts(

@@ -91,28 +91,16 @@ def test_a_pause_of_lending_alone_stops_no_eviction() -> None:
     [
         pytest.param(told_to_go(emptying=None), "a person returns it", id="its-pods-run-on"),
         pytest.param(told_to_go(), "and its pods are asked to go", id="due"),
-        pytest.param(
-            told_to_go(emptying=Emptying(since=NOW + MINUTE)),
-            "asked to go from 2026-03-02 12:01:00 UTC on",
-            id="later",
-        ),
-        pytest.param(
-            told_to_go(emptying=Emptying(since=NOW, why="dev/p0 does not go: its budget")),
-            "asked to go: dev/p0 does not go: its budget",
-            id="refused",
-        ),
-        pytest.param(
-            told_to_go().recorded(pause=Pause(since=NOW)),
-            "not asked to go: dnm is paused",
-            id="paused",
-        ),
-        pytest.param(
-            with_node(is_ready=False),
-            "asked to go, but it is NotReady; kubectl describe node a001",
-            id="a-dead-node",
-        ),
+        pytest.param(told_to_go(emptying=Emptying(since=NOW + MINUTE)),
+            "asked to go from 2026-03-02 12:01:00 UTC on", id="later"),
+        pytest.param(told_to_go(emptying=Emptying(since=NOW, why="dev/p0 does not go: its budget")),
+            "asked to go: dev/p0 does not go: its budget", id="refused"),
+        pytest.param(told_to_go().recorded(pause=Pause(since=NOW)),
+            "not asked to go: dnm is paused", id="paused"),
+        pytest.param(with_node(is_ready=False),
+            "asked to go, but it is NotReady; kubectl describe node a001", id="a-dead-node"),
     ],
-)
+)  # fmt: skip
 def test_what_is_said_of_it(world: World, detail: str) -> None:
     (verdict,) = world.plan().nodes
     assert verdict.reason is Reason.LEAVING and verdict.detail.endswith(detail)

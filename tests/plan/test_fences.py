@@ -1,4 +1,5 @@
-"""Whose fence is lifted, who is fenced next, and who is not even asked about."""
+"""Whose fence is lifted, who is fenced next, who is handed to the converter, and who is not even
+asked about."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dnm.model.orders import Pause
 from dnm.model.pod import PodList
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
-from tests.builders import NOW, a_batch_node
+from tests.builders import FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, serving
 
 PAUSED = Pause(since=LONG_AGO, reason="rack 7")
@@ -19,38 +20,6 @@ PAUSED = Pause(since=LONG_AGO, reason="rack 7")
 
 def idle() -> World:
     return serving(idle_since=LONG_AGO)
-
-
-@pytest.mark.parametrize(
-    ("world", "reason", "verdict"),
-    [
-        pytest.param(idle(), Reason.IDLE_LONG_ENOUGH, Verdict.REVERT, id="goes"),
-        pytest.param(idle().recorded(held=("a001",)), Reason.HELD, Verdict.KEEP, id="held"),
-        pytest.param(idle().recorded(pause=PAUSED), Reason.PAUSED, Verdict.WAIT, id="paused"),
-        pytest.param(
-            idle().recorded(pause=PAUSED, held=("a001",)), Reason.HELD, Verdict.KEEP, id="both"
-        ),
-        pytest.param(
-            idle().set(maps=UNREAD), Reason.QUEUE_UNREADABLE, Verdict.WAIT, id="no-document"
-        ),
-        pytest.param(
-            idle().configured(allowed_queue_prefixes=("root.other",)),
-            Reason.QUEUE_UNREADABLE,
-            Verdict.WAIT,
-            id="outside-the-prefixes",
-        ),
-        pytest.param(
-            idle().configured(max_reversions_per_run=0), Reason.BUDGET, Verdict.KEEP, id="budget"
-        ),
-    ],
-)
-def test_a_node_that_has_been_idle_long_enough(
-    world: World, reason: Reason, verdict: Verdict
-) -> None:
-    after = world.fates()
-    assert (after.verdicts["a001"].reason, after.verdicts["a001"].verdict) == (reason, verdict)
-    goes = verdict is Verdict.REVERT
-    assert after.registry.nodes["a001"].phase is (Phase.RELEASING if goes else Phase.SERVING)
 
 
 @pytest.mark.parametrize(
@@ -71,11 +40,6 @@ def test_what_speaks_for_a_fenced_node_lifts_its_fence(world: World, reason: Rea
     assert after.verdicts["a001"].reason is reason
     entry = after.registry.nodes["a001"]
     assert (entry.phase, entry.since, entry.idle_since) == (Phase.SERVING, NOW, None)
-
-
-def test_a_pause_lifts_no_fence() -> None:
-    after = fenced().recorded(pause=PAUSED).fates()
-    assert after.registry.nodes["a001"].phase is Phase.RELEASING
 
 
 def test_a_queue_whose_pods_are_not_all_known_loses_no_node() -> None:
@@ -126,3 +90,24 @@ def test_the_idle_time_of_a_node_that_was_needed_begins_when_it_is_needed_no_mor
     assert over.verdicts["a001"].reason is Reason.IDLE
     entry = over.registry.nodes["a001"]
     assert (entry.phase, entry.is_needed, entry.idle_since) == (Phase.SERVING, False, NOW)
+
+
+def test_the_oldest_go_first_within_the_budget() -> None:
+    world = World().configured(max_reversions_per_run=2)
+    for name, minutes in (("a001", 5), ("a002", 9), ("a003", 7)):
+        since = NOW - timedelta(minutes=minutes)
+        world.lent(name, Phase.RELEASING, was_used=True, since=since)
+        world.node(name, is_cordoned=True, mark=FENCED)
+    batch = {name: a_batch_node(name, in_service=False) for name in world.registry.nodes}
+    fates = world.set(batch=batch).fates()
+    assert fates.returned == ("a002", "a003")
+    assert fates.verdicts["a001"].verdict is Verdict.WAIT
+    assert fates.verdicts["a001"].detail == "max_conversions_per_run lets 2 go back in a run"
+
+
+def test_a_try_that_is_repeated_keeps_its_clock_and_its_count() -> None:
+    world = World().lent("a001", Phase.RETURNING, attempts=2, retry_after=LONG_AGO, since=LONG_AGO)
+    fates = world.set(batch={"a001": a_batch_node(in_service=False)}).fates()
+    assert fates.returned == ("a001",)
+    entry = fates.registry.nodes["a001"]
+    assert (entry.attempts, entry.since) == (2, LONG_AGO)

@@ -63,46 +63,25 @@ OPEN = IdleGaps(open=(BEGAN, LATER))
 TABLE = {
     "a pod lands on it": (noted(idle(), idle(since=None), Reason.IN_USE), (1200,), ()),
     "a pod lands on one that was idle for a moment": (
-        noted(idle(since=NOW - MINUTE), idle(since=None), Reason.IN_USE),
-        (),
-        (),
-    ),
+        noted(idle(since=NOW - MINUTE), idle(since=None), Reason.IN_USE), (), ()),
     "just as long as the idle time": (
-        noted(idle(since=NOW - LEAST), idle(since=None), Reason.IN_USE),
-        (300,),
-        (),
-    ),
+        noted(idle(since=NOW - LEAST), idle(since=None), Reason.IN_USE), (300,), ()),
     "it is in use and was": (noted(idle(since=None), idle(since=None), Reason.IN_USE), (), ()),
     "it is idle still": (noted(idle(), idle()), (), ()),
     "nobody can tell what it does": (noted(idle(), idle(since=None), Reason.UNKNOWN), (), ()),
     "it is fenced": (noted(idle(), idle(Phase.RELEASING)), (), (BEGAN,)),
-    "it goes on leaving": (
-        noted(idle(Phase.RELEASING), idle(Phase.RETURNING), gaps=OPEN),
-        (),
-        (BEGAN, LATER),
-    ),
-    "its fence is lifted": (
-        noted(idle(Phase.RELEASING), idle(since=None), gaps=OPEN),
-        (1200,),
-        (LATER,),
-    ),
-    "a node is asked for: the last that went": (
-        noted(None, None, gaps=OPEN, asked=1),
-        (900,),
-        (BEGAN,),
-    ),
+    "it goes on leaving": (noted(idle(Phase.RELEASING), idle(Phase.RETURNING), gaps=OPEN), (),
+        (BEGAN, LATER)),
+    "its fence is lifted": (noted(idle(Phase.RELEASING), idle(since=None), gaps=OPEN), (1200,),
+        (LATER,)),
+    "a node is asked for: the last that went": (noted(None, None, gaps=OPEN, asked=1), (900,),
+        (BEGAN,)),
     "more are asked for than went": (noted(None, None, gaps=OPEN, asked=5), (1200, 900), ()),
     "nobody has asked for as long as could be waited": (
-        noted(None, None, gaps=IdleGaps(open=(NOW - MOST - MINUTE, BEGAN))),
-        (86400,),
-        (BEGAN,),
-    ),
+        noted(None, None, gaps=IdleGaps(open=(NOW - MOST - MINUTE, BEGAN))), (86400,), (BEGAN,)),
     "another instance's node": (
-        noted(idle(owner="other"), idle(since=None, owner="other"), Reason.IN_USE),
-        (),
-        (),
-    ),
-}
+        noted(idle(owner="other"), idle(since=None, owner="other"), Reason.IN_USE), (), ()),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", TABLE)

@@ -70,23 +70,13 @@ ASKED = Registry(requests=(a_request(id="new", count=3),))
 SERVING = a_lent_node()
 RIGHT = [
     pytest.param(Plan(registry=Registry()), {}, id="nothing"),
-    pytest.param(
-        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)), {}, id="returned"
-    ),
-    pytest.param(
-        Plan(registry=ASKED, actions=(StartConversion(request=ASKED.requests[0]),)),
-        {"max_converted_nodes": 3},
-        id="as-many-as-the-cap",
-    ),
-    pytest.param(
-        Plan(
-            registry=registry(SERVING),
-            actions=(limits({QUEUE: {"a001": COUNTED}, "root.empty": {}}),),
-        ),
-        {},
-        id="limits-of-what-serves",
-    ),
-]
+    pytest.param(Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)), {},
+        id="returned"),
+    pytest.param(Plan(registry=ASKED, actions=(StartConversion(request=ASKED.requests[0]),)),
+        {"max_converted_nodes": 3}, id="as-many-as-the-cap"),
+    pytest.param(Plan(registry=registry(SERVING), actions=(limits({QUEUE: {"a001": COUNTED},
+            "root.empty": {}}),)), {}, id="limits-of-what-serves"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("plan", "config"), RIGHT)
@@ -95,97 +85,41 @@ def test_a_plan_that_is_right_is_taken(plan: Plan, config: dict[str, Any]) -> No
 
 
 WRONG = [
+    pytest.param(Plan(registry=ASKED), {"max_converted_nodes": 2}, "max_converted_nodes is 2",
+        id="cap"),
+    pytest.param(Plan(registry=ASKED), {"max_converted_nodes": Share(percent=50)},
+        "max_converted_nodes is 50%", id="cap-of-an-unknown-number"),
+    pytest.param(Plan(registry=Registry(), actions=(StartConversion(request=a_request()),)), {},
+        "the record does not hold", id="not-recorded"),
+    pytest.param(Plan(registry=registry(SERVING), actions=(limits({}),)), {},
+        "count other nodes than those that serve", id="limits-without-a-node"),
+    pytest.param(Plan(registry=registry(GOING), actions=(limits({QUEUE: {"a001": COUNTED}}),)), {},
+        "count other nodes than those that serve", id="limits-with-one-that-goes"),
+    pytest.param(Plan(registry=registry(SERVING), actions=(ReturnNode(node="a001"),)), {},
+        "returned in the phase serving", id="returned-while-it-serves"),
+    pytest.param(Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
+        {"batch": a_batch_node()}, "although Slurm may have it in service", id="slurm-has-it"),
+    pytest.param(Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
+        {"batch": None}, "although Slurm may have it in service", id="slurm-is-mute"),
+    pytest.param(Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
+        {"pods": {"a001": 1}}, "although pods may run or land on it", id="a-pod-runs"),
+    pytest.param(Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
+        {"node": a_node()}, "although pods may run or land on it", id="not-fenced"),
+    pytest.param(Plan(registry=registry(GOING), actions=(Unfence(node="a001"),)), {},
+        "opened in the phase returning", id="opened-on-its-way"),
+    pytest.param(Plan(registry=Registry(), actions=(Fence(node="a001"),)), {},
+        "a001 is not recorded as lent by prod", id="nobody-s"),
+    pytest.param(Plan(registry=registry(msgspec.structs.replace(SERVING, owner="other")),
+            actions=(MarkNode(node="a001", mark=MARK),)), {},
+        "a001 is not recorded as lent by prod", id="another-s"),
     pytest.param(
-        Plan(registry=ASKED), {"max_converted_nodes": 2}, "max_converted_nodes is 2", id="cap"
-    ),
-    pytest.param(
-        Plan(registry=ASKED),
-        {"max_converted_nodes": Share(percent=50)},
-        "max_converted_nodes is 50%",
-        id="cap-of-an-unknown-number",
-    ),
-    pytest.param(
-        Plan(registry=Registry(), actions=(StartConversion(request=a_request()),)),
-        {},
-        "the record does not hold",
-        id="not-recorded",
-    ),
-    pytest.param(
-        Plan(registry=registry(SERVING), actions=(limits({}),)),
-        {},
-        "count other nodes than those that serve",
-        id="limits-without-a-node",
-    ),
-    pytest.param(
-        Plan(registry=registry(GOING), actions=(limits({QUEUE: {"a001": COUNTED}}),)),
-        {},
-        "count other nodes than those that serve",
-        id="limits-with-one-that-goes",
-    ),
-    pytest.param(
-        Plan(registry=registry(SERVING), actions=(ReturnNode(node="a001"),)),
-        {},
-        "returned in the phase serving",
-        id="returned-while-it-serves",
-    ),
-    pytest.param(
-        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
-        {"batch": a_batch_node()},
-        "although Slurm may have it in service",
-        id="slurm-has-it",
-    ),
-    pytest.param(
-        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
-        {"batch": None},
-        "although Slurm may have it in service",
-        id="slurm-is-mute",
-    ),
-    pytest.param(
-        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
-        {"pods": {"a001": 1}},
-        "although pods may run or land on it",
-        id="a-pod-runs",
-    ),
-    pytest.param(
-        Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
-        {"node": a_node()},
-        "although pods may run or land on it",
-        id="not-fenced",
-    ),
-    pytest.param(
-        Plan(registry=registry(GOING), actions=(Unfence(node="a001"),)),
-        {},
-        "opened in the phase returning",
-        id="opened-on-its-way",
-    ),
-    pytest.param(
-        Plan(registry=Registry(), actions=(Fence(node="a001"),)),
-        {},
-        "a001 is not recorded as lent by prod",
-        id="nobody-s",
-    ),
-    pytest.param(
-        Plan(
-            registry=registry(msgspec.structs.replace(SERVING, owner="other")),
-            actions=(MarkNode(node="a001", mark=MARK),),
-        ),
-        {},
-        "a001 is not recorded as lent by prod",
-        id="another-s",
-    ),
-    pytest.param(
-        Plan(registry=registry(SERVING), actions=(Fence(node="a001"), Unfence(node="a001"))),
-        {},
-        "a001 would be fenced and opened at once",
-        id="both",
-    ),
+        Plan(registry=registry(SERVING), actions=(Fence(node="a001"), Unfence(node="a001"))), {},
+        "a001 would be fenced and opened at once", id="both"),
     pytest.param(
         Plan(registry=registry(a_lent_node(Phase.RELEASING), requests=(a_request(id="new"),))),
-        {"before": registry(SERVING)},
-        f"a001 would go back while {QUEUE} asks for one",
-        id="to-and-fro",
-    ),
-]
+        {"before": registry(SERVING)}, f"a001 would go back while {QUEUE} asks for one",
+        id="to-and-fro"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("plan", "case", "sentence"), WRONG)

@@ -206,32 +206,16 @@ IDLE = {"idle_since": NOW - timedelta(hours=9), "was_used": True}
     [
         pytest.param({"stays_until": LATER}, {}, Phase.SERVING, None, id="idle-and-kept"),
         pytest.param({"stays_until": NOW}, {}, Phase.RELEASING, None, id="its-time-is-over"),
-        pytest.param(
-            {"stays_until": LATER, "lent_since": EARLIER},
-            {"max_lend": timedelta(minutes=1)},
-            Phase.SERVING,
-            None,
-            id="overdue",
-        ),
-        pytest.param(
-            {"stays_until": LATER, "leaves": Leaving.OVERDUE, "lent_since": EARLIER},
-            {"max_lend": timedelta(minutes=1)},
-            Phase.SERVING,
-            None,
-            id="extended-when-overdue",
-        ),
-        pytest.param(
-            {"leaves": Leaving.BY_HAND}, {}, Phase.RELEASING, Leaving.BY_HAND, id="returned"
-        ),
-        pytest.param(
-            {"leaves": Leaving.BY_HAND, "stays_until": LATER},
-            {},
-            Phase.RELEASING,
-            Leaving.BY_HAND,
-            id="returned-before-its-time",
-        ),
+        pytest.param({"stays_until": LATER, "lent_since": EARLIER},
+            {"max_lend": timedelta(minutes=1)}, Phase.SERVING, None, id="overdue"),
+        pytest.param({"stays_until": LATER, "leaves": Leaving.OVERDUE, "lent_since": EARLIER},
+            {"max_lend": timedelta(minutes=1)}, Phase.SERVING, None, id="extended-when-overdue"),
+        pytest.param({"leaves": Leaving.BY_HAND}, {}, Phase.RELEASING, Leaving.BY_HAND,
+            id="returned"),
+        pytest.param({"leaves": Leaving.BY_HAND, "stays_until": LATER}, {}, Phase.RELEASING,
+            Leaving.BY_HAND, id="returned-before-its-time"),
     ],
-)
+)  # fmt: skip
 def test_what_stays(
     changes: dict[str, Any], config: dict[str, Any], phase: Phase, leaves: Leaving | None
 ) -> None:
@@ -306,33 +290,20 @@ THEIRS = BatchClaim(instance="other", namespace="dev")
         pytest.param(World().node("a070", mark=None).set(batch=OUT), ("a070",), id="found"),
         pytest.param(World().node("k070", mark=None).set(batch=OUT), (), id="no-type"),
         pytest.param(World().node("a070", mark=None), (), id="unknown-to-slurm"),
+        pytest.param(World().node("a070", mark=None).set(batch={"a070": a_batch_node("a070")}), (),
+            id="in-service"),
+        pytest.param(World().node("a070", mark=None).set(batch={"a070": a_batch_node("a070",
+                in_service=False, claim=THEIRS)}), (), id="another-instance's"),
         pytest.param(
-            World().node("a070", mark=None).set(batch={"a070": a_batch_node("a070")}),
-            (),
-            id="in-service",
-        ),
-        pytest.param(
-            World()
-            .node("a070", mark=None)
-            .set(batch={"a070": a_batch_node("a070", in_service=False, claim=THEIRS)}),
-            (),
-            id="another-instance's",
-        ),
-        pytest.param(
-            World().node("a070", mark=None).set(batch=OUT).recorded(requests=(a_request(),)),
-            (),
-            id="may-be-coming",
-        ),
+            World().node("a070", mark=None).set(batch=OUT).recorded(requests=(a_request(),)), (),
+            id="may-be-coming"),
         pytest.param(World().lent("a070").node("a070").set(batch=OUT), (), id="recorded"),
-        pytest.param(
-            World().node("a070", mark=None).set(batch=None).recorded(by_hand=("a070",)),
-            ("a070",),
-            id="known-and-not-asked",
-        ),
+        pytest.param(World().node("a070", mark=None).set(batch=None).recorded(by_hand=("a070",)),
+            ("a070",), id="known-and-not-asked"),
         pytest.param(World().node("a070", mark=None).set(batch=None), (), id="not-asked"),
         pytest.param(World().set(batch=None).recorded(by_hand=("a070",)), (), id="gone"),
     ],
-)
+)  # fmt: skip
 def test_nodes_that_came_by_hand(world: World, found: tuple[str, ...]) -> None:
     advanced = world.advanced()
     assert advanced.registry.by_hand == found

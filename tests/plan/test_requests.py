@@ -26,98 +26,46 @@ NEW = a_node("a002", mark=None)
     ("request_", "seen", "joined", "left"),
     [
         pytest.param(a_request(ended=True), facts([NEW]), {"a002"}, None, id="label and name"),
-        pytest.param(
-            a_request(ended=True, names=("a009",)), facts([]), {"a009"}, None, id="named, to come"
-        ),
-        pytest.param(
-            a_request(ended=True, names=("x9",)),
-            facts([], [a_batch_node("x9", in_service=False)]),
-            {"x9"},
-            None,
-            id="named, to come, known to Slurm",
-        ),
-        pytest.param(
-            a_request(ended=True, names=("a009",), error="exit code 1"),
-            facts([], [a_batch_node("a009", in_service=False, tells_claim=True)]),
-            set(),
-            None,
-            id="named, and given back to a health check that has drained it",
-        ),
+        pytest.param(a_request(ended=True, names=("a009",)), facts([]), {"a009"}, None,
+            id="named, to come"),
+        pytest.param(a_request(ended=True, names=("x9",)),
+            facts([], [a_batch_node("x9", in_service=False)]), {"x9"}, None,
+            id="named, to come, known to Slurm"),
+        pytest.param(a_request(ended=True, names=("a009",), error="exit code 1"),
+            facts([], [a_batch_node("a009", in_service=False, tells_claim=True)]), set(), None,
+            id="named, and given back to a health check that has drained it"),
         pytest.param(a_request(ended=True, names=("done",)), facts([]), set(), 1, id="a word"),
-        pytest.param(
-            a_request(ended=True, names=("k1",)),
-            facts([a_node("k1", labels={}, mark=None)]),
-            set(),
-            1,
-            id="named, but of Kubernetes' own",
-        ),
-        pytest.param(
-            a_request(ended=True, names=("x9",)),
-            facts([a_node("x9", mark=None)]),
-            {"x9"},
-            None,
-            id="named and labelled under another name",
-        ),
-        pytest.param(
-            a_request(ended=True),
-            facts([NEW], [a_batch_node("a002", False, claim=BatchClaim(instance="other"))]),
-            set(),
-            1,
-            id="claimed by another instance",
-        ),
-        pytest.param(
-            a_request(ended=True),
+        pytest.param(a_request(ended=True, names=("k1",)),
+            facts([a_node("k1", labels={}, mark=None)]), set(), 1,
+            id="named, but of Kubernetes' own"),
+        pytest.param(a_request(ended=True, names=("x9",)), facts([a_node("x9", mark=None)]), {"x9"},
+            None, id="named and labelled under another name"),
+        pytest.param(a_request(ended=True),
+            facts([NEW], [a_batch_node("a002", False, claim=BatchClaim(instance="other"))]), set(),
+            1, id="claimed by another instance"),
+        pytest.param(a_request(ended=True),
             facts([NEW], [a_batch_node("a002", False, claim=BatchClaim(instance="prod"))]),
-            {"a002"},
-            None,
-            id="claimed by ours",
-        ),
-        pytest.param(
-            a_request(ended=True, known_nodes=("a002",)), facts([NEW]), set(), 1, id="was there"
-        ),
-        pytest.param(
-            a_request(ended=True),
-            facts([a_node("a002", labels={}, mark=None)]),
-            set(),
-            1,
-            id="no label",
-        ),
-        pytest.param(
-            a_request(ended=True),
-            facts([a_node("anvil-gpu", mark=None)]),
-            set(),
-            1,
-            id="only the same first letter",
-        ),
-        pytest.param(
-            a_request(ended=True),
+            {"a002"}, None, id="claimed by ours"),
+        pytest.param(a_request(ended=True, known_nodes=("a002",)), facts([NEW]), set(), 1,
+            id="was there"),
+        pytest.param(a_request(ended=True), facts([a_node("a002", labels={}, mark=None)]), set(), 1,
+            id="no label"),
+        pytest.param(a_request(ended=True), facts([a_node("anvil-gpu", mark=None)]), set(), 1,
+            id="only the same first letter"),
+        pytest.param(a_request(ended=True),
             facts([a_node("a002", mark=Mark(instance="x", node_type="a", namespace="", queue=""))]),
-            set(),
-            1,
-            id="marked by another instance",
-        ),
+            set(), 1, id="marked by another instance"),
         pytest.param(a_request(ended=True, count=3), facts([NEW]), {"a002"}, 2, id="came short"),
-        pytest.param(
-            a_request(converter=CONVERTER, count=2),
-            facts([NEW], running=frozenset([CONVERTER])),
-            set(),
-            2,
-            id="converter at work: it may be another host's",
-        ),
-        pytest.param(
-            a_request(converter=CONVERTER, count=2),
-            facts(
-                [NEW], running=frozenset([CONVERTER]), ended={"r1": Ended(names=("a002", "a003"))}
-            ),
-            {"a002"},
-            1,
-            id="converter at work that has named it",
-        ),
-        pytest.param(
-            a_request(ended=True, since=LONG_AGO), facts([]), set(), None, id="never came"
-        ),
+        pytest.param(a_request(converter=CONVERTER, count=2),
+            facts([NEW], running=frozenset([CONVERTER])), set(), 2,
+            id="converter at work: it may be another host's"),
+        pytest.param(a_request(converter=CONVERTER, count=2), facts([NEW],
+                running=frozenset([CONVERTER]), ended={"r1": Ended(names=("a002", "a003"))}),
+            {"a002"}, 1, id="converter at work that has named it"),
+        pytest.param(a_request(ended=True, since=LONG_AGO), facts([]), set(), None,
+            id="never came"),
     ],
-)
+)  # fmt: skip
 def test_what_a_request_brought(
     request_: Any, seen: Facts, joined: set[str], left: int | None
 ) -> None:

@@ -92,20 +92,12 @@ FENCE = Taint(key=BATCH_TAINT, effect="NoSchedule")
         pytest.param({"entry": None}, [], id="marked-and-not-recorded"),
         pytest.param({"entry": None, "mark": STRANGER}, [], id="lent-by-another"),
         pytest.param({"entry": None, "mark": None}, [OFF], id="back-with-batch"),
-        pytest.param(
-            {"entry": None, "mark": None, "is_on": False}, [], id="another-without-the-right"
-        ),
+        pytest.param({"entry": None, "mark": None, "is_on": False}, [],
+            id="another-without-the-right"),
         pytest.param({"batch": row(), "is_on": False}, [OFF], id="switched-off"),
-        pytest.param(
-            {"batch": row("IDLE+DRAIN", None), "mark": None},
-            [
-                ShowState(
-                    node="a001", wanted=ShownState(states=("Drain", "Idle"), text="IDLE+DRAIN"),
-                    standing=("Idle",),
-                )
-            ],
-            id="a-transition",
-        ),
+        pytest.param({"batch": row("IDLE+DRAIN", None), "mark": None}, [ShowState(node="a001",
+                wanted=ShownState(states=("Drain", "Idle"), text="IDLE+DRAIN"),
+                standing=("Idle",))], id="a-transition"),
     ],
 )  # fmt: skip
 def test_what_is_not_known_stays_as_it_was(
