@@ -10,7 +10,6 @@ import msgspec
 
 from dnm.converters.bridge import BridgedNode, Taken
 from dnm.host.fault_points import fault_point
-from dnm.kube.collecting import collecting
 from dnm.kube.lists import List
 from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
 from dnm.kube.requests import ApiRequests
@@ -77,7 +76,5 @@ class BridgeConnection:
             return _make(read_one_node(found.body, name), annotated)
 
     def read_nodes(self) -> Sequence[BridgedNode]:
-        found: list[BridgedNode] = []
         with self.requests.asking("list the Nodes", "list nodes"), fault_point("kube.bridged"):
-            self.requests.list_pages(List(_NODES, "NodeList"), collecting(found, read_bridged_page))
-        return found
+            return self.requests.collect(List(_NODES, "NodeList"), read_bridged_page)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dnm.converters.nodeset import NodeSet, SlurmdPod
-from dnm.kube.constraints import read_constraints
+from dnm.model.pod import Toleration
 from dnm.model.printable import printable
 from dnm.model.value import Value
 
@@ -62,7 +62,7 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
     host_network: bool = False
     node_selector: dict[str, str] | None = None
-    tolerations: msgspec.Raw = msgspec.Raw()
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class _PodStatus(msgspec.Struct):
@@ -161,7 +161,6 @@ def read_set_page(page: memoryview | bytes) -> list[NodeSet]:
 
 def _make_set(one: _Set) -> NodeSet:
     spec, status = one.spec.template.spec, one.status
-    wants = read_constraints(b"", bytes(spec.tolerations), b"", b"")
     return NodeSet(
         namespace=one.metadata.namespace,
         name=one.metadata.name,
@@ -170,7 +169,7 @@ def _make_set(one: _Set) -> NodeSet:
         is_settled=status.observed_generation == one.metadata.generation
         and status.updated_replicas == status.replicas,
         selector=spec.node_selector or {},
-        tolerations=wants.tolerations,
+        tolerations=spec.tolerations,
         replicas=one.spec.replicas,
         resource_version=one.metadata.resource_version,
         scalers=tuple(sorted({*filter(None, map(_scaler, one.metadata.managed_fields or ()))})),

@@ -19,7 +19,6 @@ from dnm.converters.nodeset_objects import (
     read_set_page,
 )
 from dnm.host.fault_points import fault_point
-from dnm.kube.collecting import collecting
 from dnm.kube.lists import List
 from dnm.kube.nodes import read_node_page, taint_fields
 from dnm.kube.requests import ApiRequests
@@ -41,7 +40,6 @@ class NodeSetConnection:
 
     def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
         """Returns those on a Node, or all."""
-        found: list[SlurmdPod] = []
         query = {"labelSelector": _SLURMD}
         if node:
             query["fieldSelector"] = f"spec.nodeName={node}"
@@ -50,18 +48,14 @@ class NodeSetConnection:
             self.requests.asking(f"list slurmd's pods{where}", "list pods"),
             fault_point("kube.list_slurmd"),
         ):
-            self.requests.list_pages(
-                List("/api/v1/pods", "PodList", query), collecting(found, read_pod_page)
-            )
-        return found
+            return self.requests.collect(List("/api/v1/pods", "PodList", query), read_pod_page)
 
     def read_sets(self) -> Sequence[NodeSet]:
-        found: list[NodeSet] = []
         with (
             self.requests.asking("list the NodeSets", "list nodesets.slinky.slurm.net"),
             fault_point("kube.list_node_sets"),
         ):
-            self.requests.list_pages(List(_PATH, "NodeSetList"), collecting(found, read_set_page))
+            found = self.requests.collect(List(_PATH, "NodeSetList"), read_set_page)
         if all(one.is_daemon_set for one in found):
             return found
         scalers = self._read_scalers()
@@ -69,17 +63,15 @@ class NodeSetConnection:
 
     def read_chosen(self, key: str, value: str) -> Sequence[str]:
         """Returns the Nodes with that label, by name, that are Ready and not cordoned."""
-        found: list[Node] = []
         what = List("/api/v1/nodes", "NodeList", {"labelSelector": f"{key}={value}"})
         with (
             self.requests.asking(f"list the Nodes with {key}={value}", "list nodes"),
             fault_point("kube.list_chosen"),
         ):
-            self.requests.list_pages(what, collecting(found, read_node_page))
+            found = self.requests.collect(what, read_node_page)
         return [one.name for one in found if one.is_ready and not one.is_cordoned]
 
     def _read_scalers(self) -> list[Autoscaler]:
-        found: list[Autoscaler] = []
         what = List(_SCALERS, "HorizontalPodAutoscalerList")
         with (
             self.requests.asking(
@@ -87,8 +79,7 @@ class NodeSetConnection:
             ),
             fault_point("kube.list_scalers"),
         ):
-            self.requests.list_pages(what, collecting(found, read_scaler_page))
-        return found
+            return self.requests.collect(what, read_scaler_page)
 
     def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
         """Writes the pod's pod-deletion-cost, or takes it off; a pod that is gone has none."""

@@ -1,26 +1,52 @@
 """How the API server is reached, and who asks: an `Access`, loaded once a run.
 
-The official client reads what there is; which file that is, and whether others could have written
-it, is said here and in `kubeconfig.py`.
+The official client would open a kubeconfig's files itself. So what it is given are the entries that
+the current context names, out of bytes that were judged as they were read where nobody else could
+have written, with every file that they name in memory under a name that it can open. Several files
+are merged as client-go does it (tools/clientcmd, loader.go): the first decides, which the client
+leaves to the last.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies_environment
 
 import msgspec
+from urllib3 import disable_warnings
+from urllib3.exceptions import InsecureRequestWarning
+from urllib3.util import make_headers
 
 from dnm.host.fault_points import fault_point
+from dnm.host.trust import read_trusted
+from dnm.kube.kubeconfig_fields import (
+    Context,
+    KubeconfigCluster,
+    User,
+    check_cluster,
+    check_user,
+)
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
+from dnm.model.printable import printable
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
 _HOME_KUBECONFIG = Path("~/.kube/config")
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+_POD_HAS = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LARGEST = 4 << 20  # bytes
+_TOKEN = "BearerToken"
+T = TypeVar("T")
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,15 +73,10 @@ def load_access(config: Config) -> Access:
     named = f"the kubeconfig {source}" if source else "the service account of this pod"
     try:
         with fault_point("kube.load_access"):
-            if not source:
-                from dnm.kube.service_account import load_service_account
-
-                return Access(source=named, configuration=load_service_account(named))
-            from dnm.kube.kubeconfig import load_kubeconfig
-
-            paths = [Path(part) for part in source.split(os.pathsep) if part]
-            configuration, files = load_kubeconfig(paths, named, config.request_timeout)
-            return Access(source=named, configuration=configuration, files=files)
+            if source:
+                paths = [Path(part) for part in source.split(os.pathsep) if part]
+                return _load_kubeconfig(paths, named, config.request_timeout)
+            return _load_service_account(named)
     except OSError as error:
         raise KubeError(f"can't use {named}: {error}") from error
 
@@ -83,3 +104,245 @@ def find_kubeconfig(config: Config) -> str:
         "no kubeconfig is found: set kubeconfig_path in the configuration, or KUBECONFIG, or "
         f"write {home}"
     )
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One named entry, and the folder that its paths are relative to."""
+
+    value: Mapping[str, Any]
+    base: Path
+
+
+def _load_kubeconfig(paths: Sequence[Path], source: str, timeout: timedelta) -> Access:
+    """That of the current context of these files, merged. Files that don't exist are passed over.
+
+    Raises KubeError with the file, the key and what is wrong with it.
+    """
+    from kubernetes.config import ConfigException
+
+    try:
+        return _load_chosen(_merge(paths), source, timeout)
+    except (
+        OSError, ValueError, TypeError, KeyError, RecursionError, msgspec.MsgspecError,
+        ConfigException,
+    ) as error:  # fmt: skip
+        raise KubeError(
+            f"can't use {source}: {' '.join(str(error).split())}: mend it until 'kubectl version' "
+            "works with it"
+        ) from error
+
+
+def _merge(paths: Sequence[Path]) -> dict[str, Any]:
+    merged: dict[str, Any] = {"current-context": "", "clusters": {}, "users": {}, "contexts": {}}
+    for path in paths:
+        if not path.exists():
+            continue
+        document = _load(path)
+        merged["current-context"] = merged["current-context"] or document.get("current-context")
+        for kinds, kind in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
+            for name, value in _named_entries(document, kinds, kind, path):
+                merged[kinds].setdefault(name, _Entry(value, path.absolute().parent))
+    return merged
+
+
+def _load(path: Path) -> dict[str, Any]:
+    import yaml
+
+    content = read_trusted(path, _LARGEST, KubeError)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        # Either loader is a safe one.
+        document = yaml.load(content, loader)  # nosec B506
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is no YAML: {error}") from error
+    document = {} if document is None else document  # an empty file is one, as for kubectl
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} is no kubeconfig")
+    for key, known in (("apiVersion", "v1"), ("kind", "Config")):
+        if document.get(key) not in (None, "", known):
+            raise ValueError(f"{key} of {path} is {printable(str(document[key]), 60)}, not {known}")
+    return document
+
+
+def _named_entries(
+    document: Mapping[str, Any], kinds: str, kind: str, path: Path
+) -> list[tuple[str, Mapping[str, Any]]]:
+    entries = document.get(kinds) or []
+    if not isinstance(entries, list):
+        raise ValueError(f"{kinds} of {path} is no list")
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ValueError(f"an entry of {kinds} of {path} has no name")
+        value = entry.get(kind)
+        if not isinstance(value, dict | None):
+            raise ValueError(f"{kind} {entry['name']!r} of {path} is no mapping")
+        if entry["name"] in found:
+            raise ValueError(f"{kinds} of {path} have two entries {entry['name']!r}: keep one")
+        found[entry["name"]] = value or {}
+    return list(found.items())
+
+
+def _find(
+    merged: Mapping[str, Any], kinds: str, name: str, what: str, kind: type[T]
+) -> tuple[_Entry, T]:
+    if not isinstance(name, str) or name not in merged[kinds]:
+        raise ValueError(f"{what} {name!r} is not among its {kinds}")
+    entry = merged[kinds][name]
+    try:
+        return entry, msgspec.convert(entry.value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{kinds[:-1]} {name!r}: {error}") from error
+
+
+def _choose(merged: Mapping[str, Any]) -> tuple[_Entry, KubeconfigCluster, _Entry, User]:
+    """The cluster and the user of the current context; nobody where it names none."""
+    current = merged["current-context"]
+    if not current:
+        raise ValueError("it has no current-context")
+    _, context = _find(merged, "contexts", current, "the current-context", Context)
+    what = f"the cluster of context {current!r}"
+    cluster, of_cluster = _find(merged, "clusters", context.cluster, what, KubeconfigCluster)
+    check_cluster(of_cluster)
+    if not context.user:
+        return cluster, of_cluster, _Entry({}, cluster.base), User()
+    user, of_user = _find(merged, "users", context.user, f"the user of context {current!r}", User)
+    check_user(of_user)
+    if of_user.auth_provider is not None:
+        from dnm.kube.credentials import check_provider  # few have one
+
+        check_provider(of_user.auth_provider)
+    return cluster, of_cluster, user, of_user
+
+
+def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> Access:
+    from kubernetes.client import Configuration
+    from kubernetes.config import load_kube_config_from_dict
+
+    cluster, of_cluster, user, of_user = _choose(merged)
+    said_by = {"certificate-authority": cluster, "client-certificate": user, "client-key": user}
+    contents = {key: _content(entry, key) for key, entry in said_by.items()}
+    known = ("token", "username", "password", "auth-provider")
+    given = {key: user.value[key] for key in known if user.value.get(key)}
+    token_of: Callable[[], str] | None = None
+    if of_user.exec_plugin is not None:
+        from dnm.kube.credentials import ExecPlugin  # few clusters have one
+
+        plugin = ExecPlugin(of_user.exec_plugin, user.base, source, timeout)
+        contents |= plugin.ask(cluster.value, contents["certificate-authority"])
+        token_of = plugin.token
+    elif of_user.token_file:
+        token_of = partial(_read_token, user.base / of_user.token_file, of_user.token or "")
+    if token := token_of() if token_of is not None else of_user.token:
+        given["token"] = _check_token(token, source)
+    files = {key: _in_memory(content) for key, content in contents.items() if content}
+    named = {key: f"/proc/self/fd/{file.fileno()}" for key, file in files.items()}
+    configuration = Configuration()
+    load_kube_config_from_dict(
+        _as_document(cluster.value, given, named),
+        client_configuration=configuration,
+        persist_config=False,
+    )
+    # The client's own reads a token's file once, and does not say why a plug-in failed.
+    configuration.refresh_api_key_hook = token_of and partial(_renew, token_of, source)
+    if not configuration.verify_ssl:  # as the file says; a run each minute need not repeat it
+        disable_warnings(InsecureRequestWarning)
+    _choose_proxy(configuration, of_cluster.proxy_url or "")
+    return Access(source=source, configuration=configuration, files=tuple(files.values()))
+
+
+def _as_document(
+    cluster: Mapping[str, Any], user: dict[str, Any], named: Mapping[str, str]
+) -> dict[str, Any]:
+    """A kubeconfig of one context, for the client; `named`: the paths of its files."""
+    known = ("server", "insecure-skip-tls-verify", "tls-server-name")
+    reached = {key: cluster[key] for key in known if cluster.get(key) is not None}
+    for key, path in named.items():
+        (reached if key == "certificate-authority" else user)[key] = path
+    name = "dnm"
+    return {
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": reached}],
+        "users": [{"name": name, "user": user}],
+    }
+
+
+def _content(entry: _Entry, key: str) -> bytes:
+    """The data where it is given, else the file; empty where neither is."""
+    if data := entry.value.get(f"{key}-data"):
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"{key}-data is no base64: {error}") from error
+    path = entry.value.get(key)
+    return read_trusted(entry.base / path, _LARGEST, KubeError) if path else b""
+
+
+def _in_memory(content: bytes) -> IO[bytes]:
+    """A file that leaves no key on any disk; the client opens it by the name of its descriptor."""
+    file = open(os.memfd_create("credentials"), "w+b")  # noqa: SIM115  open as long as the access
+    file.write(content)
+    file.flush()
+    return file
+
+
+def _load_service_account(named: str) -> Access:
+    """The way to the cluster that the pod is in. Raises KubeError and OSError."""
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException
+    from kubernetes.config.incluster_config import InClusterConfigLoader
+
+    configuration = Configuration()
+    token = _POD_HAS / "token"
+    try:
+        InClusterConfigLoader(str(token), str(_POD_HAS / "ca.crt")).load_and_set(configuration)
+    except (ValueError, ConfigException) as error:
+        raise KubeError(f"can't use {named}, {_POD_HAS}: {error}") from error
+    # The client would look once a minute.
+    configuration.refresh_api_key_hook = partial(_renew, partial(_read_token, token), str(token))
+    _choose_proxy(configuration, "")
+    return Access(source=named, configuration=configuration)
+
+
+def _renew(token_of: Callable[[], str], source: str, configuration: Configuration) -> None:
+    """Gives the client the token that holds now."""
+    configuration.api_key[_TOKEN] = f"Bearer {_check_token(token_of(), source)}"
+
+
+def _read_token(path: Path, otherwise: str = "") -> str:
+    """Returns the token of a file, as it is now; `otherwise` where it can't be read and there is
+    one (client-go's NewBearerAuthWithRefreshRoundTripper). Raises KubeError."""
+    try:
+        return read_trusted(path, _LARGEST, KubeError).decode("ascii").strip() or otherwise
+    except (OSError, ValueError) as error:
+        if otherwise:
+            return otherwise
+        raise KubeError(f"the token {path} can't be read: {error}") from error
+
+
+def _check_token(token: str, source: str) -> str:
+    """Returns it, where it fits into a header. Raises KubeError, which does not show it."""
+    if token.isascii() and token.isprintable() and " " not in token:
+        return token
+    raise KubeError(f"can't use {source}: its token has spaces, line ends or foreign letters")
+
+
+def _choose_proxy(configuration: Configuration, of_cluster: str) -> None:
+    """Lets the client use the kubeconfig's proxy, else the environment's for addresses of this
+    kind, but for loopback, as Go does: by itself it would take HTTP_PROXY for all."""
+    known = getproxies_environment()
+    server = urlsplit(configuration.host)
+    found = of_cluster or ("" if is_loopback(server.hostname or "") else known.get(server.scheme))
+    configuration.proxy, configuration.no_proxy = None, None if of_cluster else known.get("no")
+    if not found:
+        return
+    proxy = urlsplit(found if "://" in found else f"http://{found}")
+    configuration.proxy = f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
+    if proxy.username:
+        pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        configuration.proxy_headers = make_headers(proxy_basic_auth=pair)
+
+
+def is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"

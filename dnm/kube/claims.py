@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence, Set
 from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.constraints import read_volume_affinity
+from dnm.kube.constraints import VolumeAffinity
 from dnm.kube.lists import List
 from dnm.kube.objects import Metadata
 from dnm.kube.requests import ApiRequests
@@ -38,7 +38,7 @@ class _ClaimPage(msgspec.Struct, frozen=True):
 
 
 class _VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
-    node_affinity: msgspec.Raw = msgspec.Raw()
+    node_affinity: VolumeAffinity = VolumeAffinity()
 
 
 class _BoundVolume(msgspec.Struct, frozen=True):
@@ -50,43 +50,6 @@ class _VolumePage(msgspec.Struct, frozen=True):
     items: list[_BoundVolume]
 
 
-class ClaimReader:
-    """Collects the wanted claims of several lists, then the affinities of their volumes."""
-
-    def __init__(self, wanted: Iterable[tuple[str, str]]) -> None:
-        self._wanted = frozenset(wanted)
-        self._claims: dict[tuple[str, str], _Claim] = {}
-        self._affinities: dict[str, tuple[NodeSelectorTerm, ...]] = {}
-
-    def add_claims(self, page: memoryview | bytes) -> None:
-        for claim in msgspec.json.decode(page, type=_ClaimPage).items:
-            key = (claim.metadata.namespace, claim.metadata.name)
-            if key in self._wanted:
-                self._claims[key] = claim
-
-    @property
-    def needs_volumes(self) -> bool:
-        return any(claim.spec.volume_name for claim in self._claims.values())
-
-    def add_volumes(self, page: memoryview | bytes) -> None:
-        needed = {claim.spec.volume_name for claim in self._claims.values()}
-        for volume in msgspec.json.decode(page, type=_VolumePage).items:
-            if volume.metadata.name in needed:
-                raw = bytes(volume.spec.node_affinity)
-                self._affinities[volume.metadata.name] = read_volume_affinity(raw)
-
-    def result(self) -> tuple[Claim, ...]:
-        return tuple(
-            Claim(
-                namespace=claim.metadata.namespace,
-                name=claim.metadata.name,
-                phase=claim.status.phase,
-                node_affinity=self._affinities.get(claim.spec.volume_name, ()),
-            )
-            for claim in self._claims.values()
-        )
-
-
 def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
     """Returns the claims that unbound pods name, with the node affinity of their volumes.
 
@@ -94,29 +57,43 @@ def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Un
     pod names a claim. A claim that does not exist is not in the answer.
     """
     wanted = {(pod.namespace, name) for pod in pods if not pod.node for name in pod.claims}
-    reader = ClaimReader(wanted)
+    claims: list[_Claim] = []
     try:
         for namespace in sorted({namespace for namespace, _ in wanted}):
-            _read_claims_of(api, namespace, reader)
-        if reader.needs_volumes:
-            what = "list the persistent volumes"
-            with (
-                api.asking(what, "list persistentvolumes"),
-                fault_point("kube.list_volumes"),
-            ):
-                volumes = List(f"{_CORE}/persistentvolumes", "PersistentVolumeList")
-                api.list_pages(volumes, lambda: reader.add_volumes)
+            claims += _list_claims(api, namespace, {name for of, name in wanted if of == namespace})
+        named = {claim.spec.volume_name for claim in claims} - {""}
+        affinities = _list_affinities(api, named) if named else {}
     except KubeError as error:
         return Unreadable(what="volume claims", error=str(error))
-    return reader.result()
+    return tuple(
+        Claim(
+            namespace=claim.metadata.namespace,
+            name=claim.metadata.name,
+            phase=claim.status.phase,
+            node_affinity=affinities.get(claim.spec.volume_name, ()),
+        )
+        for claim in claims
+    )
 
 
-def _read_claims_of(api: ApiRequests, namespace: str, reader: ClaimReader) -> None:
+def _list_claims(api: ApiRequests, namespace: str, names: Set[str]) -> list[_Claim]:
     path = f"{_CORE}/namespaces/{quote(namespace, safe='')}/persistentvolumeclaims"
+
+    def read(page: memoryview) -> Iterator[_Claim]:
+        claims = msgspec.json.decode(page, type=_ClaimPage).items
+        return (one for one in claims if one.metadata.name in names)
+
     what = f"list the volume claims of namespace {namespace}"
-    with (
-        api.asking(what, "list persistentvolumeclaims"),
-        fault_point("kube.list_claims"),
-    ):
-        claims = List(path, "PersistentVolumeClaimList")
-        api.list_pages(claims, lambda: reader.add_claims)
+    with api.asking(what, "list persistentvolumeclaims"), fault_point("kube.list_claims"):
+        return api.collect(List(path, "PersistentVolumeClaimList"), read)
+
+
+def _list_affinities(api: ApiRequests, names: Set[str]) -> dict[str, tuple[NodeSelectorTerm, ...]]:
+    def read(page: memoryview) -> Iterator[tuple[str, tuple[NodeSelectorTerm, ...]]]:
+        volumes = msgspec.json.decode(page, type=_VolumePage).items
+        found = ((one.metadata.name, one.spec.node_affinity.terms) for one in volumes)
+        return (one for one in found if one[0] in names)
+
+    what = "list the persistent volumes"
+    with api.asking(what, "list persistentvolumes"), fault_point("kube.list_volumes"):
+        return dict(api.collect(List(f"{_CORE}/persistentvolumes", "PersistentVolumeList"), read))

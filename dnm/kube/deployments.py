@@ -9,7 +9,6 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.collecting import collecting
 from dnm.kube.lists import List
 from dnm.kube.objects import Metadata
 from dnm.kube.requests import ApiRequests
@@ -22,7 +21,7 @@ def create_deployment(api: ApiRequests, namespace: str, body: Mapping[str, Any])
     what = f"create a Deployment in namespace {namespace}"
     with api.changing(what, "create deployments"), fault_point("kube.create_deployment"):
         answer = api.session.write("POST", _path_of(namespace), body)
-        return read_deployment(answer.body)
+        return _read(answer.body)
 
 
 def list_deployments(
@@ -30,14 +29,12 @@ def list_deployments(
 ) -> tuple[Deployment, ...]:
     """The Deployments of a namespace, or where it is empty of all, that the selector selects.
     Raises KubeError."""
-    found: list[Deployment] = []
     where = f"namespace {namespace}" if namespace else "all namespaces"
     what = f"list the Deployments of {where}"
     with api.asking(what, "list deployments"), fault_point("kube.list_deployments"):
         query = {"labelSelector": label_selector}
         deployments = List(_path_of(namespace), "DeploymentList", query)
-        api.list_pages(deployments, collecting(found, read_deployments))
-    return tuple(found)
+        return tuple(api.collect(deployments, _read_page))
 
 
 def scale_deployment(api: ApiRequests, namespace: str, name: str, replicas: int) -> Deployment:
@@ -47,7 +44,7 @@ def scale_deployment(api: ApiRequests, namespace: str, name: str, replicas: int)
     what = f"scale Deployment {namespace}/{name}"
     with api.changing(what, "patch deployments"), fault_point("kube.scale_deployment"):
         answer = api.session.write("PATCH", path, body, MERGE_PATCH)
-        return read_deployment(answer.body)
+        return _read(answer.body)
 
 
 def delete_deployment(api: ApiRequests, namespace: str, name: str) -> bool:
@@ -85,11 +82,11 @@ class _DeploymentPage(msgspec.Struct, frozen=True):
     items: list[_Deployment]
 
 
-def read_deployment(body: memoryview | bytes) -> Deployment:
+def _read(body: memoryview | bytes) -> Deployment:
     return _reduce(msgspec.json.decode(body, type=_WholeDeployment))
 
 
-def read_deployments(page: memoryview | bytes) -> list[Deployment]:
+def _read_page(page: memoryview | bytes) -> list[Deployment]:
     return [_reduce(item) for item in msgspec.json.decode(page, type=_DeploymentPage).items]
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.collecting import collecting
 from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
 from dnm.kube.objects import Metadata
@@ -180,12 +179,9 @@ def read_devices(api: ApiRequests, namespaces: Iterable[str]) -> DeviceFacts | U
 def _list(api: ApiRequests, rule: str, kind: str, item: Any) -> list[Any]:
     page_of: Any = msgspec.defstruct("_Page", [("items", list[item])])
     decode = msgspec.json.Decoder(page_of).decode
-    found: list[Any] = []
     path = f"{PATH}/{rule.removeprefix('list ')}"
     with api.asking(f"list the {kind} objects", rule), fault_point("kube.list_devices"):
-        of_page = collecting(found, lambda page: decode(page).items, MOST)
-        api.list_pages(List(path, f"{kind}List"), of_page)
-    return found
+        return api.collect(List(path, f"{kind}List"), lambda page: decode(page).items, MOST)
 
 
 def _named(one: Any) -> Named:

@@ -13,7 +13,6 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
-from dnm.kube.collecting import collecting
 from dnm.kube.errors import ApiRefused, LostAnswer
 from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
@@ -44,13 +43,8 @@ class _Owner(msgspec.Struct, rename="camel"):
         return self.api_version.rpartition("/")[0], self.kind
 
 
-class _PodMetadata(msgspec.Struct, rename="camel"):
-    namespace: str
-    name: str
-    uid: str = ""
-    annotations: dict[str, str] | None = None
+class _PodMetadata(kube_objects.Metadata, frozen=True, rename="camel"):
     owner_references: list[_Owner] | None = None
-    deletion_timestamp: str | None = None
 
 
 class _LocalVolume(msgspec.Struct, rename="camel"):
@@ -77,14 +71,15 @@ class _PodPage(msgspec.Struct):
 
 def read_pods_to_evict(requests: ApiRequests, node: str) -> Sequence[PodOnNode]:
     """The unfinished pods on a node, of all namespaces. Raises KubeError."""
-    found: list[_Pod] = []
     with (
         requests.asking(f"list the pods on node {node}", "list pods"),
         fault_point("kube.list_pods"),
     ):
         query = {"fieldSelector": f"spec.nodeName={node}"}
-        of_page = collecting(found, lambda page: msgspec.json.decode(page, type=_PodPage).items)
-        requests.list_pages(List("/api/v1/pods", "PodList", query), of_page)
+        found = requests.collect(
+            List("/api/v1/pods", "PodList", query),
+            lambda page: msgspec.json.decode(page, type=_PodPage).items,
+        )
     return [_reduce(pod) for pod in found if pod.status.phase not in _FINISHED]
 
 

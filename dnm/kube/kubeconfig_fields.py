@@ -32,17 +32,20 @@ class ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     provide_cluster_info: bool = False
     interactive_mode: Literal["", "Never", "IfAvailable", "Always"] = ""
 
-    def objection(self) -> str:
-        """Returns what client-go refuses of it, and what can't be done from cron; else nothing."""
+    def check(self) -> None:
+        """Raises ValueError for what client-go refuses, and for what can't be done from cron."""
         if not self.command:
-            return "its exec plug-in has no command"
+            raise ValueError("its exec plug-in has no command")
         if self.api_version not in _VERSIONS:
-            return f"apiVersion of its exec plug-in is {self.api_version!r}: one of {_VERSIONS}"
+            raise ValueError(
+                f"apiVersion of its exec plug-in is {self.api_version!r}: one of {_VERSIONS}"
+            )
         if self.interactive_mode == "Always":
-            return "its exec plug-in wants a terminal (interactiveMode: Always); dnm has none"
+            raise ValueError(
+                "its exec plug-in wants a terminal (interactiveMode: Always); dnm has none"
+            )
         if not self.interactive_mode and self.api_version == _VERSIONS[0]:
-            return "its exec plug-in has no interactiveMode: write Never or IfAvailable"
-        return ""
+            raise ValueError("its exec plug-in has no interactiveMode: write Never or IfAvailable")
 
 
 class _Strict(
@@ -91,24 +94,27 @@ class Context(_Strict, frozen=True, kw_only=True):
     namespace: str | None = None
 
 
-def object_to_cluster(cluster: KubeconfigCluster) -> str:
-    """Returns what client-go's validateClusterInfo, and its TLS configuration, refuse; empty:
-    nothing."""
+def check_cluster(cluster: KubeconfigCluster) -> None:
+    """Raises ValueError for what client-go's validateClusterInfo, and its TLS configuration,
+    refuse."""
     if not cluster.server:
-        return "its cluster has no server"
+        raise ValueError("its cluster has no server")
     if not _is_url(cluster.server):
-        return f"its cluster has the server {cluster.server!r}: that is no URL"
+        raise ValueError(f"its cluster has the server {cluster.server!r}: that is no URL")
     has_ca = cluster.certificate_authority or cluster.certificate_authority_data
     if cluster.certificate_authority and cluster.certificate_authority_data:
-        return "certificate-authority and certificate-authority-data are both given: keep one"
+        raise ValueError(
+            "certificate-authority and certificate-authority-data are both given: keep one"
+        )
     if cluster.insecure_skip_tls_verify and has_ca:
-        return (
+        raise ValueError(
             "insecure-skip-tls-verify is true and a certificate authority is given: take "
             "insecure-skip-tls-verify away"
         )
     if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in ("http", "https"):
-        return f"proxy-url = {cluster.proxy_url!r}: only http:// and https:// can be used"
-    return ""
+        raise ValueError(
+            f"proxy-url = {cluster.proxy_url!r}: only http:// and https:// can be used"
+        )
 
 
 def _is_url(text: str) -> bool:
@@ -119,26 +125,25 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def object_to_user(user: User) -> str:
-    """Returns what client-go's validateAuthInfo refuses, and what dnm does not do; empty:
-    nothing."""
+def check_user(user: User) -> None:
+    """Raises ValueError for what client-go's validateAuthInfo refuses, and for what dnm does not
+    do."""
     impersonation = (user.as_user, user.as_uid, user.as_groups, user.as_user_extra)
     if any(value is not None for value in impersonation):
-        return "it acts as somebody else (as, as-uid, as-groups): dnm acts as its own account only"
-    if user.auth_provider is not None:
-        if user.exec_plugin is not None:
-            return "auth-provider and an exec plug-in are both given: keep the plug-in"
-        from dnm.kube.oidc import object_to_provider  # few have one
-
-        if objection := object_to_provider(user.auth_provider):
-            return objection
-    methods = [bool(user.token), bool(user.username or user.password)]
-    if sum(methods) > 1:
-        return "token and username are both given: keep one"
+        raise ValueError(
+            "it acts as somebody else (as, as-uid, as-groups): dnm acts as its own account only"
+        )
+    if user.auth_provider is not None and user.exec_plugin is not None:
+        raise ValueError("auth-provider and an exec plug-in are both given: keep the plug-in")
+    if user.token and (user.username or user.password):
+        raise ValueError("token and username are both given: keep one")
     certificates = bool(user.client_certificate), bool(user.client_certificate_data)
     keys = bool(user.client_key), bool(user.client_key_data)
     if all(certificates) or (any(certificates) and all(keys)):
-        return "client-certificate or client-key is given as a file and as data: keep one"
+        raise ValueError(
+            "client-certificate or client-key is given as a file and as data: keep one"
+        )
     if any(certificates) != any(keys):
-        return "client-certificate and client-key belong together, and only one is given"
-    return user.exec_plugin.objection() if user.exec_plugin is not None else ""
+        raise ValueError("client-certificate and client-key belong together, and only one is given")
+    if user.exec_plugin is not None:
+        user.exec_plugin.check()

@@ -4,6 +4,10 @@ One answer is asked for where the server prints a list item by item (KEP-5116, f
 are thousands: priority and fairness charge a page of it as much as all of it (Kubernetes'
 list_work_estimator.go). An older server makes the whole answer in its memory first, several times
 over; there pages are kinder.
+
+The rule: a list is only a list with its `kind`, a `metadata.resourceVersion` and an array `items`,
+and all its pages show one moment. A proxy's page, a `v1.Status` with 200 or `{}` is no list, and
+least of all an empty one: a node would be taken for idle.
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ import msgspec
 
 from dnm.http.reader import LARGEST_BODY, AnswerTooLarge
 from dnm.kube.errors import ApiRefused, ListTooLarge
-from dnm.kube.list_head import read_list_head
 from dnm.kube.objects import read_version
 from dnm.kube.session import Session
 from dnm.kube.whole_list import cut_list
@@ -26,6 +29,8 @@ _PAGE_ITEMS = 500
 _LIST_TIMEOUTS = 10  # a LIST may take this many request time-outs
 _SHRINK = 4  # a page that is too large is asked for again with so many times fewer items
 _STREAMS_FROM = (1, 34)
+_HEAD_BYTES = 4096  # of a page: an API server writes kind and metadata before the items
+_ITEMS = re.compile(rb'"items"\s*:\s*\[')
 _RELEASE = re.compile(r"v(\d{1,4})\.(\d{1,4})\b")
 
 
@@ -37,6 +42,40 @@ class List(msgspec.Struct, frozen=True):
     kind: str
     query: Mapping[str, str] = {}
     is_long: bool = False
+
+
+class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    token: str | None = msgspec.field(name="continue", default=None)
+
+
+class _Head(msgspec.Struct, frozen=True):
+    kind: str = ""
+    metadata: _ListMetadata | None = None
+
+
+class _WholeList(_Head, frozen=True):
+    items: list[msgspec.Raw] | None = None
+
+
+class _Item(msgspec.Struct, frozen=True):
+    metadata: _ListMetadata
+
+
+class _ItemVersions(msgspec.Struct, frozen=True):
+    items: list[_Item]
+
+
+class ListHead(msgspec.Struct, frozen=True):
+    """`version` is the moment that all pages of the list show; `token` is empty on the last."""
+
+    version: str
+    token: str
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_versions = msgspec.json.Decoder(_ItemVersions).decode
+_decode_whole = msgspec.json.Decoder(_WholeList).decode
 
 
 def make_list_path(path: str, query: Mapping[str, str], token: str, items: int) -> str:
@@ -120,3 +159,42 @@ def _read_in_one(session: Session, what: List) -> Generator[memoryview, None, st
             _check_time(give_up)
             session.go_on()
     return version
+
+
+def read_list_head(page: memoryview | bytes, kind: str) -> ListHead:
+    """Reads the head without looking at the items where they come last.
+
+    Raises ValueError or msgspec.MsgspecError where the page is no list of that kind.
+    """
+    head = _read_ahead_of_items(bytes(page[:_HEAD_BYTES]))
+    if head is None or not (head.kind and head.metadata):
+        whole = _decode_whole(page)
+        if whole.items is None:
+            raise ValueError(f"it is no {kind} but {_describe(whole.kind)} without items")
+        head = whole
+    if head.kind != kind:
+        raise ValueError(f"it is no {kind} but {_describe(head.kind)}")
+    metadata = head.metadata or _ListMetadata()
+    if not metadata.resource_version:
+        raise ValueError(f"it is a {kind} without a resourceVersion")
+    return ListHead(version=metadata.resource_version, token=metadata.token or "")
+
+
+def read_item_versions(page: memoryview | bytes) -> list[str]:
+    """Returns the resourceVersions of a list's items. Raises msgspec.MsgspecError."""
+    return [item.metadata.resource_version for item in _decode_versions(page).items]
+
+
+def _read_ahead_of_items(start: bytes) -> _Head | None:
+    """What stands before the items; None where they are not the last part of the page."""
+    found = _ITEMS.search(start)
+    if found is None:
+        return None
+    try:
+        return _decode_head(start[: found.start()].rstrip(b", \t\r\n") + b"}")
+    except msgspec.MsgspecError:
+        return None  # "items" was part of something else
+
+
+def _describe(kind: str) -> str:
+    return f"a {kind[:60]}" if kind else "a document of no kind"

@@ -14,10 +14,14 @@ from dnm.model.cluster import ConfigMap, FieldOwner
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """What of an object's metadata is read of most kinds."""
+
     name: str
     namespace: str = ""
+    uid: str = ""
     resource_version: str = ""
     creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -38,15 +42,6 @@ class _ConfigMap(msgspec.Struct, frozen=True, rename="camel"):
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
     immutable: bool | None = None
-
-
-class _Allowed(msgspec.Struct, frozen=True):
-    allowed: bool
-
-
-class _Review(msgspec.Struct, frozen=True):
-    kind: Literal["SelfSubjectAccessReview"]
-    status: _Allowed
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -134,11 +129,6 @@ def _put(target: dict[str, Any], key: str, value: Mapping[str, str]) -> None:
         target[key] = dict(value)
     else:
         target.pop(key, None)
-
-
-def read_review(body: memoryview | bytes) -> bool:
-    """Whether a SelfSubjectAccessReview was answered with yes."""
-    return msgspec.json.decode(body, type=_Review).status.allowed
 
 
 def read_version(body: memoryview | bytes) -> str:

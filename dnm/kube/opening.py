@@ -12,20 +12,17 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.collecting import collecting
-from dnm.kube.constraints import read_constraints
+from dnm.kube.constraints import NodeRules
 from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.lists import List
-from dnm.kube.objects import check_kind
+from dnm.kube.objects import Metadata, check_kind
 from dnm.kube.requests import ApiRequests
 from dnm.model.close_look import Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.node import Node
 from dnm.model.opening import PodOrder, full_name
-from dnm.model.pod import PodShape
 from dnm.model.value import Unreadable
 
-_EMPTY = msgspec.Raw()
 _MOST_IMAGES = 1_000  # of one Node
 # A container with one of these has its image.
 _PULLED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError")
@@ -43,11 +40,7 @@ class _Owner(_Lean, frozen=True):
     uid: str = ""
 
 
-class _Metadata(_Lean, frozen=True):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    deletion_timestamp: str | None = None
+class _Metadata(Metadata, frozen=True, rename="camel"):
     owner_references: list[_Owner] | None = None
 
 
@@ -59,14 +52,11 @@ class _Secret(_Lean, frozen=True):
     name: str = ""
 
 
-class _Spec(_Lean, frozen=True):
+class _Spec(NodeRules, frozen=True, rename="camel"):
     containers: list[_Container] = []
     init_containers: list[_Container] | None = None
     image_pull_secrets: list[_Secret] | None = None
     scheduler_name: str | None = None
-    node_selector: msgspec.Raw = _EMPTY
-    tolerations: msgspec.Raw = _EMPTY
-    affinity: msgspec.Raw = _EMPTY
 
 
 class _State(_Lean, frozen=True):
@@ -195,20 +185,18 @@ def _list_daemons(requests: ApiRequests) -> list[_DaemonSet]:
 
 def _list(requests: ApiRequests, what: List, rule: str, of: type[T]) -> list[T]:
     """Reads a whole list. Raises KubeError."""
-    found: list[T] = []
 
     def read(page: memoryview) -> Iterator[T]:
         for item in msgspec.json.decode(page, type=_Page).items:
             yield msgspec.json.decode(bytes(item), type=of)  # the page's buffer is used again
 
     with requests.asking(rule, rule), fault_point("kube.look_closely"):
-        requests.list_pages(what, collecting(found, read))
-    return found
+        return requests.collect(what, read)
 
 
 def _daemon_pods(one: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
     name = f"{one.metadata.namespace}/{one.metadata.name}"
-    shape = _shape(one.spec.template.spec)
+    shape = one.spec.template.spec.shape()
     mine = [
         pod
         for pod in pods
@@ -246,21 +234,9 @@ def _trouble(pod: _Pod) -> str:
 def _users(pod: _Pod) -> ImageUsers:
     containers = (*(pod.spec.init_containers or ()), *pod.spec.containers)
     return ImageUsers(
-        shape=_shape(pod.spec),
+        shape=pod.spec.shape(),
         images=tuple(dict.fromkeys(one.image for one in containers if one.image)),
         secrets=tuple(one.name for one in pod.spec.image_pull_secrets or () if one.name),
-    )
-
-
-def _shape(spec: _Spec) -> PodShape:
-    found = read_constraints(
-        bytes(spec.node_selector), bytes(spec.tolerations), bytes(spec.affinity), b""
-    )
-    return PodShape(
-        request={},
-        node_selector=found.node_selector,
-        tolerations=found.tolerations,
-        node_affinity=found.node_affinity,
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.collecting import collecting
 from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
 from dnm.kube.objects import Metadata
@@ -108,11 +107,9 @@ def _read_group(api: ApiRequests, group: str) -> Minimums | Unreadable:
 
 
 def _list(api: ApiRequests, path: str, group: str) -> Minimums:
-    found: list[tuple[tuple[str, str], int]] = []
     what = f"list the PodGroups of {group}"
     with api.asking(what, "list podgroups"), fault_point("kube.list_pod_groups"):
-        api.list_pages(List(path, "PodGroupList"), collecting(found, _minimums, MOST))
-    return dict(found)
+        return dict(api.collect(List(path, "PodGroupList"), _minimums, MOST))
 
 
 def _minimums(page: memoryview | bytes) -> Iterator[tuple[tuple[str, str], int]]:

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from dnm.demand.pod_request import (
-    effective_request,
-    with_counted_names,
-)
+from dnm.demand.pod_request import effective_request, with_counted_names
 from dnm.kube.constraints import read_constraints, read_host_ports
-from dnm.kube.pod_fields import EMPTY, Spec, Status
+from dnm.kube.pod_fields import EMPTY, Spec, Status, is_given
 from dnm.kube.pod_reading import is_infeasible, read_request, request_key, short_key
 from dnm.model.kubelet import Amounts
 from dnm.model.pod import PodShape
@@ -76,13 +73,14 @@ class ShapeBook:
     ) -> PodShape:
         """The shape of an unbound pod; `labels` are all it has where `has_peers` says so, `aligned`
         what of it a kubelet may align to one NUMA node."""
-        parts = (
-            bytes(spec.node_selector),
-            bytes(spec.tolerations),
-            bytes(spec.affinity),
-            bytes(spec.topology_spread_constraints),
+        raws = (
+            spec.node_selector,
+            spec.tolerations,
+            spec.affinity,
+            spec.topology_spread_constraints,
         )
-        ports = tuple(bytes(container.ports) for container in spec.containers)
+        parts = [bytes(raw) if is_given(raw) else b"" for raw in raws]
+        ports = [bytes(one.ports) if is_given(one.ports) else b"" for one in spec.containers]
         own = tuple(sorted(labels.items()))
         if shape.is_cut or sum(map(len, (*parts, *ports))) > _LONGEST_RULES:
             return self.cut(shape)
@@ -90,12 +88,10 @@ class ShapeBook:
         known = self._constrained.get(key)
         if known is None:
             limits = read_constraints(*parts)
-            known = self._intern(PodShape(
-                request=shape.request, request_before_1_9=shape.request_before_1_9,
-                node_selector=limits.node_selector, tolerations=limits.tolerations,
-                node_affinity=limits.node_affinity, pod_affinity=limits.pod_affinity,
-                spread_keys=limits.spread_keys, host_ports=read_host_ports(ports),
-                labels=own if limits.pod_affinity or limits.spread_keys else (), aligned=aligned,
+            known = self._intern(msgspec.structs.replace(
+                limits, request=shape.request, request_before_1_9=shape.request_before_1_9,
+                host_ports=read_host_ports(ports), aligned=aligned,
+                labels=own if limits.pod_affinity or limits.spread_keys else (),
             ))  # fmt: skip
             known = self.cut(shape) if known.rules > MOST_RULES else known
             self._constrained[key] = known

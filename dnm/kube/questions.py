@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
+
+import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
 from dnm.kube.requests import ApiRequests
+
+
+class _Allowed(msgspec.Struct, frozen=True):
+    allowed: bool
+
+
+class _Review(msgspec.Struct, frozen=True):
+    kind: Literal["SelfSubjectAccessReview"]
+    status: _Allowed
 
 
 def can_i(
@@ -36,7 +48,8 @@ def can_i(
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     rule = "create selfsubjectaccessreviews"
     with api.asking(f"ask whether it may {verb} {resource}", rule), fault_point("kube.can_i"):
-        return kube_objects.read_review(api.session.ask(path, body).body)
+        answer = api.session.ask(path, body)
+        return msgspec.json.decode(answer.body, type=_Review).status.allowed
 
 
 def read_version(api: ApiRequests) -> str:

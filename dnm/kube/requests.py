@@ -3,9 +3,10 @@ for whatever goes wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, closing
 from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ from dnm.kube.objects import check_kind
 from dnm.kube.session import ApiAnswer, Session
 
 _RESTARTS = 3  # of a LIST whose continue token has expired
+T = TypeVar("T")
 _FAILURES = (ApiRefused, OSError, ValueError, msgspec.MsgspecError, RecursionError)
 
 
@@ -55,6 +57,25 @@ class ApiRequests:
                     raise
                 what = msgspec.structs.replace(what, is_long=False)
         raise AssertionError("the last attempt returns or raises")
+
+    def collect(
+        self, what: List, read: Callable[[memoryview], Iterable[T]], most: int | None = None
+    ) -> list[T]:
+        """Returns what `read` makes of all pages of a LIST. Raises ValueError where there are more
+        than `most`."""
+        found: list[T] = []
+
+        def take(page: memoryview) -> None:
+            found.extend(read(page))
+            if most is not None and len(found) > most:
+                raise ValueError(f"it has more than {most}")
+
+        def restart() -> Callable[[memoryview], None]:
+            found.clear()
+            return take
+
+        self.list_pages(what, restart)
+        return found
 
     def read_or_none(self, path: str) -> ApiAnswer | None:
         """The answer; None: there is no such object (404)."""

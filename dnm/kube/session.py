@@ -21,9 +21,8 @@ from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
 from dnm.http.reader import Body, BodyBuffer, Wire, cause_of, open_body
-from dnm.kube.access import Access
+from dnm.kube.access import Access, is_loopback
 from dnm.kube.errors import ApiRefused, LostAnswer, clean, describe
-from dnm.kube.kubeconfig import is_loopback
 from dnm.model.errors import KubeError
 
 JSON = "application/json"

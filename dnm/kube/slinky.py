@@ -13,10 +13,10 @@ import msgspec
 import yaml
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.collecting import collecting
-from dnm.kube.constraints import read_constraints
+from dnm.kube.constraints import LabelSelector, NodeRules
 from dnm.kube.deployments import list_deployments
 from dnm.kube.lists import List
+from dnm.kube.objects import Metadata
 from dnm.kube.requests import ApiRequests
 from dnm.model.pod import PodShape, Requirement
 from dnm.model.value import Value
@@ -58,21 +58,8 @@ class _Version(msgspec.Struct):
     version: str
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str = ""
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    node_selector: msgspec.Raw = msgspec.Raw()
-    tolerations: msgspec.Raw = msgspec.Raw()
-    affinity: msgspec.Raw = msgspec.Raw()
-
-
 class _Template(msgspec.Struct):
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    spec: NodeRules = NodeRules()
 
 
 class _NodeSetSpec(msgspec.Struct, rename="camel"):
@@ -81,7 +68,7 @@ class _NodeSetSpec(msgspec.Struct, rename="camel"):
 
 
 class _NodeSet(msgspec.Struct):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _NodeSetSpec
 
 
@@ -94,23 +81,12 @@ class _Data(msgspec.Struct):
 
 
 class _Labelled(msgspec.Struct):
-    metadata: _Metadata
-
-
-class _Expression(msgspec.Struct):
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
-class _Selector(msgspec.Struct, rename="camel"):
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[_Expression] | None = None
+    metadata: Metadata
 
 
 class _Settings(msgspec.Struct, rename="camel"):
     managed_namespaces: list[str] | None = None
-    managed_namespace_selector: _Selector | None = None
+    managed_namespace_selector: LabelSelector | None = None
 
 
 def read_versions(api: ApiRequests) -> tuple[str, ...]:
@@ -126,14 +102,12 @@ def read_versions(api: ApiRequests) -> tuple[str, ...]:
 
 def list_node_sets(api: ApiRequests) -> tuple[NodeSet, ...]:
     """Returns the NodeSets of all namespaces. Raises KubeError."""
-    found: list[NodeSet] = []
+    what = List(f"/apis/{GROUP}/{VERSION}/nodesets", "NodeSetList")
     with (
         api.asking("list the NodeSets", f"list nodesets.{GROUP}"),
         fault_point("kube.slinky"),
     ):
-        of_page = collecting(found, read_node_set_page)
-        api.list_pages(List(f"/apis/{GROUP}/{VERSION}/nodesets", "NodeSetList"), of_page)
-    return tuple(found)
+        return tuple(api.collect(what, read_node_set_page))
 
 
 def read_node_set_page(page: memoryview | bytes) -> list[NodeSet]:
@@ -142,21 +116,12 @@ def read_node_set_page(page: memoryview | bytes) -> list[NodeSet]:
 
 
 def _make_node_set(one: _NodeSet) -> NodeSet:
-    spec = one.spec.template.spec
-    wants = read_constraints(
-        bytes(spec.node_selector), bytes(spec.tolerations), bytes(spec.affinity), b""
-    )
     return NodeSet(
         namespace=one.metadata.namespace,
         name=one.metadata.name,
         is_daemon_set=one.spec.scaling_mode == "DaemonSet",
         is_deleting=one.metadata.deletion_timestamp is not None,
-        shape=PodShape(
-            request={},
-            node_selector=wants.node_selector,
-            tolerations=wants.tolerations,
-            node_affinity=wants.node_affinity,
-        ),
+        shape=one.spec.template.spec.shape(),
     )
 
 
@@ -190,18 +155,7 @@ def parse_bridge(key: str, text: str) -> BridgeSettings:
     return BridgeSettings(
         key=key,
         namespaces=tuple(settings.managed_namespaces or ()),
-        selector=_requirements(selector) if selector is not None else None,
-    )
-
-
-def _requirements(selector: _Selector) -> tuple[Requirement, ...]:
-    labels = (selector.match_labels or {}).items()
-    return (
-        *(Requirement(key=key, operator="In", values=(value,)) for key, value in labels),
-        *(
-            Requirement(key=one.key, operator=one.operator, values=tuple(one.values or ()))
-            for one in selector.match_expressions or ()
-        ),
+        selector=selector.requirements() if selector is not None else None,
     )
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.host.fault_points import fault_point
+from dnm.kube.objects import Metadata
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import ApiAnswer
 from dnm.model.printable import printable
@@ -27,16 +28,9 @@ _MERGE = "application/merge-patch+json"
 _SECRETS, _LEASES = "/api/v1/secrets", "/apis/coordination.k8s.io/v1/leases"
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    namespace: str
-    resource_version: str
-    annotations: dict[str, str] | None = None
-
-
 class _Secret(msgspec.Struct, frozen=True):
     kind: Literal["Secret"]
-    metadata: _Metadata
+    metadata: Metadata
     data: dict[str, str] | None = None
 
 
@@ -50,7 +44,7 @@ class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Lease(msgspec.Struct, frozen=True):
     kind: Literal["Lease"]
-    metadata: _Metadata
+    metadata: Metadata
     spec: _LeaseSpec = _LeaseSpec()
 
 
@@ -156,7 +150,7 @@ class StateObjects:
             renewed=spec.renew_time or "",
         )
 
-    def _check(self, metadata: _Metadata) -> None:
+    def _check(self, metadata: Metadata) -> None:
         """Raises ValueError where the answer is another object, or of no version."""
         if (metadata.namespace, metadata.name) != (self._namespace, self._name):
             raise ValueError(f"it is {metadata.namespace}/{metadata.name}"[:200])

@@ -7,7 +7,7 @@ object is not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
@@ -16,6 +16,7 @@ from dnm.demand.pod_request import MOST_RESOURCES
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
+from dnm.kube.objects import Metadata
 from dnm.kube.requests import ApiRequests
 from dnm.model.errors import KubeError
 from dnm.model.kubelet import Amounts
@@ -36,12 +37,8 @@ class _Zone(msgspec.Struct, frozen=True):
     resources: list[_Resource] | None = None
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str
-
-
 class _Topology(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     zones: list[_Zone] | None = None
 
 
@@ -75,21 +72,14 @@ def _free(zone: _Zone) -> Amounts:
 
 def read_zones(api: ApiRequests) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
     """Returns node -> what is free on each of its NUMA nodes, where an exporter says so."""
-    found: dict[str, tuple[Amounts, ...]] = {}
-
-    def restart() -> Callable[[memoryview], None]:
-        found.clear()
-        return lambda page: found.update(read_zone_page(page))
-
     what = "list the NodeResourceTopology objects"
     try:
         with (
             api.asking(what, "list noderesourcetopologies"),
             fault_point("kube.list_zones"),
         ):
-            api.list_pages(List(PATH, KIND), restart)
+            return dict(api.collect(List(PATH, KIND), lambda page: read_zone_page(page).items()))
     except KubeError as error:
         if isinstance(error, ApiRefused) and error.status in (403, 404):
             return {}  # there is no such exporter, or the role does not ask it
         return Unreadable(what="NUMA nodes", error=str(error))
-    return found

@@ -18,7 +18,7 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.kube.access import Access
 from dnm.kube.errors import asking
-from dnm.kube.list_head import read_item_versions, read_list_head
+from dnm.kube.lists import read_item_versions, read_list_head
 from dnm.kube.pods import UNFINISHED
 from dnm.kube.session import Session
 from dnm.kube.watch_log import NotProved, WatchLog, Why, Witness, read_version

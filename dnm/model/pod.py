@@ -8,14 +8,14 @@ from dnm.model.kubelet import Amounts
 from dnm.model.value import Resources, Value
 
 
-class Toleration(Value):
+class Toleration(Value, forbid_unknown_fields=False):
     key: str = ""  # empty with operator Exists: every taint
     operator: str = "Equal"  # Equal | Exists
     value: str = ""
     effect: str = ""  # empty: every effect
 
 
-class Requirement(Value):
+class Requirement(Value, forbid_unknown_fields=False):
     """One matchExpression of a node selector or label selector."""
 
     key: str
@@ -23,7 +23,11 @@ class Requirement(Value):
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTerm(Value):
+class NodeSelectorTerm(
+    Value,
+    forbid_unknown_fields=False,
+    rename={"expressions": "matchExpressions", "fields": "matchFields"},
+):
     """Requirements that all hold; terms are alternatives."""
 
     expressions: tuple[Requirement, ...] = ()

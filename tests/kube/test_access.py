@@ -18,7 +18,7 @@ from kubernetes.client import ApiClient
 
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.settings import Settings
-from dnm.kube import service_account
+from dnm.kube import access as kube_access
 from dnm.kube.access import Access, load_access
 from dnm.model.errors import KubeError
 from tests.builders import a_config
@@ -369,7 +369,7 @@ def in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "ca.crt").write_text(PEM)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(service_account, "_GIVEN", tmp_path)
+    monkeypatch.setattr(kube_access, "_POD_HAS", tmp_path)
     return tmp_path / "token"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dnm.kube.client import KubeClient
 from dnm.kube.deployments import scale_deployment
-from dnm.kube.list_head import read_list_head
+from dnm.kube.lists import read_list_head
 from dnm.kube.questions import can_i, read_version
 from dnm.model.errors import KubeError
 from dnm.model.value import Unreadable

@@ -170,7 +170,7 @@ def test_status_asks_nobody_and_loads_no_client(server: StaticServer, tmp_path: 
     assert not {*CLIENT, "dnm.kube", "yaml", "dnm.queues"} & loaded
 
 
-WHERE_NAMED = ("dnm.kube.exec_plugin", "dnm.queues.yunikorn_rest")  # by the site's configuration
+WHERE_NAMED = ("dnm.kube.credentials", "dnm.queues.yunikorn_rest")  # by the site's configuration
 
 
 @pytest.mark.parametrize(

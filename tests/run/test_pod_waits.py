@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -286,10 +286,10 @@ class Pages:
     def __init__(self, claims: bytes) -> None:
         self.claims = claims
 
-    def list_pages(self, what: List, restart: Callable[[], Callable[[bytes], None]]) -> None:
-        take = restart()
-        for _ in range(50 if what.kind == "ResourceClaimList" else 1):
-            take(self.claims if what.kind == "ResourceClaimList" else b'{"items": []}')
+    def collect(self, what: List, read: Callable[[bytes], Iterable[Any]], most: int) -> list[Any]:
+        is_of_claims = what.kind == "ResourceClaimList"
+        page = self.claims if is_of_claims else b'{"items": []}'
+        return [one for _ in range(50 if is_of_claims else 1) for one in read(page)]
 
 
 def test_of_what_a_claim_selects_by_nothing_is_kept() -> None:

@@ -1,8 +1,9 @@
-"""Credential plug-ins of a kubeconfig (client.authentication.k8s.io).
+"""What few kubeconfigs have: credential plug-ins (client.authentication.k8s.io), OIDC as it was
+in kubectl.
 
-The official client would wait for ever, take as much as comes, give a plug-in the terminal whatever
-`interactiveMode` says, and not look whose program it is. So the program is judged first, and run
-within bounds: one that hangs, or prints without an end, is ended with all that it started.
+The official client would wait for a plug-in for ever, take as much as comes, give it the terminal
+whatever `interactiveMode` says, and not look whose program it is. So the program is judged first,
+and run within bounds: one that hangs, or prints without an end, is ended with all that it started.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +32,7 @@ from dnm.model.printable import printable
 _EARLY = timedelta(minutes=2)  # before its end a token is asked for again
 _CONFIG = "client.authentication.k8s.io/exec"  # the extension of a cluster that is its plug-in's
 _LARGEST = 1 << 20  # bytes; a token and a chain of certificates have some thousand
+_SKEW = 300  # seconds before its end the client takes an id-token for over
 
 
 class _Given(msgspec.Struct, frozen=True, rename="camel"):
@@ -145,3 +148,28 @@ class ExecPlugin:
     def _refusal(self, why: str) -> KubeError:
         hint = f"; {self._settings.install_hint}" if self._settings.install_hint else ""
         return KubeError(f"can't use {self._source}: its plug-in {self._program} {why}{hint}")
+
+
+def check_provider(provider: Any) -> None:
+    """Raises ValueError where an auth-provider can't be used: OIDC can, whose token the client
+    reads. One that has ended is not renewed here: the client would do it without a limit of time,
+    would not verify whom it asks where no authority is named, and would use up the kubeconfig's own
+    refresh token."""
+    config = provider.get("config") if isinstance(provider, dict) else None
+    if not isinstance(config, dict) or provider.get("name") != "oidc":
+        raise ValueError(
+            "it has an auth-provider that kubectl gave up in 1.26: use an exec plug-in"
+        )
+    try:
+        _, claims, _ = config["id-token"].split(".")
+        ends = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"]
+        is_over = float(ends) - _SKEW < time.time()
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            "its auth-provider oidc has no id-token that tells when it ends: use an exec plug-in"
+        ) from error
+    if is_over:
+        raise ValueError(
+            "the id-token of its auth-provider oidc has ended, or ends within five minutes: renew "
+            "it by kubectl, or use an exec plug-in, which dnm asks by itself"
+        )
