@@ -42,7 +42,7 @@ class Said(NamedTuple):
 
 def lines_of(lab: SlurmLab) -> dict[str, list[str]]:
     """What the commands print, by kind."""
-    ask = lab.client._read
+    ask = lab.client.ask
     return {
         "nodes": ask("scontrol", "-a", "-o", "show", "nodes").splitlines(),
         "jobs": ask("squeue", "-a", "-h", "--noconvert", "-o", FORMAT).splitlines(),

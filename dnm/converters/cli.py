@@ -20,20 +20,19 @@ import msgspec
 
 from dnm.config import names, numbers, values
 from dnm.converter.contract import BOOK, CHARGE, LEAVE_DRAINED, LEAVE_OUT, UNBOOK
-from dnm.converters.claimed import describe_claims, hold_unreadable, read_claims
-from dnm.converters.failures import hold_failed
+from dnm.converters.claimed import describe_claims, hold_failed, hold_unreadable, read_claims
 from dnm.converters.listing import (
     connect_slurm,
     describe_waiting,
     is_of_type,
     list_as_json,
     list_as_text,
+    list_waiting_jobs,
     read_facts,
     reservations_of,
     with_reasons,
 )
 from dnm.converters.machines import Machines
-from dnm.converters.pressure import list_waiting_jobs
 from dnm.converters.select import Judged, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings, load_settings
 from dnm.converters.slurm.commands import SlurmRefused

@@ -17,10 +17,9 @@ from datetime import timedelta
 from typing import TypeVar
 
 from dnm.converters.claimed import what_to_do
-from dnm.converters.hooks import HookCall, find_hook, hook_environment, outlive
+from dnm.converters.hooks import HookCall, find_hook, hook_environment, kubelet_facts, outlive
 from dnm.converters.journal import Book, Journal, StageMark
 from dnm.converters.kube_side import KubeSide
-from dnm.converters.kubelet_file import kubelet_facts
 from dnm.converters.listing import Slurm, connect_slurm
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused

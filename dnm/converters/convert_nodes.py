@@ -16,12 +16,11 @@ from contextlib import suppress
 import msgspec
 
 from dnm.converters import to_batch
-from dnm.converters.claimed import hold_unreadable, read_claims
+from dnm.converters.claimed import hold_failed, hold_unreadable, read_claims
 from dnm.converters.conversion import StopRequest
-from dnm.converters.failures import hold_failed
+from dnm.converters.hooks import check_kubelets
 from dnm.converters.journal import SCHEMA, Direction, Journal, JournalStore, NodeResult
 from dnm.converters.kube_side import KubeSide
-from dnm.converters.kubelet_file import check_kubelets
 from dnm.converters.listing import connect_slurm, is_of_type, read_facts
 from dnm.converters.marks import is_own_reason, other_instance, reason_of_drain
 from dnm.converters.pool import Candidate, ConversionPool
@@ -189,7 +188,7 @@ class ConvertCall:
         }
         kube = KubeSide(self.settings)
         pods = {
-            node: sum(not pod.stays for pod in kube.read_pods_on(node))
+            node: sum(not pod.stays for pod in kube.read_pods_to_evict(node))
             for node in lent
             if node not in on_their_way
         }

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 
 from dnm.converters import to_batch, to_k8s
-from dnm.converters.claimed import read_claims
+from dnm.converters.claimed import carry_over, read_claims
 from dnm.converters.conversion import NodeConversion, Stage, StopRequest, check_hooks
-from dnm.converters.failures import carry_over
+from dnm.converters.hooks import check_kubelets
 from dnm.converters.journal import FORMER_DRAIN, Direction, JournalStore, NodeResult
-from dnm.converters.kubelet_file import check_kubelets
 from dnm.converters.listing import connect_slurm, read_facts
 from dnm.converters.machines import Machines, why_not_ours
 from dnm.converters.pool import BUSY, ConversionPool

@@ -18,8 +18,7 @@ import argparse
 import sys
 from collections.abc import Container, Iterator, Sequence
 
-from dnm.converters.claimed import Claimed, read_claims
-from dnm.converters.failures import rests_until
+from dnm.converters.claimed import Claimed, read_claims, rests_until
 from dnm.converters.listing import Slurm, is_of_type, read_facts
 from dnm.converters.machines import plain_state, why_not_ours
 from dnm.converters.select import SlurmFacts, is_own_reservation

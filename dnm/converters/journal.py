@@ -236,9 +236,6 @@ class Book:
         self.store = store
         self.journal = journal
 
-    def open(self) -> None:
-        self.store.save(self.journal)
-
     def change(self, **fields: object) -> None:
         self.journal = msgspec.structs.replace(self.journal, **fields)
         self.store.save(self.journal)

@@ -1,23 +1,23 @@
 """What a conversion does in Kubernetes: cordon, evict by the Eviction API, delete, label.
 
-Stands on the Kubernetes edge of a run; its own two calls are those that a run never needs. The
-imports cost more than `--list` may, so the client is made when a stage first asks.
+Stands on the Kubernetes edge of a run; its own calls are those that a run never needs. The imports
+cost more than `--list` may, so the client is made when a stage first asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dnm.converters.settings import Settings
 from dnm.host.fault_points import fault_point
+from dnm.kube.access import load_access
 from dnm.kube.client import KubeClient
 from dnm.kube.nodes import taint_fields
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.config import Config
-from dnm.model.eviction import PodOnNode
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from dnm.converters.nodeset_side import NodeSetConnection
 
 
-class KubeSide:
-    """What the stages need of a real API server. Every method raises KubeError."""
+class KubeSide(KubeClient):
+    """What the stages need of a real API server. What they ask raises KubeError."""
 
     def __init__(self, settings: Settings) -> None:
         """Loads the access; nothing is asked yet. Raises KubeError."""
@@ -37,12 +37,11 @@ class KubeSide:
             node_types={},
             kubeconfig_path=settings.kubeconfig_path,
         )
-        self.client = KubeClient.connect(config)
-        self.requests = self.client.requests
+        super().__init__(load_access(config), config)
 
     @property
     def node_sets(self) -> NodeSetConnection:
-        """What programs need whose machines are always Nodes."""
+        """What nodeset-convert needs."""
         from dnm.converters.nodeset_side import NodeSetConnection  # which only its program pays for
 
         return NodeSetConnection(self.requests)
@@ -54,30 +53,29 @@ class KubeSide:
 
         return BridgeConnection(self.requests)
 
-    def read_node(self, name: str) -> Node | None:
-        return self.client.read_node(name)
-
-    def read_pods_on(self, node: str) -> Sequence[PodOnNode]:
-        return self.client.read_pods_to_evict(node)
-
     def set_cordon(self, node: str, cordon: bool) -> None:
-        self.client.patch_node(node, cordon=cordon)
+        self.patch_node(node, cordon=cordon)
 
-    def evict(self, pod: PodOnNode) -> str:
-        """Returns "" where it is granted, else why a disruption budget does not allow it now."""
-        return self.client.evict(pod)
-
-    def delete_node(self, name: str) -> None:
-        self.client.delete_node(name)
-
-    def dress_node(self, node: Node, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
-        """Adds the labels and taints to those that `node` was read with."""
-        metadata = {"labels": dict(labels), "resourceVersion": node.resource_version}
-        patch: dict[str, object] = {"metadata": metadata}
-        if taints:  # a merge patch replaces the list, hence the resource version
-            patch["spec"] = {"taints": [taint_fields(one) for one in (*node.taints, *taints)]}
+    def change(
+        self,
+        node: Node,
+        labels: Mapping[str, str | None],
+        taints: Sequence[Taint],
+        is_uncordoned: bool = False,
+        annotations: Mapping[str, str | None] = {},
+    ) -> None:
+        """Changes all of it at once, if the Node is still as `node` was read. `taints`: all; as
+        they were they are not written, with the time since when each is on."""
+        metadata: dict[str, Any] = {"resourceVersion": node.resource_version}
+        metadata |= {"labels": dict(labels), "annotations": dict(annotations)}
+        spec: dict[str, Any] = {}
+        if tuple(taints) != node.taints:
+            spec["taints"] = [taint_fields(one) for one in taints] or None
+        if is_uncordoned:
+            spec["unschedulable"] = None
+        patch = {"metadata": metadata, "spec": spec}
         with (
-            self.requests.changing(f"label node {node.name}", "patch nodes"),
+            self.requests.changing(f"label and taint node {node.name}", "patch nodes"),
             fault_point("kube.dress_node"),
         ):
             path = f"/api/v1/nodes/{quote(node.name, safe='')}"

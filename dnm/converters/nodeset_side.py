@@ -3,8 +3,7 @@ NodeSets, and labels and taints of a Node, each change with what it must find th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -20,11 +19,9 @@ from dnm.converters.nodeset_objects import (
 )
 from dnm.host.fault_points import fault_point
 from dnm.kube.lists import List
-from dnm.kube.nodes import read_node_page, taint_fields
+from dnm.kube.nodes import read_node_page
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH
-from dnm.model.node import Node
-from dnm.model.node_type import Taint
 
 _JSON_PATCH = "application/json-patch+json"
 _SLURMD = "app.kubernetes.io/name=slurmd,app.kubernetes.io/component=worker"
@@ -123,27 +120,6 @@ class NodeSetConnection:
             fault_point("kube.remove_label"),
         ):
             self.requests.session.write("PATCH", _path_of(node), patch, _JSON_PATCH)
-
-    def change(
-        self,
-        node: Node,
-        labels: Mapping[str, str | None],
-        taints: Sequence[Taint],
-        is_uncordoned: bool = False,
-        annotations: Mapping[str, str | None] = {},
-    ) -> None:
-        """Changes all of it at once, if the Node is still as `node` was read. `taints`: all."""
-        metadata: dict[str, Any] = {"resourceVersion": node.resource_version}
-        metadata |= {"labels": dict(labels), "annotations": dict(annotations)}
-        spec: dict[str, Any] = {"taints": [taint_fields(one) for one in taints] or None}
-        if is_uncordoned:
-            spec["unschedulable"] = None
-        patch = {"metadata": metadata, "spec": spec}
-        with (
-            self.requests.changing(f"label and taint node {node.name}", "patch nodes"),
-            fault_point("kube.dress_node"),
-        ):
-            self.requests.session.write("PATCH", _path_of(node.name), patch, MERGE_PATCH)
 
 
 def _with_scalers(one: NodeSet, scalers: Sequence[Autoscaler]) -> NodeSet:

@@ -17,6 +17,7 @@ import msgspec
 from dnm.converters import to_batch
 from dnm.converters.charge import ACCOUNT
 from dnm.converters.claim import RESERVING
+from dnm.converters.claimed import NO_FAILURE, carry_over, count_failure
 from dnm.converters.conversion import (
     BY_SETTINGS,
     Interrupted,
@@ -27,7 +28,6 @@ from dnm.converters.conversion import (
     run_stage,
     run_stages,
 )
-from dnm.converters.failures import NO_FAILURE, carry_over, count_failure
 from dnm.converters.journal import (
     Book,
     Direction,
@@ -235,7 +235,7 @@ class ConversionPool:
 
         conversion = NodeConversion(self.settings, book, self.control, say, self.sides)
         try:
-            book.open()
+            book.change()
             if journal.direction is Direction.K8S:
                 result, error = self._to_k8s(conversion)
             else:

@@ -14,7 +14,6 @@ from datetime import timedelta
 from dnm.converters.claim import drain, reserve
 from dnm.converters.conversion import NodeConversion, NotClaimed
 from dnm.converters.slurm.commands import SlurmRefused
-from dnm.converters.slurm.text import JobRecord
 from dnm.model.errors import ConverterError, SlurmError
 from dnm.model.slinky import pods_of_job
 
@@ -58,7 +57,7 @@ def make_good(conversion: NodeConversion) -> None:
 def _check_preemptible(conversion: NodeConversion, job: str) -> None:
     if _is_touched(conversion, job):
         return
-    record = _read_record(conversion, job)
+    record = conversion.patiently(lambda: conversion.slurm.read_job(job))
     if pods := pods_of_job(record.admin_comment):
         raise NotClaimed(
             f"job {job} stands for pod {pods[0]}, which slurm-bridge would delete with it"
@@ -91,7 +90,7 @@ def _make_leave(conversion: NodeConversion, job: str) -> None:
         _wait_for_end(conversion, job, settings.preempt_grace_seconds)
     if settings.preempt_mode == "cancel":
         conversion.change_slurm(
-            lambda: conversion.slurm.cancel_job(job), lambda: _has_ended(conversion, job)
+            lambda: conversion.slurm.cancel_job(job), lambda: not _is_on_node(conversion, job)
         )
     else:
         _requeue(conversion, job)
@@ -112,20 +111,12 @@ def _requeue(conversion: NodeConversion, job: str) -> None:
         ) from error
 
 
-def _read_record(conversion: NodeConversion, job: str) -> JobRecord:
-    return conversion.patiently(lambda: conversion.slurm.read_job(job))
-
-
 def _is_requeued(conversion: NodeConversion, job: str) -> bool:
     """It waits again, or runs elsewhere by now, or has ended of itself."""
     state = conversion.slurm.read_job(job).state
     if state in _AT_WORK:
         return not _is_on_node(conversion, job)
     return state in _WAITING or state in _ITS_OWN_END
-
-
-def _has_ended(conversion: NodeConversion, job: str) -> bool:
-    return not _is_on_node(conversion, job)
 
 
 def _is_on_node(conversion: NodeConversion, job: str) -> bool:

@@ -69,39 +69,38 @@ def _node_convert() -> Program:
 
 
 def _nodeset_convert() -> Program:
-    from dnm.converters import nodeset_lending, nodeset_return
+    from dnm.converters import nodeset_stages
     from dnm.converters.standing_node import label_of
 
-    return _standing(nodeset_lending, nodeset_return, label_of, _judge_pods)
+    return _standing(nodeset_stages, label_of, _judge_pods)
 
 
 def _bridge_convert() -> Program:
     """Slurm and Kubernetes say all that it needs of settings."""
-    from dnm.converters import bridge_lending, bridge_return
+    from dnm.converters import bridge_stages
 
-    return _standing(bridge_lending, bridge_return, lambda settings: None, _judge_bridged)
+    return _standing(bridge_stages, lambda settings: None, _judge_bridged)
 
 
 def _standing(
-    lending: Any,
-    returning: Any,
+    of: Any,
     check_settings: Callable[[Settings], object],
     judge: Callable[[SlurmFacts, Settings], Sequence[Judged]],
 ) -> Program:
-    """A program whose machines are always Nodes, of its two modules. All stages of a return run
-    again in each call: of those that look what is there, each costs a request where nothing is to
-    be done."""
-    names = tuple(stage.name for stage in returning.RETURNING)
+    """A program whose machines are always Nodes, of the module of its stages. All stages of a
+    return run again in each call: of those that look what is there, each costs a request where
+    nothing is to be done."""
+    names = tuple(stage.name for stage in of.RETURNING)
     return Program(
-        lending=lending.LENDING,
-        touches=lending.TOUCHES,
-        check=Stage("check", returning.check),
-        returning=returning.RETURNING,
+        lending=of.LENDING,
+        touches=of.TOUCHES,
+        check=Stage("check", of.check),
+        returning=of.RETURNING,
         forget_what_is_undone=lambda conversion: conversion.book.reopen(names),
         check_settings=check_settings,
         judge=judge,
-        describe_lending=lending.describe_lending,
-        describe_return=returning.describe_return,
+        describe_lending=of.describe_lending,
+        describe_return=of.describe_return,
     )
 
 
@@ -119,7 +118,7 @@ def _judge_pods(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
 
     label = label_of(settings)
     kube = KubeSide(settings)
-    nodes = kube.client.read_nodes()
+    nodes = kube.read_nodes()
     if isinstance(nodes, Unreadable):
         raise KubeError(nodes.error)
     pods, sets = kube.node_sets.read_pods(), kube.node_sets.read_sets()

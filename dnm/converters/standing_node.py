@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dnm.converters.claim import RESERVING
 from dnm.converters.conversion import NodeConversion
-from dnm.converters.marks import is_own_reason
+from dnm.converters.marks import is_own_reason, reason_of_drain
 from dnm.converters.nodeset import FENCE
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
@@ -40,8 +40,7 @@ def is_fenced(node: Node) -> bool:
 
 def is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
     """Returns whether this instance has drained it."""
-    is_drained = "DRAIN" in node.state.flags
-    return is_drained and is_own_reason(conversion.settings, node.reason)
+    return is_own_reason(conversion.settings, reason_of_drain(node))
 
 
 def is_resumed(conversion: NodeConversion) -> bool:
@@ -53,7 +52,7 @@ def fence(conversion: NodeConversion) -> str:
     """Keeps pods off from now on; for dnm too the Node is none from now on."""
     node = read_own_node(conversion)
     if not is_fenced(node):
-        conversion.kube.node_sets.change(node, {}, (*node.taints, FENCE))
+        conversion.kube.change(node, {}, (*node.taints, FENCE))
     return "fenced"
 
 
@@ -76,7 +75,7 @@ def open_to_pods(
         lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
         if lacking or list(node.taints) != wanted:
             is_ours = is_uncordoned and is_fenced(node)
-            conversion.kube.node_sets.change(node, lacking, wanted, is_ours)
+            conversion.kube.change(node, lacking, wanted, is_ours)
             return "the change is looked at once more"
         return "" if node.is_ready else "the Node is not Ready"
 

@@ -24,7 +24,12 @@ from dnm.converters.conversion import (
     describe_hook,
 )
 from dnm.converters.journal import FORMER_DRAIN, StageMark
-from dnm.converters.marks import is_own_reason, is_predecessors_reason, refuse_other_instance
+from dnm.converters.marks import (
+    is_own_reason,
+    is_predecessors_reason,
+    reason_of_drain,
+    refuse_other_instance,
+)
 from dnm.converters.preempt import make_good
 from dnm.converters.select import service_of
 from dnm.converters.settings import Settings
@@ -62,7 +67,9 @@ def check(conversion: NodeConversion) -> str:
         refuse_unknown(node, in_service)
     if not (reservations or _is_our_drain(conversion, node) or is_resumed):
         held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
-        if was_touched(conversion) and not conversion.journal.is_done("reset"):
+        if conversion.journal.has_begun(FIRST_IRREVERSIBLE) and not conversion.journal.is_done(
+            "reset"
+        ):
             raise ConverterError(
                 f"{node.name} was prepared for Kubernetes, never reset, and Slurm has it {held}, "
                 "without our mark: nothing is done. To let it be reset and returned: "
@@ -108,11 +115,9 @@ def _in_service(conversion: NodeConversion, node: SlurmNode, jobs: int) -> str:
 
 def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
     """Of this instance, or of the site's script before where one of our reservations holds it."""
-    if "DRAIN" not in node.state.flags:
-        return False
-    if is_own_reason(conversion.settings, node.reason):
+    if is_own_reason(conversion.settings, reason := reason_of_drain(node)):
         return True
-    is_predecessors = is_predecessors_reason(conversion.settings, node.reason)
+    is_predecessors = is_predecessors_reason(conversion.settings, reason)
     return is_predecessors and bool(own_reservations(conversion))
 
 
@@ -159,7 +164,7 @@ def _drain_once(conversion: NodeConversion) -> str:
 
 
 def _pods_that_leave(conversion: NodeConversion) -> list[PodOnNode]:
-    return [pod for pod in conversion.kube.read_pods_on(conversion.node) if not pod.stays]
+    return [pod for pod in conversion.kube.read_pods_to_evict(conversion.node) if not pod.stays]
 
 
 def _evict(conversion: NodeConversion, pods: list[PodOnNode]) -> list[str]:
@@ -204,7 +209,7 @@ def is_still_out(conversion: NodeConversion) -> None:
     slurmds: list[PodOnNode] = []
 
     def look() -> str:
-        pods = conversion.kube.read_pods_on(conversion.node)
+        pods = conversion.kube.read_pods_to_evict(conversion.node)
         slurmds[:] = [pod for pod in pods if pod.stays and pod.is_work]
         return ""
 
@@ -311,11 +316,6 @@ def forget_what_is_undone(conversion: NodeConversion) -> None:
         conversion.book.reopen(tuple(stage.name for stage in STAGES))
     else:
         conversion.book.reopen(("drain",))
-
-
-def was_touched(conversion: NodeConversion) -> bool:
-    """Whether a conversion got so far that only a reset brings the node back."""
-    return conversion.journal.has_begun(FIRST_IRREVERSIBLE)
 
 
 def undo_claim(conversion: NodeConversion) -> str:

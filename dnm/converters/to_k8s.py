@@ -108,7 +108,7 @@ def ready(conversion: NodeConversion) -> str:
         lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
         untainted = lacking_taints(node, taints)
         if lacking or untainted:
-            conversion.kube.dress_node(node, lacking, untainted)
+            conversion.kube.change(node, lacking, (*node.taints, *untainted))
         return "" if node.is_ready else "the Node is not Ready"
 
     conversion.wait_until(look, settings.stage_timeout_seconds, KubeError)

@@ -180,7 +180,7 @@ class KubeSide(nodeset_world.KubeSide):
     def bridge(self) -> Bridge:
         return Bridge(self)
 
-    def read_pods_on(self, node: str) -> Sequence[PodOnNode]:
+    def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
         def read() -> list[PodOnNode]:
             one = self.world.machines[node]
             return [a_tenant(name) for name in (*one.tenants, *(f"job-{job}" for job in one.jobs))]

@@ -323,7 +323,7 @@ class KubeSide:
         )  # fmt: skip
         return world.call("read sets", lambda: [found])
 
-    def read_pods_on(self, node: str) -> Sequence[PodOnNode]:
+    def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
         def read() -> list[PodOnNode]:
             one = self.world.machines[node]
             pods = [a_tenant(name) for name in one.tenants]

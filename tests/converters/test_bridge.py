@@ -17,8 +17,7 @@ from dnm.converters.bridge import (
     why_not_back,
     why_not_moved,
 )
-from dnm.converters.bridge_lending import cordon, describe_lending, leave, may_leave
-from dnm.converters.bridge_return import describe_return
+from dnm.converters.bridge_stages import cordon, describe_lending, describe_return, leave, may_leave
 from dnm.converters.claimed import read_claims
 from dnm.converters.conversion import NotClaimed
 from dnm.converters.machines import Machines

@@ -40,12 +40,10 @@ def test_a_node_of_the_bridge_is_taken_and_given_back(kube: KubeSide) -> None:
     assert (at.partitions, at.taken) == ("b,c", None)
     fence = Taint(key="dynamic-node-manager/batch", effect="NoSchedule")
     annotations = {TAKEN: write_taken(GONE)}
-    kube.node_sets.change(at.node, {LABEL: None}, (fence,), annotations=annotations)
+    kube.change(at.node, {LABEL: None}, (fence,), annotations=annotations)
     taken = kube.bridge.read_node("a000")
     assert taken is not None and taken.taken == GONE and not taken.is_labelled
-    kube.node_sets.change(
-        taken.node, {LABEL: GONE.label}, (), annotations={TAKEN: None, PARTITIONS: "b"}
-    )
+    kube.change(taken.node, {LABEL: GONE.label}, (), annotations={TAKEN: None, PARTITIONS: "b"})
     back = kube.bridge.read_node("a000")
     assert back is not None and back.is_labelled
     assert (back.taken, back.partitions) == (None, "b")

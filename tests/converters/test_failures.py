@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.converters.failures import (
+from dnm.converters.claimed import (
     LONGEST_REST,
     NO_FAILURE,
     carry_over,

@@ -14,9 +14,16 @@ from pathlib import Path
 import pytest
 
 from dnm.converter.processes import process_of
-from dnm.converters.hooks import HookCall, HookFailed, find_hook, hook_environment, outlive
+from dnm.converters.hooks import (
+    HookCall,
+    HookFailed,
+    check_kubelets,
+    find_hook,
+    hook_environment,
+    kubelet_facts,
+    outlive,
+)
 from dnm.converters.journal import Direction, Journal
-from dnm.converters.kubelet_file import check_kubelets, kubelet_facts
 from dnm.converters.settings import Settings, load_settings
 from dnm.model.blackout import Secrets
 from dnm.model.errors import ConverterError

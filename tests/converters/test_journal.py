@@ -34,7 +34,7 @@ def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
     store = JournalStore(tmp_path / "state")
     assert store.load("a001") is None
     book = Book(store, journal())
-    book.open()
+    book.change()
     book.write("claim", StageMark.BEGUN)
     book.remember({"reserving": "k8s-a001"})
     book.write("claim", StageMark.DONE, "drained")
@@ -122,7 +122,7 @@ from pathlib import Path
 from tests.converters.test_journal import journal
 from dnm.converters.journal import Book, JournalStore, StageMark
 book = Book(JournalStore(Path(sys.argv[1])), journal())
-book.open()
+book.change()
 for number in range(3):
     book.write(f"stage-{number}", StageMark.DONE)
 """

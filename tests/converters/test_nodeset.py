@@ -13,8 +13,13 @@ import pytest
 from dnm.converters.conversion import NodeConversion, NotClaimed, Sides, run_stages
 from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE, OnNode, judge_places, why_busy, why_not_moved
-from dnm.converters.nodeset_lending import LENDING, describe_lending, leave, may_leave
-from dnm.converters.nodeset_return import describe_return
+from dnm.converters.nodeset_stages import (
+    LENDING,
+    describe_lending,
+    describe_return,
+    leave,
+    may_leave,
+)
 from dnm.converters.pool import Candidate
 from dnm.converters.programs import program_of
 from dnm.converters.select import ListVerdict, Rules, SlurmFacts, judge_nodes

@@ -166,14 +166,14 @@ def test_a_node_is_changed_all_at_once(kube: KubeSide) -> None:
     assert node is not None and node.is_with_batch
     kube.set_cordon("a000", True)
     with pytest.raises(KubeConflict):
-        kube.node_sets.change(node, {"dev": "true"}, (LENT,))
+        kube.change(node, {"dev": "true"}, (LENT,))
     node = kube.read_node("a000")
     assert node is not None and node.is_cordoned
-    kube.node_sets.change(node, {"dev": "true"}, (LENT,))
+    kube.change(node, {"dev": "true"}, (LENT,))
     lent = kube.read_node("a000")
     assert lent is not None and lent.labels["dev"] == "true" and lent.taints == (LENT,)
     assert lent.is_cordoned and not lent.is_with_batch
-    kube.node_sets.change(lent, {"dev": None}, (), is_uncordoned=True, annotations={"x": None})
+    kube.change(lent, {"dev": None}, (), is_uncordoned=True, annotations={"x": None})
     back = kube.read_node("a000")
     assert back is not None and "dev" not in back.labels
     assert (back.taints, back.is_cordoned) == ((), False)
@@ -194,7 +194,7 @@ def test_only_the_pods_of_slurmd_on_that_node(kube: KubeSide, sandbox: Sandbox) 
             sandbox.store.create("pods", pod)
     assert [pod.name for pod in kube.node_sets.read_pods("a000")] == ["b-1"]
     assert [pod.name for pod in kube.node_sets.read_pods()] == ["b-1", "b-2"]
-    on_node = {pod.name: pod.stays for pod in kube.read_pods_on("a000")}
+    on_node = {pod.name: pod.stays for pod in kube.read_pods_to_evict("a000")}
     assert on_node == {"b-1": True, "other": False}, "pods of a NodeSet are never evicted"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.converters.failures import carry_over
+from dnm.converters.claimed import carry_over
 from dnm.converters.journal import NodeResult
 from dnm.converters.nodeset import (
     LOWEST_COST,

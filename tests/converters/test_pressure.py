@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from dnm.converter.node_list import parse_list
-from dnm.converters.listing import describe_waiting, list_as_json
-from dnm.converters.pressure import MOST_JOBS, count_tasks, list_waiting_jobs, would_start
+from dnm.converters.listing import (
+    MOST_JOBS,
+    count_tasks,
+    describe_waiting,
+    list_as_json,
+    list_waiting_jobs,
+    would_start,
+)
 from dnm.converters.select import Rules, judge_nodes
 from dnm.converters.slurm.text import SlurmJob
 from dnm.model.batch import WaitingJobs
@@ -124,7 +130,7 @@ def test_a_node_of_ours_that_a_job_must_have() -> None:
 
 
 def test_no_more_jobs_are_counted_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dnm.converters.pressure.MOST_JOBS", 3)
+    monkeypatch.setattr("dnm.converters.listing.MOST_JOBS", 3)
     assert [one.jobs for one in waiting(*(pending(id=str(n)) for n in range(9)))] == [3]
 
 

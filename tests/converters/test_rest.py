@@ -22,9 +22,8 @@ from dnm.converters.select import ListVerdict, Rules, SlurmFacts, judge_nodes
 from dnm.converters.slurm import rest_answers as rest
 from dnm.converters.slurm import text
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
-from dnm.converters.slurm.rest import SlurmRestClient
+from dnm.converters.slurm.rest import SlurmRestClient, read_token
 from dnm.converters.slurm.rest_body import choose_version
-from dnm.converters.slurm.rest_token import read_token
 from dnm.model.errors import SlurmError
 from tests.scripted_server import HANG_UP, Drip, ScriptedServer, answer
 

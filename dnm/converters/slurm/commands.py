@@ -89,15 +89,6 @@ def reserve_command(name: str, node: str, end: datetime | None, ignore_jobs: boo
     return [*command, "Flags=IGNORE_JOBS"] if ignore_jobs else command
 
 
-def book_command(name: str, node: str, begins: datetime, until: datetime) -> list[str]:
-    """Returns the command that reserves a node for later. It is refused where a job may run by
-    then, or another reservation overlaps; from then on no job is started that would run into it."""
-    return [
-        "scontrol", "create", "reservation", f"ReservationName={name}", f"Nodes={node}",
-        *_times(begins, until), "Users=root",
-    ]  # fmt: skip
-
-
 def update_command(name: str, *changes: str) -> list[str]:
     """Returns the command that changes a reservation, in one RPC."""
     return ["scontrol", "update", f"ReservationName={name}", *changes]
@@ -135,10 +126,6 @@ class SlurmClient:
         self.environment = slurm_environment(environ)
         self.timeout = timeout
 
-    def ask(self, *command: str) -> str:
-        """Returns what a command prints that changes nothing. Raises SlurmError."""
-        return self._read(*command)
-
     def check_controller(self) -> None:
         """Raises SlurmError within seconds when no slurmctld answers, where other commands take ten
         each."""
@@ -157,10 +144,10 @@ class SlurmClient:
         """Raises SlurmError where nodes can't be converted this way: the commands can."""
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
-        return parse_nodes(self._read("scontrol", "-a", "-o", "show", "nodes"))
+        return parse_nodes(self.ask("scontrol", "-a", "-o", "show", "nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
-        found = parse_nodes(self._read("scontrol", "-a", "-o", "show", "node", checked_name(name)))
+        found = parse_nodes(self.ask("scontrol", "-a", "-o", "show", "node", checked_name(name)))
         if len(found) != 1:  # a Slurm whose nodes come and go may have none left
             raise SlurmRefused(f"Slurm knows no node {name}", "no such node")
         return found[0]
@@ -168,23 +155,23 @@ class SlurmClient:
     def read_jobs(self) -> tuple[SlurmJob, ...]:
         """Returns the unfinished jobs of all users and partitions. An unprivileged reader would see
         fewer on a site with PrivateData, without being told."""
-        return parse_jobs(self._read("squeue", "-a", "-h", "--noconvert", "-o", JOB_FORMAT))
+        return parse_jobs(self.ask("squeue", "-a", "-h", "--noconvert", "-o", JOB_FORMAT))
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
         """Returns the running, completing and suspended jobs on the node."""
         command = ("squeue", "-a", "-h", "--noconvert", "-w", checked_name(node), "-o", JOB_FORMAT)
-        return parse_jobs(self._read(*command))
+        return parse_jobs(self.ask(*command))
 
     def read_reservations(self) -> tuple[Reservation, ...]:
-        return parse_reservations(self._read("scontrol", "-a", "-o", "show", "reservation"))
+        return parse_reservations(self.ask("scontrol", "-a", "-o", "show", "reservation"))
 
     def read_partitions(self) -> tuple[str, ...]:
         """Returns the names of all partitions, also of those that have no node now."""
-        return parse_partitions(self._read("scontrol", "-a", "-o", "show", "partition"))
+        return parse_partitions(self.ask("scontrol", "-a", "-o", "show", "partition"))
 
     def read_job(self, job: str) -> JobRecord:
         checked_job(job)
-        return parse_job_record(self._read("scontrol", "-a", "-o", "show", "job", job))
+        return parse_job_record(self.ask("scontrol", "-a", "-o", "show", "job", job))
 
     def create_reservation(
         self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
@@ -193,7 +180,10 @@ class SlurmClient:
         self._change("slurm.create_reservation", command)
 
     def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
-        command = book_command(checked_name(name), checked_name(node), begins, until)
+        """Reserves a node for later. It is refused where a job may run by then, or another
+        reservation overlaps; from then on no job is started that would run into it."""
+        command = reserve_command(checked_name(name), checked_name(node), None, False)
+        command[-3:] = *_times(begins, until), "Users=root"
         self._change("slurm.create_reservation", command)
 
     def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
@@ -212,7 +202,7 @@ class SlurmClient:
 
     def keeps_accounts(self) -> bool:
         """Returns whether Slurm has a slurmdbd."""
-        config = self._read("scontrol", "show", "config")
+        config = self.ask("scontrol", "show", "config")
         return bool(re.search(r"^AccountingStorageType\s*= \S*slurmdbd$", config, re.MULTILINE))
 
     def charge_reservation(self, name: str, account: str) -> None:
@@ -274,7 +264,8 @@ class SlurmClient:
     def cancel_job(self, job: str) -> None:
         self._change("slurm.cancel_job", ["scancel", checked_job(job)])
 
-    def _read(self, *command: str) -> str:
+    def ask(self, *command: str) -> str:
+        """Returns what a command prints that changes nothing. Raises SlurmError."""
         try:
             answer = self._run("slurm.read", command, self.timeout)
         except SlurmOutcomeUnknown as error:

@@ -1,18 +1,25 @@
 """The Slurm edge over slurmrestd: one request after another, each with a deadline and a bound.
 
-For hosts without munge and Slurm's commands. A request over TCP carries a token, one over a unix
-socket the peer's user id. Connections are closed after each request: slurmrestd has few of them.
-A change whose answer was lost raises `SlurmOutcomeUnknown`, as with the commands.
+For hosts without munge and Slurm's commands. A request over TCP carries a token (JWT), one over a
+unix socket the peer's user id. The token's file, which only root or we can write, is read anew for
+each request, since a token of Slurm lasts for half an hour unless told else; what is said of it
+names its file, never its text. Connections are closed after each request: slurmrestd has few of
+them. A change whose answer was lost raises `SlurmOutcomeUnknown`, as with the commands.
 """
 
 from __future__ import annotations
 
+import base64
+import re
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
+
+import msgspec
 
 from dnm.converters.slurm.commands import (
     COMMAND_TIMEOUT,
@@ -37,9 +44,9 @@ from dnm.converters.slurm.rest_body import (
     encode_reservation,
     read_errors,
 )
-from dnm.converters.slurm.rest_token import read_token
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
 from dnm.host.fault_points import fault_point
+from dnm.host.trust import read_trusted
 from dnm.http.plain import PlainAnswer, PlainClient
 from dnm.model.errors import SlurmError
 
@@ -294,3 +301,65 @@ class SlurmRestClient:
         if self._token_file:
             return f"a token that it takes: write a new one to {self._token_file}"
         return "a token: set slurmrestd_token_file, or run as root or slurmrestd's own user"
+
+
+_LARGEST_TOKEN = 16 * 1024  # bytes
+_JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}")
+_NEW_ONE = "write a new one there with 'scontrol token username=USER lifespan=SECONDS'"
+
+
+class _Claims(msgspec.Struct):
+    exp: float | None = None
+    sun: str = ""  # Slurm's user name
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token that has not expired by this host's clock."""
+
+    text: str
+    user: str  # empty: it names none
+
+    def __repr__(self) -> str:
+        """Without the token: it may end in a log."""
+        return f"Token(user={self.user!r})"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Returns what Slurm 22.05 wants, with the name; later ones need the token alone."""
+        user = {"X-SLURM-USER-NAME": self.user} if self.user else {}
+        return {**user, "X-SLURM-USER-TOKEN": self.text}
+
+
+def read_token(file: Path) -> Token:
+    """Returns the token: bare, or as `scontrol token` prints it. Raises SlurmError with the way."""
+    try:
+        content = read_trusted(file, _LARGEST_TOKEN, SlurmError)
+    except OSError as error:
+        raise SlurmError(
+            f"slurmrestd_token_file {file} can't be read ({error.strerror}): {_NEW_ONE}"
+        ) from error
+    text = content.decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
+    claims = _read_claims(text)
+    if claims is None:
+        raise SlurmError(f"slurmrestd_token_file {file} has no token of Slurm in it: {_NEW_ONE}")
+    if claims.exp is not None and claims.exp <= time.time():
+        ended = datetime.fromtimestamp(claims.exp, UTC)
+        raise SlurmError(
+            f"the token of slurmrestd_token_file {file} expired at {ended:%Y-%m-%d %H:%M:%S} UTC: "
+            f"{_NEW_ONE}"
+        )
+    return Token(text=text, user=claims.sun)
+
+
+def _read_claims(text: str) -> _Claims | None:
+    """What the token says of itself; slurmctld alone can tell whether it is genuine."""
+    if not _JWT.fullmatch(text):
+        return None
+    middle = text.split(".")[1]
+    try:
+        raw = base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4))
+        claims = msgspec.json.decode(raw, type=_Claims)
+    except (ValueError, msgspec.MsgspecError):
+        return None
+    return claims if not claims.sun or _USER.fullmatch(claims.sun) else None
