@@ -252,9 +252,8 @@ def test_no_job_is_lost_while_jobs_come(
                 lambda: rig.running("dev") == count, "every pod runs", 120, code=None
             )
             # A job that comes to a chosen node before its reservation keeps it: others are taken.
-            assert all("converted'" in run.stderr for run in runs if run.returncode), [
-                r.stderr for r in runs if r.returncode
-            ]
+            errors = [line for run in runs for line in run.stderr.splitlines() if line]
+            assert all("error: action=convert" in line for line in errors), errors
             names = site.lent
             assert uids(rig) == made, "no pod of the workshop was evicted"
             for name in names:
