@@ -14,6 +14,8 @@ from dnm.config import keys
 from dnm.config.events import EVENT_KEYS
 from dnm.converters.settings import Settings
 from dnm.model.config import Config, NamespacePolicy
+from dnm.model.reason import OF_THE_SPINE
+from dnm.plan.explain import list_reasons
 
 DECLARED = {
     "[settings]": keys.SETTINGS,
@@ -94,6 +96,10 @@ def page() -> Iterator[str]:
         for row in group.rows:
             default = default_of(group.section, row.key)
             yield f"| `{row.key}` | {default} | {row.about} | {row.leave} |"
+    yield from ("", "## What rules say", "", "| reason | what would change it |", "|---|---|")
+    for one in list_reasons():
+        if one not in OF_THE_SPINE:
+            yield f"| {one.text} | {one.change or 'nothing has to'} |"
 
 
 def _read(text: str) -> tuple[list[str], list[Group]]:

@@ -29,7 +29,7 @@ from dnm.plan.planner import make_plan
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document, with_document
 from dnm.queues.tree import parse_tree
-from dnm.sizing.caps import ConversionBudget
+from dnm.sizing.caps import Bound, budget_of
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import size_queues
 
@@ -193,7 +193,7 @@ def measure(count: int) -> None:
     facts = DemandFacts(now=NOW)
     node_supply, budget = (
         NodeSupply(nodes=nodes, lent=registry.nodes),
-        ConversionBudget(left={"max_converted_nodes": 10**6}),
+        budget_of([Bound(name="max_converted_nodes", left=10**6)]),
     )
     demand = gather_demand(pods, config, limits, facts)
     pending = sum(group.total for group in demand.groups)

@@ -21,9 +21,10 @@ from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.pod import Claim, Pod, PodShape, Toleration
+from dnm.model.share import Share
 from dnm.model.value import Resources
 from dnm.plan.rules.warm_share import mark_of
-from dnm.sizing.caps import ConversionBudget
+from dnm.sizing.caps import ConversionBudget, count_left
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import size_queues
@@ -169,11 +170,13 @@ def budget(
     batch: Mapping[str, int] | None = None,
 ) -> ConversionBudget:
     """So many nodes may still be lent; what is not given bounds nothing."""
-    left = {} if total is None else {"max_converted_nodes": total}
-    left |= {f"max_nodes of node type {name}": n for name, n in (per_type or {}).items()}
-    left |= {f"max_nodes of namespace {name}": n for name, n in (per_namespace or {}).items()}
-    left |= {f"batch nodes of type {name}": n for name, n in (batch or {}).items()}
-    return ConversionBudget(left=left)
+    types, names = per_type or {}, per_namespace or {}
+    caps = config(
+        max_converted_nodes=Share(percent=100) if total is None else total,
+        node_types={name: NodeType(name=name, size={}, max_nodes=n) for name, n in types.items()},
+        namespaces={name: policy(name, DEV, max_nodes=n) for name, n in names.items()},
+    )
+    return count_left(caps, (), batch or {})
 
 
 def demand(

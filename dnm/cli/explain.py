@@ -33,7 +33,7 @@ from dnm.model.history import Decision, HistoryLine
 from dnm.model.lent import LentNode
 from dnm.model.plan import Plan
 from dnm.model.printable import count_of, duration, printable
-from dnm.model.reason import Reason
+from dnm.model.reason import Why
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Verdict
 from dnm.plan.conversions import Decided
@@ -46,41 +46,6 @@ from dnm.plan.rule import nodes_kept_out
 from dnm.run.planning import decide_now
 
 _LAST = 5  # transitions shown
-
-# What a person, or time, can change of a verdict. What is not here needs nothing.
-_WHAT_CHANGES_IT = {
-    Reason.CAPPED: "a node that goes back, or a higher cap in the configuration",
-    Reason.NO_BATCH_NODE: "a batch node that falls idle; `dnm nodes` says why none can be lent",
-    Reason.BATCH_FLOOR: "a node that goes back or falls idle, or a lower floor",
-    Reason.BRIDGE_EVICTS: "slurm-bridge kept off these names (docs/slinky.md)",
-    Reason.HOURS_SPENT: "Monday, 00:00 UTC, or a higher node_hours_per_week",
-    Reason.LEAVING: (
-        "`dnm hold NODE` keeps it; `dnm return NODE --evict` asks its pods to go; it is never "
-        "emptied by force"
-    ),
-    Reason.COOLDOWN: "time: half a minute after nodes were last lent",
-    Reason.BACKOFF: "time, or `dnm reset TYPE` once the reason is mended",
-    Reason.BREAKER: "other pods, or `dnm reset QUEUE` once the reason is mended",
-    Reason.PAUSED: "`dnm resume`",
-    Reason.QUEUE_UNREADABLE: "a queue document that can be used; `dnm queues check`",
-    Reason.DEMAND_UNREADABLE: "an API server that can be read; `dnm check`",
-    Reason.OTHERS_FIRST: "a higher priority of its namespace, or more nodes that can be lent",
-    Reason.NOTHING_HELPS: "pods that ask for what a node type has; `dnm check` names them",
-    Reason.TOO_YOUNG: "time: pods count once they have been pending for 20 seconds",
-    Reason.HELD: "`dnm unhold NODE`",
-    Reason.HELD_BY_ADMIN: "`kubectl uncordon NODE`",
-    Reason.KEPT_READY: "a lower min_nodes of its namespace",
-    Reason.IDLE: "pods that land on it, or time: reversion_idle_seconds",
-    Reason.IN_USE: "its pods ending",
-    Reason.NEEDED: "pending pods that end, or that get room elsewhere",
-    Reason.MOVING: "`dnm hold NODE`, until its labels are exchanged",
-    Reason.BUDGET: "the next run: as many go back in one as max_conversions_per_run lets",
-    Reason.EVICTS: "the taint coming off, or `dnm reset NODE`",
-    Reason.LATE: "a look at the node, then `dnm reset NODE`",
-    Reason.OPENING: "what is missing, within its time; `kubectl describe node NODE`",
-    Reason.NOT_OPENED: "what was missing; `dnm reset TYPE` ends the back-off once it is mended",
-    Reason.GAVE_UP: "a person: what the error says, then `dnm reset NODE` or `dnm forget NODE`",
-}
 
 
 def explain_name(
@@ -300,12 +265,12 @@ def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
     return None if rows is None else [row for row in rows if row["node_type"] in types]
 
 
-def _verdict(verdict: Verdict, reason: Reason, sentence: str) -> dict[str, Any]:
+def _verdict(verdict: Verdict, reason: Why, sentence: str) -> dict[str, Any]:
     return {
         "verdict": verdict.value,
         "code": reason.name,
         "reason": sentence,
-        "changed_by": _WHAT_CHANGES_IT.get(reason, ""),
+        "changed_by": reason.change,
     }
 
 

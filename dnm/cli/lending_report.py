@@ -13,7 +13,7 @@ from dnm.cli.output import print_line, print_table
 from dnm.cli.sitting import sitting_rows
 from dnm.model.config import Config
 from dnm.model.printable import duration, printable
-from dnm.model.reason import Reason
+from dnm.plan.explain import list_reasons
 from dnm.record.accounts import Accounts, percentile
 from dnm.record.price import SeenPrice
 
@@ -213,7 +213,7 @@ def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
 
 def reason_of(code: str) -> str:
     """Returns the sentence of a reason; that of another dnm's is its code."""
-    return Reason[code].value if code in Reason.__members__ else code
+    return next((one.text for one in list_reasons() if one.name == code), code)
 
 
 def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:

@@ -179,7 +179,7 @@ def _time_to_return(
     said = registry.last_run.nodes.get(name, "")
     if name in registry.held or registry.nodes[name].is_kept_at(now):
         return None
-    if said.startswith(tuple(reason.value for reason in _KEPT)):
+    if said.startswith(tuple(reason.text for reason in _KEPT)):
         return None
     return time_to_return(config, registry, registry.nodes[name], now)
 

@@ -210,7 +210,7 @@ def _others(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (node["node"], node["reason"])
         for node in document["nodes"]
-        if node["reason"].startswith(Reason.HELD_BY_ADMIN.value) or OTHERS_DRAIN in node["reason"]
+        if node["reason"].startswith(Reason.HELD_BY_ADMIN.text) or OTHERS_DRAIN in node["reason"]
     ]
 
 

@@ -12,12 +12,13 @@ from dnm.cli.output import print_document, print_line, print_table
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.printable import count_of
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.cap_shares import in_nodes
 from dnm.plan.facts import Facts
 from dnm.plan.lendable import conversion_budget, lendable_names
-from dnm.sizing.caps import BATCH_NODES, NodePool
+from dnm.sizing.caps import NodePool
 
 
 class Supply(Value):
@@ -69,14 +70,13 @@ def supply_of(config: Config, registry: Registry, facts: Facts, node_type: str) 
         for one in config.namespaces.values()
         if node_type in one.node_types
     ]
-    left = [{name: budget.left[name] for name in budget.bounds_of(pool)} for pool in pools]
-    widest = max(left, key=lambda one: min(one.values()), default={})
-    now = min(widest.values(), default=to_be_had)
+    of_pools = map(budget.bounds_of, pools)
+    widest = max(of_pools, key=lambda some: min(one.left for one in some), default=[])
+    now = min((one.left for one in widest), default=to_be_had)
     if now >= to_be_had:
         return supply
-    bounds = [name for name, count in widest.items() if count == now]
-    bounds = [name for name in bounds if not name.startswith(BATCH_NODES)]
-    return msgspec.structs.replace(supply, now=now, bounds=tuple(bounds))
+    tight = (one for one in widest if one.left == now and one.reason is not Reason.NO_BATCH_NODE)
+    return msgspec.structs.replace(supply, now=now, bounds=tuple(one.name for one in tight))
 
 
 def print_batch_nodes(

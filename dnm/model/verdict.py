@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from dnm.model.reason import Reason
+from dnm.model.reason import Why
 from dnm.model.value import Value
 
 
@@ -28,24 +28,24 @@ QUEUE_WORDS = {**VERDICT_WORDS, "keep": "nothing"}
 class Objection(Value):
     """Why something that is wanted is not done; without one it may be."""
 
-    reason: Reason
+    reason: Why
     detail: str = ""
 
     @property
     def sentence(self) -> str:
         """As people read it."""
-        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
+        return f"{self.reason.text}: {self.detail}" if self.detail else self.reason.text
 
 
 class NodeVerdict(Value):
     node: str
     verdict: Verdict
-    reason: Reason
+    reason: Why
     detail: str = ""
 
     @property
     def sentence(self) -> str:
-        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
+        return Objection(reason=self.reason, detail=self.detail).sentence
 
 
 class QueueVerdict(Value):
@@ -53,16 +53,16 @@ class QueueVerdict(Value):
 
     queue: str
     verdict: Verdict
-    reason: Reason
+    reason: Why
     detail: str = ""
     pods: str = ""
 
     @property
     def sentence(self) -> str:
         said = "; ".join(filter(None, (self.detail, self.pods)))
-        return f"{self.reason.value}: {said}" if said else self.reason.value
+        return Objection(reason=self.reason, detail=said).sentence
 
     @property
     def without_pods(self) -> str:
         """The sentence that names no pod."""
-        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
+        return Objection(reason=self.reason, detail=self.detail).sentence

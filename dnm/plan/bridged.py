@@ -14,10 +14,11 @@ from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.slinky import SLURM_NAME
 from dnm.plan.facts import Facts
-from dnm.sizing.caps import BRIDGE, Bound
+from dnm.sizing.caps import Bound
 
 
 def managed_nodes(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> tuple[str, ...]:
@@ -55,8 +56,10 @@ def bridge_bounds(config: Config, registry: Registry, facts: Facts) -> Iterator[
         return
     for node_type in bare_types(config, registry, nodes, batch):
         yield Bound(
-            name=f"{BRIDGE}, as from {managed[0]}, those of type {node_type}",
+            name=f"nodes that slurm-bridge leaves pods on, as from {managed[0]}, those of type "
+            f"{node_type}",
             left=0,
+            reason=Reason.BRIDGE_EVICTS,
             node_types=frozenset((node_type,)),
         )
 

@@ -11,13 +11,22 @@ from dnm.model.cluster import YunikornView
 from dnm.model.pod import Pod
 from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
+from dnm.model.reason import OF_THE_SPINE, Why
 from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Decided
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import node_supply
+from dnm.plan.rule import TABLE, rule_named
 from dnm.sizing.backlog import why_no_help
 from dnm.sizing.node_supply import expected_nodes
 from dnm.sizing.wanted_words import amount_text
+
+
+def list_reasons() -> Iterator[Why]:
+    """Yields every reason there is: those of the spine, then those of each rule."""
+    yield from OF_THE_SPINE
+    for name, _ in TABLE:
+        yield from rule_named(name).reasons
 
 
 class PodExplanation(Value):

@@ -15,7 +15,7 @@ from dnm.model.batch import BatchClaim, BatchNode, WaitingJobs
 from dnm.model.close_look import CloseLook
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode, Phase
 from dnm.model.node import Node
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import NodeVerdict, Verdict
 
@@ -166,19 +166,19 @@ def enter_phase(entry: LentNode, phase: Phase, now: datetime, **changes: object)
 
 
 def becomes(
-    name: str, entry: LentNode | None, verdict: Verdict, reason: Reason, detail: str = ""
+    name: str, entry: LentNode | None, verdict: Verdict, reason: Why, detail: str = ""
 ) -> NodeTransition:
     """Returns what comes of a node, and the sentence."""
     return NodeTransition(entry=entry, verdict=node_verdict(name, verdict, reason, detail))
 
 
-def fails(name: str, entry: LentNode, now: datetime, reason: Reason, error: str) -> NodeTransition:
+def fails(name: str, entry: LentNode, now: datetime, reason: Why, error: str) -> NodeTransition:
     """Returns a node that a person must see to; `error` says what he may do."""
     failed = enter_phase(entry, Phase.FAILED, now, error=error)
     return becomes(name, failed, Verdict.FAILED, reason, error)
 
 
-def node_verdict(name: str, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:
+def node_verdict(name: str, verdict: Verdict, reason: Why, detail: str = "") -> NodeVerdict:
     """What is said of a node in this run, in the order in which people read it."""
     return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
 

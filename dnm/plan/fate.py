@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dnm.model.lent import Emptying, Leaving, LentNode, Phase
 from dnm.model.orders import Way
 from dnm.model.queue_path import may_edit
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
@@ -61,7 +61,7 @@ class Case(Value):
         """Whether its queue is one whose limits dnm may change."""
         return may_edit(self.entry.queue, self.inputs.config.allowed_queue_prefixes)
 
-    def says(self, verdict: Verdict, reason: Reason, detail: str = "") -> NodeVerdict:
+    def says(self, verdict: Verdict, reason: Why, detail: str = "") -> NodeVerdict:
         """Returns the verdict on this node."""
         return node_verdict(self.name, verdict, reason, detail)
 
@@ -251,7 +251,7 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
             detail = rule.why_leaving
     if entry.emptying is not None:
         stopped = case.objection.detail if case.objection else None
-        stopped = Reason.PAUSED.value if case.pause else stopped
+        stopped = Reason.PAUSED.text if case.pause else stopped
         detail += f", and its pods are {_asked(entry.emptying, inputs.now, stopped)}"
     seen = case.seen.verdict
     more = seen.detail if seen.reason is Reason.IN_USE else ""  # of a dead node

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dnm.model.cluster import QueueLimits
     from dnm.model.node import Node
     from dnm.model.plan import Action, RelabelNode
+    from dnm.model.reason import Why
     from dnm.model.verdict import NodeVerdict, Objection
     from dnm.plan.breaker import ConversionResult
     from dnm.plan.facts import Facts, NodeTransition
@@ -75,8 +76,10 @@ class Additions(Value):
 
 
 class Rule(Value):
-    """The hooks of one rule, each None where it has nothing to say."""
+    """The hooks of one rule, each None where it has nothing to say. `reasons`: its own, in the
+    order in which they are told."""
 
+    reasons: tuple[Why, ...] = ()
     # What is wanted that no pod asks for yet.
     wants: Callable[[Config, Registry, datetime], Config] | None = None
     mark: Callable[[Config], Callable[[int], int]] | None = None  # demand -> its limit at least
@@ -85,7 +88,6 @@ class Rule(Value):
     excuses: Callable[[Inputs, LentNode], bool] | None = None  # a node that nobody used
     # How many nodes may be had, and which not.
     bounds: Callable[[Budgeted], Iterable[Bound]] | None = None
-    bars: Callable[[Config], Mapping[str, str]] | None = None  # node type -> why none is lent
     keeps_out: (
         Callable[[Config, Registry, Mapping[str, BatchNode] | None, datetime], Mapping[str, str]]
         | None

@@ -22,12 +22,8 @@ from dnm.model.registry import Registry
 from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
 from dnm.plan.hooks import Budgeted
-from dnm.plan.rule import list_bounds, nodes_kept_out, rules_of
-from dnm.sizing.caps import (
-    Bound,
-    ConversionBudget,
-    count_left,
-)
+from dnm.plan.rule import list_bounds, nodes_kept_out
+from dnm.sizing.caps import Bound, ConversionBudget, count_left
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
 if TYPE_CHECKING:
@@ -45,19 +41,17 @@ def conversion_budget(config: Config, registry: Registry, facts: Facts) -> Conve
     for one in resumable.values() if at_hand else ():
         at_hand[one.node_type] += 1
     lent = counted_as_lent(config, others, facts)
-    budget = count_left(config, lent, at_hand, _barred_types(config, registry, facts))
     resumed = Counter(one.node_type for one in resumable.values())
     asked = Budgeted(config=config, registry=registry, facts=facts, resumable=resumed)
-    return budget.within(_bounds(asked))
+    return count_left(config, lent, at_hand, _bounds(asked))
 
 
 def fresh_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
     """What the caps and Slurm's own needs leave for nodes that are claimed anew, with all that is
     claimed counted."""
     lent = counted_as_lent(config, registry, facts)
-    budget = count_left(config, lent, {}, _barred_types(config, registry, facts))
     asked = Budgeted(config=config, registry=registry, facts=facts)
-    return budget.within(_bounds(asked))
+    return count_left(config, lent, {}, _bounds(asked))
 
 
 def _bounds(asked: Budgeted) -> Iterator[Bound]:
@@ -67,13 +61,6 @@ def _bounds(asked: Budgeted) -> Iterator[Bound]:
     if facts.batch is not None and any(node.is_managed for node in nodes):
         yield from bridge_bounds(asked.config, asked.registry, asked.facts)
     yield from list_bounds(asked)
-
-
-def _barred_types(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
-    barred: dict[str, str] = {}
-    for rule in rules_of(config, registry, facts):
-        barred |= rule.bars(config) if rule.bars else {}
-    return barred
 
 
 def counted_as_lent(

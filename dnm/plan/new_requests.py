@@ -166,7 +166,7 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
     claimed = resumable_nodes(inputs.config, registry) if registry.claimed else {}
     names = claimed.get(pool, [])[:count]
     budget = fresh_budget(inputs.config, registry, inputs.facts)  # with every claim counted
-    room = min(budget.left[name] for name in budget.bounds_of(pool))
+    room = min(budget.left[bound.name] for bound in budget.bounds_of(pool))
     fresh = min(count - len(names), room)
     if not names and fresh <= 0:
         return before

@@ -28,7 +28,7 @@ from dnm.plan.lendable import fresh_budget, lendable_names
 from dnm.plan.new_requests import Conversions, resumed, with_fresh, with_request
 from dnm.plan.resumption import resumable_nodes
 from dnm.plan.rule import nodes_kept_out
-from dnm.sizing.caps import BATCH_NODES, NodePool
+from dnm.sizing.caps import Bound, NodePool
 
 
 def ask_for_orders(start: Conversions) -> Conversions:
@@ -82,17 +82,13 @@ def _allowed(
     if (found := first_objection((*OF_THE_QUEUE, *OF_THE_MOMENT, _breaker), wish)) is not None:
         return 0, found.sentence
     budget = fresh_budget(inputs.config, before.registry, inputs.facts)
-    room = {name: budget.left[name] for name in budget.bounds_of(pool)}
-    room["max_conversions_per_run"] = before.left
-    name, left = min(room.items(), key=lambda one: one[1])
-    count = max(min(missing, left), 0)
+    of_run = Bound(name="max_conversions_per_run", left=before.left)
+    tightest = min((*budget.bounds_of(pool), of_run), key=lambda one: one.left)
+    count = max(min(missing, tightest.left), 0)
     wish = msgspec.structs.replace(wish, count=count)
     if (found := first_objection(OF_THE_SIZE, wish)) is not None:
         return 0, found.sentence
-    why = f"{name} is used up"
-    if name.startswith(BATCH_NODES):
-        why = f"no more {name} can be lent"
-    return count, why if count < missing else ""
+    return count, tightest.text if count < missing else ""
 
 
 def _breaker(wish: Wish) -> Objection | None:
@@ -133,7 +129,7 @@ def _none_at_hand(before: Conversions, order: LendOrder) -> str:
     """Why none of the nodes that it could have can be lent."""
     inputs, names = before.inputs, _wanted_names(before, order)
     if not order.nodes:
-        return f"{Reason.NO_BATCH_NODE.value}: `dnm nodes` says why not"
+        return f"{Reason.NO_BATCH_NODE.text}: `dnm nodes` says why not"
     out = nodes_kept_out(inputs.config, before.registry, inputs.facts.batch, inputs.now)
     rows = inputs.facts.batch or {}
     whys = [
@@ -142,4 +138,4 @@ def _none_at_hand(before: Conversions, order: LendOrder) -> str:
         else f"{name}: Slurm does not know it"
         for name in names
     ]  # fmt: skip
-    return "; ".join(whys) or Reason.NO_BATCH_NODE.value
+    return "; ".join(whys) or Reason.NO_BATCH_NODE.text

@@ -113,11 +113,12 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
 
 def rules_of(config: Config, registry: Registry, facts: Facts | None = None) -> tuple[Rule, ...]:
     """Returns the rules that are on, in the table's order."""
-    return tuple(
-        cast(Rule, import_module(f"dnm.plan.rules.{name}").RULE)
-        for name, is_on in TABLE
-        if is_on(config, registry, facts)
-    )
+    return tuple(rule_named(name) for name, is_on in TABLE if is_on(config, registry, facts))
+
+
+def rule_named(name: str) -> Rule:
+    """Imports one rule of the table."""
+    return cast(Rule, import_module(f"dnm.plan.rules.{name}").RULE)
 
 
 def nodes_kept_out(

@@ -9,18 +9,9 @@ from operator import itemgetter
 from dnm.demand.pending import PendingGroup
 from dnm.model.event import WaitingPods
 from dnm.model.queue_path import is_under
-from dnm.model.reason import Reason
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QueueVerdict
 from dnm.plan.conversions import Decided
-
-# What time alone does not end soon. The others are over in a run or two, or nothing is wanted.
-IN_VAIN = frozenset({
-    Reason.NOTHING_HELPS, Reason.CAPPED, Reason.NO_BATCH_NODE, Reason.KUBELET_SETTINGS,
-    Reason.BACKOFF, Reason.BREAKER, Reason.PAUSED, Reason.QUEUE_UNREADABLE, Reason.OTHERS_FIRST,
-    Reason.BATCH_FLOOR, Reason.BRIDGE_EVICTS,
-    Reason.HOURS_SPENT,
-})  # fmt: skip
 
 MOST_KINDS = 20  # of a namespace: each is an Event
 
@@ -31,7 +22,7 @@ def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
     groups = [
         (group, verdict)
         for verdict in decided.conversions.verdicts.values()
-        if verdict.reason in IN_VAIN
+        if verdict.reason.in_vain
         for group in _groups_lacking(decided, verdict.queue)
     ]
     groups.sort(key=lambda one: (-one[0].count, one[0].fingerprint))

@@ -292,7 +292,7 @@ def _brakes(before: Registry, after: Registry, cause: Cause) -> Iterator[History
         if new is not None and new.tripped_at is not None and not was_open:
             yield cause.line(
                 "breaker", "opened", queue, queue=queue, before="closed", after="open",
-                reason=Reason.BREAKER.value, code=Reason.BREAKER.name,
+                reason=Reason.BREAKER.text, code=Reason.BREAKER.name,
                 numbers={"strikes": new.unused, "trips": new.trips},
             )  # fmt: skip
         elif was_open and (new is None or new.tripped_at is None):

@@ -19,7 +19,7 @@ from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config, NamespacePolicy
 from dnm.sizing.backlog import QueueBacklog, Schedulable
-from dnm.sizing.caps import ConversionBudget
+from dnm.sizing.caps import Bound, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing import least_nodes
 from dnm.sizing.packing_input import PackingInput
@@ -185,20 +185,19 @@ class Allotment:
 
     # --- budget ------------------------------------------------------------------------------
 
-    def _spent(self, backlog: QueueBacklog) -> tuple[str, ...]:
-        names = {
-            name for expected in backlog.options for name in self._budget.bounds_of(expected.pool)
-        }
-        return tuple(sorted(name for name in names if self._budget.left[name] <= 0))
+    def _spent(self, backlog: QueueBacklog) -> tuple[Bound, ...]:
+        left = self._budget.left
+        held = [one for option in backlog.options for one in self._budget.bounds_of(option.pool)]
+        return tuple(one for one in self._budget.bounds if left[one.name] <= 0 and one in held)
 
     def _left_of(self, backlog: QueueBacklog, option: int, opened: Sequence[int]) -> int:
         """Counts how many more nodes of an option can be had beside those that are opened for this
         queue and not booked yet."""
         left = MOST_NEW_NODES - len(opened)
         bounds = [self._budget.bounds_of(expected.pool) for expected in backlog.options]
-        for name in bounds[option]:
-            taken = sum(name in bounds[other] for other in opened)
-            left = min(left, self._budget.left[name] - taken)
+        for bound in bounds[option]:
+            taken = sum(bound in bounds[other] for other in opened)
+            left = min(left, self._budget.left[bound.name] - taken)
         return max(0, left)
 
     # --- space -------------------------------------------------------------------------------
@@ -233,8 +232,9 @@ class Allotment:
         """Returns the packing problem of a queue; with `opened`, exactly these new nodes and no
         others."""
         is_fixed = opened is not None
-        names = list(self._budget.left)
-        budgets = (0,) if is_fixed else (MOST_NEW_NODES, *self._budget.left.values())
+        budget = self._budget
+        numbers = {name: number for number, name in enumerate(budget.left, 1)}
+        budgets = (0,) if is_fixed else (MOST_NEW_NODES, *budget.left.values())
         return Problem(
             items=tuple(
                 msgspec.structs.replace(
@@ -250,10 +250,7 @@ class Allotment:
                     free=self._packing_input.vector(expected.free),
                     budgets=(0,)
                     if is_fixed
-                    else (
-                        0,
-                        *(names.index(name) + 1 for name in self._budget.bounds_of(expected.pool)),
-                    ),
+                    else (0, *(numbers[one.name] for one in budget.bounds_of(expected.pool))),
                 )
                 for expected in backlog.options
             ),

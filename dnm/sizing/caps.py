@@ -1,27 +1,22 @@
-"""How many nodes may still be lent: what each cap and the batch side leave.
+"""How many nodes may still be lent: what each cap, the batch side and the rules leave.
 
-The rule: a bound is known by the words that people read in a verdict, and a node of a pool is taken
-from every bound that holds for its pool. A bound that is not there bounds nothing.
+The rule: a node of a pool is taken from every bound that holds for its pool. Each bound carries the
+words that people read in a verdict. A bound that is not there bounds nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from dnm.model.config import Config
 from dnm.model.lent import LentNode
+from dnm.model.reason import Reason, Why
 from dnm.model.share import Share
 from dnm.model.value import Value
-
-BATCH_NODES = "batch nodes"
-KUBELETS = "kubelet settings"
-BATCH_FLOOR = "batch_floor"
-NODE_HOURS = "node_hours_per_week"
-BRIDGE = "nodes that slurm-bridge leaves pods on"
 
 
 class NodePool(NamedTuple):
@@ -33,37 +28,41 @@ class NodePool(NamedTuple):
 
 
 class Bound(Value):
-    """Says how many more nodes of some types may be lent, to some namespaces. `namespaces` None:
-    to any."""
+    """Says how many more nodes may be lent: of some types, to some namespaces; None: of any, to
+    any. `reason`: why a queue gets none where it leaves none; `why`: what is said of it then, where
+    that is not that it is used up."""
 
     name: str
     left: int
-    node_types: frozenset[str]
+    reason: Why = Reason.CAPPED
+    node_types: frozenset[str] | None = None
     namespaces: frozenset[str] | None = None
+    why: str = ""
 
-    def holds_for(self, pool: NodePool) -> bool:
-        """Returns whether a node of the pool counts."""
-        is_namespace = self.namespaces is None or pool.namespace in self.namespaces
-        return is_namespace and pool.node_type in self.node_types
+    def holds_for(self, node_type: str, namespace: str) -> bool:
+        """Returns whether such a node counts; one without a type is counted for another namespace
+        already, and counts under the cap of this one alone."""
+        is_namespace = self.namespaces is None or namespace in self.namespaces
+        is_type = self.node_types is None or node_type in self.node_types
+        return is_namespace and is_type and (bool(node_type) or self.namespaces is not None)
+
+    @property
+    def text(self) -> str:
+        """Says that it leaves no more."""
+        return self.why or f"{self.name} is used up"
 
 
 class ConversionBudget(Value):
-    """Says how many more nodes each bound allows now, by its name for people; never less than 0."""
+    """Says how many more nodes each bound allows now; never less than 0. Of several that leave none
+    the first says why. `left`: by the bound's name; the bounds themselves have what was at first.
+    """
 
+    bounds: tuple[Bound, ...] = ()
     left: Mapping[str, int] = {}
-    barred: Mapping[str, str] = {}  # bound that is none because of kubelet settings -> why
-    more: tuple[Bound, ...] = ()  # bounds of some types and namespaces, which `left` has too
 
-    def bounds_of(self, pool: NodePool) -> list[str]:
-        """Returns the names of the bounds that hold for nodes of the pool."""
-        names = [name for name in _bounds(pool.node_type, pool.namespace) if name in self.left]
-        return [*names, *(bound.name for bound in self.more if bound.holds_for(pool))]
-
-    def within(self, bounds: Iterable[Bound]) -> ConversionBudget:
-        """Returns what is left within these bounds too."""
-        more = tuple(bounds)
-        left = {**self.left, **{bound.name: bound.left for bound in more}}
-        return msgspec.structs.replace(self, left=left, more=(*self.more, *more))
+    def bounds_of(self, pool: NodePool) -> list[Bound]:
+        """Returns the bounds that hold for nodes of the pool."""
+        return [one for one in self.bounds if one.holds_for(pool.node_type, pool.namespace)]
 
     def less(self, pools: Iterable[NodePool]) -> ConversionBudget:
         """Returns what is left when one more node of each of these pools is lent."""
@@ -76,17 +75,23 @@ class ConversionBudget(Value):
     def _changed(self, pools: Iterable[NodePool], by: int) -> ConversionBudget:
         left = dict(self.left)
         for pool in pools:
-            for name in self.bounds_of(pool):
-                left[name] += by
+            for bound in self.bounds_of(pool):
+                left[bound.name] += by
         return msgspec.structs.replace(self, left=left)
 
     def covers(self, wanted: Mapping[NodePool, int]) -> bool:
         """Tells whether so many nodes of each pool can be lent, all of them together."""
         asked: Counter[str] = Counter()
         for pool, count in wanted.items():
-            for name in self.bounds_of(pool):
-                asked[name] += count
+            for bound in self.bounds_of(pool):
+                asked[bound.name] += count
         return all(count <= self.left[name] for name, count in asked.items())
+
+
+def budget_of(bounds: Iterable[Bound]) -> ConversionBudget:
+    """Returns the budget that these bounds are."""
+    every = tuple(bounds)
+    return ConversionBudget(bounds=every, left={one.name: one.left for one in every})
 
 
 def pool_of(entry: LentNode) -> NodePool:
@@ -95,98 +100,71 @@ def pool_of(entry: LentNode) -> NodePool:
 
 
 class CapCount(Value):
-    """How many nodes are lent or coming under a cap, and how many may be. `bound`: the words for it
-    in a verdict."""
+    """How many nodes are lent or coming under a cap, how many may be, and the bound that it is."""
 
     cap: str
-    bound: str
+    bound: Bound
     lent: int
     max: int
-    is_of_namespace: bool = False
 
 
 def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount]:
     """Counts the lent nodes, each as (node type, namespace), under every cap that is set: of all
-    nodes, of each type, of each namespace. One without a type is counted for another namespace
-    already, and counts under the cap of this one alone."""
-    caps: list[tuple[str, str, int | Share | None]] = [("all", _IN_ALL, config.max_converted_nodes)]
-    caps += [
-        (f"type {one.name}", _of_type(one.name), one.max_nodes)
-        for one in config.node_types.values()
-    ]
-    caps += [
-        (f"namespace {one.name}", _of_namespace(one.name), one.max_nodes)
-        for one in config.namespaces.values()
-    ]
-    used = Counter(bound for pair in lent for bound in _bounds(*pair))
-    return [
-        CapCount(
-            cap=cap,
-            bound=bound,
-            lent=used[bound],
-            max=most,
-            is_of_namespace=cap.startswith("namespace "),
-        )
-        for cap, bound, most in caps
-        if isinstance(most, int)
-    ]
+    nodes, of each type, of each namespace."""
+    found, counts = [], Counter(lent)
+    for cap, name, most, of in _caps(config):
+        if isinstance(most, int):
+            bound = Bound(name=name, left=0, **of)
+            there = sum(count for pair, count in counts.items() if bound.holds_for(*pair))
+            bound = msgspec.structs.replace(bound, left=max(0, most - there))
+            found.append(CapCount(cap=cap, bound=bound, lent=there, max=most))
+    return found
+
+
+def _caps(config: Config) -> Iterator[tuple[str, str, int | Share | None, dict[str, Any]]]:
+    """Each cap, the words for it in a verdict, what it is, and what it is of."""
+    yield "all", "max_converted_nodes", config.max_converted_nodes, {}
+    for name, one in config.node_types.items():
+        of = {"node_types": frozenset((name,))}
+        yield f"type {name}", f"max_nodes of node type {name}", one.max_nodes, of
+    for name, policy in config.namespaces.items():
+        of = {"namespaces": frozenset((name,))}
+        yield f"namespace {name}", f"max_nodes of namespace {name}", policy.max_nodes, of
 
 
 def why_never_so_many(config: Config, wanted: Sequence[tuple[str, str]]) -> str | None:
     """Says which cap bars so many nodes at once, each as (node type, namespace), if nothing else
     were lent."""
     caps = [cap for cap in count_caps(config, wanted) if cap.lent > cap.max]
-    return "; ".join(f"{cap.bound} is {cap.max}" for cap in caps) or None
+    return "; ".join(f"{cap.bound.name} is {cap.max}" for cap in caps) or None
 
 
 def count_left(
     config: Config,
     lent: Iterable[tuple[str, str]],
     at_hand: Mapping[str, int],
-    barred: Mapping[str, str] = {},
+    more: Iterable[Bound] = (),
 ) -> ConversionBudget:
     """Counts what the caps leave beside the lent nodes, each as (node type, namespace). `at_hand`:
     batch nodes that could be lent now, by node type; where it is not known there is no bound.
-    `barred`: node types whose kubelets would not start, with the reason."""
-    left = {cap.bound: max(0, cap.max - cap.lent) for cap in count_caps(config, lent)}
-    left |= {_at_hand(node_type): count for node_type, count in at_hand.items()}
-    left |= {_kubelets(node_type): 0 for node_type in barred}
-    whys = {_kubelets(node_type): why for node_type, why in barred.items()}
-    return ConversionBudget(left=left, barred=whys)
+    `more`: what the rules leave; what is closed whatever is lent is said where nothing else is."""
+    more = tuple(more)
+    return budget_of((
+        *(one for one in more if not one.why),
+        *(cap.bound for cap in count_caps(config, lent)),
+        *bounds_at_hand(at_hand),
+        *(one for one in more if one.why),
+    ))  # fmt: skip
 
 
-def count_at_hand(config: Config, at_hand: Mapping[str, int]) -> dict[str, int]:
-    """Returns how many nodes of each type could be had, by the name of the bound."""
-    return {_at_hand(node_type): at_hand.get(node_type, 0) for node_type in config.node_types}
-
-
-_IN_ALL = "max_converted_nodes"
-
-
-def _bounds(node_type: str, namespace: str) -> tuple[str, ...]:
-    """Returns the names of all bounds that there may be for such a node."""
-    if not node_type:
-        return (_of_namespace(namespace),)
-    return (
-        _IN_ALL,
-        _of_type(node_type),
-        _of_namespace(namespace),
-        _at_hand(node_type),
-        _kubelets(node_type),
-    )
-
-
-def _of_type(node_type: str) -> str:
-    return f"max_nodes of node type {node_type}"
-
-
-def _of_namespace(namespace: str) -> str:
-    return f"max_nodes of namespace {namespace}"
-
-
-def _at_hand(node_type: str) -> str:
-    return f"{BATCH_NODES} of type {node_type}"
-
-
-def _kubelets(node_type: str) -> str:
-    return f"{KUBELETS} of type {node_type}"
+def bounds_at_hand(at_hand: Mapping[str, int]) -> Iterator[Bound]:
+    """Yields how many nodes of each type could be had."""
+    for node_type, count in at_hand.items():
+        name = f"batch nodes of type {node_type}"
+        yield Bound(
+            name=name,
+            left=count,
+            reason=Reason.NO_BATCH_NODE,
+            node_types=frozenset((node_type,)),
+            why=f"no more {name} can be lent",
+        )

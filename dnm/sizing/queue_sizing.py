@@ -13,10 +13,10 @@ from dnm.demand.demand import Demand
 from dnm.demand.pending import PendingGroup
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.value import Value
 from dnm.model.verdict import QueueVerdict, Verdict
-from dnm.sizing.caps import NodePool
+from dnm.sizing.caps import Bound, NodePool
 from dnm.sizing.quota import Shortage
 
 
@@ -55,7 +55,7 @@ class QueueSizing(Value):
     waits_since: str = ""
     fits: Mapping[str, int] = {}
     unschedulable: tuple[UnschedulablePods, ...] = ()
-    spent: tuple[str, ...] = ()
+    spent: tuple[Bound, ...] = ()
     fingerprint: str = ""
 
     @property
@@ -97,7 +97,7 @@ _MOST_KINDS = 3  # of pods that no node helps, one named of each
 
 
 def queue_verdict(
-    demand: Demand, sizing: QueueSizing, told: tuple[Verdict, Reason, str] | None = None
+    demand: Demand, sizing: QueueSizing, told: tuple[Verdict, Why, str] | None = None
 ) -> QueueVerdict:
     """Says what a queue wants, what it gets, and why; `told`: of one that wants nodes."""
     verdict, reason, detail = told or _why_nothing(demand, sizing)
@@ -117,7 +117,7 @@ def queue_not_there(queue: str) -> QueueVerdict:
     )
 
 
-def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Reason, str]:
+def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Why, str]:
     if sizing.relies_on_incoming:
         return Verdict.WAIT, Reason.ON_THE_WAY, ""
     if sizing.unschedulable:

@@ -32,8 +32,6 @@ from dnm.sizing.queue_sizing import QueueSizing, Sizing, queue_not_there, queue_
 from dnm.sizing.quota import Quota
 from dnm.sizing.wanted_words import tell_wanted
 
-_NO_BOUND = ConversionBudget()
-
 
 def counting_young(demand: Demand) -> Demand:
     """Returns the same demand, as if every pending pod had waited long enough."""
@@ -61,7 +59,7 @@ def size_queues(
     if at_rest is not None:
         return at_rest
     sizings = _hand_out(config, demand, queues, node_supply, budget)
-    return _answer(config, demand, queues, sizings, budget or _NO_BOUND)
+    return _answer(config, demand, queues, sizings)
 
 
 def size_at_rest(
@@ -95,7 +93,6 @@ def _answer(
     demand: Demand,
     queues: Mapping[str, QueueLimits],
     sizings: Sequence[QueueSizing],
-    budget: ConversionBudget = _NO_BOUND,
 ) -> Sizing:
     """With what is said of each queue, those too that the document does not have."""
     missing = [queue for queue in config.queues if queue not in queues]
@@ -107,9 +104,7 @@ def _answer(
         verdicts={
             **{queue: queue_not_there(queue) for queue in missing},
             **{
-                one.queue: queue_verdict(
-                    demand, one, tell_wanted(one, budget) if one.wanted else None
-                )
+                one.queue: queue_verdict(demand, one, tell_wanted(one) if one.wanted else None)
                 for one in sizings
             },
         },

@@ -5,37 +5,23 @@ from __future__ import annotations
 from collections import Counter
 
 from dnm.model.printable import count_of
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
-from dnm.sizing.caps import (
-    BATCH_FLOOR,
-    BATCH_NODES,
-    BRIDGE,
-    NODE_HOURS,
-    ConversionBudget,
-)
 from dnm.sizing.queue_sizing import QueueSizing
 from dnm.sizing.quota import Shortage
 
-_BY_BOUND = (
-    (BRIDGE, Reason.BRIDGE_EVICTS),
-    (BATCH_FLOOR, Reason.BATCH_FLOOR),
-    (NODE_HOURS, Reason.HOURS_SPENT),
-)
 
-
-def tell_wanted(sizing: QueueSizing, budget: ConversionBudget) -> tuple[Verdict, Reason, str]:
-    """Returns what becomes of a queue that wants nodes, and why. `budget`: what there was at
-    first."""
+def tell_wanted(sizing: QueueSizing) -> tuple[Verdict, Why, str]:
+    """Returns what becomes of a queue that wants nodes, and why."""
     wanted, granted = sum(sizing.wanted.values()), sum(sizing.granted.values())
     verdict = Verdict.CONVERT if granted else Verdict.WAIT
     reason, detail = _why_wanted(sizing)
     details = [detail, f"wants {_by_type(sizing)}"]
     if granted < wanted:
-        details.append(_what_stops(sizing, granted, budget))
+        details.append(_what_stops(sizing, granted))
     if not granted:
-        details[0] = f"{reason.value}: {detail}"
-        reason = _why_none(sizing, budget)
+        details[0] = f"{reason.text}: {detail}"
+        reason = _why_none(sizing)
     return verdict, reason, "; ".join(filter(None, details))
 
 
@@ -46,34 +32,21 @@ def _by_type(sizing: QueueSizing) -> str:
     return ", ".join(f"{count} of type {name}" for name, count in sorted(types.items()))
 
 
-def _what_stops(sizing: QueueSizing, granted: int, budget: ConversionBudget) -> str:
-    """Names the bounds that leave no more, and what is wrong with types that are not lent."""
-    spent = [name for name in sizing.spent if name not in budget.barred]
-    at_hand = [f"no more {name} can be lent" for name in spent if name.startswith(BATCH_NODES)]
-    spent = [name for name in spent if not name.startswith(BATCH_NODES)]
-    words = [f"{', '.join(spent)} used up"] if spent or not (at_hand or budget.barred) else []
-    words += at_hand
-    words += [budget.barred[name] for name in sizing.spent if name in budget.barred]
+def _what_stops(sizing: QueueSizing, granted: int) -> str:
+    """Names the bounds that leave no more, those last that say it in words of their own."""
+    used_up = sorted(one.name for one in sizing.spent if not one.why)
+    words = [f"{', '.join(used_up)} used up"] if used_up else []
+    words += [one.why for one in sizing.spent if one.why]
     return f"{granted} can be had: {'; '.join(words)}"
 
 
-def _why_none(sizing: QueueSizing, budget: ConversionBudget) -> Reason:
-    """Says why a queue gets none of the nodes that it wants."""
-    gone = [name for name in sizing.spent if budget.left[name] <= 0]
-    if gone and all(name in budget.barred for name in gone):
-        return Reason.KUBELET_SETTINGS
-    gone = [name for name in gone if name not in budget.barred]
-    if not gone:
-        return Reason.OTHERS_FIRST
-    for words, reason in _BY_BOUND:
-        if any(name.startswith(words) for name in gone):
-            return reason
-    if all(name.startswith(BATCH_NODES) for name in gone):
-        return Reason.NO_BATCH_NODE
-    return Reason.CAPPED
+def _why_none(sizing: QueueSizing) -> Why:
+    """Says why a queue gets none of the nodes that it wants; where there were some, other queues
+    have them."""
+    return next((one.reason for one in sizing.spent if one.left <= 0), Reason.OTHERS_FIRST)
 
 
-def _why_wanted(sizing: QueueSizing) -> tuple[Reason, str]:
+def _why_wanted(sizing: QueueSizing) -> tuple[Why, str]:
     if sizing.for_pods:
         reason = Reason.LACKS_ROOM if not sizing.no_quota else Reason.LACKS_QUOTA
         if sizing.opened_for_room and sizing.no_quota:

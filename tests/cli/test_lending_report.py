@@ -136,7 +136,7 @@ def test_the_terminal_gets_tables_and_bars_of_eighty_columns(site: Site) -> None
         "Node-hours lent, by week",
         "█",
         "95th",
-        Reason.CAPPED.value,
+        Reason.CAPPED.text,
         "The longest waits",
         *QUEUES,
     ):

@@ -82,7 +82,7 @@ def test_a_conversion_is_described_without_the_request_s_own_record() -> None:
 
 def test_a_plan_has_a_verdict_and_a_reason_for_each_queue_and_node() -> None:
     document = plan_document(PLAN)
-    cooldown = f"{Reason.COOLDOWN.value}: x"
+    cooldown = f"{Reason.COOLDOWN.text}: x"
     assert document["queues"] == [
         {"queue": QUEUE, "verdict": Verdict.WAIT.value, "code": "COOLDOWN", "reason": cooldown}
     ]

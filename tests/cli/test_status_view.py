@@ -17,7 +17,7 @@ from dnm.host.place import host_name
 from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.orders import LOST, LendOrder, Pause
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
 
@@ -30,7 +30,7 @@ STATUS: dict[str, Any] = {
     "pending": {},
     "pending_pods": 1,
     "verdict": "keep",
-    "reason": Reason.ENOUGH.value,
+    "reason": Reason.ENOUGH.text,
 }
 
 
@@ -45,11 +45,11 @@ def with_queue(**changes: Any) -> Registry:
 
 
 def test_wide_has_queue_and_reason_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    record = RunRecord(nodes={"a001": Reason.IN_USE.value})
+    record = RunRecord(nodes={"a001": Reason.IN_USE.text})
     registry = Registry(nodes={"a001": a_lent_node()}, last_run=record)
     wide = shown(capsys, registry, is_wide=True)
     (line,) = [line for line in wide.splitlines() if line.startswith("  a001")]
-    assert QUEUE in line and line.endswith(Reason.IN_USE.value)
+    assert QUEUE in line and line.endswith(Reason.IN_USE.text)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ KEPT = [Reason.KEPT_READY, Reason.HELD_BY_ADMIN, Reason.NEEDED]
 
 
 @pytest.mark.parametrize("reason", [*KEPT, Reason.IDLE])
-def test_a_node_that_is_kept_does_not_go_back_in_0_s(reason: Reason) -> None:
-    record = RunRecord(nodes={"a001": f"{reason.value}: why"})
+def test_a_node_that_is_kept_does_not_go_back_in_0_s(reason: Why) -> None:
+    record = RunRecord(nodes={"a001": f"{reason.text}: why"})
     registry = Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record)
     config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(0))})
     (row,) = status_document(config, registry, NOW)["nodes"]
@@ -114,17 +114,17 @@ def test_a_node_that_is_kept_does_not_go_back_in_0_s(reason: Reason) -> None:
 @pytest.mark.parametrize(
     "reason",
     [
-        f"{Reason.HELD_BY_ADMIN.value}: kubectl uncordon a001",
-        f"{Reason.IN_USE.value}; drained in Slurm by another, and stays so when it is back: disk",
+        f"{Reason.HELD_BY_ADMIN.text}: kubectl uncordon a001",
+        f"{Reason.IN_USE.text}; drained in Slurm by another, and stays so when it is back: disk",
     ],
 )
 def test_what_an_administrator_has_put_on_a_node_is_told(
     capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
     nodes = {"a001": a_lent_node(), "a002": a_lent_node()}
-    record = RunRecord(nodes={"a001": reason, "a002": Reason.IN_USE.value})
+    record = RunRecord(nodes={"a001": reason, "a002": Reason.IN_USE.text})
     text = " ".join(shown(capsys, Registry(nodes=nodes, last_run=record)).split())
-    assert f"a001: {reason}" in text and Reason.IN_USE.value not in text.replace(reason, "")
+    assert f"a001: {reason}" in text and Reason.IN_USE.text not in text.replace(reason, "")
 
 
 def test_what_was_given_up_is_not_coming(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ SUPPLIES = {
     "looking on": (("max_converted_nodes = 0",), f"0 {FEWER} max_converted_nodes allows no more"),
     "both": (
         ("batch_floor = 1", "max_converted_nodes = 2"),
-        f"2 {FEWER} max_converted_nodes and batch_floor of type a allow no more",
+        f"2 {FEWER} batch_floor of type a and max_converted_nodes allow no more",
     ),
     "kept out": (("exclude_nodes = a002",), "2 of 3 nodes of the type a can be lent now"),
 }  # fmt: skip

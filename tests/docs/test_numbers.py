@@ -102,7 +102,7 @@ def test_a_queue_gets_as_many_nodes_as_the_row_says(row: list[str]) -> None:
         nodes.append(node("k1", *cores_and_memory(free)))
     made = plan(config(headroom=0.95, max_conversions_per_run=50), limit, some, nodes)
     (answer,) = (one for one in made.queues if one.queue == DEV)
-    assert (answer.verdict.value, answer.reason.value) == (verdict, reason)
+    assert (answer.verdict.value, answer.reason.text) == (verdict, reason)
     assert asked_for(made) == int(number)
 
 

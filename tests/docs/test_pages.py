@@ -22,7 +22,7 @@ from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.lab.sandbox.client import ask
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ConfigError, ExitCode
-from dnm.model.reason import Reason
+from dnm.model.reason import OF_THE_SPINE
 from dnm.record.metrics import TABLE as METRICS
 from packages import reference
 from packages.reference import DECLARED
@@ -214,7 +214,7 @@ def test_variables_of_the_predecessor_are_settings_here() -> None:
 
 def test_every_reason_is_explained() -> None:
     explained = [row[0] for row in rows(section("docs/decisions.md", "What each reason means"))]
-    assert explained == [reason.value for reason in Reason]
+    assert explained == [reason.text for reason in OF_THE_SPINE]
 
 
 def test_every_reason_why_a_pod_is_not_counted_is_explained() -> None:

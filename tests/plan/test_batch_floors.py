@@ -10,12 +10,11 @@ import pytest
 from dnm.model.config import Config
 from dnm.model.lent import ClaimedNode
 from dnm.model.node_type import NodeType
-from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.share import Floor
 from dnm.model.verdict import Verdict
 from dnm.plan.lendable import conversion_budget, fresh_budget
-from dnm.plan.rules.batch_floors import floor_bounds
+from dnm.plan.rules.batch_floors import BATCH_FLOOR, floor_bounds
 from dnm.sizing.caps import NodePool
 from tests.builders import QUEUE, SIZE, a_batch_node, a_config, a_request, facts
 from tests.plan.worlds import wanting
@@ -89,8 +88,8 @@ def test_partitions(partition: str, more: dict[str, int | None]) -> None:
     budget = conversion_budget(config, Registry(), facts(batch=batch))
     name = f"batch_floor of partition {partition}"
     for node_type, expected in more.items():
-        bounds = budget.bounds_of(NodePool(QUEUE, "dev", node_type))
-        assert (budget.left[name] if name in bounds else None) == expected
+        bounds = {one.name: one.left for one in budget.bounds_of(NodePool(QUEUE, "dev", node_type))}
+        assert bounds.get(name) == expected
 
 
 def test_a_node_that_is_claimed_already_costs_slurm_nothing() -> None:
@@ -109,5 +108,5 @@ def test_a_plan_leaves_the_floor(floor: int, asked: int) -> None:
     assert sum(request.count for request in found.requests) == asked
     if not asked:
         verdict = found.verdicts[QUEUE]
-        assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.BATCH_FLOOR)
+        assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, BATCH_FLOOR)
         assert "batch_floor of type a used up" in verdict.detail

@@ -14,7 +14,7 @@ from dnm.model.node import Mark
 from dnm.model.node_type import NodeType
 from dnm.model.observed import Backoff
 from dnm.model.orders import Pause
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
 from dnm.plan.brakes import why_wait
@@ -90,7 +90,7 @@ def test_without_facts_a_cap_counts_what_is_recorded() -> None:
         requests=(a_request(count=3),),
     )
     found = count_caps(CAPPED, counted_as_lent(CAPPED, registry))
-    assert [(cap.cap, cap.bound, cap.lent, cap.max) for cap in found] == [
+    assert [(cap.cap, cap.bound.name, cap.lent, cap.max) for cap in found] == [
         ("all", ALL, 5, 9),
         ("type a", OF_A, 5, 5),
         ("namespace dev", OF_DEV, 4, 4),
@@ -175,6 +175,6 @@ def _backoff(seconds: int, **changes: Any) -> dict[str, Backoff]:
         pytest.param(Registry(backoffs={"b": _backoff(60)["a"]}), None, "", id="another-type's"),
     ],
 )  # fmt: skip
-def test_what_a_conversion_waits_for(registry: Registry, reason: Reason | None, words: str) -> None:
+def test_what_a_conversion_waits_for(registry: Registry, reason: Why | None, words: str) -> None:
     wanted = Objection(reason=reason, detail=words) if reason else None
     assert why_wait(CAPPED, registry, "a", NOW) == wanted

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dnm.model.config import Config
 from dnm.model.node_type import NodeType
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.share import Floor, Share
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
@@ -100,7 +100,7 @@ def test_a_plan_asks_for_no_more_than_its_share(name: str, percent: float, asked
     ids=["not asked", "unreadable"],
 )
 def test_no_more_is_lent_while_nobody_knows_how_many_there_are(
-    name: str, batch: Any, reason: Reason, said: str
+    name: str, batch: Any, reason: Why, said: str
 ) -> None:
     """What stands stays."""
     world = wanting(3).lent("a001").node("a001").configured(**caps(QUARTER)[name])

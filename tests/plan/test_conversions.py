@@ -9,7 +9,7 @@ import pytest
 from dnm.model.config import NamespacePolicy
 from dnm.model.lent import Phase
 from dnm.model.observed import Backoff, Breaker
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from tests.builders import NOW, QUEUE
 from tests.plan.worlds import LONG_AGO, UNREAD, World, namespace_policy, pods, wanting
@@ -89,7 +89,7 @@ def test_requests_are_told_apart_and_recorded() -> None:
         pytest.param(wanting(1).set(maps=UNREAD), Reason.QUEUE_UNREADABLE, id="document"),
     ],
 )
-def test_what_is_not_known_starts_nothing(world: World, reason: Reason) -> None:
+def test_what_is_not_known_starts_nothing(world: World, reason: Why) -> None:
     converted = world.converted()
     assert {one.reason for one in converted.verdicts.values()} == {reason}
     assert not converted.requests and converted.registry.last_conversion is None

@@ -11,7 +11,7 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.node import Node
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.pod import Pod, PodList
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
 from dnm.plan.planner import make_plan
@@ -60,7 +60,7 @@ def plan(
     return make_plan(config(), registry, snapshot)
 
 
-def reasons(made: Plan) -> dict[str, Reason]:
+def reasons(made: Plan) -> dict[str, Why]:
     return {verdict.node: verdict.reason for verdict in made.nodes}
 
 

@@ -13,7 +13,7 @@ import pytest
 from dnm.model.lent import Emptying, Leaving, Phase
 from dnm.model.orders import Pause
 from dnm.model.pod import PodList
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.fate import TABLE, At, Case, Fate, Row, find_fate, up_for
 from tests.builders import NOW, a_batch_node
@@ -32,7 +32,7 @@ class Told(NamedTuple):
     name: str
     world: World
     fate: Fate
-    reason: Reason
+    reason: Why
     refusal: str = ""
     wanted: NodeVerdict | None = None
     detail: str = ""

@@ -10,7 +10,7 @@ import pytest
 from dnm.model.lent import Phase
 from dnm.model.orders import Pause
 from dnm.model.pod import PodList
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from tests.builders import FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, serving
@@ -34,7 +34,7 @@ def idle() -> World:
         ),
     ],
 )
-def test_what_speaks_for_a_fenced_node_lifts_its_fence(world: World, reason: Reason) -> None:
+def test_what_speaks_for_a_fenced_node_lifts_its_fence(world: World, reason: Why) -> None:
     world.lent("a001", Phase.RELEASING, was_used=True, idle_since=LONG_AGO)
     after = world.fates()
     assert after.verdicts["a001"].reason is reason

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dnm.model.lent import LentNode, Phase
 from dnm.model.observed import IdleGaps, LendTimes
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.idle_times import (
@@ -43,7 +43,7 @@ def idle(phase: Phase = Phase.SERVING, since: datetime | None = BEGAN, **more: o
 def noted(
     before: LentNode | None,
     after: LentNode | None,
-    reason: Reason = Reason.IDLE,
+    reason: Why = Reason.IDLE,
     gaps: IdleGaps = NONE,
     asked: int = 0,
 ) -> IdleGaps:
@@ -218,7 +218,7 @@ def test_it_stays_between_half_and_twice_of_what_a_return_costs(gaps: list[int],
         pytest.param(timedelta(minutes=15), Reason.IDLE_LONG_ENOUGH, id="goes after it"),
     ],
 )
-def test_a_node_waits_for_the_time_that_was_learned(idle_for: timedelta, reason: Reason) -> None:
+def test_a_node_waits_for_the_time_that_was_learned(idle_for: timedelta, reason: Why) -> None:
     gaps = IdleGaps(recent=(840,) * FEWEST_GAPS)
     plan = serving(idle_since=NOW - idle_for).recorded(idle_gaps={QUEUE: gaps}).plan()
     (verdict,) = plan.nodes

@@ -18,7 +18,7 @@ from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.plan.breaker import after_transition
-from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
+from dnm.plan.rules.node_hours import HOURS_SPENT, hour_bounds, hours_left, note_hours, week_of
 from tests.builders import FENCED, NOW, a_config, a_lent_node, a_request
 from tests.plan.worlds import LONG_AGO, SMALL, World, fenced, namespace_policy, pods
 
@@ -216,5 +216,5 @@ def test_a_budget_that_is_used_up() -> None:
     world.configured(namespaces=namespace_policy(world.config, node_hours_per_week=2))
     plan = world.plan()
     assert leaving(plan) == {"a001": Leaving.SPENT} and not plan.registry.requests
-    assert plan.queues[0].reason is Reason.HOURS_SPENT
+    assert plan.queues[0].reason is HOURS_SPENT
     assert "node_hours_per_week of namespace dev used up" in plan.queues[0].sentence

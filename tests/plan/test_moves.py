@@ -29,11 +29,11 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.pod import PodList, Toleration
-from dnm.model.reason import Reason
 from dnm.model.share import Share
 from dnm.model.value import Unreadable
 from dnm.plan.breaker import after_transition
 from dnm.plan.lendable import counted_as_lent
+from dnm.plan.rules.moving import MOVING
 from dnm.plan.rules.namespace_labels import change_labels
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
 from dnm.sizing.caps import count_caps
@@ -133,7 +133,7 @@ def test_it_is_fenced_and_its_queue_shrinks_first() -> None:
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.move, entry.namespace) == (Phase.MOVING, MOVE, "dev")
     assert kinds(plan) == [SetQueueLimits, Fence]
-    assert plan.nodes[0].reason is Reason.MOVING
+    assert plan.nodes[0].reason is MOVING
     assert not plan.registry.requests, "it is on its way to the queue that wants one"
     assert not any(plan.status[queue].lent for queue in plan.status)
 

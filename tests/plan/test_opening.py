@@ -17,9 +17,8 @@ from dnm.model.node_type import NodeType, Taint
 from dnm.model.opening import Opening, PodOrder, full_name
 from dnm.model.plan import DropPods, HoldClosed, Plan, ReturnNode, SetQueueLimits, StartPod
 from dnm.model.pod import PodShape, Toleration
-from dnm.model.reason import Reason
 from dnm.model.registry import Registry
-from dnm.plan.rules.opening import asked_looks
+from dnm.plan.rules.opening import NOT_OPENED, OPENING, asked_looks
 from tests.builders import FENCED, NOW, SIZE, a_lent_node, a_node, a_request
 from tests.plan.worlds import UNREAD, World, pods
 
@@ -107,7 +106,7 @@ def test_a_node_serves_once_its_list_holds(text: str, look: CloseLook, lacks: st
         return
     assert entry.phase is Phase.JOINING and not entry.counted
     assert lacks in opening_of(plan).why
-    assert plan.nodes[0].reason is Reason.OPENING and lacks in plan.nodes[0].sentence
+    assert plan.nodes[0].reason is OPENING and lacks in plan.nodes[0].sentence
     assert not actions(plan, SetQueueLimits, HoldClosed)
 
 
@@ -141,7 +140,7 @@ def test_what_does_not_come_in_time_goes_back(text: str, look: CloseLook, why: s
     plan = joining(text, look).plan()
     entry = entry_of(plan)
     assert (entry.phase, entry.leaves) == (Phase.RELEASING, Leaving.NOT_OPENED)
-    assert plan.nodes[0].reason is Reason.NOT_OPENED and why in plan.nodes[0].sentence
+    assert plan.nodes[0].reason is NOT_OPENED and why in plan.nodes[0].sentence
     assert plan.registry.backoffs["a"].failures == 1
     assert any(why in error for error in plan.errors) and not entry.counted
     assert not actions(plan, SetQueueLimits, HoldClosed), "it stays closed"

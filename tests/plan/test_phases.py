@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.node_type import NodeType
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.plan.facts import Facts, enter_phase
 from dnm.plan.overdue import MAX_ATTEMPTS
 from tests.builders import (
@@ -35,7 +35,7 @@ GONE_PHASE = None
 
 
 def case(
-    phase: Phase, seen: Facts, reason: Reason, after: Phase | None, name: str, **entry: Any
+    phase: Phase, seen: Facts, reason: Why, after: Phase | None, name: str, **entry: Any
 ) -> Any:
     described = f"{phase.value}-{name}"
     return pytest.param(a_lent_node(phase, **entry), seen, reason, after, id=described)
@@ -112,9 +112,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("entry", "seen", "reason", "after"), CASES)
-def test_one_fact_in_one_phase(
-    entry: Any, seen: Facts, reason: Reason, after: Phase | None
-) -> None:
+def test_one_fact_in_one_phase(entry: Any, seen: Facts, reason: Why, after: Phase | None) -> None:
     step = advance_node(a_config(), "a001", entry, seen)
     assert step.verdict.reason is reason
     assert (step.entry.phase if step.entry else None) is after

@@ -157,7 +157,7 @@ def test_an_event_on_a_pod_has_its_own_clause_and_names_no_pod_of_another() -> N
     assert set(notes) == {"p0", "x7", "mine"}
     assert "no new node would help it: asks for 200.008 vcore" in notes["mine"]
     assert "no new node would help it: selects s7.io/k0" in notes["x7"]
-    assert Reason.CAPPED.value in notes["p0"]
+    assert Reason.CAPPED.text in notes["p0"]
     for name, note in notes.items():
         assert not [other for other in (*notes, "x9") if other != name and f"/{other}" in note]
     (verdict,) = plan.queues

@@ -17,9 +17,10 @@ from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
+from dnm.plan.rules.moving import MOVED, MOVING, STAYS
 from dnm.record.tell import MOST_UNTOLD, tell_change, tell_deed, tell_limits, tell_plan
 from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE, a_lent_node, a_request
@@ -31,7 +32,7 @@ def cause(minute: int = 0, **changes: Any) -> Cause:
     return Cause(**{"now": NOW + minute * MINUTE, "run": "r1", "instance": "prod", **changes})
 
 
-def said(reason: Reason, node: str = "a001", verdict: Verdict = Verdict.KEEP) -> dict[str, Any]:
+def said(reason: Why, node: str = "a001", verdict: Verdict = Verdict.KEEP) -> dict[str, Any]:
     one = NodeVerdict(node=node, verdict=verdict, reason=reason, detail="so it is")
     return {"nodes": {node: one}}
 
@@ -95,20 +96,20 @@ CASES = [
         ["node unfenced a001 releasing>serving DEMAND_RETURNED"], id="un-fenced",
     ),
     pytest.param(
-        nodes(a001=NODE()), nodes(a001=MOVES), said(Reason.MOVING),
+        nodes(a001=NODE()), nodes(a001=MOVES), said(MOVING),
         ["node moving a001 serving>moving MOVING"], id="moving",
     ),
     pytest.param(
-        nodes(a001=MOVES), nodes(a001=NODE(namespace="two")), said(Reason.MOVED),
+        nodes(a001=MOVES), nodes(a001=NODE(namespace="two")), said(MOVED),
         ["node moved a001 moving>serving MOVED"], id="moved",
     ),
     pytest.param(
-        nodes(a001=MOVES), nodes(a001=NODE()), said(Reason.STAYS),
+        nodes(a001=MOVES), nodes(a001=NODE()), said(STAYS),
         ["node unfenced a001 moving>serving STAYS"], id="stays",
     ),
     pytest.param(
         nodes(a001=MOVES), nodes(a001=NODE(Phase.MOVING, move=Move(to="two", goes_back=True))),
-        said(Reason.MOVING), ["node turned-back a001 moving>moving MOVING"], id="turned-back",
+        said(MOVING), ["node turned-back a001 moving>moving MOVING"], id="turned-back",
     ),
     pytest.param(
         nodes(a001=NODE()), nodes(a001=NODE(leaves=Leaving.OVERDUE)), said(Reason.LEAVING),

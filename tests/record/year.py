@@ -88,7 +88,7 @@ def _of_queue(queue: str, offset: int, morning: datetime) -> Iterator[HistoryLin
         id_ = f"{at(start):%Y%m%dT%H%M%S}-{offset}"
         numbers = _decision(queue, 96, lent, count)
         yield _line(at(start), "queue", "convert", queue, queue=queue, code="LACKS_QUOTA",
-                    reason=Reason.LACKS_QUOTA.value, numbers=numbers)  # fmt: skip
+                    reason=Reason.LACKS_QUOTA.text, numbers=numbers)  # fmt: skip
         yield _line(at(start), "request", "requested", id_, **of, code="LACKS_QUOTA",
                     numbers={"count": count, **numbers})  # fmt: skip
         for index in range(count):
@@ -105,7 +105,7 @@ def _of_queue(queue: str, offset: int, morning: datetime) -> Iterator[HistoryLin
                         reason="a cap is reached: max_converted_nodes",
                         numbers=_decision(queue, 12, lent))  # fmt: skip
         yield _line(at(start + 60), "queue", "keep", queue, queue=queue, code="ENOUGH",
-                    reason=Reason.ENOUGH.value, numbers=_decision(queue, 0, lent))  # fmt: skip
+                    reason=Reason.ENOUGH.text, numbers=_decision(queue, 0, lent))  # fmt: skip
     failed = f"{at(500):%Y%m%dT%H%M%S}-{offset}"
     if morning.day % 5 == 0:
         yield _line(at(500), "request", "requested", failed, **of, numbers={"count": 1})

@@ -12,6 +12,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from dnm.model.plan import StartConversion
 from dnm.model.reason import Reason
+from dnm.plan.rules.kubelets import KUBELET_SETTINGS
 from tests.site import QUEUE, Site
 
 MI = 2**20
@@ -86,7 +87,7 @@ def test_settings_that_would_stop_the_kubelet_keep_the_type_from_being_lent(
     assert site.lent() == [] and site.registry.requests == ()
     assert all(machine["place"] == "batch" for machine in places(sandbox))
     (queue,) = result.plan.queues
-    assert queue.reason is Reason.KUBELET_SETTINGS
+    assert queue.reason is KUBELET_SETTINGS
     assert "[node_type:g] reserved_memory: adds up to 8700Mi, 100Mi more than" in queue.detail
     assert "= 8600Mi: the kubelet would not start; e.g. 0: 4200Mi there" in queue.detail
     said = site.command("check").stdout

@@ -11,7 +11,7 @@ import pytest
 from dnm.model.node_type import NodeType
 from dnm.model.observed import StalledPods
 from dnm.model.pod import TaskGroup
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
@@ -38,7 +38,7 @@ NODE = size(128, 256)
 GOES, NEEDED, READY = Reason.IDLE_LONG_ENOUGH, Reason.NEEDED, Reason.KEPT_READY
 
 
-def row(name: str, reasons: dict[str, Reason], part: str = "", **scene: Any) -> Any:
+def row(name: str, reasons: dict[str, Why], part: str = "", **scene: Any) -> Any:
     """The verdict's reason per candidate, a part of the sentences; then the scene."""
     return pytest.param(reasons, part, scene, id=name)
 
@@ -152,7 +152,7 @@ def without(scene: dict[str, Any], conf: Any, found: Any, there: NodeSupply, gon
 
 
 @pytest.mark.parametrize(("reasons", "part", "scene"), TABLE)
-def test_release(reasons: dict[str, Reason], part: str, scene: dict[str, Any]) -> None:
+def test_release(reasons: dict[str, Why], part: str, scene: dict[str, Any]) -> None:
     chosen, conf, found, there = decide(scene)
     said = {name: verdict.reason for name, verdict in chosen.verdicts.items()}
     assert said == reasons, {n: v.sentence for n, v in chosen.verdicts.items()}
@@ -292,7 +292,7 @@ def test_pods_that_lack_quota_are_not_taken_to_wait_for_something_else() -> None
 # --- a fence is taken off again ---------------------------------------------------------------
 
 
-def recalled(some: list[Any], fenced: tuple[str, ...], **changes: Any) -> dict[str, Reason]:
+def recalled(some: list[Any], fenced: tuple[str, ...], **changes: Any) -> dict[str, Why]:
     conf, queues = config(**changes), tree(dev=size(80, 320))
     entries = {
         name: entry(name, since=NOW - timedelta(seconds=60 * number))

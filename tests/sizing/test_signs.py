@@ -216,9 +216,8 @@ def test_what_caps_leave_is_counted_once(
 def test_a_budget_is_taken_from_and_given_back_by_every_bound_of_a_pool() -> None:
     mine, other = NodePool(DEV, "dev", "a"), NodePool(GPU, "gpu", "g")
     left = budget(total=3, per_type={"a": 2}, per_namespace={"dev": 2}, batch={"a": 5, "g": 1})
-    assert left.less([mine, mine]) == budget(
-        total=1, per_type={"a": 0}, per_namespace={"dev": 0}, batch={"a": 3, "g": 1}
-    )
+    less = budget(total=1, per_type={"a": 0}, per_namespace={"dev": 0}, batch={"a": 3, "g": 1})
+    assert left.less([mine, mine]).left == less.left
     assert left.less([mine, other]).plus([other, mine]) == left
     assert left.covers({mine: 2, other: 1}) and left.covers({})
     assert not left.covers({mine: 3}), "of its type"
@@ -397,7 +396,7 @@ def test_a_verdict_names_its_queue_what_lacks_and_what_it_wants() -> None:
     verdict = sizing.verdicts[DEV]
     assert (verdict.queue, verdict.reason) == (DEV, Reason.CAPPED)
     assert verdict.detail == (
-        f"{Reason.LACKS_QUOTA.value}: {DEV} has 8 vcore for 40; wants 1 of type a; "
+        f"{Reason.LACKS_QUOTA.text}: {DEV} has 8 vcore for 40; wants 1 of type a; "
         "0 can be had: max_converted_nodes used up"
     )
 

@@ -23,7 +23,7 @@ from dnm.model.pod import (
     TaskGroup,
     Toleration,
 )
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from dnm.sizing.caps import ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
@@ -85,7 +85,7 @@ VERDICTS = {**dict.fromkeys(NONE, KEEP), **dict.fromkeys(WAITS, WAIT)}
 
 
 def row(
-    name: str, reason: Reason, part: str = "", wanted: int | dict[str, int] = 1, **scene: Any
+    name: str, reason: Why, part: str = "", wanted: int | dict[str, int] = 1, **scene: Any
 ) -> Any:
     """What is said of the scene, with a part of the sentence (of the verdict or of a pod that no
     node helps), and how many nodes are wanted; then the scene: pods, nodes and what else is there,
@@ -398,9 +398,7 @@ def solve(scene: dict[str, Any]) -> Sizing:
 
 
 @pytest.mark.parametrize(("reason", "part", "nodes", "scene"), TABLE)
-def test_sizing(
-    reason: Reason, part: str, nodes: int | dict[str, int], scene: dict[str, Any]
-) -> None:
+def test_sizing(reason: Why, part: str, nodes: int | dict[str, int], scene: dict[str, Any]) -> None:
     sizing = solve(scene)
     answer = sizing.queues[scene.get("queue", DEV)]
     said = sizing.verdicts[scene.get("queue", DEV)]
@@ -458,7 +456,7 @@ def shares(
     left: ConversionBudget,
     nodes: Any = (),
     **limits: Any,
-) -> dict[str, tuple[int, Reason]]:
+) -> dict[str, tuple[int, Why]]:
     kinds = {
         name: msgspec.structs.replace(kind, taints=(TAINT,))
         for name, kind in config().node_types.items()

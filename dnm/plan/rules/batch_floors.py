@@ -14,10 +14,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
+from dnm.model.reason import Why
 from dnm.model.registry import Registry
 from dnm.model.share import Floor
 from dnm.plan.hooks import Budgeted, Rule
-from dnm.sizing.caps import BATCH_FLOOR, Bound
+from dnm.sizing.caps import Bound
+
+BATCH_FLOOR = Why(
+    "as few nodes are left to Slurm as batch_floor allows",
+    "a node that goes back or falls idle, or a lower floor",
+    in_vain=True,
+    name="BATCH_FLOOR",
+)
 
 
 def floor_bounds(
@@ -52,7 +60,9 @@ def _bounds(
     in_service = sum(node.in_service is True for node in rows)
     if floor is not None:
         left = max(0, in_service + spare - floor.of(len(rows)))
-        yield Bound(name=f"{BATCH_FLOOR} {of}", left=left, node_types=frozenset(types))
+        yield Bound(
+            name=f"batch_floor {of}", left=left, reason=BATCH_FLOOR, node_types=frozenset(types)
+        )
 
 
 def _left(asked: Budgeted) -> Iterator[Bound]:
@@ -61,4 +71,4 @@ def _left(asked: Budgeted) -> Iterator[Bound]:
         yield from floor_bounds(asked.config, asked.registry, batch, asked.resumable)
 
 
-RULE = Rule(bounds=_left)
+RULE = Rule(reasons=(BATCH_FLOOR,), bounds=_left)

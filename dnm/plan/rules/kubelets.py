@@ -5,7 +5,7 @@ Pure. On where any node type says something about its kubelets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -15,15 +15,31 @@ from dnm.kubelet.compare import difference_sentence, differences
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
+from dnm.model.reason import Why
 from dnm.plan.facts import NodeTransition
-from dnm.plan.hooks import Rule
+from dnm.plan.hooks import Budgeted, Rule
 from dnm.plan.inputs import Inputs
+from dnm.sizing.caps import Bound
+
+KUBELET_SETTINGS = Why(
+    "kubelets of its node types would not start with their settings",
+    "settings that go together: `dnm node-types check`",
+    in_vain=True,
+    name="KUBELET_SETTINGS",
+)
 
 
-def barred_types(config: Config) -> dict[str, str]:
-    """Node type -> why no node of it is lent: its kubelets would not start."""
-    found = {name: why_not_lent(one) for name, one in config.node_types.items()}
-    return {name: why for name, why in found.items() if why}
+def _closed_types(asked: Budgeted) -> Iterator[Bound]:
+    """No node is lent of a type whose kubelets would not start."""
+    for name, one in asked.config.node_types.items():
+        if not asked.is_move and (why := why_not_lent(one)):
+            yield Bound(
+                name=f"kubelet settings of type {name}",
+                left=0,
+                reason=KUBELET_SETTINGS,
+                node_types=frozenset((name,)),
+                why=why,
+            )
 
 
 def differing_kubelets(
@@ -69,4 +85,9 @@ def _hold_against_types(
     return said
 
 
-RULE = Rule(bars=barred_types, why_late=likely_refusal, tells=_hold_against_types)
+RULE = Rule(
+    reasons=(KUBELET_SETTINGS,),
+    bounds=_closed_types,
+    why_late=likely_refusal,
+    tells=_hold_against_types,
+)

@@ -32,6 +32,9 @@ from dnm.plan.lendable import conversion_budget, counted_as_lent, node_supply
 from dnm.plan.limits import floors, queue_wants, serving_sizes
 from dnm.plan.rule import list_bounds
 from dnm.plan.rules.moving import (
+    MOVED,
+    MOVING,
+    STAYS,
     advance_moving,
     is_another_s,
     move_of,
@@ -41,7 +44,13 @@ from dnm.plan.rules.moving import (
 )
 from dnm.plan.rules.namespace_labels import change_labels
 from dnm.queues.edit import why_no_growth
-from dnm.sizing.caps import ConversionBudget, NodePool, count_at_hand, count_caps
+from dnm.sizing.caps import (
+    ConversionBudget,
+    NodePool,
+    bounds_at_hand,
+    budget_of,
+    count_caps,
+)
 from dnm.sizing.queue_sizing import QueueSizing
 from dnm.sizing.releases import Candidates, choose_releases, judge_fenced
 from dnm.sizing.sizing import size_queues
@@ -91,10 +100,10 @@ def _go_on(standing: Standing, registry: Registry) -> Moves:
     for name, entry in moving.items():
         if name in before and (why := _why_stop(inputs, registry, name)):
             nodes[name] = stay(entry, inputs.facts)
-            verdicts[name] = node_verdict(name, Verdict.KEEP, Reason.STAYS, why)
+            verdicts[name] = node_verdict(name, Verdict.KEEP, STAYS, why)
         elif name in unwanted:
             nodes[name] = stay_for_now(inputs.config, entry, inputs.facts)
-            verdicts[name] = node_verdict(name, Verdict.KEEP, Reason.STAYS, unwanted[name])
+            verdicts[name] = node_verdict(name, Verdict.KEEP, STAYS, unwanted[name])
         elif name in before and (pause := inputs.paused()):
             verdicts[name] = node_verdict(name, Verdict.WAIT, pause.reason, pause.detail)
         elif name in standing.may_relabel and _is_uncounted(inputs, name):
@@ -118,9 +127,9 @@ def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
 def _why_stop(inputs: Inputs, registry: Registry, name: str) -> str | None:
     """Why a node does not move on, whatever the queues want."""
     if name in registry.held:
-        return f"{Reason.HELD.value}: dnm unhold {name}"
+        return f"{Reason.HELD.text}: dnm unhold {name}"
     if registry.nodes[name].is_kept_at(inputs.now):
-        return Reason.ASKED_FOR.value
+        return Reason.ASKED_FOR.text
     if _is_converting(inputs, registry, name, registry.nodes[name]):
         return "a converter may be at work on it"
     return None if inputs.config.move_in_place else "move_in_place is off"
@@ -275,7 +284,7 @@ def _begun(
             nodes[name], Phase.MOVING, inputs.now,
             move=Move(to=pool.namespace), attempts=nodes[name].attempts,
         )  # fmt: skip
-        verdicts[name] = node_verdict(name, Verdict.MOVE, Reason.MOVING, moving_detail(nodes[name]))
+        verdicts[name] = node_verdict(name, Verdict.MOVE, MOVING, moving_detail(nodes[name]))
     breakers = dict(registry.breakers)
     if pool.queue in breakers:
         breakers[pool.queue] = take_chance(inputs.config, breakers[pool.queue])
@@ -293,10 +302,10 @@ def _move_budget(
     """What is left for nodes that change their queue, of which so many are `at_hand`: they take
     nothing of Slurm, and no room but under the caps and budgets of their new namespace."""
     used = count_caps(config, counted_as_lent(config, registry, facts))
-    left = {one.bound: max(0, one.max - one.lent) for one in used if one.is_of_namespace}
-    left |= count_at_hand(config, at_hand)
     asked = Budgeted(config=config, registry=registry, facts=facts, is_move=True)
-    return ConversionBudget(left=left).within(list_bounds(asked))
+    there = {name: at_hand.get(name, 0) for name in config.node_types}
+    of_namespaces = (one.bound for one in used if one.bound.namespaces)
+    return budget_of((*list_bounds(asked), *of_namespaces, *bounds_at_hand(there)))
 
 
 def _why_not_counted(
@@ -312,6 +321,7 @@ def _why_not_counted(
 
 
 RULE = Rule(
+    reasons=(MOVING, MOVED, STAYS),
     phases={Phase.MOVING: advance_moving},
     is_anothers=is_another_s,
     moves=plan_moves,

@@ -18,7 +18,7 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Move, Phase
 from dnm.model.node import Node
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from dnm.plan.breaker import backoff_delay
 from dnm.plan.facts import (
@@ -35,6 +35,13 @@ from dnm.plan.facts import (
 from dnm.plan.node_size import measure_node
 from dnm.plan.rules.namespace_labels import LabelChange, change_labels
 
+MOVING = Why(
+    "changes its queue without a reboot",
+    "`dnm hold NODE`, until its labels are exchanged",
+    name="MOVING",
+)
+MOVED = Why("has changed its queue and serves the new one from now on", name="MOVED")
+STAYS = Why("does not change its queue after all and serves on", name="STAYS")
 _POD = "a pod landed on it"
 
 
@@ -85,7 +92,7 @@ def stay_for_now(config: Config, entry: LentNode, facts: Facts, **changes: objec
 
 
 def _stays(name: str, entry: LentNode, facts: Facts, why: str, **changes: object) -> NodeTransition:
-    return becomes(name, stay(entry, facts, **changes), Verdict.KEEP, Reason.STAYS, why)
+    return becomes(name, stay(entry, facts, **changes), Verdict.KEEP, STAYS, why)
 
 
 def _not_relabelled(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
@@ -106,10 +113,10 @@ def _not_relabelled(config: Config, node: Node, entry: LentNode, facts: Facts) -
         error = f"{name} could not be given to {entry.move.to} until {show_time(deadline)}"
         later = stay_for_now(config, entry, facts, error=error)
         why = f"{error}; tried again later"
-        return becomes(name, later, Verdict.KEEP, Reason.STAYS, why)
+        return becomes(name, later, Verdict.KEEP, STAYS, why)
     if pods is None:
         return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, UNSEEN_PODS)
-    after = becomes(name, entry, Verdict.MOVE, Reason.MOVING, moving_detail(entry))
+    after = becomes(name, entry, Verdict.MOVE, MOVING, moving_detail(entry))
     is_ready = node.is_fenced and node.is_ready and not node.is_deleting
     return msgspec.structs.replace(after, wants_relabel=is_ready)
 
@@ -139,14 +146,14 @@ def _relabelled(config: Config, node: Node, entry: LentNode, facts: Facts) -> No
         move=None, moved_at=facts.now, order="",
         stays_until=entry.stays_until if entry.is_kept_at(facts.now) else None,
     )  # fmt: skip
-    after = becomes(name, serves, Verdict.KEEP, Reason.MOVED, moving_detail(entry))
+    after = becomes(name, serves, Verdict.KEEP, MOVED, moving_detail(entry))
     return msgspec.structs.replace(after, remark=size.remark if size else "")
 
 
 def _turns_back(node: Node, entry: LentNode, facts: Facts, why: str) -> NodeTransition:
     assert entry.move is not None
     back = changed(entry, since=facts.now, move=msgspec.structs.replace(entry.move, goes_back=True))
-    after = becomes(node.name, back, Verdict.MOVE, Reason.MOVING, f"{moving_detail(back)}: {why}")
+    after = becomes(node.name, back, Verdict.MOVE, MOVING, f"{moving_detail(back)}: {why}")
     return msgspec.structs.replace(after, wants_relabel=True)
 
 
@@ -166,5 +173,5 @@ def _back(
             "it back to Slurm"
         )
         return fails(name, entry, facts.now, Reason.GAVE_UP, error)
-    after = becomes(name, entry, Verdict.MOVE, Reason.MOVING, moving_detail(entry))
+    after = becomes(name, entry, Verdict.MOVE, MOVING, moving_detail(entry))
     return msgspec.structs.replace(after, wants_relabel=True)

@@ -17,13 +17,20 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.observed import SpentHours
+from dnm.model.reason import Why
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Budgeted, Rule
-from dnm.sizing.caps import NODE_HOURS, Bound
+from dnm.sizing.caps import Bound
 
 if TYPE_CHECKING:  # `dnm status` asks for what is left of the hours, and of nothing else
     from dnm.plan.inputs import Inputs
 
+HOURS_SPENT = Why(
+    "the node-hours of its namespace's week are used up",
+    "Monday, 00:00 UTC, or a higher node_hours_per_week",
+    in_vain=True,
+    name="HOURS_SPENT",
+)
 _HOUR = timedelta(hours=1)
 
 
@@ -73,9 +80,9 @@ def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[B
         lent += sum(one.namespace == name for one in registry.claimed.values())
         lent += sum(one.count for one in registry.requests if one.namespace == name)
         yield Bound(
-            name=f"{NODE_HOURS} of namespace {name}",
+            name=f"node_hours_per_week of namespace {name}",
             left=max(0, int(left) - lent),
-            node_types=frozenset(config.node_types),
+            reason=HOURS_SPENT,
             namespaces=frozenset((name,)),
         )
 
@@ -119,6 +126,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 
 RULE = Rule(
+    reasons=(HOURS_SPENT,),
     bounds=_bounds,
     books=note_hours,
     leaving=Leaving.SPENT,

@@ -19,7 +19,7 @@ from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.opening import OPENING_TAINT, Opening, PodOrder, Step, full_name
 from dnm.model.plan import Action, DropPods, HoldClosed, StartPod
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
@@ -27,6 +27,16 @@ from dnm.plan.facts import Facts, NodeTransition, becomes, changed, enter_phase
 from dnm.plan.hooks import Rule
 from dnm.plan.inputs import Inputs
 
+OPENING = Why(
+    "is Ready, and not open to pods yet",
+    "what is missing, within its time; `kubectl describe node NODE`",
+    name="OPENING",
+)
+NOT_OPENED = Why(
+    "could not be opened to pods in time, and goes back",
+    "what was missing; `dnm reset TYPE` ends the back-off once it is mended",
+    name="NOT_OPENED",
+)
 _MOST_IMAGES = 10  # that are pulled onto one node
 _OF_KUBERNETES = "node.kubernetes.io/"  # taints that every DaemonSet's pods tolerate
 _OF_IMAGES = ("images", "image")
@@ -173,7 +183,7 @@ def _goes_on(inputs: Inputs, name: str, entry: LentNode, opening: Opening) -> No
     before = inputs.registry.nodes.get(name)
     since = before.since if before is not None and before.phase is Phase.JOINING else inputs.now
     joins = changed(entry, phase=Phase.JOINING, since=since, counted={}, opening=opening)
-    return becomes(name, joins, Verdict.WAIT, Reason.OPENING, opening.why)
+    return becomes(name, joins, Verdict.WAIT, OPENING, opening.why)
 
 
 def _goes_back(
@@ -188,7 +198,7 @@ def _goes_back(
         leaves=Leaving.NOT_OPENED,
         error=error,
     )
-    after = becomes(name, gone, Verdict.FAILED, Reason.NOT_OPENED, text)
+    after = becomes(name, gone, Verdict.FAILED, NOT_OPENED, text)
     return msgspec.structs.replace(after, conversion_failed=True, note=error)
 
 
@@ -327,6 +337,7 @@ def _missing_pods(door: _Door) -> Iterator[PodOrder]:
 
 
 RULE = Rule(
+    reasons=(OPENING, NOT_OPENED),
     looks_at=asked_looks,
     tells=hold_back,
     shows=list_actions,
