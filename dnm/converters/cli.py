@@ -234,7 +234,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def _judge(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
     """Only machines that are always Nodes are judged by what Kubernetes says of them too."""
     if settings.machines is Machines.OWN:
-        return judge_nodes(facts, settings.rules())
+        return judge_nodes(facts, settings, settings.read_order())
     from dnm.converters.programs import program_of
 
     return tuple(program_of(settings.machines).judge(facts, settings))

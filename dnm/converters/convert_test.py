@@ -151,7 +151,7 @@ def drain_of(settings: Settings, node: str, say: Callable[[str], None]) -> str:
     """Returns the Reason of the drain that keeps a node out of service. Raises ConverterError for a
     node that is not to be tested: it has work, is in service, lent or claimed, or is not well."""
     facts = read_facts(connect_slurm(settings))
-    judged = {one.node.name: one for one in judge_nodes(facts, settings.rules())}
+    judged = {one.node.name: one for one in judge_nodes(facts, settings, settings.read_order())}
     if node not in judged:
         raise ConverterError(f"Slurm knows no node {node}")
     one, claims = judged[node], read_claims(settings, facts, say).claims

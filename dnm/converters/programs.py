@@ -62,7 +62,7 @@ def _node_convert() -> Program:
         returning=to_batch.STAGES,
         forget_what_is_undone=to_batch.forget_what_is_undone,
         check_settings=lambda settings: check_hooks(settings, *to_k8s.HOOKS),
-        judge=lambda facts, settings: judge_nodes(facts, settings.rules()),
+        judge=lambda facts, settings: judge_nodes(facts, settings, settings.read_order()),
         describe_lending=to_k8s.describe,
         describe_return=to_batch.describe,
     )
@@ -130,7 +130,7 @@ def _judge_pods(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
         one.name: OnNode(node=by_name.get(one.name), pods=on.get(one.name, ()), sets=sets)
         for one in facts.nodes
     }
-    return judge_places(judge_nodes(facts, settings.rules()), places, label)
+    return judge_places(judge_nodes(facts, settings, settings.read_order()), places, label)
 
 
 def _judge_bridged(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
@@ -139,4 +139,4 @@ def _judge_bridged(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
     from dnm.converters.bridge import judge_bridged
 
     at = {one.node.name: one for one in KubeSide(settings).bridge.read_nodes()}
-    return judge_bridged(judge_nodes(facts, settings.rules()), at)
+    return judge_bridged(judge_nodes(facts, settings, settings.read_order()), at)

@@ -16,7 +16,8 @@ from enum import Enum
 
 import msgspec
 
-from dnm.converters.machines import Machines, maintained_nodes, plain_state, why_not_ours
+from dnm.converters.machines import maintained_nodes, plain_state, why_not_ours
+from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.batch import BatchNode, SlurmReason
 from dnm.model.booking import booking_on
@@ -33,21 +34,6 @@ class ListVerdict(Enum):
     OK = "OK"
     PREEMPT = "PREEMPT"
     SKIP = "SKIP"
-
-
-class Rules(Value, frozen=True):
-    """What the site wants. `order`: node -> rank, lower first; nodes not in it come last."""
-
-    reservation: str = "k8s"
-    min_idle: timedelta = timedelta(seconds=600)
-    lookahead: timedelta = timedelta(seconds=86400)
-    protect_largest_pending: bool = False
-    preempt_user: str = ""
-    preempt_account: str = ""
-    preempt_max_runtime: timedelta = timedelta(0)  # 0: no limit
-    order: Mapping[str, int] = {}
-    machines: Machines = Machines.OWN
-    instance: str = ""  # whose bookings for events are to be taken from
 
 
 class SlurmFacts(Value, frozen=True):
@@ -85,7 +71,7 @@ class Judged(Value, frozen=True):
 class _Index:
     """The facts by node, made once for all of them."""
 
-    def __init__(self, facts: SlurmFacts, rules: Rules) -> None:
+    def __init__(self, facts: SlurmFacts, settings: Settings) -> None:
         self.jobs: dict[str, list[SlurmJob]] = defaultdict(list)
         self.planned: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
@@ -95,7 +81,7 @@ class _Index:
         self.foreign = {
             node.name: why
             for node in facts.nodes
-            if (why := why_not_ours(rules.machines, node, maintained))
+            if (why := why_not_ours(settings.machines, node, maintained))
         }
         for job in facts.jobs:
             for node in job.nodes:
@@ -103,7 +89,9 @@ class _Index:
             for node in job.planned_nodes:
                 self.planned.setdefault(node, job.display_id)
         ahead: dict[str, str] = {}  # booked by us, for an event that is ahead
-        horizon = facts.read_at + rules.lookahead
+        # slurmrestd can't take a node from under its booking: there it is one that is reserved.
+        instance = "" if settings.slurmrestd_url else settings.instance
+        horizon = facts.read_at + settings.res_lookahead_seconds
         for reservation in facts.reservations:
             if reservation.end is not None and reservation.end < facts.read_at:
                 continue
@@ -111,10 +99,10 @@ class _Index:
                 continue
             is_begun = reservation.start is not None and reservation.start <= facts.read_at
             for node in reservation.nodes:
-                if is_own_booking(reservation, node, rules.instance):
+                if is_own_booking(reservation, node, instance):
                     (self.booked if is_begun else ahead).setdefault(node, reservation.name)
                     continue
-                is_own = is_own_reservation(reservation, node, rules.reservation)
+                is_own = is_own_reservation(reservation, node, settings.res_name)
                 (self.own if is_own else self.reserved).setdefault(node, reservation.name)
         for node in ahead.keys() - self.booked.keys():  # else it is booked for the next day too
             self.reserved.setdefault(node, ahead[node])
@@ -132,27 +120,31 @@ def is_own_booking(reservation: Reservation, node: str, instance: str) -> bool:
     return reservation.nodes == (node,) and bool(booking_on(reservation.name, node, instance))
 
 
-def judge_nodes(facts: SlurmFacts, rules: Rules) -> tuple[Judged, ...]:
+def judge_nodes(
+    facts: SlurmFacts, settings: Settings, order: Mapping[str, int] = {}
+) -> tuple[Judged, ...]:
     """Returns every node with its verdict, those that may be taken first, in the order in which
-    they would be."""
-    index = _Index(facts, rules)
-    nodes = (plain_state(rules.machines, node) for node in facts.nodes)
-    judged = [_judge(node, index, facts.read_at, rules) for node in nodes]
+    they would be. `order`: node -> rank, lower first; nodes not in it come last."""
+    index = _Index(facts, settings)
+    nodes = (plain_state(settings.machines, node) for node in facts.nodes)
+    judged = [_judge(node, index, facts.read_at, settings) for node in nodes]
     booked = frozenset(index.booked)
-    judged.sort(key=lambda one: _rank(one, rules, booked))
-    if rules.protect_largest_pending:
+    judged.sort(key=lambda one: _rank(one, order, booked))
+    if settings.protect_largest_pending:
         judged = _protect(judged, facts.jobs, booked)
-        judged.sort(key=lambda one: _rank(one, rules, booked))
+        judged.sort(key=lambda one: _rank(one, order, booked))
     return tuple(judged)
 
 
-def _rank(judged: Judged, rules: Rules, booked: frozenset[str]) -> tuple[int, int, float, str]:
+def _rank(
+    judged: Judged, order: Mapping[str, int], booked: frozenset[str]
+) -> tuple[int, int, float, str]:
     """OK those that are booked first, then by the site's order and the longest idle; PREEMPT by the
     youngest job."""
     name = judged.node.name
     if judged.verdict is ListVerdict.OK and name in booked:
         return -1, 0, 0.0, name
-    place = rules.order.get(name, sys.maxsize)
+    place = order.get(name, sys.maxsize)
     if judged.verdict is ListVerdict.PREEMPT:
         started = min(job.start.timestamp() for job in judged.jobs if job.start)
         return 1, 0, -started, name
@@ -160,15 +152,15 @@ def _rank(judged: Judged, rules: Rules, booked: frozenset[str]) -> tuple[int, in
     return (0, place, -idle, name) if judged.verdict is ListVerdict.OK else (2, 0, -idle, name)
 
 
-def _judge(node: SlurmNode, index: _Index, now: datetime, rules: Rules) -> Judged:
+def _judge(node: SlurmNode, index: _Index, now: datetime, settings: Settings) -> Judged:
     jobs = tuple(index.jobs.get(node.name, ()))
     idle = None if jobs else _idle_time(node, now)
-    verdict, reason = _verdict(node, jobs, index, now, rules)
+    verdict, reason = _verdict(node, jobs, index, now, settings)
     is_booked = node.name in index.booked  # nobody else's job starts there
     if (
         verdict is ListVerdict.OK
         and not is_booked
-        and (why := _not_idle_long_enough(node, idle, rules))
+        and (why := _not_idle_long_enough(node, idle, settings))
     ):
         verdict, reason = ListVerdict.SKIP, why
     return Judged(
@@ -191,7 +183,7 @@ def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) 
 
 
 def _verdict(
-    node: SlurmNode, jobs: tuple[SlurmJob, ...], index: _Index, now: datetime, rules: Rules
+    node: SlurmNode, jobs: tuple[SlurmJob, ...], index: _Index, now: datetime, settings: Settings
 ) -> tuple[ListVerdict, str]:
     name, state = node.name, node.state
     if name in index.own:
@@ -208,7 +200,7 @@ def _verdict(
     if name in index.reserved:
         return ListVerdict.SKIP, f"reservation {index.reserved[name]}"
     if jobs or state.has_work or node.cpus_allocated or node.memory_allocated:
-        return _judge_work(node, jobs, now, rules)
+        return _judge_work(node, jobs, now, settings)
     return ListVerdict.OK, "-"
 
 
@@ -234,7 +226,7 @@ def _explained(text: str, node: SlurmNode) -> str:
 
 
 def _judge_work(
-    node: SlurmNode, jobs: tuple[SlurmJob, ...], now: datetime, rules: Rules
+    node: SlurmNode, jobs: tuple[SlurmJob, ...], now: datetime, settings: Settings
 ) -> tuple[ListVerdict, str]:
     if not jobs:
         return (
@@ -242,7 +234,7 @@ def _judge_work(
             f"not idle ({node.state.base}, {node.memory_allocated} MB allocated)",
         )
     shown = jobs[0]
-    if why := next((why for job in jobs if (why := _not_preemptible(job, now, rules))), ""):
+    if why := next((why for job in jobs if (why := _not_preemptible(job, now, settings))), ""):
         return ListVerdict.SKIP, f"not idle ({node.state.base}): {why}"
     age = format_duration(now - shown.start) if shown.start else "?"
     more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
@@ -252,12 +244,12 @@ def _judge_work(
     )
 
 
-def _not_preemptible(job: SlurmJob, now: datetime, rules: Rules) -> str:
+def _not_preemptible(job: SlurmJob, now: datetime, settings: Settings) -> str:
     """Why the job must be left alone; empty only for what the site has named, user and account."""
     what = f"job {job.display_id} of {job.user}"
-    if not rules.preempt_user or not rules.preempt_account:
+    if not settings.preempt_user or not settings.preempt_account:
         return what
-    if (job.user, job.account) != (rules.preempt_user, rules.preempt_account):
+    if (job.user, job.account) != (settings.preempt_user, settings.preempt_account):
         return what
     if job.state != "RUNNING":
         return f"{what} is {job.state}"
@@ -265,7 +257,10 @@ def _not_preemptible(job: SlurmJob, now: datetime, rules: Rules) -> str:
         return f"{what} spans several nodes; only single-node jobs are preemptible"
     if job.start is None:
         return f"{what} has no start time"
-    if rules.preempt_max_runtime and now - job.start > rules.preempt_max_runtime:
+    if (
+        settings.preempt_max_runtime_seconds
+        and now - job.start > settings.preempt_max_runtime_seconds
+    ):
         return f"{what} has run for {format_duration(now - job.start)}, too long to be preempted"
     return ""
 
@@ -279,12 +274,14 @@ def _idle_time(node: SlurmNode, now: datetime) -> timedelta | None:
     return max(now - since, timedelta(0)) if since else None
 
 
-def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, rules: Rules) -> str:
-    if not rules.min_idle:
+def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, settings: Settings) -> str:
+    if not settings.min_idle_seconds:
         return ""
     if idle is not None:
-        shown = f"{int(idle.total_seconds())}s (< {int(rules.min_idle.total_seconds())}s)"
-        return f"idle only {shown}" if idle < rules.min_idle else ""
+        shown = (
+            f"{int(idle.total_seconds())}s (< {int(settings.min_idle_seconds.total_seconds())}s)"
+        )
+        return f"idle only {shown}" if idle < settings.min_idle_seconds else ""
     if node.tells_last_busy:
         return "Slurm does not say since when it is idle"
     return "this Slurm (before 21.08) does not say since when it is idle; MIN_IDLE_SECONDS=0 allows"

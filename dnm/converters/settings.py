@@ -36,7 +36,6 @@ from dnm.config.sections import (
     state_folder,
 )
 from dnm.converters.machines import Machines
-from dnm.converters.select import Rules
 from dnm.host.trust import read_regular
 from dnm.model.close_look import CLOSED
 from dnm.model.config import PASSED_BY_DEFAULT
@@ -114,22 +113,10 @@ class Settings(Value, frozen=True):
                 return name
         return "" if self.node_types else node.rstrip("0123456789")
 
-    def rules(self) -> Rules:
-        """Returns what nodes are judged by. Raises ConfigError where the site's order can't be
-        read."""
-        return Rules(
-            reservation=self.res_name,
-            min_idle=self.min_idle_seconds,
-            lookahead=self.res_lookahead_seconds,
-            protect_largest_pending=self.protect_largest_pending,
-            preempt_user=self.preempt_user,
-            preempt_account=self.preempt_account,
-            preempt_max_runtime=self.preempt_max_runtime_seconds,
-            order=_read_order(self.order_file) if self.order_file else {},
-            machines=self.machines,
-            # slurmrestd can't take a node from under its booking: there it is one that is reserved.
-            instance="" if self.slurmrestd_url else self.instance,
-        )
+    def read_order(self) -> dict[str, int]:
+        """Returns the site's order: node -> number of its line; a line is a host list, e.g. a rack
+        or a switch. Raises ConfigError."""
+        return _read_order(self.order_file) if self.order_file else {}
 
 
 _LARGEST_ORDER = 16 * 1024 * 1024  # bytes
@@ -247,7 +234,6 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
 
 
 def _read_order(path: Path) -> dict[str, int]:
-    """Node -> number of its line; a line is a host list, e.g. a rack or a switch."""
     try:
         lines = read_regular(path, _LARGEST_ORDER).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

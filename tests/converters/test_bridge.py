@@ -22,7 +22,7 @@ from dnm.converters.claimed import read_claims
 from dnm.converters.conversion import NotClaimed
 from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE
-from dnm.converters.select import Rules, SlurmFacts, judge_nodes
+from dnm.converters.select import SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.model.errors import KubeError
 from dnm.model.node import Node
@@ -427,7 +427,7 @@ def test_the_list_has_what_slurm_does_not_know(tmp_path: Path) -> None:
         jobs=(), reservations=(), read_at=datetime.now(UTC),
     )  # fmt: skip
     at = {one.node.name: one for one in kube.bridge.read_nodes()}
-    judged = judge_bridged(judge_nodes(facts, Rules(machines=Machines.BRIDGED)), at)
+    judged = judge_bridged(judge_nodes(facts, Settings(machines=Machines.BRIDGED)), at)
     found = {one.node.name: one for one in judged}
     assert (found["a002"].verdict.value, found["a002"].node.state.text) == ("OK", "IDLE")
     assert found["a001"].reason == "its Node is cordoned"
@@ -445,10 +445,10 @@ def test_only_what_the_bridge_has_put_into_slurm() -> None:
     facts = SlurmFacts(
         nodes=(own, slurm.read_node("a001")), jobs=(), reservations=(), read_at=datetime.now(UTC)
     )
-    found = {one.node.name: one for one in judge_nodes(facts, Rules(machines=Machines.BRIDGED))}
+    found = {one.node.name: one for one in judge_nodes(facts, Settings(machines=Machines.BRIDGED))}
     assert "slurm-bridge has not put it into Slurm" in found[NODE].reason
     assert found["a001"].verdict.value == "OK"
-    found = {one.node.name: one for one in judge_nodes(facts, Rules())}
+    found = {one.node.name: one for one in judge_nodes(facts, Settings())}
     assert (found[NODE].verdict.value, found["a001"].verdict.value) == ("OK", "SKIP")
 
 

@@ -18,7 +18,8 @@ from dnm.converters.claimed import (
     rests_until,
 )
 from dnm.converters.journal import Direction, Journal
-from dnm.converters.select import Judged, ListVerdict, Rules, SlurmFacts, judge_nodes
+from dnm.converters.select import Judged, ListVerdict, SlurmFacts, judge_nodes
+from dnm.converters.settings import Settings
 from tests.converters.test_select import NOW, node
 
 IDLE = timedelta(minutes=10)
@@ -37,7 +38,7 @@ def a_journal(failures: int = 0, at: datetime = NOW, **fields: object) -> Journa
 
 def judged(*names: str, **fields: object) -> tuple[Judged, ...]:
     nodes = tuple(node(name, **fields) for name in names)
-    return judge_nodes(SlurmFacts(nodes=nodes, jobs=(), reservations=(), read_at=NOW), Rules())
+    return judge_nodes(SlurmFacts(nodes=nodes, jobs=(), reservations=(), read_at=NOW), Settings())
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from dnm.converters.nodeset_stages import (
 )
 from dnm.converters.pool import Candidate
 from dnm.converters.programs import program_of
-from dnm.converters.select import ListVerdict, Rules, SlurmFacts, judge_nodes
+from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.model.errors import ConfigError
 from dnm.model.node import Mark, Node
@@ -296,7 +296,7 @@ def test_the_list_tells_why(tmp_path: Path) -> None:
     facts = SlurmFacts(
         nodes=slurm.read_nodes(), jobs=(), reservations=(), read_at=datetime.now(UTC)
     )
-    rules = Rules(machines=Machines.PODS)
+    rules = Settings(machines=Machines.PODS)
     places = {
         name: OnNode(node=kube.read_node(name), pods=kube.read_pods(name), sets=kube.read_sets())
         for name in world.machines

@@ -16,7 +16,8 @@ from dnm.converters.listing import (
     list_waiting_jobs,
     would_start,
 )
-from dnm.converters.select import Rules, judge_nodes
+from dnm.converters.select import judge_nodes
+from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmJob
 from dnm.model.batch import WaitingJobs
 from tests.converters.test_select import NOW, facts, job, node, reservation
@@ -135,7 +136,7 @@ def test_no_more_jobs_are_counted_than_the_bound(monkeypatch: pytest.MonkeyPatch
 
 
 def test_both_forms_of_the_list_tell_of_them() -> None:
-    judged = judge_nodes(facts(node()), Rules())
+    judged = judge_nodes(facts(node()), Settings())
     row = WaitingJobs("main", "a", 2, 3, NOW - timedelta(hours=3))
     listed = parse_list(list_as_json(judged, None, [row]).encode())
     assert listed is not None and listed.waiting == (row,)

@@ -7,7 +7,7 @@ import pytest
 from dnm.converter.node_list import parse_list
 from dnm.converters.listing import list_as_json, list_as_text, with_reasons
 from dnm.converters.marks import slurm_reason_of
-from dnm.converters.select import Rules, SlurmFacts, judge_nodes
+from dnm.converters.select import SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation
 from dnm.model.batch import BatchClaim
@@ -60,7 +60,7 @@ def test_the_list_tells_people_and_dnm_of_another_s_drain(
     drained = node(state="IDLE+DRAIN+RESERVED", reason=reason, reason_by="root")
     held = Reservation(name="k8s-a001", start=None, end=None, nodes=("a001",))
     facts = SlurmFacts(nodes=(drained,), jobs=(), reservations=(held,), read_at=NOW)
-    judged = with_reasons(judge_nodes(facts, Rules()), claims, OURS)
+    judged = with_reasons(judge_nodes(facts, Settings()), claims, OURS)
     text = list_as_text(judged, (), OURS, "")
     assert (f"; drained by another: {reason} [root]" in text) is added
     listed = parse_list(list_as_json(judged, claims).encode())

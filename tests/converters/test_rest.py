@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.converters.select import ListVerdict, Rules, SlurmFacts, judge_nodes
+from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
+from dnm.converters.settings import Settings
 from dnm.converters.slurm import rest_answers as rest
 from dnm.converters.slurm import text
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
@@ -98,7 +99,7 @@ def test_every_answer_says_what_the_commands_said(sample: Path) -> None:
     assert len(found) == 4 and found == text.parse_reservations(of("reservations.txt"))
     facts = SlurmFacts(nodes=nodes, jobs=jobs, reservations=found, read_at=datetime.now(UTC))
     free = {one["name"] for one in json.loads(of("nodes.json"))["nodes"] if is_free(one)}
-    judged = judge_nodes(facts, Rules(min_idle=timedelta(0)))
+    judged = judge_nodes(facts, Settings(min_idle_seconds=timedelta(0)))
     assert {one.node.name for one in judged if one.verdict is ListVerdict.OK} == free
 
 

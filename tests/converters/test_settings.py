@@ -149,7 +149,7 @@ def test_the_order_of_a_site_must_be_readable(tmp_path: Path) -> None:
         if text is not None:
             path.write_text(text)
         with pytest.raises(Exception, match="can't be read"):
-            Settings(order_file=path).rules()
+            Settings(order_file=path).read_order()
 
 
 def test_every_key_fills_a_setting_and_has_the_default_that_its_page_tells(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
         for turn in range(5):
             lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE")
             facts = read_facts(lab.client)
-            judged = {one.node.name: one for one in judge_nodes(facts, settings.rules())}
+            judged = {one.node.name: one for one in judge_nodes(facts, settings)}
             assert judged[node].verdict is ListVerdict.OK, judged[node]
             is_late = turn == 4
             script = "sleep 3" if is_late else "sleep 0.3"
