@@ -35,11 +35,20 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
         yield Path(directory)
 
 
+def a_journal(node: str = "a001", **fields: Any) -> Journal:
+    """A conversion for a namespace that was begun."""
+    known = Journal(
+        node=node, operation="op-1", direction=Direction.K8S, instance="prod", begun=BOOTED
+    )
+    return msgspec.structs.replace(known, **fields)
+
+
 class PlayedProgram(Generic[W]):
     """Its two sides are made anew for each call; a test puts others in their place."""
 
     machines: ClassVar[Machines]
     keys: ClassVar[dict[str, Any]] = {}
+    control: ClassVar[type[StopRequest]] = StopRequest
     slurm: type[Any]
     kube: type[Any]
 
@@ -55,7 +64,7 @@ class PlayedProgram(Generic[W]):
     def pool(self) -> ConversionPool:
         sides = Sides(slurm=lambda _: self.slurm(self.world), kube=lambda _: self.kube(self.world))
         return ConversionPool(
-            self.settings, program_of(self.machines), self.store, StopRequest(), self.said.append,
+            self.settings, program_of(self.machines), self.store, self.control(), self.said.append,
             lambda result: None, sides=sides,
         )  # fmt: skip
 
@@ -70,11 +79,7 @@ class PlayedProgram(Generic[W]):
 
     def under_way(self) -> NodeConversion:
         """A conversion whose claim is made."""
-        journal = Journal(
-            node=NODE, operation="op1", direction=Direction.K8S, instance="prod", begun=BOOTED,
-            node_type="a", namespace="dev",
-        )  # fmt: skip
-        book = Book(self.store, journal)
+        book = Book(self.store, a_journal(NODE, node_type="a", namespace="dev"))
         sides = self.pool().sides
         found = NodeConversion(self.settings, book, StopRequest(), self.said.append, sides)
         to_k8s.claim(found)

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import msgspec
 import pytest
 
-from dnm.converters.conversion import Sides, StopRequest
+from dnm.converters.conversion import StopRequest
 from dnm.converters.machines import Machines
-from dnm.converters.pool import ConversionPool
-from dnm.converters.programs import program_of
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmNode
 from dnm.model.errors import SlurmError
@@ -30,16 +27,13 @@ OVERLAPS = "Requested reservation overlaps with another reservation"
 
 
 class World(nodeset_world.World):
-    """`charged`: reservation -> account, while it is an accounting one. `rows`: what slurmdbd has
-    of a node, the first word of each second. `open`: moments at which a charged node was not
-    drained, so that anybody could have taken it."""
+    """`charged`: reservation -> account, while it is an accounting one. `open`: moments at which a
+    charged node was not drained, so that anybody could have taken it."""
 
     def __init__(self, seed: int = 0, machines: int = 1) -> None:
         self.charged: dict[str, str] = {}
         self.accounts = {"root", "proj"}
         self.has_slurmdbd = True
-        self.second = 0
-        self.rows: dict[str, dict[int, str]] = {}
         self.open: list[int] = []
         self.trouble: list[Exception] = []  # of the next changes of a charge
         super().__init__(seed, machines)
@@ -50,12 +44,6 @@ class World(nodeset_world.World):
             node, _ = self.reservations[name]
             if "DRAIN" not in self.machines[node].flags:
                 self.open.append(self.calls)
-
-    def tell_slurmdbd(self) -> None:
-        """Of all nodes that a reservation holds, whenever one of them changes."""
-        for name, (node, _) in self.reservations.items():
-            rows = self.rows.setdefault(node, {})
-            rows.setdefault(self.second, self.charged.get(name, ""))
 
 
 class SlurmSide(nodeset_world.SlurmSide):
@@ -77,10 +65,6 @@ class SlurmSide(nodeset_world.SlurmSide):
             )
             for one in super().read_reservations()
         )  # fmt: skip
-
-    def create_reservation(self, *words: Any, **more: Any) -> None:
-        super().create_reservation(*words, **more)
-        self.world.tell_slurmdbd()
 
     def delete_reservation(self, name: str) -> None:
         super().delete_reservation(name)
@@ -115,38 +99,24 @@ class SlurmSide(nodeset_world.SlurmSide):
             trouble = self.world.trouble.pop(0) if self.world.trouble else None
             if trouble is None or isinstance(trouble, SlurmOutcomeUnknown):  # carried out
                 act()
-                self.world.tell_slurmdbd()
             if trouble is not None:
                 raise trouble
 
         self.world.call(what, change)
 
 
-class NoWait(Event):
+def no_wait() -> StopRequest:
     """Time passes in the world alone."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self.world = world
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.world.second += int(timeout or 0)
-        return self.is_set()
+    control = StopRequest()
+    control.stop.wait = lambda timeout=None: control.stop.is_set()  # type: ignore[method-assign]
+    return control
 
 
 class Program(PlayedProgram[World]):
     machines = Machines.PODS
     keys = {"nodeset_label": LABEL}
     slurm, kube = SlurmSide, KubeSide
-
-    def pool(self) -> ConversionPool:
-        sides = Sides(slurm=lambda _: self.slurm(self.world), kube=lambda _: self.kube(self.world))
-        control = StopRequest()
-        control.stop = NoWait(self.world)
-        return ConversionPool(
-            self.settings, program_of(self.machines), self.store, control, self.said.append,
-            lambda result: None, sides=sides,
-        )  # fmt: skip
+    control = staticmethod(no_wait)
 
 
 def program(directory: Path, account: str = "proj", **settings: Any) -> Program:
@@ -171,31 +141,12 @@ def test_what_is_lent_is_charged_until_it_goes_back(
     assert_lent(made.world)
     assert made.world.charged == charged
     assert note_of(made) == "no job got in" + (f"; charged to {account}" if account else "")
-    rows = made.world.rows[NODE]
-    assert rows[max(rows)] == charged.get(OURS, "")
+    # What slurmdbd hears in one second it keeps the first of: so it is said again in the next.
+    assert made.world.log.count("charge") == 2 * bool(account)
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
     assert not made.world.charged and not made.world.open
     assert ("uncharge" in made.world.log) is bool(account)
-
-
-def test_a_row_that_slurmdbd_left_out_comes_in_the_next_second(tmp_path: Path) -> None:
-    """Another reservation has changed in the second of the charge."""
-    made = program(tmp_path)
-    slurm = SlurmSide(made.world)
-    made.world.reservations["class"] = ("b001", False)
-    made.world.machines["b001"] = Machine("b001")
-    charge = slurm._charge
-
-    def after_another(name: str, account: str) -> None:
-        made.world.tell_slurmdbd()
-        charge(name, account)
-
-    made.slurm = type("Busy", (SlurmSide,), {"_charge": lambda _, *words: after_another(*words)})
-    assert made.lend().result == "ok"
-    rows = made.world.rows[NODE]
-    first, last = sorted(rows)[-2:]
-    assert (rows[first], rows[last]) == ("", "proj")
 
 
 @pytest.mark.parametrize(
@@ -295,8 +246,6 @@ def test_killed_at_every_call_it_is_charged_or_it_is_not_lent(
             if way == made.lend:
                 assert_lent(world)
                 assert world.charged == {OURS: "proj"}, kill_at
-                rows = world.rows[NODE]
-                assert rows[max(rows)] == "proj"
         assert_batch(world)
         assert not (world.charged or world.open), kill_at
         calls += 1

@@ -14,8 +14,9 @@ import pytest
 
 from dnm.converter.node_list import parse_list
 from dnm.converters.cli import main
-from dnm.converters.journal import Direction, Journal, JournalStore, Line, StageMark
+from dnm.converters.journal import JournalStore, Line, StageMark
 from dnm.converters.settings import load_settings
+from tests.converters.played import a_journal
 
 SAMPLE = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states1"
 BOOKING = "--book x --node-type a --num-nodes 1 --from 2026-12-01T09:00:00Z"
@@ -54,6 +55,15 @@ class Host:
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
         return path
+
+    @property
+    def store(self) -> JournalStore:
+        return JournalStore(load_settings({}, {}, self.config).state_dir)
+
+    def begin(self, node: str, stage: str, **fields: object) -> None:
+        """Leaves a journal in which a lending has come to this stage."""
+        line = Line(stage=stage, mark=StageMark.BEGUN, at=datetime.now(UTC))
+        self.store.save(a_journal(node, node_type="a", lines=(line,), **fields))
 
     def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -100,17 +110,12 @@ def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "node-convert: error:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("what", "offered"),
-    [({}, False), ({"DBD": "slurmdbd"}, True)],
-)
-def test_the_list_offers_to_charge_where_slurm_keeps_accounts(
-    host: Host, what: dict[str, str], offered: bool
-) -> None:
-    if what:
-        host.write("bin/scontrol", SCONTROL.replace("${DBD-none}", what["DBD"]))
+@pytest.mark.parametrize("storage", ["none", "slurmdbd"])
+def test_the_list_offers_to_charge_where_slurm_keeps_accounts(host: Host, storage: str) -> None:
+    host.write("bin/scontrol", SCONTROL.replace("${DBD-none}", storage))
     listed = host.run("--list", "--output", "json")
-    assert ("--account" in msgspec.json.decode(listed.stdout)["options"]) is offered
+    offered = msgspec.json.decode(listed.stdout)["options"]
+    assert ("--account" in offered) is (storage == "slurmdbd")
 
 
 @pytest.mark.parametrize("what", ["--book", "--unbook"])
@@ -172,14 +177,7 @@ def test_what_is_left_out_is_not_chosen(host: Host) -> None:
 
 
 def test_what_is_left_out_is_not_gone_on_with(host: Host) -> None:
-    settings = load_settings({}, {}, host.config)
-    line = Line(stage="claim", mark=StageMark.BEGUN, at=datetime.now(UTC))
-    JournalStore(settings.state_dir).save(
-        Journal(
-            node="a003", operation="op-1", direction=Direction.K8S, instance=settings.instance,
-            begun=datetime.now(UTC), node_type="a", namespace="dev", lines=(line,),
-        )
-    )  # fmt: skip
+    host.begin("a003", "claim", namespace="dev")
     lend = ("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
     first = host.run(*lend, "--namespace", "dev").stdout.split()[0]
     assert first == "a003"
@@ -237,22 +235,16 @@ def test_what_slurm_refuses_leaves_nothing_behind(host: Host) -> None:
     assert host.run("--resume").stderr == "nothing to resume\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "hook"), [("--set k8s --node-name a005", "join")], ids=["join"]
-)
-def test_without_its_hook_nothing_is_claimed(host: Host, arguments: str, hook: str) -> None:
-    (host.directory / "hooks" / hook).unlink()
-    answer = host.run(*arguments.split())
-    assert answer.returncode == 1 and f"there is no hook {host.directory}/hooks/{hook}" in (
-        answer.stderr
-    )
+def test_without_its_hook_nothing_is_claimed(host: Host) -> None:
+    (host.directory / "hooks" / "join").unlink()
+    answer = host.run("--set", "k8s", "--node-name", "a005")
+    said = f"there is no hook {host.directory}/hooks/join"
+    assert answer.returncode == 1 and said in answer.stderr
     assert not host.calls.exists()
 
 
 def test_an_empty_journal_stops_no_other_node(host: Host) -> None:
-    settings = load_settings({}, {}, host.config)
-    JournalStore(settings.state_dir)
-    (settings.state_dir / "a001.json").touch(mode=0o600)
+    (host.store.directory / "a001.json").touch(mode=0o600)
     answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
     assert answer.returncode == 0 and "a005 claim" in answer.stdout
     assert "a001.json can't be read" in answer.stderr
@@ -266,19 +258,11 @@ def test_a_node_that_was_prepared_is_never_taken_for_one_that_was_not_lent(host:
     drained = "State=IDLE+DRAIN Partitions=main Reason=bad fan"
     script = SCONTROL.replace("State=IDLE Partitions=main' ;;", f"{drained}' ;;")
     host.write("bin/scontrol", script.replace("@CALLS@", str(host.calls)))
-    settings = load_settings({}, {}, host.config)
-    store = JournalStore(settings.state_dir)
-    prepared = Line(stage="prepare", mark=StageMark.BEGUN, at=datetime.now(UTC))
-    store.save(
-        Journal(
-            node="a005", operation="op-1", direction=Direction.K8S, instance=settings.instance,
-            begun=datetime.now(UTC), node_type="a", lines=(prepared,),
-        )
-    )  # fmt: skip
+    host.begin("a005", "prepare")
     answer = host.run("--set", "batch", "--node-name", "a005")
     assert answer.returncode == 1 and "never reset" in answer.stderr, answer.stderr
-    assert f"reason='dnm:{settings.instance}'" in answer.stderr
-    left = store.load("a005")
+    assert "reason='dnm:prod'" in answer.stderr
+    left = host.store.load("a005")
     assert left is not None and left.is_open and not host.calls.exists()
 
 
@@ -319,9 +303,7 @@ def test_a_journal_that_can_not_be_read_is_named_by_the_list_and_its_node_not_ch
 ) -> None:
     """a005 is the only one that could be had: an empty file, garbage and a named pipe are each a
     reason to leave it, said with the next step."""
-    settings = load_settings({}, {}, host.config)
-    JournalStore(settings.state_dir)
-    path = settings.state_dir / "a005.json"
+    path = host.store.directory / "a005.json"
     for make in (
         lambda: path.touch(mode=0o600),
         lambda: path.write_bytes(b"\xff{"),
@@ -350,17 +332,9 @@ def test_the_list_tells_what_was_begun_and_by_whom(
 ) -> None:
     """A journal alone is a claim only where the machine itself may be another; a lock that is held
     says that a converter is at work."""
-    settings = load_settings({}, {}, host.config)
-    store = JournalStore(settings.state_dir)
-    line = Line(stage=stage, mark=StageMark.BEGUN, at=datetime.now(UTC))
-    store.save(
-        Journal(
-            node="a005", operation="op-1", direction=Direction.K8S, instance=settings.instance,
-            begun=datetime.now(UTC), node_type="a", namespace="dev", request="r1", lines=(line,),
-        )
-    )  # fmt: skip
+    host.begin("a005", stage, namespace="dev", request="r1")
     for is_held in (True, False):
-        with store.lock("a005") if is_held else nullcontext():
+        with host.store.lock("a005") if is_held else nullcontext():
             rows = parse_list(host.run("--list", "--output", "json").stdout.encode())
         assert rows is not None
         claim = rows.nodes["a005"].claim

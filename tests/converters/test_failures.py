@@ -17,19 +17,17 @@ from dnm.converters.claimed import (
     hold_failed,
     rests_until,
 )
-from dnm.converters.journal import Direction, Journal
+from dnm.converters.journal import Journal
 from dnm.converters.select import Judged, ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
+from tests.converters import played
 from tests.converters.test_select import NOW, node
 
 IDLE = timedelta(minutes=10)
 
 
 def a_journal(failures: int = 0, at: datetime = NOW, **fields: object) -> Journal:
-    made = Journal(
-        node="a001", operation="x", direction=Direction.K8S, instance="prod", begun=NOW,
-        error="kubelet did not start",
-    )  # fmt: skip
+    made = played.a_journal(error="kubelet did not start")
     for _ in range(failures):
         facts = {**made.facts, **count_failure(made, at)}
         made = msgspec.structs.replace(made, facts=facts)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from dnm.converters.settings import Settings, load_settings
 from dnm.model.blackout import Secrets
 from dnm.model.errors import ConverterError
 from dnm.model.lent import ConverterProcess
+from tests.converters.played import a_journal
 
 Script = Callable[[str], Path]
 SOON = timedelta(seconds=10)
@@ -187,10 +188,7 @@ def kubelet_settings_of(directory: Path) -> Settings:
 
 
 def journal_of(node: str, direction: Direction = Direction.K8S) -> Journal:
-    return Journal(
-        node=node, operation="1", direction=direction, instance="prod", node_type=node[0],
-        namespace="dev", begun=datetime(2026, 3, 2, tzinfo=UTC),
-    )  # fmt: skip
+    return a_journal(node, direction=direction, node_type=node[0], namespace="dev")
 
 
 def test_prepare_and_join_get_the_kubelets_file_and_no_other_hook_does(tmp_path: Path) -> None:

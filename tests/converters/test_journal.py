@@ -6,28 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from dnm.converters.journal import Book, Direction, Journal, JournalStore, StageMark, new_operation
+from dnm.converters.journal import Book, JournalStore, StageMark, new_operation
 from dnm.model.errors import ConverterError
-
-NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-
-
-def journal(node: str = "a001", **fields: object) -> Journal:
-    return Journal(
-        **{
-            "node": node,
-            "operation": "op-1",
-            "direction": Direction.K8S,
-            "instance": "prod",
-            "begun": NOW,
-            **fields,
-        }  # type: ignore[arg-type]
-    )
+from tests.converters.played import a_journal as journal
 
 
 def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -119,7 +104,7 @@ def test_a_lock_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
 WRITE = """
 import sys
 from pathlib import Path
-from tests.converters.test_journal import journal
+from tests.converters.played import a_journal as journal
 from dnm.converters.journal import Book, JournalStore, StageMark
 book = Book(JournalStore(Path(sys.argv[1])), journal())
 book.change()
