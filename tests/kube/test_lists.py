@@ -1,22 +1,31 @@
-"""A long list in one answer: the same, however it is cut; where it fails it comes in pages."""
+"""What is a list, and what only looks like an empty one; pages that are too large; and a long list
+in one answer: the same, however it is cut, and in pages where it fails."""
 
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dnm.kube.client import KubeClient
+from dnm.kube.deployments import scale_deployment
 from dnm.kube.errors import ApiRefused
-from dnm.kube.lists import List
+from dnm.kube.lists import List, read_list_head
+from dnm.kube.questions import can_i, read_version
 from dnm.kube.requests import ApiRequests
 from dnm.kube.whole_list import cut_list
+from dnm.model.errors import KubeError
+from dnm.model.value import Unreadable
+from tests.builders import a_config
 from tests.scripted_server import (
     HANG_UP,
     Last,
@@ -25,6 +34,196 @@ from tests.scripted_server import (
     answer,
     status_answer,
 )
+
+STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": 500}
+ITEMS = '"items":['
+POD_LIST, SEVEN, NONE = {"kind": "PodList"}, {"resourceVersion": "7"}, {"items": []}
+HEADS: dict[str, tuple[dict[str, Any], str]] = {
+    "before": ({**POD_LIST, "metadata": {**SEVEN, "continue": "t"}, **NONE}, "t"),
+    "behind": ({**POD_LIST, **NONE, "metadata": {**SEVEN, "continue": "t"}}, "t"),
+    "the last page": ({**POD_LIST, "metadata": SEVEN, **NONE}, ""),
+    "called items": ({**POD_LIST, "metadata": {**SEVEN, "continue": ITEMS}, **NONE}, ITEMS),
+    "of an item": (
+        {**POD_LIST, "items": [{"metadata": {"continue": "no"}}], "metadata": SEVEN},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("indent", [None, 1], ids=["plain", "spaced"])
+@pytest.mark.parametrize("name", HEADS)
+def test_the_head_is_found_wherever_it_stands(name: str, indent: int | None) -> None:
+    page, token = HEADS[name]
+    head = read_list_head(memoryview(json.dumps(page, indent=indent).encode()), "PodList")
+    assert (head.version, head.token) == ("7", token)
+
+
+def a_list(of: str = "PodList", **changes: Any) -> dict[str, Any]:
+    whole = {"kind": of, "metadata": {"resourceVersion": "7"}, "items": [], **changes}
+    return {key: value for key, value in whole.items() if value is not ...}
+
+
+NO_LISTS: dict[str, Any] = {
+    "nothing": {},
+    "a gateway's error": {"error": "gateway"},
+    "a Status with 200": STATUS,
+    "a Status with items": {**STATUS, "items": []},
+    "a portal's page": b"<html>log in</html>",
+    "no bytes": b"",
+    "null": b"null",
+    "a bare array": [],
+    "no kind": a_list(kind=...),
+    "another kind": a_list("SecretList"),
+    "no items": a_list(items=...),
+    "items are null": a_list(items=None),
+    "items are an object": a_list(items={}),
+    "no metadata": a_list(metadata=...),
+    "no version": a_list(metadata={}),
+    "empty version": a_list(metadata={"resourceVersion": ""}),
+    "items twice": json.dumps(a_list()).encode()[:-1] + b',"items":null}',
+}
+
+
+def a_client(server: ScriptedServer) -> KubeClient:
+    return KubeClient(an_access(server.url), a_config(request_timeout=timedelta(seconds=5)))
+
+
+def pods_are_unreadable(client: KubeClient) -> None:
+    """By the last two node-convert tells whether a machine may be reset."""
+    found = client.read_pods(("dev",))
+    assert isinstance(found, Unreadable) and "can't be understood" in found.error
+    reads = (client.read_pods_on, client.read_pods_to_evict)
+    for read in reads:
+        with pytest.raises(KubeError, match="can't be understood"):
+            read("a001")
+
+
+@pytest.mark.parametrize("said", NO_LISTS.values(), ids=NO_LISTS)
+def test_what_is_no_list_is_no_empty_list(said: Any) -> None:
+    with ScriptedServer([answer(said)] * 4) as server:
+        pods_are_unreadable(a_client(server))
+        nodes = a_client(server).read_nodes()
+    assert isinstance(nodes, Unreadable) and "can't be understood" in nodes.error
+
+
+def test_all_pages_show_one_moment() -> None:
+    first = a_list("NodeList", metadata={"resourceVersion": "7", "continue": "t"})
+    second = a_list("NodeList", metadata={"resourceVersion": "8"})
+    with ScriptedServer([answer(first), answer(second)]) as server:
+        found = a_client(server).read_nodes()
+    assert isinstance(found, Unreadable) and "two moments, 7 and 8" in found.error
+
+
+SECRET = {"kind": "Secret", "metadata": {"name": "x"}}
+
+
+@pytest.mark.parametrize("said", [{}, STATUS, SECRET], ids=["nothing", "a Status", "another kind"])
+def test_an_object_of_another_kind_is_none(said: object) -> None:
+    reads: list[Callable[[KubeClient], object]] = [
+        lambda client: client.read_node("x"),
+        lambda client: client.read_config_map("yunikorn", "x"),
+        lambda client: can_i(client.requests, "list", "pods", ""),
+        lambda client: read_version(client.requests),
+        lambda client: client.patch_node("x", cordon=True),
+        lambda client: scale_deployment(client.requests, "dev", "x", 3),
+    ]
+    for read in reads:
+        with ScriptedServer([answer(said)]) as server, pytest.raises(KubeError):
+            read(a_client(server))
+
+
+def test_another_object_of_the_kind_is_not_taken_for_the_one_that_was_asked_for() -> None:
+    node = {"kind": "Node", "metadata": {"name": "k2", "resourceVersion": "7"}}
+    with ScriptedServer([answer(node)]) as server, pytest.raises(KubeError, match="Node 'k2'"):
+        a_client(server).read_node("k1")
+    other = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "other", "namespace": "yunikorn", "resourceVersion": "7"},
+    }
+    with (
+        ScriptedServer([answer(other)]) as server,
+        pytest.raises(KubeError, match="yunikorn/other"),
+    ):
+        a_client(server).read_config_map("yunikorn", "yunikorn-configs")
+
+
+def test_a_write_that_a_proxy_answered_is_not_known_to_have_happened() -> None:
+    with (
+        ScriptedServer([answer({"kind": "Welcome"})]) as server,
+        pytest.raises(KubeError, match="it is not known whether"),
+    ):
+        a_client(server).patch_node("k1", cordon=True)
+
+
+# --- pages that are too large ----------------------------------------------------------------
+
+
+class PagingServer(ScriptedServer):
+    """Serves `sizes` as Pods of so many bytes each, in pages as `limit` asks for."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__([])
+        self.sizes = sizes
+        self.limits: list[int] = []
+
+    def _serve(self, connection: Any, stream: Any, number: int) -> bool:
+        line = stream.readline()
+        if not line:
+            return False
+        while stream.readline() not in (b"\r\n", b""):
+            pass
+        query = parse_qs(urlsplit(line.split()[1].decode()).query)
+        start = int(query.get("continue", ["0"])[0])
+        limit = int(query["limit"][0])
+        self.limits.append(limit)
+        end = min(start + limit, len(self.sizes))
+        more = {"continue": str(end)} if end < len(self.sizes) else {}
+        items = [
+            {
+                "metadata": {"name": f"p{index}", "namespace": "dev", "uid": f"u{index}"},
+                "spec": {"containers": [{"name": "c", "args": ["x" * self.sizes[index]]}]},
+                "status": {"phase": "Running"},
+            }
+            for index in range(start, end)
+        ]
+        connection.sendall(answer(a_list(metadata={"resourceVersion": "7", **more}, items=items)))
+        return True
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least"),
+    [
+        pytest.param([100] * 1200, 500, id="ordinary pods"),
+        pytest.param([20_000] * 200, 31, id="large pods"),
+        pytest.param([100] * 600 + [200_000] * 40 + [100] * 600, 7, id="large pods among others"),
+    ],
+)
+def test_pages_shrink_until_they_fit(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int], least: int
+) -> None:
+    """In the measure of a thousandth: what is 64 MiB otherwise is 2 MB here."""
+    for place in ("http.reader", "kube.lists"):
+        monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 2_000_000)
+    with PagingServer(sizes) as server:
+        found = a_client(server).read_pods(("dev",))
+    assert not isinstance(found, Unreadable), found.error
+    assert [pod.name for pod in found.pods] == [f"p{index}" for index in range(len(sizes))]
+    assert min(server.limits) == least
+    assert len(server.limits) < 2 * len(sizes) / least + 10
+
+
+def test_a_pod_that_fits_no_page_leaves_the_monitored_namespaces_readable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for place in ("http.reader", "kube.lists"):
+        monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 10_000)
+    with PagingServer([20_000]) as server:
+        found = a_client(server).read_pods(("dev",))
+    assert not isinstance(found, Unreadable)
+    assert not found.cluster_wide and "larger than" in found.unreadable["dev"]
+
+
+# --- one long answer -----------------------------------------------------------------------------
 
 PATH = "/api/v1/pods"
 LONG = List(PATH, "PodList", {"fieldSelector": "a=b"}, is_long=True)
@@ -45,7 +244,7 @@ items = st.lists(
 )  # fmt: skip
 
 
-def a_list(found: list[Any], token: str = "") -> bytes:
+def printed(found: list[Any], token: str = "") -> bytes:
     """As an API server prints it: without spaces, `metadata` first, a line end behind it."""
     metadata = {"resourceVersion": "7"} | ({"continue": token} if token else {})
     head = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": found}
@@ -67,7 +266,7 @@ class Bytes:
 @settings(deadline=None, max_examples=300)
 @given(items, st.integers(16, 400))
 def test_the_pages_of_a_list_have_its_items(found: list[Any], page: int) -> None:
-    content, cut = a_list(found), []
+    content, cut = printed(found), []
     for number, part in enumerate(cut_list(Bytes(content), page)):
         document = msgspec.json.decode(part)
         assert number == 0 or set(document) == {"items"}
@@ -77,7 +276,7 @@ def test_the_pages_of_a_list_have_its_items(found: list[Any], page: int) -> None
 
 def test_an_item_larger_than_a_page_is_whole() -> None:
     found = [{"metadata": {"name": "x" * size}} for size in (10, 5000, *[20] * 900)]
-    pages = [msgspec.json.decode(page)["items"] for page in cut_list(Bytes(a_list(found)), 64)]
+    pages = [msgspec.json.decode(page)["items"] for page in cut_list(Bytes(printed(found)), 64)]
     assert [item for page in pages for item in page] == found
     assert len(pages) > 10
 
@@ -92,12 +291,12 @@ PODS = pods(40)  # 11 MB
 
 @cache
 def pages() -> list[bytes]:
-    return [answer(a_list(PODS[:20], "more")), answer(a_list(PODS[20:]))]
+    return [answer(printed(PODS[:20], "more")), answer(printed(PODS[20:]))]
 
 
 @cache
 def whole() -> bytes:
-    return a_list(PODS)
+    return printed(PODS)
 
 
 def packed(chunked: int = 0, end: int | None = None) -> bytes:
@@ -140,15 +339,15 @@ def test_a_server_that_streams_is_asked_once(said: Callable[[], bytes]) -> None:
 IN_PAGES = ["fieldSelector=a%3Db&limit=500", "fieldSelector=a%3Db&limit=500&continue=more"]
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        pytest.param(answer({"gitVersion": "v1.33.9"}), id="older"),
-        pytest.param(answer({"gitVersion": "0.34"}), id="no release"),
-        pytest.param(answer({"gitVersion": 134}), id="no text"),
-        pytest.param(status_answer(403, "Forbidden", "no"), id="forbidden"),
-    ],
-)
+OTHERS = {
+    "older": answer({"gitVersion": "v1.33.9"}),
+    "no release": answer({"gitVersion": "0.34"}),
+    "no text": answer({"gitVersion": 134}),
+    "forbidden": status_answer(403, "Forbidden", "no"),
+}
+
+
+@pytest.mark.parametrize("version", OTHERS.values(), ids=OTHERS)
 def test_another_server_is_asked_for_pages(version: bytes) -> None:
     found, _, asked = read([version, *pages()])
     assert found == PODS
@@ -165,7 +364,7 @@ FAILING = {
     "hung up": lambda: HANG_UP,
     "throttled": lambda: status_answer(429, "TooManyRequests", "later"),
     "timed out": lambda: status_answer(504, "Timeout", "too long"),
-    "not all": lambda: answer(a_list(PODS, "more")),
+    "not all": lambda: answer(printed(PODS, "more")),
     "no list": lambda: answer({"kind": "Status", "status": "Success"}),
     "broken in the middle": lambda: answer(whole().replace(b"p30", b"p3\n")),
     "half packed": lambda: packed(end=-9),

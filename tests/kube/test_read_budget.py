@@ -11,7 +11,6 @@ from urllib.request import urlopen
 
 import pytest
 
-from dnm.lab.sandbox.cluster import Sandbox
 from tests.bench.cluster import Size, write_cluster
 from tests.bench.server import StaticServer
 from tests.bench.site import write_site
@@ -193,21 +192,3 @@ def modules_after(home: Path, *arguments: str) -> set[str]:
     marker = "--modules--"
     tell = f"    print({marker!r}, *sys.modules, sep='\\n')"
     return set(dnm(*arguments, home=home, program=tell).split(marker)[1].split())
-
-
-def test_where_only_namespaces_may_be_read_each_costs_one_list(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
-    from dnm.kube.client import KubeClient
-    from tests.builders import a_config
-
-    namespaces = ("one", "two", "three")
-    for namespace in namespaces:
-        sandbox.add_pods(2, namespace)
-    sandbox.access.restrict({("list", "pods", namespace) for namespace in namespaces})
-    client = KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
-    sandbox.requests.clear()
-    client.read_pods(namespaces)
-    paths = [entry.path for entry in sandbox.requests.all()]
-    each = [f"/api/v1/namespaces/{namespace}/pods" for namespace in namespaces]
-    assert paths == ["/api/v1/pods", *each]
