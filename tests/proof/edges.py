@@ -529,30 +529,24 @@ class ModelConverter:
     def _row(self, machine: Machine, is_known: bool) -> BatchNode:
         row = BatchNode(
             name=machine.name,
-            state=state_of(machine),
-            verdict="OK" if self._is_free(machine) else "SKIP",
-            in_service=machine.in_service if is_known else None,
+            state=self.world.batch.state_of(machine),
+            verdict=self.world.batch.judge(machine, self.instance)[0],
+            in_service=self.world.batch.is_in_service(machine) if is_known else None,
         )
         if self.world.tells_claims:
             row = msgspec.structs.replace(row, claim=claim_of(machine), tells_claim=True)
         if self.host.config.book_ahead or self.world.reserved:  # what books tells them all
             there = self.world.reservations.on(machine.name)
             begins = {one.name: at(one.begins) for one in there}
-            held = "+RESERVED" if self.world.is_reserved_now(machine) else ""
             row = msgspec.structs.replace(
-                row, state=row.state + held, reservations=tuple(begins), reservations_begin=begins
+                row, reservations=tuple(begins), reservations_begin=begins
             )
         return row
 
-    def _is_free(self, machine: Machine) -> bool:
-        world, now = self.world, self.world.now.timestamp()
-        held = world.reservations.holds_back(machine.name, self.instance, now)
-        return is_free(machine) and held is None
-
     def _waiting(self) -> tuple[WaitingJobs, ...]:
         """Jobs of a node each, which any type would start; and what somebody makes Slurm say."""
-        jobs = self.world.waiting_jobs + self.world.said_to_wait
-        types = sorted({machine.node_type for machine in self.world.machines.values()})
+        jobs = len(self.world.batch.waiting) + self.world.said_to_wait
+        types = sorted({machine.type for machine in self.world.machines.values()})
         return tuple(
             WaitingJobs(partition="batch", node_type=one, jobs=jobs, nodes=jobs)
             for one in types
@@ -585,8 +579,8 @@ class ModelConverter:
         if floor is None or "--num-nodes" not in options:
             return
         node_type = options["--node-type"]
-        alike = [one for one in self.world.machines.values() if one.node_type == node_type]
-        left = sum(one.in_service for one in alike) - int(options["--num-nodes"])
+        alike = [one for one in self.world.machines.values() if one.type == node_type]
+        left = sum(map(self.world.batch.is_in_service, alike)) - int(options["--num-nodes"])
         if left < floor.of(len(alike)):
             self.world.broken.append(f"{left} of type {node_type} are left to Slurm")
 
@@ -689,7 +683,7 @@ class ModelConverter:
     def _resume(self, request: str, name: str, namespace: str) -> Operation:
         """Goes on with a conversion that was interrupted, if it is still there."""
         machine = self.world.machines[name]
-        self._judge_lending(machine.node_type, namespace, 1)
+        self._judge_lending(machine.type, namespace, 1)
         self.weather.effects.append(f"resume {name} {namespace}")
         claim, behaviour = machine.claim, self.behaviour("k8s")
         is_there = (
@@ -723,7 +717,8 @@ class ModelConverter:
         free = [
             m
             for m in self.world.machines.values()
-            if m.node_type == node_type and self._is_free(m) and m.name not in left_out
+            if m.type == node_type and m.name not in left_out
+            if self.world.batch.judge(m, self.instance)[0] == "OK"
         ]
         if self.world.reserved:
             free.sort(key=lambda m: not self.world.is_reserved_now(m))  # for us: it is free
@@ -745,7 +740,7 @@ class ModelConverter:
         kept = [name for name, one in registry.holds.items() if one.is_in_force(now)]
         kept += [name for name, one in registry.excluded.items() if one.is_in_force(now)]
         for name in kept:
-            if self.world.machines[name].node_type == node_type and name not in left_out:
+            if self.world.machines[name].type == node_type and name not in left_out:
                 self.world.broken.append(f"the converter was not told to leave out {name}")
 
     def _judge_lending(self, node_type: str, namespace: str, asked: int) -> None:
@@ -794,7 +789,7 @@ class ModelConverter:
             if name in self.world.nodes:
                 broken.append(f"{name} is no machine of Slurm's and was returned to it")
             return
-        if machine.has_job or machine.in_service:
+        if self.world.batch.is_in_service(machine):
             broken.append(f"{name} was returned while Slurm has it in service")
         node = self.world.nodes.get(name)
         if node is not None and node.mark and node.mark.instance != self.instance:
@@ -812,24 +807,10 @@ def claim_of(machine: Machine) -> BatchClaim | None:
         instance=claim.instance,
         direction=claim.direction if claim.is_open else "",
         namespace=claim.namespace,
-        node_type=machine.node_type,
+        node_type=machine.type,
         request=claim.request,
         is_at_work=claim.is_open and not claim.operation.has_ended,
     )
-
-
-def state_of(machine: Machine) -> str:
-    """Slurm's words for it."""
-    if machine.has_job:
-        base = "ALLOCATED"
-    else:
-        base = "DOWN" if machine.is_down or machine.place in ("kubernetes", "returning") else "IDLE"
-    is_drained = machine.is_drained_by_admin or not machine.in_service
-    return f"{base}+DRAIN" if is_drained else base
-
-
-def is_free(machine: Machine) -> bool:
-    return machine.place == "batch" and machine.in_service and not machine.has_job
 
 
 def _end_lending(

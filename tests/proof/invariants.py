@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
+from dnm.lab.sandbox.queue_tree import ancestors
 from dnm.lab.sandbox.reservations import Reservation
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
@@ -25,7 +26,7 @@ from tests.proof.reserving import (
     taken_from_others,
 )
 from tests.proof.told import check_told
-from tests.proof.world import Held, World, lineage, read_limits
+from tests.proof.world import Held, World, read_limits
 
 if TYPE_CHECKING:
     from tests.proof.edges import Weather
@@ -74,7 +75,7 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
             lent.setdefault(name, (node.mark.node_type, node.mark.namespace))
     claims = _claims(world, instance)
     for name, claim in claims.items():
-        lent.setdefault(name, (world.machines[name].node_type, claim.namespace))
+        lent.setdefault(name, (world.machines[name].type, claim.namespace))
     kinds = list(lent.values())
     for request in registry.requests:
         # A node that is marked already, though an older registry came back, is the same node.
@@ -130,7 +131,7 @@ def capacity(play: Play) -> Iterator[str]:
             for section in ledger.sections.values()
             if section.guaranteed or place.kind == "max"
             for queue, nodes in section.queues.items()
-            if place.queue in lineage(queue)
+            if place.queue in ancestors(queue)
             for size in nodes.values()
         )
         if entry is None:
@@ -273,7 +274,7 @@ def booked_at_rest(play: Play) -> None:
 
 
 def _is_there(play: Play, one: Reservation) -> bool:
-    return play.world.machines[one.node].in_service
+    return play.world.batch.is_in_service(play.world.machines[one.node])
 
 
 def _could_be_booked(play: Play, host: Host, event: CalendarEvent) -> Iterator[str]:
@@ -283,8 +284,8 @@ def _could_be_booked(play: Play, host: Host, event: CalendarEvent) -> Iterator[s
         others = play.world.reservations.on(machine.name)
         since, until = (begins - timedelta(hours=1)).timestamp(), ends.timestamp()
         is_taken = any(one.begins < until and since < one.ends for one in others)
-        is_free = machine.place == "batch" and machine.in_service and not machine.has_job
-        if machine.node_type == node_type and is_free and not is_taken:
+        is_free = play.world.batch.state_of(machine) == "IDLE" and machine.place == "batch"
+        if machine.type == node_type and is_free and not is_taken:
             yield f"{host.instance}: {machine.name} is free and not booked for {event.name}"
 
 

@@ -61,6 +61,7 @@ MEANWHILE = (
     "meanwhile uncordon", "meanwhile node gone", "meanwhile reapply", "meanwhile edit",
     "meanwhile job",
 )  # fmt: skip
+BY_ROOT = "root"  # an administrator's drain
 BY_HAND = ("another's booking", "maintenance", "now")
 STORE_HARM = ("flipped", "truncated", "stale", "gone")
 REGISTRY_HARM = ("truncated", "newer", "gone", "gone with its previous", "empty", "stale")
@@ -395,20 +396,23 @@ class Play:
         name = self._lent_node(number)
         machine = self.world.machine_of(name) if name else None
         if machine is not None and machine.place == "kubernetes":
-            machine.is_shared_by_hand = True
+            self.world.share(machine)
             self.world.astray_is_excused.add(machine.name)
 
     def submit_job(self) -> None:
-        self.world.waiting_jobs = min(self.world.waiting_jobs + 1, 3)
+        self.world.submit_job()
 
     def finish_jobs(self) -> None:
-        for machine in self.world.machines.values():
-            machine.has_job = False
+        for job in [job for job in self.world.batch.jobs.values() if job.on]:
+            self.world.batch.finish_job(job.id)
 
     def drain_in_slurm(self, number: int) -> None:
         machines = sorted(self.world.machines.values(), key=lambda machine: machine.name)
         machine = machines[number % len(machines)]
-        machine.is_drained_by_admin = not machine.is_drained_by_admin
+        if BY_ROOT in machine.drains:
+            self.world.batch.resume(machine.name)
+        else:
+            self.world.batch.drain(machine.name, "look at it")
 
     # --- events and reservations ----------------------------------------------------------------
 
@@ -626,11 +630,11 @@ class Play:
         world = self.world
         self.behaviours = {"k8s": [], "batch": []}
         self.told.suffer("well")
-        world.waiting_jobs = 0
-        self.finish_jobs()
+        world.batch.jobs.clear()
         self.mend_nodes()
         for machine in world.machines.values():
-            machine.is_drained_by_admin = machine.is_down = machine.is_shared_by_hand = False
+            world.batch.resume(machine.name)
+            machine.is_shared_by_hand = False
         for name, owner in list(world.fences.items()):
             if owner == "admin":
                 world.fences.pop(name)

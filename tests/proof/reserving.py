@@ -27,22 +27,18 @@ if TYPE_CHECKING:
 
 ADMIN = ""  # as the sandbox has it
 FAILS = ("refused", "away", "lost", "killed", "killed after")  # how a command of Slurm's may end
-_OVERLAPS = "Requested reservation overlaps with another reservation"
 
 
 def reserve(
     world: World, new: Reservation, *, over_jobs: bool = False, over_others: bool = False
 ) -> str:
     """`scontrol create reservation`: empty, or Slurm's sentence where it refuses."""
-    machine = world.machines[new.node]
-    if machine.place != "batch" and not over_others:
-        return _OVERLAPS  # with what its converter has reserved for a year
     if over_others:
-        world.reservations.by_name[new.name] = new
+        world.reserved[new.name] = new
         return ""
-    is_busy = machine.has_job and not over_jobs
-    now = world.now.timestamp()
-    return world.reservations.create(new, now, machine.job_ends.timestamp() if is_busy else now)
+    if over_jobs and not world.machines[new.node].reserved:
+        return world.reservations.create(new, world.clock.now(), 0.0)
+    return world.batch.reserve(new.name, new.node, (new.begins, new.ends), new.instance)
 
 
 def is_of_event(one: Reservation, event: str, begins: datetime) -> bool:
@@ -53,7 +49,8 @@ def is_of_event(one: Reservation, event: str, begins: datetime) -> bool:
 def look_for_lost_jobs(world: World) -> None:
     """A job under a reservation that has begun would end for it."""
     for one in world.reserved.values():
-        if world.machines[one.node].has_job and one.begins <= world.now.timestamp():
+        has_job = world.batch.jobs_on(world.machines[one.node])
+        if has_job and one.begins <= world.now.timestamp():
             world.broken.append(f"{one.name} has begun over the job on {one.node}")
 
 
@@ -210,15 +207,6 @@ class ModelSlurm:
         return how
 
     def _node(self, machine: Machine) -> SlurmNode:
-        base = "IDLE"
-        if machine.is_down or machine.place in ("kubernetes", "returning"):
-            base = "DOWN"
-        elif machine.has_job:
-            base = "ALLOCATED"
-        flags = set()
-        if machine.is_drained_by_admin or (machine.place != "batch" and not machine.in_service):
-            flags.add("DRAIN")
-        if self.world.is_reserved_now(machine):
-            flags.add("RESERVED")
+        base, *flags = self.world.batch.state_of(machine).split("+")
         state = NodeState(base=base, flags=frozenset(flags))
         return SlurmNode(name=machine.name, state=state, cpus_allocated=0, memory_allocated=0)

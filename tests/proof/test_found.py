@@ -109,7 +109,7 @@ def test_a_clock_that_was_wrong_for_a_while_holds_nothing_up(play: Play) -> None
 
 def test_two_types_of_which_one_is_used_up_do_not_go_back_and_forth(play: Play) -> None:
     for number in range(1, 6):
-        play.world.machines[f"a{number:03}"].is_drained_by_admin = True
+        play.world.batch.drain(f"a{number:03}", "look at it")
     play.add_pods(8, DEV, 4)
     taken = []
     for _ in range(60):
@@ -187,7 +187,7 @@ def test_a_stale_registry_takes_no_node_from_slurm(play: Play) -> None:
     play.run()
     play.hosts[0].path.write_bytes(old)
     play.hosts[0].has_old_registry = True  # its history has gone on
-    assert play.world.machines[name].has_job
+    assert play.world.batch.jobs_on(play.world.machines[name])
     play.run()
     assert name not in play.hosts[0].registry().nodes
     play.check()

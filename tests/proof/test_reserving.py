@@ -29,7 +29,7 @@ def test_what_must_not_be_is_seen() -> None:
     assert "theirs" in next(taken_from_others(world))
     world.reserved["theirs"] = theirs
     assert not list(taken_from_others(world))
-    world.machines["a001"].has_job, world.machines["a001"].job_ends = True, BEGIN + 9 * HOUR
+    world.batch.start_job(["a001"], run_seconds=9 * HOUR.total_seconds())
     world.advance(3600)
     world.settle()
     assert "one has begun over the job on a001" in world.broken

@@ -1,6 +1,7 @@
 """A model of the world around dnm: machines, a cluster, a scheduler, administrators. In memory.
 
-It is small on purpose and shares no code with what it tests but the values. Time passes only in
+It is small on purpose and shares no code with what it tests but the values. Its Slurm is the
+sandbox's, with its jobs and reservations, and so is what a queue may still use. Time passes only in
 `advance`. What must never happen and did is written into `broken`, at the moment it happens;
 `invariants.py` looks at the rest.
 """
@@ -14,6 +15,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dnm.lab.sandbox import batch
+from dnm.lab.sandbox.batch import OWN_DRAIN, Batch
+from dnm.lab.sandbox.clock import Clock
+from dnm.lab.sandbox.deletion import Violations
+from dnm.lab.sandbox.queue_tree import ancestors, book, fits, headroom
 from dnm.lab.sandbox.reservations import Reservation, Reservations
 from dnm.model.cluster import ConfigMap, QueueLimits
 from dnm.model.event import KubeEvent
@@ -82,29 +88,36 @@ class Held(msgspec.Struct, kw_only=True):
     is_open: bool = True
 
 
-class Machine(msgspec.Struct, kw_only=True):
+class Machine(batch.Machine, kw_only=True):
     """A machine as Slurm has it."""
 
-    name: str
-    place: str = "batch"  # batch | leaving | kubernetes | returning
-    has_job: bool = False
-    job_ends: datetime = BEGIN  # the latest
-    is_drained_by_admin: bool = False
-    is_down: bool = False
-    node_name: str = ""
     claim: Held | None = None
     is_shared_by_hand: bool = False  # an administrator resumed it while it is lent
 
-    @property
-    def node_type(self) -> str:
-        return self.name[0]
+
+class Slurm(Batch):
+    """The sandbox's, in which an administrator may resume a machine that is lent."""
+
+    def is_in_service(self, machine: Machine) -> bool:
+        is_shared = machine.is_shared_by_hand and not machine.drains and not machine.is_down
+        return is_shared or super().is_in_service(machine)
 
     @property
-    def in_service(self) -> bool:
-        if self.has_job:
-            return True
-        is_there = self.place == "batch" or self.is_shared_by_hand
-        return is_there and not self.is_drained_by_admin and not self.is_down
+    def waiting(self) -> list[batch.Job]:
+        return [job for job in self.jobs.values() if not job.on]
+
+
+class Instant(Clock):
+    """The model's time: nobody waits for it, and it may be copied."""
+
+    def __init__(self) -> None:
+        self.at = BEGIN
+
+    def now(self) -> float:
+        return self.at.timestamp()
+
+    def after(self, seconds: float) -> float:
+        return self.now() + seconds
 
 
 class Due(msgspec.Struct, kw_only=True):
@@ -119,20 +132,19 @@ class World:
     """The facts, and how they move. Nothing in here knows what dnm decides or why."""
 
     def __init__(self) -> None:
-        self.now = BEGIN
+        self.clock = Instant()
+        self.batch = Slurm(self.clock, Violations(self.clock))
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.kube_events: list[KubeEvent] = []
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, Machine] = self.batch.machines
         self.manifest = MANIFEST
         self.config_map: ConfigMap | None = None
-        self.waiting_jobs = 0
-        self.jobs_started = self.booked = 0
+        self.jobs = self.booked = 0
         self.said_to_wait = 0  # jobs that somebody makes Slurm tell of
         self.processes: dict[int, Operation] = {}  # converters that live, by process id
         self.tells_claims = True  # False: the site's own converter, which does not
         self.is_tainted = False  # a lent node takes pods of its namespace alone
-        self.reservations = Reservations()  # what Slurm has
         self.of_admins: dict[str, Reservation] = {}  # those of them that nobody else may touch
         self.jobs_are_limited = False  # each has a time limit, as where nodes can be booked
         self.patience: float | None = None  # seconds that runs wait for them; half an interval
@@ -153,11 +165,15 @@ class World:
         for node_type, count in (("a", 6), ("b", 3)):
             for number in range(1, count + 1):
                 name = f"{node_type}{number:03}"
-                self.machines[name] = Machine(name=name)
+                self.machines[name] = Machine(name=name, type=node_type)
         self.put_node("k001", SIZES["b"], {})
         self.apply_manifest(self.manifest)
 
     # --- time -------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.at
 
     def number(self) -> int:
         """A new one: for versions, process ids, names."""
@@ -177,15 +193,14 @@ class World:
             if first.at > until:
                 break
             self._due.remove(first)
-            self.now = max(self.now, first.at)
+            self.clock.at = max(self.now, first.at)
             first.happen()
             self.settle()
-        self.now = until
-        self.end_what_is_over()
+        self.clock.at = until
+        self.batch.step()
 
     def settle(self) -> None:
-        self.end_what_is_over()
-        self.start_jobs()
+        self.batch.step()
         look_for_lost_jobs(self)
         self.schedule()
         for machine in self.machines.values():
@@ -254,10 +269,7 @@ class World:
         used: dict[str, dict[str, int]] = {}
         for pod in self.pods.values() if pods is None else pods:
             if pod.node:
-                for path in lineage(pod.queue):
-                    total = used.setdefault(path, {})
-                    for resource, amount in pod.shape.request.items():
-                        total[resource] = total.get(resource, 0) + amount
+                book(used, pod.queue, pod.shape.request)
         return used
 
     def room(self) -> dict[str, dict[str, int]]:
@@ -280,25 +292,18 @@ class World:
             return
         limits, used, room = self.limits_in_force(), self.used(), self.room()
         for pod in sorted(pending, key=lambda pod: (pod.created, pod.uid)):
-            request, path = pod.shape.request, lineage(pod.queue)
-            has_quota = all(
-                used.get(queue, {}).get(resource, 0) + request[resource] <= limit
-                for queue in path
-                if queue in limits
-                for resource, limit in limits[queue].max.items()
-                if resource in request
-            )
+            request = pod.shape.request
+            of_path = {path: limits[path].max for path in ancestors(pod.queue) if path in limits}
+            has_quota = fits(request, headroom(of_path, used))
             open_to_it = (
                 n for n in room if has_quota and owner_of(self.nodes[n]) in ("", pod.namespace)
             )
             node = next((n for n in open_to_it if _fits(request, room[n])), "")
             if node:
                 self.pods[pod.name] = msgspec.structs.replace(pod, node=node, running=True)
+                book(used, pod.queue, request)
                 for resource, amount in request.items():
                     room[node][resource] -= amount
-                    for queue in path:
-                        total = used.setdefault(queue, {})
-                        total[resource] = total.get(resource, 0) + amount
 
     # --- the queue document -------------------------------------------------------------------
 
@@ -329,36 +334,27 @@ class World:
     # --- Slurm --------------------------------------------------------------------------------
 
     @property
+    def reservations(self) -> Reservations:
+        return self.batch.reservations
+
+    @property
     def reserved(self) -> dict[str, Reservation]:
         """By name."""
         return self.reservations.by_name
 
     def is_reserved_now(self, machine: Machine) -> bool:
-        return self.reservations.in_force(machine.name, self.now.timestamp()) is not None
+        return self.reservations.in_force(machine.name, self.clock.now()) is not None
 
-    def end_what_is_over(self) -> None:
-        """Jobs and reservations whose time is up."""
-        for machine in self.machines.values() if self.jobs_are_limited else ():
-            if machine.has_job and machine.job_ends <= self.now:
-                machine.has_job = False
-        self.reservations.purge(self.now.timestamp())
-
-    def start_jobs(self) -> None:
-        for machine in self.machines.values() if self.waiting_jobs else ():
-            limit = LONGEST_JOB
-            if self.jobs_are_limited:
-                limit = JOBS[self.jobs_started % len(JOBS)]
-            until = (self.now + limit).timestamp()
-            may_start = self.reservations.may_start(machine.name, until)
-            is_free = machine.in_service and not machine.has_job and may_start
-            if self.waiting_jobs and is_free:
-                machine.has_job, machine.job_ends = True, self.now + limit
-                self.waiting_jobs -= 1
-                self.jobs_started += 1
+    def submit_job(self) -> None:
+        """Three may wait at most; where nodes can be booked, they last for spans in turns."""
+        if len(self.batch.waiting) < 3:
+            limit = JOBS[self.jobs % len(JOBS)] if self.jobs_are_limited else LONGEST_JOB
+            self.batch.submit(run_seconds=limit.total_seconds())
+            self.jobs += 1
 
     def take(self, machine: Machine) -> None:
         """A converter drains and reserves it."""
-        machine.place = "leaving"
+        self.batch.claim(machine, f"k8s-{machine.name}", "it is converted")
 
     def lose(self, machine: Machine) -> None:
         """Its converter has left it half done; where that does not tell, nobody could know."""
@@ -366,27 +362,33 @@ class World:
             self.astray_is_excused.add(machine.name)
 
     def give_back(self, machine: Machine) -> None:
-        machine.place, machine.node_name, machine.claim = "batch", "", None
-        machine.is_shared_by_hand = False
+        self.batch.release(machine)
+        machine.claim, machine.is_shared_by_hand = None, False
+
+    def share(self, machine: Machine) -> None:
+        """An administrator resumes it while it is lent."""
+        self.batch.resume(machine.name, OWN_DRAIN)
+        machine.reserved, machine.is_shared_by_hand = "", True
 
     def join(self, machine: Machine, namespace: str, node_name: str = "") -> None:
         """Its kubelet registers, unless somebody took the machine back in between."""
         if machine.place != "leaving":
             return
         machine.place, machine.node_name = "kubernetes", node_name or machine.name
-        self.put_node(machine.node_name, SIZES[machine.node_type], {namespace: "true"})
+        self.put_node(machine.node_name, SIZES[machine.type], {namespace: "true"})
         if self.is_tainted:
             taint = msgspec.structs.replace(TAINT, value=namespace)
             self.change_node(machine.node_name, taints=(taint,))
 
     def machine_of(self, node: str) -> Machine | None:
-        found = self.machines.get(node)
-        return found or next((m for m in self.machines.values() if m.node_name == node), None)
+        found: Machine | None = self.batch.find(node)
+        return found
 
     def _look_for_two_owners(self, machine: Machine) -> None:
         node = self.nodes.get(machine.node_name)
         is_open = node is not None and node.is_ready and not node.is_cordoned
-        if is_open and machine.in_service and not machine.is_shared_by_hand:
+        in_service = self.batch.is_in_service(machine)
+        if is_open and in_service and not machine.is_shared_by_hand:
             self.broken.append(f"{machine.name} is offered to Slurm and to Kubernetes at once")
 
     def _look_for_strangers(self, pod: Pod) -> None:
@@ -406,12 +408,6 @@ def owner_of(node: Node) -> str:
     """The namespace whose pods alone it takes; empty: it takes all."""
     owners = {taint.value for taint in node.taints if taint.key == TAINT.key}
     return owners.pop() if len(owners) == 1 else "".join(sorted(owners))
-
-
-def lineage(queue: str) -> list[str]:
-    """The queue and those above it, without root."""
-    parts = queue.split(".")
-    return [".".join(parts[:length]) for length in range(len(parts), 1, -1)]
 
 
 def read_limits(text: str) -> Mapping[str, QueueLimits] | None:

@@ -15,6 +15,40 @@ _RECOVERY = "root.@recovery@"
 _Amounts = Mapping[str, int]
 
 
+def ancestors(path: str) -> list[str]:
+    """The path itself first, root last."""
+    steps = path.split(".")
+    return [".".join(steps[:length]) for length in range(len(steps), 0, -1)]
+
+
+def headroom(limits: Mapping[str, _Amounts], used: Mapping[str, _Amounts]) -> dict[str, int]:
+    """What may still be used below all of these queues: by type, the tightest. A type without any
+    limit is not in it."""
+    room: dict[str, int] = {}
+    for place, limit in limits.items():
+        for resource, amount in limit.items():
+            left = amount - used.get(place, {}).get(resource, 0)
+            room[resource] = min(left, room.get(resource, left))
+    return room
+
+
+def fits(request: _Amounts, room: _Amounts) -> bool:
+    """Whether what is limited is there; what asks for none of a type needs no room of it."""
+    return all(
+        amount <= max(0, room[resource])
+        for resource, amount in request.items()
+        if resource in room and amount > 0
+    )
+
+
+def book(sums: dict[str, dict[str, int]], queue: str, request: _Amounts) -> None:
+    """Adds what a pod asks for to its queue and to those above."""
+    for path in ancestors(queue):
+        kept = sums.setdefault(path, {})
+        for resource, amount in request.items():
+            kept[resource] = kept.get(resource, 0) + amount
+
+
 class ApplicationRejected(Exception):
     """No queue takes the application; the message is YuniKorn's reason."""
 
@@ -25,11 +59,6 @@ class QueueTree:
     def __init__(self, config: YunikornConfig) -> None:
         self.config = config
 
-    def ancestors(self, path: str) -> list[str]:
-        """The path itself first, root last."""
-        steps = path.split(".")
-        return [".".join(steps[:length]) for length in range(len(steps), 0, -1)]
-
     def limit(self, path: str) -> _Amounts:
         """Its own limit; empty: none. Root's is the cluster, and not known here."""
         configured = self.config.queues.get(path)
@@ -38,17 +67,11 @@ class QueueTree:
     def headroom(
         self, path: str, used: Mapping[str, _Amounts], root: _Amounts | None
     ) -> dict[str, int]:
-        """What the queue may still use: by type, the tightest of its own and all limits above.
-
-        `root` is the cluster's size; None leaves it out. A type without any limit is not in it.
-        """
-        room: dict[str, int] = {}
-        for place in self.ancestors(path):
-            limit = (root or {}) if place == ROOT else self.limit(place)
-            for resource, amount in limit.items():
-                left = amount - used.get(place, {}).get(resource, 0)
-                room[resource] = min(left, room.get(resource, left))
-        return room
+        """What the queue may still use. `root` is the cluster's size; None leaves it out."""
+        limits = {
+            place: (root or {}) if place == ROOT else self.limit(place) for place in ancestors(path)
+        }
+        return headroom(limits, used)
 
     def place(
         self, application: str, asked: str, namespace: str, gang: _Amounts, is_bound: bool

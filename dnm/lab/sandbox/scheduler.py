@@ -24,7 +24,7 @@ from dnm.lab.sandbox.pod_reading import (
     total,
     yunikorn_units,
 )
-from dnm.lab.sandbox.queue_tree import ApplicationRejected, QueueTree
+from dnm.lab.sandbox.queue_tree import ApplicationRejected, QueueTree, book, fits
 from dnm.lab.sandbox.store import Object, Store
 from dnm.lab.sandbox.yunikorn_config import YunikornConfig
 
@@ -72,7 +72,7 @@ class Scheduler:
         self.used, self.pending = {}, {}
         for pod in bound:
             self._take(free, pod["spec"]["nodeName"], self.request(pod))
-            self._book(self.used, self.queue_of(pod), self.request(pod))
+            self._book(self.used, pod)
         waiting = sorted((pod for pod in pods if _wants_node(pod)), key=self._rank)
         self._bind_all(waiting, nodes, free)
 
@@ -145,11 +145,9 @@ class Scheduler:
         if len(self._requests) > 2 * len(uids) + 100:
             self._requests = {uid: kept for uid, kept in self._requests.items() if uid in uids}
 
-    def _book(self, sums: dict[str, dict[str, int]], queue: str, request: Amounts) -> None:
-        for path in self.tree.ancestors(queue) if queue else ():
-            kept = sums.setdefault(path, {})
-            for resource, amount in request.items():
-                kept[resource] = kept.get(resource, 0) + amount
+    def _book(self, sums: dict[str, dict[str, int]], pod: Object) -> None:
+        if queue := self.queue_of(pod):
+            book(sums, queue, self.request(pod))
 
     def _take(self, free: dict[str, dict[str, int]], node: str, request: Amounts) -> None:
         if node in free:
@@ -183,10 +181,10 @@ class Scheduler:
                     self._tell_unschedulable(pod)
             if node is None:
                 hopeless.add(kind)
-                self._book(self.pending, queue, request)
+                self._book(self.pending, pod)
                 continue
             self._take(free, node, request)
-            self._book(self.used, queue, request)
+            self._book(self.used, pod)
             self._bind(pod, node)
 
     def _quota_allows(self, queue: str, request: Amounts, with_root: bool = True) -> bool:
@@ -197,7 +195,7 @@ class Scheduler:
             amount > 0 and resource not in root for resource, amount in request.items()
         ):
             return False
-        return _fits(request, self.tree.headroom(queue, self.used, root))
+        return fits(request, self.tree.headroom(queue, self.used, root))
 
     def _choose(
         self,
@@ -265,14 +263,6 @@ def _age(pod: Object) -> tuple[str, int]:
 def _kind(pod: Object) -> bytes:
     """Equal for pods that the scheduler can't tell apart."""
     return msgspec.json.encode([pod["metadata"]["namespace"], pod["spec"]])
-
-
-def _fits(request: Amounts, room: Amounts) -> bool:
-    return all(
-        amount <= max(0, room[resource])
-        for resource, amount in request.items()
-        if resource in room and amount > 0
-    )
 
 
 def _share(free: Amounts, node: Object) -> float:

@@ -13,6 +13,7 @@ from dnm.lab.sandbox.pod_reading import (
     total,
     yunikorn_units,
 )
+from dnm.lab.sandbox.queue_tree import ancestors
 from dnm.lab.sandbox.scheduler import Application, Scheduler
 from dnm.lab.sandbox.store import Object, Store
 from dnm.lab.sandbox.yunikorn_config import YunikornConfig
@@ -80,7 +81,7 @@ class YunikornApi:
         paths = {
             path
             for application in self.scheduler.applications.values()
-            for path in self.scheduler.tree.ancestors(application.queue)
+            for path in ancestors(application.queue)
         }
         return paths - set(self.config.queues)
 
