@@ -34,14 +34,11 @@ def up(
     )
 
 
-def down(
-    directory: DirectoryOption = None,
-    keep: Annotated[bool, typer.Option("--keep", help="The next `up` goes on from here.")] = False,
-) -> None:
+def down(directory: DirectoryOption = None) -> None:
     """Stop the embedded cluster."""
     from dnm.lab.sandbox import commands
 
-    raise typer.Exit(commands.down(directory, keep=keep))
+    raise typer.Exit(commands.down(directory))
 
 
 def demo(

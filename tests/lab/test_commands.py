@@ -52,22 +52,6 @@ def test_up_says_what_to_do_and_down_ends_it(
     assert "no sandbox runs" in capsys.readouterr().err
 
 
-def test_kept_state_is_taken_up_and_other_state_is_not(place: Path) -> None:
-    up(place)
-    ask(url_of(place), "DELETE", "/api/v1/nodes/k01")
-    ask(url_of(place), "POST", "/sandbox/drain", {"node": "a001", "reason": "fan"})
-    (place / "state" / "mine").touch()
-    assert down(place, keep=True) == 0
-    up(place)
-    state = ask(url_of(place), "GET", "/sandbox/state")
-    assert "k01" not in state["nodes"] and "DRAIN" in state["machines"]["a001"]["state"]
-    assert (place / "state" / "mine").exists()
-    down(place)
-    up(place)
-    assert "k01" in ask(url_of(place), "GET", "/sandbox/state")["nodes"]
-    assert not (place / "state" / "mine").exists()
-
-
 def test_a_server_that_died_is_noticed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     up(place)
     server = find_server(place)
@@ -104,11 +88,3 @@ def test_a_directory_of_somebody_else_is_left_alone(
     assert up(tmp_path / "thesis.tex") == 1
     assert "can't be used" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_a_broken_kept_state_is_a_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    up(place)
-    down(place, keep=True)
-    (place / "kept-state.json").write_text("{")
-    assert up(place) == 1
-    assert "can't be read" in capsys.readouterr().err

@@ -121,19 +121,6 @@ def test_the_list_tells_what_jobs_wait_for(sandbox: Sandbox) -> None:
     assert [(one.node_type, one.jobs, one.nodes) for one in listed.waiting] == [("a", 2, 52)]
 
 
-def test_a_list_of_many_nodes_arrives_whole(sandbox: Sandbox) -> None:
-    """Longer than what the server sends in one piece."""
-    sandbox.add_machines(60)
-    code, out, err = run(sandbox, "--list", "--output", "json")
-    assert (code, err) == (0, "") and len(json.loads(out)["nodes"]) == 60
-
-
-def test_the_list_of_one_node(sandbox: Sandbox) -> None:
-    prepare_states(sandbox)
-    listed = parse_list(run(sandbox, "--list", "--node-name", "a004")[1].encode())
-    assert listed is not None and list(listed.nodes) == ["a004"]
-
-
 def test_preemption_requeues_the_job(sandbox: Sandbox) -> None:
     prepare_states(sandbox)
     assert run(sandbox, *LEND, "2", "--allow-preempt")[1] == "a001\na003\n"
@@ -167,6 +154,13 @@ def test_json_names_every_node_and_its_stage(sandbox: Sandbox) -> None:
     done = json.loads(run(sandbox, *LEND, "1", "--output", "json")[1])
     assert done["schema"] == "node-convert.result/1"
     assert [(node["node"], node["result"]) for node in done["nodes"]] == [("a001", "ok")]
+
+
+def test_the_list_can_fail_too(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
+    sandbox.behave(direction="list", exit_code=1, stdout="", stderr="slurmctld is away\n")
+    assert run(sandbox, "--list") == (1, "", "slurmctld is away\n")
+    assert run(sandbox, "--list")[0] == 0
 
 
 # --- time ------------------------------------------------------------------------------------
@@ -324,13 +318,6 @@ def test_one_that_died_while_it_asked_is_at_work_on_nothing(sandbox: Sandbox) ->
     assert machine.place == "leaving" and not sandbox.conversion.is_at_work(machine)
 
 
-def test_the_list_can_fail_too(sandbox: Sandbox) -> None:
-    sandbox.add_machines(1)
-    sandbox.behave(direction="list", exit_code=1, stdout="", stderr="slurmctld is away\n")
-    assert run(sandbox, "--list") == (1, "", "slurmctld is away\n")
-    assert run(sandbox, "--list")[0] == 0
-
-
 def test_a_sandbox_that_is_gone_is_a_sentence(sandbox: Sandbox) -> None:
     sandbox.stop()
     code, out, err = run(sandbox, "--list")
@@ -350,14 +337,6 @@ def test_a_returned_node_is_left_alone_and_the_call_is_noted(sandbox: Sandbox) -
     assert run(sandbox, "--set", "batch", "--node-name", "a001")[0] == 0
     assert len(sandbox.batch.jobs) == 1
     assert kinds(sandbox) == [("needless-return", "a001")]
-
-
-def test_a_converter_that_asks_nothing_kills_the_job(sandbox: Sandbox) -> None:
-    sandbox.conversion.ask_nothing = True
-    sandbox.add_machines(1)
-    sandbox.batch.start_job(["a001"])
-    assert run(sandbox, "--set", "batch", "--node-name", "a001")[0] == 0
-    assert kinds(sandbox) == [("needless-return", "a001"), ("job-killed", "a001")]
 
 
 def test_a_job_on_a_node_that_is_converted_is_noted(sandbox: Sandbox) -> None:

@@ -77,16 +77,6 @@ def test_raising_a_limit_lets_waiting_pods_go_on(site: Sandbox) -> None:
     assert bound(site) == {"k1": 12, "": 3}
 
 
-def test_room_is_what_other_pods_leave(site: Sandbox) -> None:
-    site.add_pods(1, "other", cpu="60", memory="1G")
-    site.add_pods(10, "dev", queue="root.top.b", cpu="2", memory="1G")
-    site.tick()
-    assert bound(site, "other") == {"k1": 1}
-    assert bound(site) == {"k1": 2, "": 8}
-    waiting = next(p for p in site.objects("pods", "dev") if not p["spec"].get("nodeName"))
-    assert waiting["status"]["conditions"][0]["reason"] == "Unschedulable"
-
-
 def test_a_pod_that_lacks_quota_is_not_called_unschedulable(site: Sandbox) -> None:
     site.add_pods(1, "dev", queue="root.top.a", cpu="11")
     site.tick()
@@ -271,14 +261,6 @@ def test_a_pod_starts_runs_and_ends_in_its_time(site: Sandbox) -> None:
     ]  # fmt: skip
 
 
-def test_pods_go_with_their_node(site: Sandbox) -> None:
-    site.add_pods(2, "dev")
-    site.tick()
-    site.delete("nodes", "k1")
-    site.tick()
-    assert site.objects("pods") == []
-
-
 def test_pods_outlive_their_node_and_count_nowhere(site: Sandbox) -> None:
     site.timing.orphans = 40
     site.add_pods(2, "dev", queue="root.top.a")
@@ -426,15 +408,3 @@ def test_yunikorn_tells_queues_applications_and_its_checksum(site: Sandbox) -> N
     assert uids == waiting
     found = rest(site, "config", accept="application/json")
     assert found["Checksum"] == site.yunikorn.checksum
-
-
-def test_validate_conf_says_why_not(site: Sandbox) -> None:
-    def validate(text: str) -> Any:
-        request = Request(method="POST", path="/ws/v1/validate-conf", body=text.encode())
-        return json.loads(site.handle(request).body)
-
-    assert validate(INVALID) == {"allowed": True, "reason": ""}  # it judges nothing by itself
-    refuse_invalid(site)
-    assert validate(QUEUES) == {"allowed": True, "reason": ""}
-    assert validate(INVALID) == {"allowed": False, "reason": "max resource of parent"}
-    assert validate("partitions: [")["allowed"] is False

@@ -69,15 +69,6 @@ def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
     assert_nothing_is_left(tmp_path)
 
 
-def test_the_demo_leaves_nothing_behind_when_it_is_stopped_at_once(tmp_path: Path) -> None:
-    with start(tmp_path) as process:
-        while not servers(tmp_path):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(timeout=300) == 130
-    assert_nothing_is_left(tmp_path)
-
-
 def test_the_demo_leaves_nothing_behind_when_its_terminal_is_closed(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:

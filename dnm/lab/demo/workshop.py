@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.lab.demo.view import State, View, lent_nodes, open_view, pods_of
+from dnm.lab.demo.view import State, View, lent_nodes, pods_of
 from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.client import ask
 from dnm.lab.sandbox.commands import child_environment, start, stop
@@ -79,11 +79,7 @@ def _play_and_check(place: Path, speed: float) -> list[str]:
     settings["check_interval_seconds"] = "1"
     workshop = Workshop(url, write_configuration(place / "sandbox", url, settings))
     begun = time.monotonic()
-    view = open_view(WORKSHOP_QUEUE, NAMESPACE)
-    try:
-        workshop.play(view, _EVERY_SECONDS / speed)
-    finally:
-        view.close()
+    workshop.play(View(WORKSHOP_QUEUE, NAMESPACE), _EVERY_SECONDS / speed)
     problems = workshop.check_books()
     print(workshop.sum_up(time.monotonic() - begun))
     if not problems:

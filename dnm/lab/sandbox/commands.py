@@ -21,8 +21,6 @@ import msgspec
 
 import dnm
 from dnm.converter.processes import process_of
-from dnm.lab.sandbox.client import ask
-from dnm.lab.sandbox.files import KEPT_STATE
 from dnm.lab.sandbox.server import SERVER_FILE, Server
 from dnm.model.errors import ExitCode, SandboxError
 
@@ -53,20 +51,19 @@ def up(
     try:
         if nodes < 0 or speed <= 0 or not 0 <= port <= 65535:
             raise SandboxError("--nodes, --port and --speed must not be negative, --speed above 0")
-        is_kept = (place / KEPT_STATE).exists()
         server = start(place, arguments)
     except SandboxError as error:
         print(f"dnm: {error}", file=sys.stderr)
         return ExitCode.FAILED
-    print(_what_next(place, server, is_kept, workshop))
+    print(_what_next(place, server, workshop))
     return ExitCode.OK
 
 
-def down(directory: Path | None = None, *, keep: bool = False) -> int:
-    """Ends it; `keep` lets the next `up` in this directory go on where this one was."""
+def down(directory: Path | None = None) -> int:
+    """Ends it; the next `up` in this directory begins anew."""
     place = (directory or default_directory()).absolute()
     try:
-        print(stop(place, keep=keep))
+        print(stop(place))
     except SandboxError as error:
         print(f"dnm: {error}", file=sys.stderr)
         return ExitCode.FAILED
@@ -122,7 +119,7 @@ def child_environment() -> dict[str, str]:
 
 
 def _prepare(place: Path) -> None:
-    """The directory, emptied of a former sandbox's files unless its state was kept."""
+    """The directory, emptied of a former sandbox's files."""
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (place / _MARKER).exists() and any(place.iterdir()):
@@ -132,21 +129,19 @@ def _prepare(place: Path) -> None:
         (place / _MARKER).touch()
         (place / SERVER_FILE).unlink(missing_ok=True)
         (place / "dnm.ini").unlink(missing_ok=True)
-        if not (place / KEPT_STATE).exists():
-            shutil.rmtree(place / "state", ignore_errors=True)
+        shutil.rmtree(place / "state", ignore_errors=True)
     except OSError as error:
         raise SandboxError(
             f"{place} can't be used: {error.strerror}; name another directory with --dir"
         ) from error
 
 
-def _what_next(place: Path, server: Server, is_kept: bool, workshop: bool) -> str:
-    what = "with the state that was kept" if is_kept else "with a site to try dnm on"
+def _what_next(place: Path, server: Server, workshop: bool) -> str:
     waiting = "\n75 pods of a workshop are pending in namespace dev." if workshop else ""
     option = "" if place == default_directory() else f" --dir {place}"
     load = "" if workshop else "\n    dnm test-load create -n dev   pods that need nodes"
     return f"""\
-A sandbox runs at {server.url} (process {server.pid}), {what}.{waiting}
+A sandbox runs at {server.url} (process {server.pid}), with a site to try dnm on.{waiting}
 
     export KUBECONFIG={place / "kubeconfig"}
     export DNM_CONFIG={place / "dnm.ini"}
@@ -179,7 +174,7 @@ def _recorded(place: Path) -> Server | None:
         return None
 
 
-def stop(place: Path, *, keep: bool = False) -> str:
+def stop(place: Path) -> str:
     """Returns the sentence that says what was done; raises SandboxError where there was nothing."""
     server, recorded = find_server(place), _recorded(place)
     if server is None:
@@ -193,14 +188,12 @@ def stop(place: Path, *, keep: bool = False) -> str:
             if (place / _MARKER).exists()
             else f"there is no sandbox in {place}; name its directory with --dir"
         )
-    if keep:
-        ask(server.url, "POST", "/sandbox/save", {})
-    else:
-        (place / KEPT_STATE).unlink(missing_ok=True)
     _end(server)
     (place / SERVER_FILE).unlink(missing_ok=True)
-    then = "goes on from there" if keep else "there begins anew, without what it has recorded"
-    return f"The sandbox in {place} is down. The next `up` {then}."
+    return (
+        f"The sandbox in {place} is down. The next `up` there begins anew, without what it has "
+        "recorded."
+    )
 
 
 def _end(server: Server) -> None:

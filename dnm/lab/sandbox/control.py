@@ -100,9 +100,6 @@ class Control:
             return json_answer({})
         if route == "timing":
             return json_answer(self._set_timing(asked))
-        if route == "save":
-            sandbox.save()
-            return json_answer({})
         if route == "tick":
             sandbox.tick(float(asked.get("seconds", 0)))
             return json_answer({"now": sandbox.clock.now()})

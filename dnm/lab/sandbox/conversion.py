@@ -111,8 +111,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class Conversion:
-    """Called with the store's lock held. `ask_nothing`: power-cycles what it is told to, as the
-    predecessor's script does; else a node that Slurm has in service is left alone."""
+    """Called with the store's lock held. A node that Slurm has in service is left alone."""
 
     def __init__(self, store: Store, batch: Batch, timing: Timing, violations: Violations) -> None:
         self.store = store
@@ -123,7 +122,6 @@ class Conversion:
         self.behaviours: list[Behaviour] = []
         self.calls: list[Call] = []
         self.joining = Joining(store, batch, timing)
-        self.ask_nothing = False
         self.tells_claims = True
         self.leaves_out = True  # knows --exclude, and says so
         self.books = True  # knows --book, and says so
@@ -320,10 +318,8 @@ class Conversion:
         if self.batch.is_in_service(machine):
             who = environment.get("DNM_INSTANCE", "")
             self.violations.note("needless-return", machine.name, f"asked by {who or 'somebody'}")
-            if not self.ask_nothing:
-                stderr = f"node-convert: {machine.name}: Slurm has it in service, nothing to do\n"
-                return Result(stderr=stderr, stdout=f"{machine.name}\n")
-            self.batch.kill_jobs(machine, "it was power-cycled")
+            stderr = f"node-convert: {machine.name}: Slurm has it in service, nothing to do\n"
+            return Result(stderr=stderr, stdout=f"{machine.name}\n")
         if self.is_at_work(machine):
             return Result(
                 exit_code=1, stderr=f"node-convert: {machine.name}: another works on it\n"

@@ -20,7 +20,6 @@ from dnm.lab.sandbox.clock import Clock, Timing
 from dnm.lab.sandbox.conversion import Behaviour, Conversion, Result
 from dnm.lab.sandbox.deletion import Violation, Violations
 from dnm.lab.sandbox.field_owners import Owner, track_change
-from dnm.lab.sandbox.files import KEPT_STATE, load_state, save_state
 from dnm.lab.sandbox.http_values import Fault, Faults
 from dnm.lab.sandbox.kinds import KINDS, kind_of
 from dnm.lab.sandbox.kubelet import Kubelet
@@ -68,19 +67,6 @@ class EmbeddedCluster:
     def fault(self, kind: str, **details: Any) -> Fault:
         """Switches one on: `fault("status", path="configmaps", methods=("PATCH",), code=409)`."""
         return self.faults.add(msgspec.convert({"kind": kind, **details}, Fault))
-
-    # --- files ------------------------------------------------------------------------------
-
-    def save(self) -> None:
-        """Keeps everything but requests, faults and what is under way in its directory."""
-        with self.lock:
-            save_state(self.store, self.batch, self.directory / KEPT_STATE)
-
-    def load(self) -> None:
-        """Goes on from what `save` has kept; raises SandboxError where that can't be read."""
-        with self.lock:
-            load_state(self.store, self.batch, self.directory / KEPT_STATE)
-            self.yunikorn.restart()
 
     # --- time -------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The files of a sandbox: kubeconfig, converter, kept state. Only their owner can read them."""
+"""The files of a sandbox: kubeconfig, converter. Only their owner can read them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,6 @@ from pathlib import Path
 import msgspec
 
 from dnm.lab.sandbox import manifests
-from dnm.lab.sandbox.batch import Batch
-from dnm.lab.sandbox.store import Store
-from dnm.model.errors import SandboxError
-
-KEPT_STATE = "kept-state.json"
-
-
-def save_state(store: Store, batch: Batch, path: Path) -> None:
-    """Writes all objects and machines as one JSON document."""
-    write_file(path, msgspec.json.encode({"store": store.dump(), "batch": batch.dump()}))
-
-
-def load_state(store: Store, batch: Batch, path: Path) -> None:
-    """Reads them back; raises SandboxError for a file that was not written by `save_state`."""
-    try:
-        document = msgspec.json.decode(path.read_bytes())
-        store.load(document["store"])
-        batch.load(document["batch"])
-    except (OSError, KeyError, TypeError, msgspec.MsgspecError) as error:
-        raise SandboxError(
-            f"the kept state {path} can't be read ({error}); delete it to begin anew"
-        ) from error
 
 
 def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:

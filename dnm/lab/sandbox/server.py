@@ -14,7 +14,7 @@ import msgspec
 from dnm.converter.processes import process_of
 from dnm.lab.sandbox.clock import real_life
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.sandbox.files import KEPT_STATE, write_file
+from dnm.lab.sandbox.files import write_file
 from dnm.lab.sandbox.site import add_workshop, build_site, write_configuration
 from dnm.model.errors import SandboxError
 
@@ -54,10 +54,7 @@ def serve(options: argparse.Namespace) -> None:
     sandbox = Sandbox(
         directory, manual=False, speed=options.speed, port=options.port, timing=real_life()
     )
-    if (directory / KEPT_STATE).exists():
-        sandbox.load()
-    else:
-        build_site(sandbox, options.nodes)
+    build_site(sandbox, options.nodes)
     if options.workshop:
         add_workshop(sandbox)
     sandbox.start()
