@@ -24,7 +24,7 @@ from dnm.model.pod import Claim, Pod, PodShape, Toleration
 from dnm.model.share import Share
 from dnm.model.value import Resources
 from dnm.plan.rules.warm_share import mark_of
-from dnm.sizing.caps import ConversionBudget, count_left
+from dnm.sizing.caps import UNBOUNDED, ConversionBudget, count_left
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import size_queues
@@ -195,7 +195,7 @@ def sizing_of(
     some: Iterable[Pod],
     nodes: NodeSupply | None = None,
     limits: dict[str, QueueLimits] | None = None,
-    left: ConversionBudget | None = None,
+    left: ConversionBudget = UNBOUNDED,
     **settings: Any,
 ) -> Sizing:
     """What the queues get for these pods; `settings` as of `config`."""

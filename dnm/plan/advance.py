@@ -20,8 +20,7 @@ from dnm.plan.breaker import ConversionResult, after_conversions, after_transiti
 from dnm.plan.claims import set_aside_interrupted, take_in_claims
 from dnm.plan.facts import NodeTransition
 from dnm.plan.found import (
-    Adoption,
-    Claims,
+    Found,
     adopt_marked_nodes,
     by_hand_verdict,
     claim_verdict,
@@ -105,20 +104,20 @@ def _look_at(
     return after
 
 
-def _claims(inputs: Inputs, arrivals: Arrivals) -> Claims:
+def _claims(inputs: Inputs, arrivals: Arrivals) -> Found:
     """What is claimed for this instance beside what is recorded and what requests wait for."""
     claimed = {**inputs.registry.claimed, **arrivals.left_behind}
     if not claimed and not any(row.claim for row in (inputs.facts.batch or {}).values()):
-        return Claims()
+        return Found()
     before = msgspec.structs.replace(inputs.registry, claimed=claimed)
     return take_in_claims(inputs.config, before, arrivals.nodes, arrivals.requests, inputs.facts)
 
 
-def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Adoption:
+def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Found:
     """Of Nodes that carry a mark and are not recorded."""
     nodes = (inputs.facts.nodes or {}).values()
     if not any(node.mark is not None and node.name not in recorded for node in nodes):
-        return Adoption()
+        return Found()
     return adopt_marked_nodes(inputs.config, recorded, inputs.facts)
 
 

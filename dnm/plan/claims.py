@@ -16,7 +16,7 @@ from dnm.model.config import Config
 from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
 from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
-from dnm.plan.found import Case, Claims, claim_as_known, judge_claim
+from dnm.plan.found import Case, Found, claim_as_known, judge_claim
 from dnm.plan.rule import unwelcome_nodes
 
 
@@ -42,17 +42,17 @@ def take_in_claims(
     nodes: Mapping[str, LentNode],
     requests: Sequence[ConversionRequest],
     facts: Facts,
-) -> Claims:
+) -> Found:
     """Returns what becomes of each claim of this instance that neither `nodes` nor `requests` hold.
     `before`: as the last run left it. While the batch side can't be read all stays as it was."""
     remembered = {name: one for name, one in before.claimed.items() if name not in nodes}
     if facts.batch is None or facts.nodes is None:
-        return Claims(claimed=remembered)
+        return Found(claimed=remembered)
     held, running = (
         _held(requests),
         _held(one for one in requests if facts.is_running(one.converter)),
     )
-    found = Claims(claimed=_untold(remembered, facts))
+    found = Found(claimed=_untold(remembered, facts))
     out = unwelcome_nodes(config, before, facts)
     for name, row in sorted(facts.batch.items()):
         claim = row.claim
@@ -99,8 +99,8 @@ def _untold(remembered: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, Cl
     }
 
 
-def _merged(found: Claims, more: Claims) -> Claims:
-    return Claims(
+def _merged(found: Found, more: Found) -> Found:
+    return Found(
         nodes={**found.nodes, **more.nodes},
         claimed={**found.claimed, **more.claimed},
         notes=found.notes + more.notes,

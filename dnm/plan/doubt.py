@@ -42,22 +42,16 @@ class _Doubt(Value):
     patience: timedelta = _WITH_A_PART
 
 
-def attended_nodes(snapshot: Snapshot) -> frozenset[str]:
-    """Returns the Nodes on which the list shows pods that stay as long as the Node is there."""
-    pods = snapshot.pods
-    if isinstance(pods, Unreadable):
-        return frozenset()
-    # Of all the cluster's pods: without a call for each of them.
-    apart = (pod for pod in pods.pods if pod.is_daemonset or pod.is_mirror)
-    return frozenset(pod.node for pod in apart if pod.node)
-
-
 def doubt_lists(
-    registry: Registry, instance: str, snapshot: Snapshot, attended: frozenset[str] | None = None
-) -> Snapshot:
+    registry: Registry, instance: str, snapshot: Snapshot
+) -> tuple[Snapshot, RunRecord]:
     """Returns the snapshot without what contradicts the record: a list of no Nodes while lent nodes
-    serve (for good: a person says what is true), and lists of pods. `attended`: `attended_nodes`,
-    where that is known."""
+    serve (for good: a person says what is true), and lists of pods. And the record of the last run
+    with the Nodes on which this snapshot shows pods that stay, as read and not as believed; at rest
+    it is the same."""
+    attended = _attended_nodes(snapshot)
+    doubt = _doubt_pods(registry, instance, snapshot, attended)
+    noted = _remember(registry, instance, snapshot, doubt, attended)
     in_kubernetes = registry.nodes_of(instance, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
     if snapshot.nodes == () and in_kubernetes:
         names = ", ".join(list(in_kubernetes)[:_SHOWN])
@@ -67,10 +61,22 @@ def doubt_lists(
             f"there ({names}): it is not believed. Look at `kubectl get nodes`; if they are gone "
             "indeed, `dnm forget NODE` for each",
         )
-        return Snapshot(taken_at=snapshot.taken_at, pods=why, nodes=why, queue_maps=why)
-    seen = attended_nodes(snapshot) if attended is None else attended
-    doubt = _doubt_pods(registry, instance, snapshot, seen)
-    if not _is_in_force(doubt, registry.last_run, snapshot):
+        return Snapshot(taken_at=snapshot.taken_at, pods=why, nodes=why, queue_maps=why), noted
+    return _without_doubted(snapshot, registry.last_run, doubt), noted
+
+
+def _attended_nodes(snapshot: Snapshot) -> frozenset[str]:
+    """The Nodes on which the list shows pods that stay as long as the Node is there."""
+    pods = snapshot.pods
+    if isinstance(pods, Unreadable):
+        return frozenset()
+    # Of all the cluster's pods: without a call for each of them.
+    apart = (pod for pod in pods.pods if pod.is_daemonset or pod.is_mirror)
+    return frozenset(pod.node for pod in apart if pod.node)
+
+
+def _without_doubted(snapshot: Snapshot, last_run: RunRecord, doubt: _Doubt) -> Snapshot:
+    if not _is_in_force(doubt, last_run, snapshot):
         return replace(snapshot, unseen_nodes=doubt.emptied) if doubt.emptied else snapshot
     if doubt.why:
         error = (
@@ -81,24 +87,21 @@ def doubt_lists(
     return replace(snapshot, unseen_nodes=doubt.missed | doubt.hidden | doubt.emptied)
 
 
-def remember_pods(
-    registry: Registry, instance: str, snapshot: Snapshot, attended: frozenset[str] | None = None
+def _remember(
+    registry: Registry, instance: str, snapshot: Snapshot, doubt: _Doubt, attended: frozenset[str]
 ) -> RunRecord:
-    """Returns the record of the last run with the Nodes on which this snapshot shows pods that
-    stay, as read and not as believed; at rest it is the same. `attended` as in `doubt_lists`."""
     last_run, pods = registry.last_run, snapshot.pods
     if not (isinstance(pods, PodList) and pods.cluster_wide):
         return last_run
-    seen = attended_nodes(snapshot) if attended is None else attended
-    doubt = _doubt_pods(registry, instance, snapshot, seen)
     is_doubted = doubt != _Doubt(emptied=doubt.emptied)
     since = (last_run.pods_doubted_since or snapshot.taken_at) if is_doubted else None
-    if doubt.why and _is_in_force(doubt, last_run, snapshot):
+    is_in_force = _is_in_force(doubt, last_run, snapshot)
+    if doubt.why and is_in_force:
         return replace(last_run, pods_doubted_since=since)
-    kept = doubt.missed if _is_in_force(doubt, last_run, snapshot) else frozenset()
+    kept = doubt.missed if is_in_force else frozenset()
     lent = registry.nodes_of(instance, *Phase).keys()
-    others = sorted(seen - lent, key=lambda name: (name not in last_run.attended, name))
-    known = kept | (seen & lent) | set(others[:_WITNESSES])
+    others = sorted(attended - lent, key=lambda name: (name not in last_run.attended, name))
+    known = kept | (attended & lent) | set(others[:_WITNESSES])
     return replace(last_run, attended=tuple(sorted(known)), pods_doubted_since=since, pods_seen=0)
 
 

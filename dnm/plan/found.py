@@ -2,7 +2,7 @@
 instance's mark, those that came by hand, and those that are claimed for it. Pure.
 
 A mark alone is a hint, which the ledger or Slurm must confirm. What came by hand is seen, named,
-and taken in by `dnm adopt` alone. Claims count under the caps. What was on its way back, or may not
+and taken in by `dnm adopt` alone. Found count under the caps. What was on its way back, or may not
 be gone on with, joins the record at once; whether an interrupted lending is still wanted is decided
 with the other conversions (`resumption.py`).
 """
@@ -23,19 +23,21 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Verdict
-from dnm.plan.facts import Facts
+from dnm.plan.facts import Facts, changed, node_verdict
 from dnm.plan.inputs import Inputs
 
 
-class Adoption(Value):
-    """The nodes to record again, and what is said of those that can't be."""
+class Found(Value):
+    """`nodes`: taken into the record; `claimed`: those that only count. `notes` and `errors` tell
+    of what is new, or needs a person."""
 
-    nodes: dict[str, LentNode] = {}
+    nodes: Mapping[str, LentNode] = {}
+    claimed: Mapping[str, ClaimedNode] = {}
     notes: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 
 
-def adopt_marked_nodes(config: Config, recorded: Container[str], facts: Facts) -> Adoption:
+def adopt_marked_nodes(config: Config, recorded: Container[str], facts: Facts) -> Found:
     """Records again what carries our mark, has a monitored namespace, and is lent by more than the
     mark's word; what is said of the others."""
     nodes, notes, errors = {}, [], []
@@ -63,18 +65,27 @@ def adopt_marked_nodes(config: Config, recorded: Container[str], facts: Facts) -
                 "is not monitored: add it to monitored_namespaces, or take the "
                 "dynamic-node-manager/ annotations off the Node"
             )
-    return Adoption(nodes=nodes, notes=tuple(notes), errors=tuple(errors))
+    return Found(nodes=nodes, notes=tuple(notes), errors=tuple(errors))
 
 
 def _from_mark(config: Config, name: str, mark: Mark, now: datetime) -> LentNode:
     """Its queue is the namespace's and its type that of its name, whatever the mark says."""
     policy = config.namespaces[mark.namespace]
+    node_type = config.type_of(name) or policy.node_types[0]
+    return newly_recorded(config, node_type, mark.namespace, Phase.JOINING, now)
+
+
+def newly_recorded(
+    config: Config, node_type: str, namespace: str, phase: Phase, now: datetime
+) -> LentNode:
+    """Returns the record of a node that this instance has lent before, and that enters a phase."""
+    policy = config.namespaces.get(namespace)
     return LentNode(
-        node_type=config.type_of(name) or policy.node_types[0],
-        namespace=mark.namespace,
-        queue=policy.queue,
-        owner=mark.instance,
-        phase=Phase.JOINING,
+        node_type=node_type,
+        namespace=namespace,
+        queue=policy.queue if policy else "",
+        owner=config.instance_id,
+        phase=phase,
         since=now,
     )
 
@@ -110,17 +121,7 @@ def by_hand_verdict(inputs: Inputs, name: str) -> NodeVerdict:
     labels = (inputs.facts.nodes or {})[name].labels if inputs.facts.nodes else {}
     named = [one for one in inputs.config.namespaces if labels.get(one) == "true"]
     detail = f"`dnm adopt {name} --namespace {named[0] if named else 'NAMESPACE'}` takes it in"
-    return NodeVerdict(node=name, verdict=Verdict.WAIT, reason=Reason.BY_HAND, detail=detail)
-
-
-class Claims(Value):
-    """`nodes`: taken into the record; `claimed`: those that only count. `notes` and `errors` tell
-    of what is new, or needs a person."""
-
-    nodes: Mapping[str, LentNode] = {}
-    claimed: Mapping[str, ClaimedNode] = {}
-    notes: tuple[str, ...] = ()
-    errors: tuple[str, ...] = ()
+    return node_verdict(name, Verdict.WAIT, Reason.BY_HAND, detail)
 
 
 def claim_as_known(
@@ -170,7 +171,7 @@ class Case(Value):
         """Whether Kubernetes has its Node."""
         return self.name in (self.facts.nodes or {})
 
-    def counts(self, why: str, *, can_resume: bool = False, error: str = "") -> Claims:
+    def counts(self, why: str, *, can_resume: bool = False, error: str = "") -> Found:
         one = ClaimedNode(
             node_type=self.node_type,
             namespace=self.claim.namespace,
@@ -178,26 +179,20 @@ class Case(Value):
             why=why,
             can_resume=can_resume,
         )
-        return Claims(claimed={self.name: one}, errors=(error,) if error else ())
+        return Found(claimed={self.name: one}, errors=(error,) if error else ())
 
-    def lent(self, phase: Phase, *, note: str = "", error: str = "") -> Claims:
-        one = LentNode(
-            node_type=self.node_type,
-            namespace=self.claim.namespace,
-            queue=self.policy.queue if self.policy else "",
-            owner=self.config.instance_id,
-            phase=phase,
-            since=self.facts.now,
-            error=error,
-        )
-        return Claims(
+    def lent(self, phase: Phase, *, note: str = "", error: str = "") -> Found:
+        now, namespace = self.facts.now, self.claim.namespace
+        one = newly_recorded(self.config, self.node_type, namespace, phase, now)
+        one = changed(one, error=error)
+        return Found(
             nodes={self.name: one},
             notes=(f"node={self.name} {note}",) if note else (),
             errors=(error,) if error else (),
         )
 
 
-def judge_claim(case: Case) -> Claims:
+def judge_claim(case: Case) -> Found:
     """Says what becomes of it."""
     name, claim, in_service = case.name, case.claim, case.row.in_service
     if claim.is_at_work:
@@ -205,7 +200,7 @@ def judge_claim(case: Case) -> Claims:
     if in_service is None:
         return case.counts("Slurm can't say whether it has it in service")
     if in_service and claim.error and not claim.direction:
-        return Claims(notes=(f"{name} is not to be had: {claim.error}",))
+        return Found(notes=(f"{name} is not to be had: {claim.error}",))
     if in_service:
         why = (
             f"Slurm has it in service ({case.row.state}), so nothing is done to it; when its work "
@@ -235,7 +230,7 @@ def judge_claim(case: Case) -> Claims:
     return _judge_ended(case)
 
 
-def _judge_ended(case: Case) -> Claims:
+def _judge_ended(case: Case) -> Found:
     """Claimed, and nothing here knows for whom, or the configuration does not have it any more."""
     name, claim, config = case.name, case.claim, case.config
     until = (claim.since or case.facts.now) + config.convert_timeout + config.join_timeout
@@ -258,4 +253,4 @@ def _judge_ended(case: Case) -> Claims:
 
 def claim_verdict(name: str, one: ClaimedNode) -> NodeVerdict:
     """What is said of a node that only counts."""
-    return NodeVerdict(node=name, verdict=Verdict.WAIT, reason=Reason.CLAIMED, detail=one.why)
+    return node_verdict(name, Verdict.WAIT, Reason.CLAIMED, one.why)

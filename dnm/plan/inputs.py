@@ -25,7 +25,7 @@ from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import Objection
 from dnm.plan.breaker import backoff_delay
 from dnm.plan.cap_shares import in_nodes, note_nodes
-from dnm.plan.doubt import attended_nodes, doubt_lists, remember_pods
+from dnm.plan.doubt import doubt_lists
 from dnm.plan.facts import Facts
 from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
 from dnm.queues.source import resolve_document
@@ -74,9 +74,7 @@ def gather_inputs(
     """Doubts what can't be true, parses the queue document, sums up pods, sorts facts by node."""
     registry = without_future(config, registry, snapshot.taken_at)
     registry = without_expired(registry, snapshot.taken_at)
-    attended = attended_nodes(snapshot)
-    last_run = remember_pods(registry, config.instance_id, snapshot, attended)
-    snapshot = doubt_lists(registry, config.instance_id, snapshot, attended)
+    snapshot, last_run = doubt_lists(registry, config.instance_id, snapshot)
     registry = msgspec.structs.replace(registry, last_run=last_run)
     if config.has_shares:
         registry = note_nodes(config, registry, snapshot.batch)
@@ -238,6 +236,3 @@ def without_expired(registry: Registry, now: datetime) -> Registry:
         excluded={name: one for name, one in registry.excluded.items() if one.is_in_force(now)},
         orders=tuple(order for order in registry.orders if now < order.until),
     )
-
-
-# --- the nodes that a decision counts with, as those before it leave them ------------------------

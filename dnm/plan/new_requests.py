@@ -16,21 +16,13 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Verdict
-from dnm.plan.brakes import (
-    OF_THE_MOMENT,
-    OF_THE_QUEUE,
-    OF_THE_SIZE,
-    Wish,
-    first_objection,
-)
+from dnm.plan.brakes import OF_THE_MOMENT, OF_THE_QUEUE, OF_THE_SIZE, Wish, first_objection
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
+from dnm.plan.facts import node_verdict
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import fresh_budget, lendable_names
 from dnm.plan.limits import PlannedLimits, why_unjudged
-from dnm.plan.resumption import (
-    give_back_unwanted,
-    resumable_nodes,
-)
+from dnm.plan.resumption import give_back_unwanted, resumable_nodes
 from dnm.plan.rule import nodes_kept_out, rules_of
 from dnm.sizing.caps import NodePool
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
@@ -238,12 +230,8 @@ def _after_failures(inputs: Inputs, node_type: str, names: list[str]) -> list[st
 
 
 def resumed(before: Conversions, name: str) -> Conversions:
-    verdict = NodeVerdict(
-        node=name,
-        verdict=Verdict.CONVERT,
-        reason=Reason.CLAIMED,
-        detail=f"its conversion was interrupted and goes on as request {before.requests[-1].id}",
-    )
+    detail = f"its conversion was interrupted and goes on as request {before.requests[-1].id}"
+    verdict = node_verdict(name, Verdict.CONVERT, Reason.CLAIMED, detail)
     return msgspec.structs.replace(before, nodes={**before.nodes, name: verdict})
 
 

@@ -61,29 +61,32 @@ def _status(
     """Where the document could not be judged, the numbers of the last run stand: the ledger is
     rebuilt from them if it is lost."""
     demand = inputs.demand.queues.get(queue) if inputs.demand else None
-    groups = (
-        [one for one in inputs.demand.groups if is_under(one.queue, queue)] if inputs.demand else []
-    )
+    groups = inputs.demand.groups if inputs.demand else ()
+    waiting = [one for one in groups if is_under(one.queue, queue)]
     last = inputs.registry.last_run.queues.get(queue)
+    known = last or _NOTHING
     is_known = numbers is not None or last is None
     return QueueStatus(
-        limit=dict(limits.max) if limits and is_known else dict(last.limit) if last else {},
-        baseline=dict(numbers.baseline) if numbers else dict(last.baseline) if last else {},
-        lent=dict(numbers.lent) if numbers else dict(last.lent) if last else {},
+        limit=dict(limits.max if limits and is_known else known.limit),
+        baseline=dict(numbers.baseline if numbers else known.baseline),
+        lent=dict(numbers.lent if numbers else known.lent),
         used=dict(demand.used) if demand else {},
         pending=dict(demand.pending) if demand else {},
         pending_pods=demand.pending_pods if demand else 0,
-        verdict=last.verdict if last else "",
-        reason=last.reason if last else "",
-        code=last.code if last else "",
+        verdict=known.verdict,
+        reason=known.reason,
+        code=known.code,
         is_demand_known=inputs.demand is not None and not inputs.unreadable_namespaces(queue),
         is_judged=numbers is not None or (last is not None and last.is_judged),
-        waits_since=min((one.oldest for one in groups), default=""),
-        young_pods=sum(one.young for one in groups),
+        waits_since=min((one.oldest for one in waiting), default=""),
+        young_pods=sum(one.young for one in waiting),
         floor=sum(one.min_nodes for one in inputs.config.namespaces.values() if one.queue == queue),
     )
 
 
+_NOTHING = QueueStatus(
+    limit={}, baseline={}, lent={}, used={}, pending={}, pending_pods=0, verdict="", reason=""
+)
 _MOST_NAMESPACES, _LONGEST_NAME = 20, 100  # of one node, and characters
 
 

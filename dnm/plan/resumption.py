@@ -14,13 +14,17 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import ClaimedNode, LentNode, Phase
+from dnm.model.lent import Phase
 from dnm.model.orders import Way
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
+from dnm.plan.facts import node_verdict
+from dnm.plan.found import newly_recorded
 from dnm.plan.inputs import Inputs
 from dnm.sizing.caps import NodePool
+
+_NOT_WANTED = "its conversion was interrupted and is not wanted any more: it goes back"
 
 
 def resumable_nodes(config: Config, registry: Registry) -> dict[NodePool, list[str]]:
@@ -47,22 +51,9 @@ def give_back_unwanted(
         if pool.queue in undecided:
             continue
         for name in names[wanted.get(pool, 0) :]:
-            nodes[name] = _returning(inputs, pool, claimed.pop(name))
-            verdicts[name] = NodeVerdict(
-                node=name,
-                verdict=Verdict.REVERT,
-                reason=Reason.CLAIMED,
-                detail="its conversion was interrupted and is not wanted any more: it goes back",
+            del claimed[name]
+            nodes[name] = newly_recorded(
+                inputs.config, pool.node_type, pool.namespace, Phase.RETURNING, inputs.now
             )
+            verdicts[name] = node_verdict(name, Verdict.REVERT, Reason.CLAIMED, _NOT_WANTED)
     return msgspec.structs.replace(registry, nodes=nodes, claimed=claimed), verdicts
-
-
-def _returning(inputs: Inputs, pool: NodePool, one: ClaimedNode) -> LentNode:
-    return LentNode(
-        node_type=one.node_type,
-        namespace=one.namespace,
-        queue=pool.queue,
-        owner=inputs.config.instance_id,
-        phase=Phase.RETURNING,
-        since=inputs.now,
-    )

@@ -19,7 +19,7 @@ from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config, NamespacePolicy
 from dnm.sizing.backlog import QueueBacklog, Schedulable
-from dnm.sizing.caps import Bound, ConversionBudget
+from dnm.sizing.caps import UNBOUNDED, Bound, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing import least_nodes
 from dnm.sizing.packing_input import PackingInput
@@ -49,7 +49,7 @@ class Allotment:
             self._quota.grow(incoming.queue, size)
         self._lent = Counter((one.namespace, one.node_type) for one in node_supply.lent.values())
         self._lent.update((one.namespace, one.node_type) for one in node_supply.incoming)
-        self._budget = ConversionBudget()
+        self._budget = UNBOUNDED
 
     def serve_within(
         self, budget: ConversionBudget, backlogs: Iterable[QueueBacklog]
@@ -66,7 +66,7 @@ class Allotment:
 
     def _unbounded_copy(self) -> Allotment:
         other = copy(self)
-        other._budget = ConversionBudget()
+        other._budget = UNBOUNDED
         other._bins = list(self._bins)
         other._quota = self._quota.copy()
         other._lent = Counter(self._lent)

@@ -94,6 +94,9 @@ def budget_of(bounds: Iterable[Bound]) -> ConversionBudget:
     return ConversionBudget(bounds=every, left={one.name: one.left for one in every})
 
 
+UNBOUNDED = ConversionBudget()
+
+
 def pool_of(entry: LentNode) -> NodePool:
     """Returns the pool of a lent node."""
     return NodePool(entry.queue, entry.namespace, entry.node_type)

@@ -32,7 +32,7 @@ from dnm.model.queue_path import known_lineage
 from dnm.model.reason import Reason
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
-from dnm.sizing.caps import ConversionBudget, NodePool, pool_of
+from dnm.sizing.caps import UNBOUNDED, ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import counting_young, size_queues
 from dnm.sizing.stalled import find_stalled, leaving_out
@@ -44,13 +44,12 @@ IS_USED = "is used"
 class Candidates(Value):
     """Names serving nodes (keys of NodeSupply.lent) that have been idle for their whole idle time
     and that nobody holds. `at_most`: how many may go in this run. `budget`: how many nodes could be
-    lent as things are; None: no bound. `early`: those of the names that have not been idle for
-    their time."""
+    lent as things are. `early`: those of the names that have not been idle for their time."""
 
     now: datetime
     names: tuple[str, ...]
     at_most: int
-    budget: ConversionBudget | None = None
+    budget: ConversionBudget = UNBOUNDED
     early: frozenset[str] = frozenset()
 
 
@@ -115,7 +114,7 @@ def judge_fenced(
     queues: Mapping[str, QueueLimits],
     node_supply: NodeSupply,
     fenced: Mapping[str, LentNode],
-    budget: ConversionBudget | None = None,
+    budget: ConversionBudget = UNBOUNDED,
 ) -> dict[str, NodeVerdict]:
     """Judges nodes that are fenced but not yet given to the converter: KEEP, where pods landed on
     them in between or their queue would otherwise want, or take, another node like them, else
@@ -213,7 +212,7 @@ class RemovalSimulation:
         demand: Demand,
         queues: Mapping[str, QueueLimits],
         node_supply: NodeSupply,
-        budget: ConversionBudget | None,
+        budget: ConversionBudget,
     ) -> None:
         self._config = config
         self._demand = demand
@@ -259,7 +258,7 @@ class RemovalSimulation:
             leaving=self._node_supply.leaving | set(names),
         )
         own = [pool_of(self._node_supply.lent[name]) for name in names]
-        budget = self._budget.plus(own) if self._budget is not None else None
+        budget = self._budget.plus(own)
         sizing = size_queues(self._config, self._demand, limits, node_supply, budget)
         base = self.base
         granted = {pool: count for pool, count in sizing.granted().items() if pool in own}

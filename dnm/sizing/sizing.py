@@ -25,7 +25,7 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.sizing.allotment import Allotment
 from dnm.sizing.backlog import make_backlogs
-from dnm.sizing.caps import ConversionBudget, NodePool
+from dnm.sizing.caps import UNBOUNDED, ConversionBudget, NodePool
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
 from dnm.sizing.queue_sizing import QueueSizing, Sizing, queue_not_there, queue_verdict
@@ -47,9 +47,9 @@ def size_queues(
     demand: Demand,
     queues: Mapping[str, QueueLimits],
     node_supply: NodeSupply,
-    budget: ConversionBudget | None = None,
+    budget: ConversionBudget = UNBOUNDED,
 ) -> Sizing:
-    """Returns what every monitored queue needs, and who gets what there is; without a budget, all
+    """Returns what every monitored queue needs, and who gets what there is; without bounds, all
     that is wanted is granted.
 
     Scarce nodes go to the queue of the highest priority, then to the one whose pods have lacked
@@ -116,14 +116,14 @@ def _hand_out(
     demand: Demand,
     queues: Mapping[str, QueueLimits],
     node_supply: NodeSupply,
-    budget: ConversionBudget | None,
+    budget: ConversionBudget,
 ) -> list[QueueSizing]:
     """Packs what waits, queue after queue, and once more where the budget does not cover it all."""
     packing_input = make_packing_input(config, demand, node_supply)
     backlogs = make_backlogs(config, demand, queues, packing_input)
     allotment = Allotment(config, demand, queues, node_supply, packing_input)
     sizings = [allotment.serve(backlog) for backlog in backlogs]
-    if budget is not None and not budget.covers(_all_wanted(sizings)):
+    if not budget.covers(_all_wanted(sizings)):
         since = {one.queue: one.waits_since or "~" for one in sizings}
         backlogs.sort(key=lambda one: (-one.priority, since[one.queue], one.queue))
         allotment = Allotment(config, demand, queues, node_supply, packing_input)

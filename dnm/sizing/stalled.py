@@ -36,15 +36,12 @@ def find_stalled(
         found = stalled[queue] = {}
         for group in demand.groups:
             count = group.count_until(bound)
-            if count and _is_of(group, queue) and _asks_for_nothing(group, queue, base, fits):
+            is_of = is_under(group.queue, queue)
+            if count and is_of and _asks_for_nothing(group, queue, base, fits):
                 found[group.fingerprint] = StalledPods(
                     count=count, until=group.newest_of_oldest(count)
                 )
     return stalled
-
-
-def _is_of(group: PendingGroup, queue: str) -> bool:
-    return is_under(group.queue, queue)
 
 
 def _asks_for_nothing(

@@ -16,7 +16,7 @@ from dnm.model.plan import ReturnNode, Snapshot
 from dnm.model.pod import Pod, PodList, PodShape
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.doubt import doubt_lists, remember_pods
+from dnm.plan.doubt import doubt_lists
 from dnm.plan.planner import make_plan
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node
 
@@ -33,6 +33,14 @@ def snapshot(pods: int = 0, **changes: Any) -> Snapshot:
     return Snapshot(taken_at=NOW, **{**values, **changes})
 
 
+def doubted(registry: Registry, seen: Snapshot) -> Snapshot:
+    return doubt_lists(registry, "prod", seen)[0]
+
+
+def remembered(registry: Registry, seen: Snapshot) -> RunRecord:
+    return doubt_lists(registry, "prod", seen)[1]
+
+
 @pytest.mark.parametrize(
     ("phase", "is_believed"),
     [
@@ -47,7 +55,7 @@ def test_no_node_at_all_is_not_believed_while_lent_ones_serve(
     phase: Phase, is_believed: bool
 ) -> None:
     registry = Registry(nodes={"a001": a_lent_node(phase)})
-    seen = doubt_lists(registry, "prod", snapshot(nodes=()))
+    seen = doubted(registry, snapshot(nodes=()))
     assert isinstance(seen.nodes, Unreadable) is not is_believed
     if not is_believed:
         assert isinstance(seen.nodes, Unreadable) and "a001" in seen.nodes.error
@@ -56,7 +64,7 @@ def test_no_node_at_all_is_not_believed_while_lent_ones_serve(
 
 def test_another_instance_s_nodes_say_nothing() -> None:
     registry = Registry(nodes={"a001": a_lent_node(owner="validation")})
-    assert doubt_lists(registry, "prod", snapshot(nodes=())).nodes == ()
+    assert doubted(registry, snapshot(nodes=())).nodes == ()
 
 
 DAY = timedelta(days=1)
@@ -87,16 +95,16 @@ def record(last: RunRecord, phase: Phase = Phase.SERVING) -> Registry:
 @pytest.mark.parametrize("kind", ["is_daemonset", "is_mirror"])
 def test_nodes_with_pods_that_stay_are_remembered_and_rest_changes_nothing(kind: str) -> None:
     seen = listed("a001", "k1", work={"k2": 3}, kind=kind)
-    last = remember_pods(record(RunRecord()), "prod", seen)
-    assert last == KNOWN == remember_pods(record(last), "prod", seen)
+    last = remembered(record(RunRecord()), seen)
+    assert last == KNOWN == remembered(record(last), seen)
 
 
 def test_of_nodes_that_are_not_lent_some_are_remembered_for_as_long_as_they_have_them() -> None:
     names = [f"k{number}" for number in range(9)]
-    last = remember_pods(Registry(), "prod", listed(*names[3:]))
+    last = remembered(Registry(), listed(*names[3:]))
     assert last.attended == ("k3", "k4", "k5")
-    assert remember_pods(Registry(last_run=last), "prod", listed(*names)) == last
-    assert remember_pods(Registry(last_run=last), "prod", listed(*names[4:])).attended == (
+    assert remembered(Registry(last_run=last), listed(*names)) == last
+    assert remembered(Registry(last_run=last), listed(*names[4:])).attended == (
         "k4", "k5", "k6",
     )  # fmt: skip
 
@@ -132,7 +140,7 @@ BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
 def test_a_list_is_doubted_by_what_it_contradicts(
     last: RunRecord, seen: Snapshot, result: str
 ) -> None:
-    found = doubt_lists(record(last), "prod", seen)
+    found = doubted(record(last), seen)
     if result is NOT_AT_ALL:
         assert isinstance(found.pods, Unreadable) and "kubectl get pods -A" in found.pods.error
     else:
@@ -144,8 +152,8 @@ def test_what_was_not_read_or_not_whole_is_neither_remembered_nor_doubted() -> N
     unread = msgspec.structs.replace(snapshot(), pods=Unreadable(what="pods", error="x"))
     part = msgspec.structs.replace(snapshot(), pods=PodList(pods=(), cluster_wide=False))
     for seen in (unread, part):
-        assert remember_pods(record(KNOWN), "prod", seen) == KNOWN
-        assert doubt_lists(record(KNOWN), "prod", seen) == seen
+        assert remembered(record(KNOWN), seen) == KNOWN
+        assert doubted(record(KNOWN), seen) == seen
 
 
 @pytest.mark.parametrize(
@@ -154,15 +162,15 @@ def test_what_was_not_read_or_not_whole_is_neither_remembered_nor_doubted() -> N
 def test_the_doubt_begins_once_and_ends_with_what_was_missed_or_its_time(
     seen: Snapshot, patience: timedelta
 ) -> None:
-    last = remember_pods(record(KNOWN), "prod", seen)
+    last = remembered(record(KNOWN), seen)
     assert last == msgspec.structs.replace(KNOWN, pods_doubted_since=NOW)
     later = msgspec.structs.replace(seen, taken_at=NOW + patience / 2)
-    assert remember_pods(record(last), "prod", later) == last
-    assert remember_pods(record(last), "prod", listed("a001", "k1")) == KNOWN
+    assert remembered(record(last), later) == last
+    assert remembered(record(last), listed("a001", "k1")) == KNOWN
     over = msgspec.structs.replace(seen, taken_at=NOW + patience)
-    believed = remember_pods(record(last), "prod", over)
+    believed = remembered(record(last), over)
     assert "a001" not in believed.attended
-    assert doubt_lists(record(believed), "prod", over) == over
+    assert doubted(record(believed), over) == over
 
 
 USED = RunRecord(pods={"a001": NodePods(count=3, namespaces={"dev": 2, "lab": 1})})
@@ -183,9 +191,9 @@ RUNS, ENDED = {"u1": QUEUE, "u2": "root.other"}, {"u2": QUEUE}
 def test_a_fenced_node_whose_namespaces_are_empty_at_once_is_looked_at_again(
     last: RunRecord, phase: Phase, seen: Snapshot, is_seen: bool
 ) -> None:
-    found = doubt_lists(record(last, phase), "prod", seen)
+    found = doubted(record(last, phase), seen)
     assert found.unseen_nodes == (frozenset() if is_seen else {"a001"})
-    noted = remember_pods(record(last, phase), "prod", seen)
+    noted = remembered(record(last, phase), seen)
     assert noted.pods_doubted_since is None and "a001" not in noted.attended
 
 
@@ -206,10 +214,10 @@ def test_the_scheduler_s_word_stands_against_a_list_without_a_pod_of_the_queue(
         listed(), pods=PodList(pods=(pod,)),
         yunikorn=YunikornView(queue_of_pod=queue_of_pod, allocated=allocated, pending={}),
     )  # fmt: skip
-    last = remember_pods(record(RunRecord()), "prod", seen)
+    last = remembered(record(RunRecord()), seen)
     for hours, doubts in ((0, not is_seen), (1, False)):
         later = msgspec.structs.replace(seen, taken_at=NOW + hours * HOUR)
-        found = doubt_lists(record(last), "prod", later)
+        found = doubted(record(last), later)
         assert found.unseen_nodes == ({"a001"} if doubts else frozenset())
 
 

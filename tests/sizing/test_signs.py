@@ -163,7 +163,7 @@ def test_a_limit_is_raised_with_nodes_that_help_the_pods_which_ask_for_it() -> N
     only_g = Requirement(key="kind", operator="DoesNotExist")
     shape = {"node_affinity": (NodeSelectorTerm(expressions=(only_g,)),)}
     room = node_supply([node("k1", cores=999, gb=9999)])
-    sizing = sizing_of(pods(4, SMALL, shape=shape), room, tree(dev=size(1, 9999)), None,
+    sizing = sizing_of(pods(4, SMALL, shape=shape), room, tree(dev=size(1, 9999)),
                    namespaces=both, node_types={**TYPES, "a": tainted})  # fmt: skip
     assert by_type(sizing) == {"g": 1}
 

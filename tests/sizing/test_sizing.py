@@ -25,7 +25,7 @@ from dnm.model.pod import (
 )
 from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
-from dnm.sizing.caps import ConversionBudget
+from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import _answer, _hand_out, size_at_rest, size_queues
@@ -394,7 +394,7 @@ def inputs_of(scene: dict[str, Any]) -> Inputs:
 
 
 def solve(scene: dict[str, Any]) -> Sizing:
-    return size_queues(*inputs_of(scene), scene.get("budget"))
+    return size_queues(*inputs_of(scene), scene.get("budget", UNBOUNDED))
 
 
 @pytest.mark.parametrize(("reason", "part", "nodes", "scene"), TABLE)
@@ -426,7 +426,7 @@ def test_what_is_at_rest_is_found_without_packing_and_is_the_same() -> None:
             at_rest = size_at_rest(config, demand, queues)
             if at_rest is not None:
                 found += 1
-                packed = _hand_out(*inputs, None)
+                packed = _hand_out(*inputs, UNBOUNDED)
                 assert at_rest == _answer(config, demand, queues, packed)
     assert found > 20
 
