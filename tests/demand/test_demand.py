@@ -367,11 +367,6 @@ def test_the_queue_a_pod_is_booked_on(asked: str, queue: str) -> None:
     assert queue_of(pods(1, SMALL, queue=asked)) == {queue}
 
 
-def test_a_queue_without_root_is_below_root() -> None:
-    """`provided` places it below root, with dots replaced: not a configured queue here."""
-    assert queue_of(pods(1, SMALL, queue="anvil.dev")) == set()
-
-
 def test_the_first_pod_decides_even_if_it_is_bound_already() -> None:
     first = bound(1, SMALL, "k1", ago=900, queue=GPU)
     assert queue_of(first + pods(2, SMALL, queue=DEV)) == {GPU}

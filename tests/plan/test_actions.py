@@ -73,11 +73,6 @@ def test_a_fenced_node_that_lost_its_mark_serves_on_and_is_marked_again() -> Non
     assert MarkNode(node="a001", mark=MARK) in found
 
 
-def test_nothing_is_done_to_the_nodes_of_another_instance() -> None:
-    world = World().lent("a001", owner="validation").node("a001", mark=None)
-    assert list_actions(world.set(maps=(queue_map(), None)).decided()) == []
-
-
 def test_capacity_grows_before_promises_and_promises_shrink_before_capacity() -> None:
     process = ConverterProcess(pid=7, start_ticks=1)
     hangs = a_request(id="r0", converter=process, since=NOW - timedelta(hours=3))
@@ -119,11 +114,3 @@ def test_a_converter_is_ended_once_no_run_would_have_let_it_go_on(
     world.snapshot = lambda: snapshot  # type: ignore[method-assign]
     found = EndConverter(key="r0", process=process) in list_actions(world.decided())
     assert found is ended
-
-
-def test_a_node_that_slurm_has_is_never_among_the_returns() -> None:
-    world = World().lent("a001", Phase.RELEASING, was_used=True)
-    world.node("a001", is_cordoned=True, mark=FENCED).set(batch={"a001": a_batch_node()})
-    decided = world.decided()
-    assert decided.fates.returned == ()
-    assert decided.conversions.registry.nodes["a001"].phase is Phase.RETURNING

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from dnm.model.lent import Phase
 from dnm.model.observed import Backoff, Breaker
-from tests.builders import COUNTED, NOW, QUEUE, a_batch_node, a_request
-from tests.plan.worlds import LONG_AGO, World, pods, queue_map
+from tests.builders import NOW, QUEUE, a_batch_node
+from tests.plan.worlds import LONG_AGO, World, pods
 
 BACKOFFS = {"a": Backoff(failures=3, until=NOW, ask_at_most=1)}
 
@@ -30,20 +30,6 @@ def test_a_failed_node_is_an_error_of_each_run_and_fails_its_type_once() -> None
     assert late.recorded(nodes={"a001": others}).advanced().errors == ()
 
 
-def test_what_a_request_brought_is_looked_at_in_the_same_run() -> None:
-    world = World().recorded(requests=(a_request(ended=True),)).node("a002", mark=None)
-    advanced = world.advanced()
-    assert advanced.registry.nodes["a002"].phase is Phase.SERVING
-    assert advanced.registry.requests == ()
-
-
-def test_a_marked_node_is_recorded_and_serves_in_the_same_run() -> None:
-    world = World().node("a001").set(maps=(queue_map({"a001": COUNTED}), None))
-    advanced = world.advanced()
-    assert advanced.registry.nodes["a001"].phase is Phase.SERVING
-    assert advanced.notes == ("node=a001 carries our mark and is recorded again",)
-
-
 def test_a_node_that_is_used_closes_the_breaker_of_its_queue() -> None:
     world = World().recorded(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW, trips=2)})
     world.lent("a001").node("a001").with_pods(*pods(1, node="a001"))
@@ -55,11 +41,3 @@ def test_a_node_that_is_back_unused_counts_and_is_forgotten() -> None:
     advanced = world.advanced()
     assert advanced.registry.nodes == {}
     assert advanced.registry.breakers == {QUEUE: Breaker(unused=1)}
-
-
-def test_candidates_are_named_and_nothing_else_is_decided() -> None:
-    world = World().lent("a001", idle_since=LONG_AGO).node("a001")
-    advanced = world.advanced()
-    seen = advanced.nodes["a001"]
-    assert (seen.wants_release, seen.wants_return) == (True, False)
-    assert advanced.registry.nodes["a001"].phase is Phase.SERVING

@@ -18,7 +18,6 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
 from dnm.plan.brakes import why_wait
-from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.lendable import conversion_budget, counted_as_lent
 from dnm.sizing.caps import count_caps
 from tests.builders import (
@@ -129,26 +128,6 @@ def test_batch_nodes_at_hand_are_those_that_the_converter_would_take(allow_preem
 )
 def test_a_pause_ends_by_itself_or_by_a_person(pause: Pause | None, paused: bool) -> None:
     assert bool(Registry(pause=pause).paused(NOW)) is paused
-
-
-@pytest.mark.parametrize(
-    ("since", "left"),
-    [
-        pytest.param(10, 20, id="in-it"),
-        pytest.param(30, None, id="over"),
-        pytest.param(-60, None, id="a-wrong-clock"),
-    ],
-)
-def test_when_the_cooldown_ends(since: int, left: int | None) -> None:
-    registry = Registry(last_conversion=NOW - timedelta(seconds=since))
-    end = None if left is None else NOW + timedelta(seconds=left)
-    assert cooldown_end(a_config(), registry, NOW) == end
-    assert cooldown_end(a_config(), Registry(), NOW) is None
-
-
-def test_a_back_off_that_is_over_is_none() -> None:
-    over, on = _backoff(0)["a"], _backoff(60)["a"]
-    assert backoffs_in_force(Registry(backoffs={"a": over, "b": on}), NOW) == {"b": on}
 
 
 def _backoff(seconds: int, **changes: Any) -> dict[str, Backoff]:

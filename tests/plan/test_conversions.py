@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from dnm.model.config import NamespacePolicy
 from dnm.model.lent import Phase
 from dnm.model.observed import Backoff, Breaker
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from tests.builders import NOW, QUEUE
 from tests.plan.worlds import LONG_AGO, UNREAD, World, namespace_policy, pods, wanting
@@ -37,7 +38,7 @@ TRIPPED = Breaker(unused=3, tripped_at=LONG_AGO, demand="before", trips=1)
             id="while-a-chance-lasts",
         ),
         pytest.param(
-            wanting(3).recorded(breakers={QUEUE: Breaker(unused=2)}), [3], id="strikes-alone"
+            wanting(3).recorded(breakers={QUEUE: Breaker(unused=2)}), [3], id="unused-alone"
         ),
     ],
 )
@@ -81,39 +82,18 @@ def test_requests_are_told_apart_and_recorded() -> None:
     assert converted.requests[0].id == "20260302T120000000000-1"
 
 
-@pytest.mark.parametrize(
-    ("world", "reason"),
-    [
-        pytest.param(World().set(pods=UNREAD), Reason.DEMAND_UNREADABLE, id="pods"),
-        pytest.param(wanting(1).set(nodes=UNREAD), Reason.QUEUE_UNREADABLE, id="nodes"),
-        pytest.param(wanting(1).set(maps=UNREAD), Reason.QUEUE_UNREADABLE, id="document"),
-    ],
-)
-def test_what_is_not_known_starts_nothing(world: World, reason: Why) -> None:
-    converted = world.converted()
-    assert {one.reason for one in converted.verdicts.values()} == {reason}
-    assert not converted.requests and converted.registry.last_conversion is None
-
-
-def test_while_the_scheduler_is_away_unused_nodes_trip_no_breaker() -> None:
-    """Nor is more lent: the next run that can ask it decides."""
-    world = World().with_pods(*pods(2)).set(yunikorn=UNREAD)
+@pytest.mark.parametrize("yunikorn", [None, UNREAD], ids=["asked", "away"])
+def test_unused_nodes_trip_the_breaker_but_for_while_the_scheduler_is_away(yunikorn: Any) -> None:
+    """Nor is more lent then: the next run that can ask it decides."""
+    world = World().with_pods(*pods(2)).set(yunikorn=yunikorn)
     for number in range(3):
         world.lent(f"a00{number}", Phase.SERVING, since=NOW - timedelta(hours=1))
         world.node(f"a00{number}", is_cordoned=True)
     converted = world.converted()
-    assert converted.verdicts[QUEUE].reason is Reason.BREAKER
-    assert "YuniKorn does not answer" in converted.verdicts[QUEUE].sentence
-    assert not converted.registry.breakers and not converted.requests
-
-
-def test_a_breaker_that_unused_nodes_trip_stops_only_conversions_for_pods() -> None:
-    world = World().with_pods(*pods(2))
-    for number in range(3):
-        world.lent(f"a00{number}", Phase.SERVING, since=NOW - timedelta(hours=1))
-        world.node(f"a00{number}", is_cordoned=True)
-    verdict = world.converted().verdicts[QUEUE]
-    assert verdict.reason is Reason.BREAKER and verdict.detail.startswith("3 since")
+    verdict = converted.verdicts[QUEUE]
+    assert verdict.reason is Reason.BREAKER and not converted.requests
+    assert ("YuniKorn does not answer" if yunikorn else "3 since") in verdict.detail
+    assert bool(converted.registry.breakers) is not bool(yunikorn)
 
 
 def test_a_tripped_breaker_does_not_stop_nodes_that_min_nodes_asks_for() -> None:

@@ -75,7 +75,7 @@ CASES = (
          Fate.WAITS, Reason.QUEUE_UNREADABLE, refusal="not found", detail="not found"),
     Told("idle outside the prefixes, pods unread",
          idle().configured(allowed_queue_prefixes=OUTSIDE).set(pods=BLIND),
-         Fate.WAITS, Reason.QUEUE_UNREADABLE),
+         Fate.WAITS, Reason.QUEUE_UNREADABLE, detail="outside allowed_queue_prefixes"),
     Told("idle, to leave, pods unread", idle(leaves=Leaving.BY_HAND).set(pods=BLIND),
          Fate.WAITS, Reason.DEMAND_UNREADABLE),
     Told("idle, to leave", idle(leaves=Leaving.BY_HAND), Fate.GOES, Reason.LEAVING),

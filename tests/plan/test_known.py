@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from dnm.model.lent import Phase
-from dnm.model.observed import Backoff
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.inputs import without_future
@@ -21,8 +21,10 @@ def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
         nodes={"a001": a_lent_node(Phase.RETURNING, since=ahead, retry_after=ahead)},
         requests=(a_request(since=ahead),),
         backoffs={"a": Backoff(failures=1, until=ahead, ask_at_most=1)},
+        breakers={QUEUE: Breaker(tripped_at=ahead)},
     )
     mended = without_future(a_config(), registry, NOW)
+    assert mended.breakers[QUEUE].tripped_at == NOW
     assert mended.nodes["a001"].since == mended.requests[0].since == NOW
     assert (mended.nodes["a001"].retry_after or ahead) <= NOW + timedelta(hours=1)
     assert mended.backoffs["a"].until <= NOW + timedelta(hours=1)

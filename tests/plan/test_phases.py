@@ -161,11 +161,6 @@ def test_pods_of_a_dead_node_keep_it_and_say_so() -> None:
     assert step.verdict.reason is Reason.IN_USE and "NotReady" in step.verdict.detail
 
 
-def test_another_instance_s_node_is_left_alone() -> None:
-    step = advance_node(a_config(), "a001", a_lent_node(owner="validation"), facts([]))
-    assert step.verdict.reason is Reason.NOT_OURS
-
-
 def test_size_is_the_allocatable_and_waits_for_the_device_plugin() -> None:
     gpu = NodeType(name="g", size={**SIZE, "nvidia.com/gpu": 4})
     config = a_config(node_types={"g": gpu})
@@ -206,11 +201,6 @@ def test_what_is_counted_only_grows(
         facts([node]),
     )
     assert found.entry is not None and found.entry.counted == (after if is_ready else counted)
-
-
-def test_a_fence_that_is_not_seen_yet_never_leads_to_the_converter() -> None:
-    step = advance_node(a_config(), "a001", a_lent_node(Phase.RELEASING), facts([a_node()]))
-    assert not step.wants_return
 
 
 @given(

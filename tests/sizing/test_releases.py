@@ -208,34 +208,6 @@ def test_pods_that_ignore_an_idle_node_hold_it_only_for_its_idle_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now_pending", "still_stalled"),
-    [
-        pytest.param(3, True, id="the same pods"),
-        pytest.param(2, False, id="one has started or gone: all count again"),
-    ],
-)
-def test_the_memory_lasts_as_long_as_exactly_these_pods(
-    now_pending: int, still_stalled: bool
-) -> None:
-    conf, queues = config(), tree()
-    stuck = pods(3, SMALL, ago=700)
-    fingerprint = demand(stuck, conf, queues).groups[0].fingerprint
-    memory = {fingerprint: StalledPods(count=3, until=stuck[0].created)}
-    found = demand(stuck[:now_pending], conf, queues, stalled=memory)
-    assert bool(found.stalled) is still_stalled
-    assert sum(group.count for group in found.groups) == (0 if still_stalled else now_pending)
-
-
-def test_new_pods_of_the_same_kind_count() -> None:
-    conf, queues = config(), tree()
-    stuck = pods(3, SMALL, ago=700)
-    fingerprint = demand(stuck, conf, queues).groups[0].fingerprint
-    memory = {fingerprint: StalledPods(count=3, until=stuck[0].created)}
-    found = demand(stuck + pods(1, SMALL, ago=100, name="new"), conf, queues, stalled=memory)
-    assert [group.count for group in found.groups] == [1] and found.stalled == memory
-
-
-@pytest.mark.parametrize(
     "scene",
     [
         pytest.param({"pods": pods(1, SMALL, ago=300)}, id="pods younger than the idle time"),
@@ -292,45 +264,32 @@ def test_pods_that_lack_quota_are_not_taken_to_wait_for_something_else() -> None
 # --- a fence is taken off again ---------------------------------------------------------------
 
 
-def recalled(some: list[Any], fenced: tuple[str, ...], **changes: Any) -> dict[str, Why]:
-    conf, queues = config(**changes), tree(dev=size(80, 320))
+@pytest.mark.parametrize(
+    ("some", "fenced", "stay", "settings"),
+    [
+        pytest.param([], 1, [], {}, id="nothing-wants-it"),
+        pytest.param(pods(1, SMALL, ago=1), 1, ["a001"], {}, id="a-pod-a-second-old"),
+        pytest.param(pods(1, SMALL), 2, ["a002"], {}, id="the-one-that-was-lent-first"),
+        pytest.param(pods(20, SMALL, ago=1), 3, ["a002", "a003"], {}, id="no-more-than-wanted"),
+        pytest.param(bound(1, SMALL, "a001"), 2, ["a001"], {}, id="a-pod-landed-before"),
+        pytest.param([], 2, ["a002"],
+            {"namespaces": {"dev": policy("dev", DEV, "a", min_nodes=1)}}, id="min-nodes-raised"),
+    ],
+)  # fmt: skip
+def test_whose_fence_comes_off(
+    some: list[Any], fenced: int, stay: list[str], settings: dict[str, Any]
+) -> None:
+    conf, queues = config(**settings), tree(dev=size(80, 320))
+    names = [f"a00{number + 1}" for number in range(fenced)]
     entries = {
         name: entry(name, since=NOW - timedelta(seconds=60 * number))
-        for number, name in enumerate(fenced)
+        for number, name in enumerate(names)
     }
-    there = node_supply([lent(name) for name in fenced], leaving=fenced)
-    verdicts = judge_fenced(conf, demand(some, conf, queues), queues, there, entries)
-    assert all(
-        (one.verdict is Verdict.KEEP) == (one.reason is Reason.DEMAND_RETURNED)
-        for one in verdicts.values()
-    )
-    return {name: verdict.reason for name, verdict in verdicts.items()}
-
-
-def test_a_fenced_node_goes_on_leaving_while_nothing_wants_it() -> None:
-    assert recalled([], ("a001",)) == {"a001": Reason.FENCED}
-
-
-def test_new_demand_takes_the_fence_off_even_if_it_is_a_second_old() -> None:
-    assert recalled(pods(1, SMALL, ago=1), ("a001",)) == {"a001": Reason.DEMAND_RETURNED}
-
-
-def test_no_more_fences_are_lifted_than_nodes_are_wanted() -> None:
-    found = recalled(pods(20, SMALL, ago=1), ("a001", "a002", "a003"))
-    assert sorted(reason.name for reason in found.values()) == [
-        "DEMAND_RETURNED", "DEMAND_RETURNED", "FENCED",
-    ]  # fmt: skip
-
-
-def test_a_pod_that_landed_before_the_fence_takes_it_off() -> None:
-    found = recalled(bound(1, SMALL, "a002"), ("a001", "a002"))
-    assert found == {"a001": Reason.FENCED, "a002": Reason.DEMAND_RETURNED}
-
-
-def test_min_nodes_that_were_raised_take_the_fence_off() -> None:
-    policies = {"dev": policy("dev", DEV, "a", min_nodes=1)}
-    found = recalled([], ("a001", "a002"), namespaces=policies)
-    assert sorted(reason.name for reason in found.values()) == ["DEMAND_RETURNED", "FENCED"]
+    there = node_supply([lent(name) for name in names], leaving=names)
+    judged = judge_fenced(conf, demand(some, conf, queues), queues, there, entries)
+    said = {name: (one.verdict, one.reason) for name, one in judged.items()}
+    kept, goes = (Verdict.KEEP, Reason.DEMAND_RETURNED), (Verdict.REVERT, Reason.FENCED)
+    assert said == {name: kept if name in stay else goes for name in names}
 
 
 def test_a_node_of_another_size_than_now_configured_is_returned_by_what_was_counted() -> None:
