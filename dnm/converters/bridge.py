@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from dnm.converters.machines import Machines, plain_state
 from dnm.converters.select import Judged, ListVerdict
 from dnm.converters.slurm.text import SlurmNode
 from dnm.model.node import BATCH_TAINT, Node
@@ -19,7 +20,6 @@ from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, SLURM_NAME
 from dnm.model.slurm_state import ABSENT, NodeState
 from dnm.model.value import Value
 
-_OF_KIND = frozenset(("EXTERNAL", "DYNAMIC_NORM"))
 _BASES = ("IDLE", "MIXED", "ALLOCATED")
 
 
@@ -74,11 +74,6 @@ def split_partitions(text: str | None) -> tuple[str, ...]:
     return tuple(filter(None, (one.strip() for one in (text or "").split(","))))
 
 
-def missing_partitions(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Returns those that Slurm does not have: slurm-bridge puts no Node into Slurm then."""
-    return tuple(one for one in wanted if one not in known)
-
-
 def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str]) -> str:
     """Says what is missing until Slurm has the machine again, still cordoned; empty: nothing is.
     Its drain says nothing: slurm-bridge drains what is cordoned."""
@@ -86,7 +81,7 @@ def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str])
         return "slurm-bridge has not put it into Slurm yet"
     if "EXTERNAL" not in node.state.flags:
         return f"Slurm has it {node.state.text}, not as a node of slurm-bridge's"
-    flags = node.state.flags - _OF_KIND - {"DRAIN", "RESERVED", "COMPLETING"}
+    flags = plain_state(Machines.BRIDGED, node).state.flags - {"DRAIN", "RESERVED", "COMPLETING"}
     if node.state.base not in _BASES or flags:
         return f"Slurm has it {node.state.text} {node.reason}".rstrip()
     if missing := [one for one in wanted if one not in node.features]:

@@ -17,7 +17,6 @@ from dnm.converters import to_k8s
 from dnm.converters.bridge import (
     BridgedNode,
     Taken,
-    missing_partitions,
     split_partitions,
     why_not_back,
     why_not_moved,
@@ -279,7 +278,7 @@ def _require_partitions(conversion: NodeConversion, at: BridgedNode) -> None:
     if not wanted:
         return
     known = conversion.patiently(conversion.slurm.read_partitions)
-    if missing := missing_partitions(wanted, known):
+    if missing := [one for one in wanted if one not in known]:
         raise ConverterError(
             f"Slurm has no partition {', '.join(missing)}, which the annotation {PARTITIONS} of "
             f"Node {conversion.node} names: slurm-bridge would not take the node back; make the "

@@ -65,6 +65,48 @@ def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError("has no zone; write e.g. 2026-12-01T09:00:00Z")
+    try:
+        return found.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("is too far away; write a nearer day") from error
+
+
+_WITH_A_VALUE: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
+    ("--node-name", "NODE", names.object_name, "one node by name"),
+    (
+        "--node-type", "TYPE", names.node_type_name,
+        "nodes of a type, by its name prefix (with --num-nodes)",
+    ),
+    ("--num-nodes", "N", numbers.whole_number(1, 100_000), "how many of the type"),
+    ("--namespace", "NS", values.namespace, "the namespace they will serve: label <NS>=true"),
+    (
+        LEAVE_OUT, "NODES", names.host_list,
+        "nodes that are not chosen, e.g. a[001-004],b007 (with --set k8s --node-type)",
+    ),
+    (
+        CHARGE, "ACCOUNT", names.charged_account,
+        "whom what is lent is charged to; - for nobody, but as planned (--set k8s)",
+    ),
+    (LEAVE_DRAINED, "WHY", str, "the node is sick: it stays drained (--set batch)"),
+    (
+        BOOK, "NAME", str,
+        "reserve nodes for an event (with --node-type, --num-nodes, --from and --until)",
+    ),
+    (UNBOOK, "NAME", str, "delete the reservations of --book NAME"),
+    ("--until", "TIME", _moment, "with --book, in ISO 8601 with Z"),
+)  # fmt: skip
+_FLAGS = {
+    "--list": "show which nodes could be lent, and why not the others",
+    "--resume": "finish returns that were interrupted, and give back what was being lent",
+    "--allow-preempt": "free nodes of the jobs that may be preempted",
+    "--force": "evict pods that nothing would bring back; pods that never end hold no return",
+}
+
+
 def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=machines.value,
@@ -75,62 +117,13 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--set", choices=("k8s", "batch"), dest="direction", help="where the nodes shall go")
-    add("--node-name", metavar="NODE", type=_argument(names.object_name), help="one node by name")
-    add(
-        "--node-type",
-        metavar="TYPE",
-        type=_argument(names.node_type_name),
-        help="nodes of a type, by its name prefix (with --num-nodes)",
-    )
-    add(
-        "--num-nodes",
-        metavar="N",
-        type=_argument(numbers.whole_number(1, 100_000)),
-        help="how many of the type",
-    )
-    add(
-        "--namespace",
-        metavar="NS",
-        type=_argument(values.namespace),
-        help="the namespace they will serve: label <NS>=true",
-    )
-    add(
-        LEAVE_OUT,
-        metavar="NODES",
-        type=_argument(names.host_list),
-        default=frozenset(),
-        help="nodes that are not chosen, e.g. a[001-004],b007 (with --set k8s --node-type)",
-    )
-    if machines is not Machines.BRIDGED:  # a lent node of these is in none of Slurm's books
-        add(
-            CHARGE,
-            metavar="ACCOUNT",
-            type=_argument(names.charged_account),
-            help="whom what is lent is charged to; - for nobody, but as planned (--set k8s)",
-        )
-    add(
-        "--list", action="store_true", help="show which nodes could be lent, and why not the others"
-    )
-    add(
-        "--resume",
-        action="store_true",
-        help="finish returns that were interrupted, and give back what was being lent",
-    )
-    add(
-        BOOK,
-        metavar="NAME",
-        help="reserve nodes for an event (with --node-type, --num-nodes, --from and --until)",
-    )
-    add(UNBOOK, metavar="NAME", help="delete the reservations of --book NAME")
+    for option, shown, parse, told in _WITH_A_VALUE:
+        if option != CHARGE or machines is not Machines.BRIDGED:  # in none of Slurm's books
+            add(option, metavar=shown, type=_argument(parse), help=told)
+    parser.set_defaults(exclude=frozenset())
     add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="with --book")
-    add("--until", type=_argument(_moment), metavar="TIME", help="with --book, in ISO 8601 with Z")
-    add("--allow-preempt", action="store_true", help="free nodes of the jobs that may be preempted")
-    add(
-        "--force",
-        action="store_true",
-        help="evict pods that nothing would bring back; pods that never end hold no return",
-    )
-    add(LEAVE_DRAINED, metavar="WHY", help="the node is sick: it stays drained (--set batch)")
+    for option, told in _FLAGS.items():
+        add(option, action="store_true", help=told)
     add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
     add("--output", choices=("text", "json"), default="text", help="what is printed on stdout")
     add("--config", metavar="FILE", type=Path, help="dnm's configuration file (or $DNM_CONFIG)")
@@ -174,16 +167,6 @@ def parse_arguments(
 def is_booking(options: argparse.Namespace) -> bool:
     """Returns whether --book or --unbook is asked for, be it with an empty name, which is none."""
     return options.book is not None or options.unbook is not None
-
-
-def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
-        raise ValueError("has no zone; write e.g. 2026-12-01T09:00:00Z")
-    try:
-        return found.astimezone(UTC)
-    except OverflowError as error:
-        raise ValueError("is too far away; write a nearer day") from error
 
 
 def _version() -> str:

@@ -1,27 +1,270 @@
 """What nodeset-convert reads and changes in Kubernetes beside `kube_side.py`: slurmd's pods,
-NodeSets, and labels and taints of a Node, each change with what it must find there."""
+NodeSets, their autoscalers, reduced to what decides; and labels and taints of a Node, each change
+with what it must find there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from dnm.converters.nodeset import NodeSet, SlurmdPod
-from dnm.converters.nodeset_objects import (
-    COST,
-    MANAGER,
-    Autoscaler,
-    read_pod_page,
-    read_scaler_page,
-    read_set_page,
-)
 from dnm.host.fault_points import fault_point
 from dnm.kube.lists import List
 from dnm.kube.nodes import read_node_page
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH
+from dnm.model.pod import Toleration
+from dnm.model.printable import printable
+from dnm.model.value import Value
+
+COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
+MANAGER = "dynamic-node-manager"  # as managedFields name us
+_AUTOSCALERS = "kube-controller-manager"
+_CONDEMNED = "nodeset.slinky.slurm.net/pod-cordon"
+_HOSTNAME = "nodeset.slinky.slurm.net/pod-hostname"
+_MODE = "nodeset.slinky.slurm.net/scaling-mode"
+_STATE = "SlurmNodeState"
+_NODE_SET = ("slinky.slurm.net", "NodeSet")
+
+
+class _Owner(msgspec.Struct, rename="camel"):
+    kind: str
+    api_version: str = ""
+    name: str = ""
+    controller: bool = False
+
+    @property
+    def is_node_set(self) -> bool:
+        """Whether it is a NodeSet that has made what it owns."""
+        return self.controller and (self.api_version.partition("/")[0], self.kind) == _NODE_SET
+
+
+class _Manager(msgspec.Struct, rename="camel"):
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="fieldsV1")
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    resource_version: str = ""
+    managed_fields: list[_Manager] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    host_network: bool = False
+    node_selector: dict[str, str] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class _PodStatus(msgspec.Struct):
+    phase: str = ""
+    conditions: list[_Condition] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _PodSpec
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _Template(msgspec.Struct):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+class _SetSpec(msgspec.Struct, rename="camel"):
+    scaling_mode: str = "StatefulSet"
+    replicas: int = 1
+    template: _Template = msgspec.field(default_factory=_Template)
+
+
+class _SetStatus(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+    replicas: int = 0
+    updated_replicas: int = 0
+
+
+class _Set(msgspec.Struct):
+    metadata: _Metadata
+    spec: _SetSpec
+    status: _SetStatus = msgspec.field(default_factory=_SetStatus)
+
+
+class _Pods(msgspec.Struct):
+    items: list[_Pod]
+
+
+class _Sets(msgspec.Struct):
+    items: list[_Set]
+
+
+def read_pod_page(page: memoryview | bytes) -> list[SlurmdPod]:
+    """Returns the slurmd pods of a page that have not finished. Anybody may write their labels on a
+    pod: one that no NodeSet has made is none, or a tenant's would hold up its node for ever."""
+    pods = msgspec.json.decode(page, type=_Pods).items
+    return [
+        _make_pod(pod, owner.name)
+        for pod in pods
+        if pod.status.phase not in ("Succeeded", "Failed")
+        for owner in pod.metadata.owner_references or ()
+        if owner.is_node_set
+    ]
+
+
+def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
+    conditions = {one.type for one in pod.status.conditions or () if one.status == "True"}
+    return SlurmdPod(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        node=pod.spec.node_name,
+        hostname=_slurm_name(pod),
+        node_set=node_set,
+        is_ready=pod.status.phase == "Running" and "Ready" in conditions,
+        is_terminating=pod.metadata.deletion_timestamp is not None,
+        states=frozenset(one.removeprefix(_STATE) for one in conditions if one.startswith(_STATE)),
+        cost=_cost((pod.metadata.annotations or {}).get(COST, "")),
+        is_condemned=(pod.metadata.annotations or {}).get(_CONDEMNED, "") == "true",
+    )
+
+
+def _slurm_name(pod: _Pod) -> str:
+    """What Slurm calls it, as the operator itself tells (GetSlurmNodeName, 1.1 to 1.2). The label
+    is written before the pod has a Node: in StatefulSet mode with hostNetwork it has the pod's own
+    name, which Slurm does not know."""
+    labels = pod.metadata.labels or {}
+    if labels.get(_MODE) == "StatefulSet" and pod.spec.host_network:
+        return pod.spec.node_name
+    return labels.get(_HOSTNAME, "")
+
+
+def _cost(text: str) -> int:
+    """As the operator reads it: what is no number is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def read_set_page(page: memoryview | bytes) -> list[NodeSet]:
+    """Returns the NodeSets of a page."""
+    return [_make_set(one) for one in msgspec.json.decode(page, type=_Sets).items]
+
+
+def _make_set(one: _Set) -> NodeSet:
+    spec, status = one.spec.template.spec, one.status
+    return NodeSet(
+        namespace=one.metadata.namespace,
+        name=one.metadata.name,
+        is_daemon_set=one.spec.scaling_mode == "DaemonSet",
+        is_deleting=one.metadata.deletion_timestamp is not None,
+        is_settled=status.observed_generation == one.metadata.generation
+        and status.updated_replicas == status.replicas,
+        selector=spec.node_selector or {},
+        tolerations=spec.tolerations,
+        replicas=one.spec.replicas,
+        resource_version=one.metadata.resource_version,
+        scalers=tuple(sorted({*filter(None, map(_scaler, one.metadata.managed_fields or ()))})),
+    )
+
+
+def _scaler(one: _Manager) -> str:
+    """The name of who has the say on `.spec.replicas` and would set it again: by server-side apply,
+    or by the scale subresource. A person's kubectl, and we, write it once; autoscalers are listed
+    by themselves."""
+    writes_once = one.manager in (MANAGER, _AUTOSCALERS) or one.manager.startswith("kubectl")
+    is_scaling = one.subresource == "scale" and not writes_once
+    if not (one.operation == "Apply" or is_scaling):
+        return ""
+    try:
+        fields = msgspec.json.decode(one.fields_v1, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return ""
+    spec = fields.get("f:spec")
+    return one.manager if isinstance(spec, dict) and "f:replicas" in spec else ""
+
+
+class _Target(msgspec.Struct, rename="camel"):
+    kind: str
+    name: str
+    api_version: str = ""
+
+
+class _ScalerSpec(msgspec.Struct, rename="camel"):
+    scale_target_ref: _Target
+
+
+class _ScalerCondition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    reason: str = ""
+
+
+class _ScalerStatus(msgspec.Struct, frozen=True):
+    conditions: list[_ScalerCondition] | None = None
+
+
+class _Scaler(msgspec.Struct):
+    metadata: _Metadata
+    spec: _ScalerSpec
+    status: _ScalerStatus = _ScalerStatus()
+
+
+class _Scalers(msgspec.Struct):
+    items: list[_Scaler]
+
+
+class Autoscaler(Value):
+    """One of a NodeSet. `is_idle`: it says itself that it sets nothing now."""
+
+    namespace: str
+    node_set: str
+    shown: str
+    is_idle: bool = False
+
+
+def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
+    """Returns each autoscaler of a NodeSet, also one that KEDA has made."""
+    found = []
+    for one in msgspec.json.decode(page, type=_Scalers).items:
+        target = one.spec.scale_target_ref
+        if (target.api_version.partition("/")[0] or _NODE_SET[0], target.kind) != _NODE_SET:
+            continue
+        keda = (one.metadata.labels or {}).get("scaledobject.keda.sh/name")
+        shown = (
+            f"KEDA's ScaledObject {keda}"
+            if keda
+            else f"HorizontalPodAutoscaler {one.metadata.name}"
+        )
+        idle = [condition.reason for condition in one.status.conditions or ()
+                if (condition.type, condition.status) == ("ScalingActive", "False")]  # fmt: skip
+        found.append(
+            Autoscaler(
+                namespace=one.metadata.namespace,
+                node_set=target.name,
+                shown=printable(f"{shown} ({idle[0]})" if idle and idle[0] else shown, 160),
+                is_idle=bool(idle),
+            )
+        )
+    return found
+
 
 _JSON_PATCH = "application/json-patch+json"
 _SLURMD = "app.kubernetes.io/name=slurmd,app.kubernetes.io/component=worker"
@@ -87,12 +330,8 @@ class NodeSetConnection:
             self.requests.changing(f"write the deletion cost of pod {pod.key}", "patch pods"),
             fault_point("kube.set_cost"),
         ):
-            self.requests.session.write(
-                "PATCH",
-                f"/api/v1/namespaces/{namespace}/pods/{name}",
-                patch,
-                MERGE_PATCH,
-            )
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+            self.requests.session.write("PATCH", path, patch, MERGE_PATCH)
 
     def scale(self, node_set: NodeSet, replicas: int) -> None:
         """Changes how many pods are wanted, if the NodeSet is still as it was read."""
@@ -119,7 +358,9 @@ class NodeSetConnection:
             self.requests.changing(f"take the label {key} off node {node}", "patch nodes"),
             fault_point("kube.remove_label"),
         ):
-            self.requests.session.write("PATCH", _path_of(node), patch, _JSON_PATCH)
+            self.requests.session.write(
+                "PATCH", f"/api/v1/nodes/{quote(node, safe='')}", patch, _JSON_PATCH
+            )
 
 
 def _with_scalers(one: NodeSet, scalers: Sequence[Autoscaler]) -> NodeSet:
@@ -128,7 +369,3 @@ def _with_scalers(one: NodeSet, scalers: Sequence[Autoscaler]) -> NodeSet:
     active = tuple(scaler.shown for scaler in own if not scaler.is_idle)
     idle = tuple(scaler.shown for scaler in own if scaler.is_idle)
     return msgspec.structs.replace(one, scalers=(*active, *one.scalers), idle_scalers=idle)
-
-
-def _path_of(node: str) -> str:
-    return f"/api/v1/nodes/{quote(node, safe='')}"

@@ -131,7 +131,7 @@ def describe(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, s
     name, wait = f"{settings.res_name}-{node}", settings.verify_seconds.total_seconds()
     reason = drain_reason(settings, "<operation>")
     lines = [
-        ("claim", " ".join(reserve_command(name, node, None, bool(jobs)))),
+        ("claim", " ".join(reserve_command(name, node, None, "IGNORE_JOBS" if jobs else ""))),
         ("claim", " ".join(drain_command(node, f"'{reason}'", {"comment": "<mark>"}))),
     ]
     if jobs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -111,27 +112,6 @@ def test_the_partitions_come_back_also_where_somebody_took_them_off(tmp_path: Pa
     assert_batch(made.world)
 
 
-def test_a_bridge_that_drains_it_again_is_waited_for_and_named(tmp_path: Path) -> None:
-    """Somebody cordons the Node once more: it stays his."""
-    made = program(tmp_path, stage_timeout_seconds=SOON)
-
-    class Cordoned(KubeSide):
-        def change(self, *given: Any, **options: Any) -> None:
-            super().change(*given, **options)
-            if options.get("is_uncordoned"):
-                self.world.machines[NODE].is_cordoned = True
-
-    made.lend()
-    made.kube = Cordoned
-    found = made.bring_back()
-    assert found.result == "failed" and "is unschedulable" in found.error
-    made.kube = KubeSide
-    assert made.bring_back().result == "failed" and made.one.is_cordoned
-    made.one.is_cordoned = False
-    assert made.bring_back().result == "ok"
-    assert_batch(made.world)
-
-
 class Cordoning(KubeSide):
     """An administrator cordons the Node just after its fence has gone; `is_killed` then."""
 
@@ -207,13 +187,16 @@ def test_a_cordon_after_the_opening_stays(tmp_path: Path, kube: type[KubeSide]) 
     assert_batch(made.world)
 
 
-def test_a_cordon_after_the_return_stays(tmp_path: Path) -> None:
-    """Killed between the change and its line in the journal."""
+@pytest.mark.parametrize("kube", [Cordoning, CordoningKilled])
+def test_a_cordon_after_the_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
+    """slurm-bridge drains it again, which is waited for and named; or killed between the change and
+    its line in the journal."""
     made = program(tmp_path, stage_timeout_seconds=SOON)
     made.lend()
-    made.kube = CordoningKilled
-    with pytest.raises(Killed):
-        made.bring_back()
+    made.kube = kube
+    with suppress(Killed):
+        found = made.bring_back()
+        assert found.result == "failed" and "is unschedulable" in found.error
     made.kube = KubeSide
     assert made.bring_back().result == "failed" and made.one.is_cordoned
     made.one.is_cordoned = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dnm.converters.bridge import Taken, missing_partitions, split_partitions
+from dnm.converters.bridge import Taken, split_partitions
 from dnm.converters.bridge_side import TAKEN, write_taken
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.settings import Settings
@@ -64,7 +64,6 @@ def test_the_list_of_nodes_has_them_too(kube: KubeSide, sandbox: Sandbox) -> Non
 )
 def test_the_partitions_of_the_annotation(text: str | None, names: tuple[str, ...]) -> None:
     assert split_partitions(text) == names
-    assert missing_partitions(names, ("b",)) == tuple(one for one in names if one != "b")
 
 
 def test_the_partitions_of_slurm() -> None:

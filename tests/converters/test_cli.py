@@ -127,18 +127,6 @@ def test_an_empty_booking_is_none_and_no_return(host: Host, what: str) -> None:
     assert answer.stderr == "node-convert: '' is no booking of the instance prod\n"
 
 
-def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0
-    text = capsys.readouterr().out
-    for option in (
-        "--set", "--node-name", "--node-type", "--num-nodes", "--namespace", "--list", "--resume",
-        "--allow-preempt", "--force", "--dry-run", "--output", "--config", "MIN_IDLE_SECONDS",
-    ):  # fmt: skip
-        assert option in text
-
-
 def test_list_as_table_and_json_say_the_same(host: Host) -> None:
     table = host.run("--list")
     document = host.run("--list", "--output", "json")

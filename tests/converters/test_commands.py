@@ -55,10 +55,10 @@ def test_a_controller_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 def test_commands_are_lists_of_one_node() -> None:
     end = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-    assert reserve_command("k8s-a001", "a001", None, False)[-3:] == [
+    assert reserve_command("k8s-a001", "a001", None)[-3:] == [
         "StartTime=now", "Duration=UNLIMITED", "Users=root",
     ]  # fmt: skip
-    with_end = reserve_command("k8s-a001", "a001", end, True)
+    with_end = reserve_command("k8s-a001", "a001", end, "IGNORE_JOBS")
     assert "EndTime=2026-11-20T12:00:00" in with_end and with_end[-1] == "Flags=IGNORE_JOBS"
     assert drain_command("a001", "dnm:x why; rm -rf", {"comment": "m"})[3:] == [
         "state=drain", "reason=dnm:x why; rm -rf", "comment=m",

@@ -222,19 +222,3 @@ def test_a_lost_registry_forgets_no_claim(place: Place) -> None:
     assert place.site.command("resume", **place.lab.environ).returncode == 0
     place.settle(place.is_served)
     assert place.site.lent() == [claimed]
-
-
-def test_resume_by_hand_lends_nothing(place: Place) -> None:
-    """Whoever calls it does not know whether the lending is wanted; its way is back."""
-    place.die_in("convert.prepare:after")
-    converter = str(place.directory / "node-convert")
-    environment = {**place.lab.environ, "DNM_CONFIG": str(place.site.path)}
-    listed = subprocess.run(
-        [converter, "--list"], env=environment, capture_output=True, text=True, check=True
-    )
-    assert "its conversion for 'dev' was interrupted" in listed.stdout
-    ended = subprocess.run(
-        [converter, "--resume"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert not place.claimed() and not place.sandbox.objects("nodes")

@@ -9,7 +9,7 @@ import pytest
 
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.nodeset import FENCE, LOWEST_COST
-from dnm.converters.nodeset_objects import (
+from dnm.converters.nodeset_side import (
     Autoscaler,
     read_pod_page,
     read_scaler_page,

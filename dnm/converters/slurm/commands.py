@@ -74,7 +74,7 @@ def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-def reserve_command(name: str, node: str, end: datetime | None, ignore_jobs: bool) -> list[str]:
+def reserve_command(name: str, node: str, end: datetime | None, flags: str = "") -> list[str]:
     """Returns the command that reserves a node. Without IGNORE_JOBS this is an atomic test-and-set:
     it fails where a job runs, where another reservation overlaps, and where the name is taken.
     MAINT and OVERLAP would give that up.
@@ -82,11 +82,10 @@ def reserve_command(name: str, node: str, end: datetime | None, ignore_jobs: boo
     UNLIMITED is a year in every version; `end` keeps clear of a reservation that comes later.
     """
     until = f"EndTime={end.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" if end else "Duration=UNLIMITED"
-    command = [
+    return [
         "scontrol", "create", "reservation", f"ReservationName={name}", f"Nodes={node}",
-        "StartTime=now", until, "Users=root",
+        "StartTime=now", until, "Users=root", *([f"Flags={flags}"] if flags else ()),
     ]  # fmt: skip
-    return [*command, "Flags=IGNORE_JOBS"] if ignore_jobs else command
 
 
 def update_command(name: str, *changes: str) -> list[str]:
@@ -176,13 +175,14 @@ class SlurmClient:
     def create_reservation(
         self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
     ) -> None:
-        command = reserve_command(checked_name(name), checked_name(node), end, ignore_jobs)
+        flags = "IGNORE_JOBS" if ignore_jobs else ""
+        command = reserve_command(checked_name(name), checked_name(node), end, flags)
         self._change("slurm.create_reservation", command)
 
     def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
         """Reserves a node for later. It is refused where a job may run by then, or another
         reservation overlaps; from then on no job is started that would run into it."""
-        command = reserve_command(checked_name(name), checked_name(node), None, False)
+        command = reserve_command(checked_name(name), checked_name(node), None)
         command[-3:] = *_times(begins, until), "Users=root"
         self._change("slurm.create_reservation", command)
 
@@ -196,8 +196,8 @@ class SlurmClient:
         self, name: str, node: str, end: datetime | None = None
     ) -> None:
         """Reserves a node that another name of ours reserves already. No test-and-set."""
-        command = reserve_command(checked_name(name), checked_name(node), end, True)
-        command[-1] = "Flags=IGNORE_JOBS,OVERLAP"
+        flags = "IGNORE_JOBS,OVERLAP"
+        command = reserve_command(checked_name(name), checked_name(node), end, flags)
         self._change("slurm.create_reservation", command)
 
     def keeps_accounts(self) -> bool:
@@ -223,8 +223,9 @@ class SlurmClient:
     def take_turn(self, name: str, node: str) -> None:
         """Reserves a name for a minute, on a node that is reserved already: Slurm gives it once,
         whoever asks for it."""
-        command = reserve_command(checked_name(name), checked_name(node), None, True)
-        command[-3:] = "Duration=1", "Users=root", "Flags=IGNORE_JOBS,OVERLAP"
+        flags = "IGNORE_JOBS,OVERLAP"
+        command = reserve_command(checked_name(name), checked_name(node), None, flags)
+        command[-3] = "Duration=1"
         self._change("slurm.create_reservation", command)
 
     def delete_reservation(self, name: str) -> None:
