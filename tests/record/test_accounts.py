@@ -13,7 +13,6 @@ from dnm.record.accounts import MOST_POINTS, Accounts, Bookkeeper, percentile
 from tests.builders import QUEUE, a_lent_node
 
 BEGIN = datetime(2026, 3, 2, 0, 0, tzinfo=UTC)  # a Monday, week 10
-WEEK = timedelta(days=7)
 
 
 def at(hours: float, kind: str, event: str, name: str = "a001", **fields: Any) -> HistoryLine:

@@ -1,10 +1,9 @@
-"""The bill of what was lent: by hand computed numbers, and a month whose sums a second program
-computes from the lines of history."""
+"""The bill of what was lent: by hand computed numbers, and a month whose parts add up."""
 
 from __future__ import annotations
 
-import json
 import random
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +17,6 @@ from dnm.record.bill import Biller, Lend, sums_of
 from tests.builders import QUEUE, a_lent_node
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
-MONTH = timedelta(days=31)
 MOST = 4000  # of vcore, that a user's pods ask for
 
 
@@ -128,7 +126,7 @@ def test_without_an_account_it_is_nobody_s_and_nothing_is_said_of_use() -> None:
     assert one.account == "" and one.used is None and told(one) == (5.25, 1.25, 3.75, 0.25)
 
 
-# --- a month, computed twice --------------------------------------------------------------------
+# --- a month of many lends ----------------------------------------------------------------------
 
 
 def a_month(seed: int) -> list[HistoryLine]:
@@ -173,88 +171,28 @@ def _told(account: str, used: dict[str, dict[str, int]]) -> dict[str, Any]:
     return {"account": account, "used": total, "users": users} if account else {}
 
 
-class Counted:
-    """What the twin has of an account: hours lent, of which served; what pods asked for, by user,
-    "" is all of them; of so many lends."""
-
-    def __init__(self) -> None:
-        self.lent = self.served = 0.0
-        self.used: dict[str, float] = {}
-        self.lends = 0
-
-
-def twin(lines: list[HistoryLine]) -> dict[str, Counted]:
-    """A second program: minutes counted one by one, from the lines as JSON, by another's rules in
-    words."""
-    step = 1 / 60
-    rows = [json.loads(msgspec.json.encode(line)) for line in lines]
-    sums: dict[str, Counted] = {}
-    for name in {row["object"] for row in rows if row["kind"] == "node"}:
-        mine = [row for row in rows if row["object"] == name]
-        asked = {row["object"]: row["time"] for row in rows if row["event"] == "requested"}
-        spans = []
-        for place, row in enumerate(mine):
-            if row["event"] == "lent":
-                rest = mine[place:]
-                back = next((one for one in rest if one["event"] == "returned"), None)
-                upto = rest.index(back) if back else len(rest)
-                spans.append((asked[row["numbers"]["request"]], row, rest[:upto], back))
-        for since, first, inside, back in spans:
-            lent = served = with_pods = pods_inside = 0
-            moment = datetime.fromisoformat(since)
-            end = datetime.fromisoformat(back["time"]) if back else BEGIN + MONTH
-            fences = [(one["time"], one["numbers"]["idle_seconds"]) for one in inside
-                      if one["event"] == "fenced"]  # fmt: skip
-            idle = [(datetime.fromisoformat(fell) - timedelta(seconds=long),
-                     datetime.fromisoformat(fell)) for fell, long in fences]  # fmt: skip
-            turns = [(datetime.fromisoformat(one["time"]), one["after"]) for one in inside]
-            while moment < end:
-                phase = [after for when, after in turns if when <= moment]
-                serves = bool(phase and phase[-1] in ("serving", "releasing"))
-                is_inside = BEGIN <= moment < BEGIN + MONTH
-                works = serves and not any(one <= moment < other for one, other in idle)
-                lent, served = lent + is_inside, served + (is_inside and serves)
-                with_pods, pods_inside = with_pods + works, pods_inside + (is_inside and works)
-                moment += timedelta(minutes=1)
-            if not lent:
-                continue
-            total = sums.setdefault(first["numbers"].get("account", ""), Counted())
-            total.lends, total.lent = total.lends + 1, total.lent + lent * step
-            total.served += served * step
-            told = (back or {}).get("numbers", {})
-            asked_for = {**told.get("users", {}), **({"": told["used"]} if "used" in told else {})}
-            for user, of in asked_for.items():
-                part = of["vcore"] * pods_inside / with_pods if with_pods else 0
-                total.used[user] = total.used.get(user, 0) + part
-    return sums
+@pytest.mark.parametrize("seed", range(9))
+def test_the_parts_of_a_month_add_up_to_the_whole(seed: int) -> None:
+    """Wherever it is divided: no hour and nothing that was used is billed twice, or by nobody."""
+    lines, border = a_month(seed), random.Random(seed).uniform(1, 743)
+    whole = bill(*lines)
+    halves = bill(*lines, until=border) + bill(*lines, since=border)
+    assert len(whole) > 60 and len({one.line for one in whole}) == len(whole)
+    sums, parts = ({one.account: summed(lends, one.account) for one in lends}
+                   for lends in (whole, halves))  # fmt: skip
+    assert sums.keys() == parts.keys() == {"proj", "course", "-", ""}
+    for account, amounts in sums.items():
+        assert parts[account] == pytest.approx(amounts), account
+        assert ("ada" in amounts) is bool(account)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_month_s_sums_are_those_of_a_second_program(seed: int) -> None:
-    lines = a_month(seed)
-    found: dict[str, Counted] = {}
-    lends = bill(*lines)
+def summed(lends: tuple[Lend, ...], account: str) -> dict[str, float]:
+    """Hours by what they were, and what each user's pods asked for; "": all of them."""
+    total = Counter[str]()
     for one in lends:
-        total = found.setdefault(one.account, Counted())
-        total.used[""] = total.used.get("", 0) + (one.used or {}).get("vcore", 0)
-    for summed in sums_of(lends, {}):
-        total = found[summed.account]
-        total.lends += summed.lends
-        total.lent += summed.lent
-        total.served += summed.used + summed.idle
-        for user, of in summed.users.items():
-            total.used[user] = total.used.get(user, 0) + of["vcore"]
-    expected = twin(lines)
-    assert found.keys() == expected.keys() and len(lends) > 60
-    for account, hours in expected.items():
-        mine, minutes = found[account], hours.lends / 60  # one a lend, in hours
-        assert mine.lends == hours.lends
-        assert mine.lent == pytest.approx(hours.lent, abs=minutes), account
-        assert mine.served == pytest.approx(hours.served, abs=minutes), account
-        assert set(mine.used) == {"", *hours.used}
-        assert ("ada" in mine.used) is bool(account)
-        for user, amount in hours.used.items():
-            users = 4 if user == "" else 1
-            most = users * MOST * 3600 * 2 * minutes  # a border's minute, and one of the whole
-            assert mine.used[user] == pytest.approx(amount, abs=most), (account, user)
-    assert len({one.line for one in lends}) == len(lends), "each is one lend of the history"
+        if one.account == account:
+            total.update({"lent": one.hours, "booting": one.booting, "idle": one.idle})
+            total.update({"": (one.used or {}).get("vcore", 0)})
+            total.update({user: of["vcore"] for user, of in one.users.items()})
+    assert 0 <= total["booting"] + total["idle"] <= total["lent"] + 1e-6
+    return dict(total)

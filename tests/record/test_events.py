@@ -33,16 +33,10 @@ def reasons(events: list[KubeEvent]) -> list[tuple[str, str, bool]]:
 
 OF_NODES = [
     ("lent", "NodeLent", False),
-    ("adopted", "NodeAdopted", False),
     ("joined", "NodeServing", False),
     ("emptying", "NodeFenced", False),
-    ("kept", "NodeServing", False),
-    ("fenced", "NodeFenced", False),
-    ("unfenced", "NodeServing", False),
-    ("returning", "NodeReturning", False),
     ("returned", "NodeReturned", False),
     ("return-failed", "NodeReturnFailed", True),
-    ("failed", "NodeFailed", True),
     ("failed-again", "NodeFailed", True),
 ]
 

@@ -80,60 +80,36 @@ def test_the_day_was_one(day: Day) -> None:
     assert len(told) < 60, "one line a transition, never one a run"
 
 
-def test_that_no_job_waited_is_told_once(day: Day) -> None:
-    answer = day.ask("--kind", "jobs")
-    assert answer.count("jobs a none (not known -> none)") == 1 and len(answer.splitlines()) == 2
-    assert "0 jobs would start on 0 more nodes; " in answer
-    assert day.site.registry.memory.jobs == {"a": "none"}
+# words of `dnm history`, NODE is the first that was lent, OTHER the second -> what is answered
+QUESTIONS = {
+    "did jobs wait": (("--kind", "jobs"), (
+        "jobs a none (not known -> none)", "0 jobs would start on 0 more nodes; ")),
+    "why was it taken": (("NODE",), ("NODE lent", "its pods need more quota", "request 20")),
+    "for which pods": ((QUEUE, "--kind", "request"), (
+        "dev/session", "52 pods pending", "wanted")),
+    "why did it go back, and how long was it lent": (("OTHER", "--kind", "node"), (
+        "has been idle long enough", "idle for 20 min", "returned", "was lent for")),
+    "what went wrong in the morning": (("a",), (
+        "exit code 3", "backoff a begun", "backoff a over")),
+    "who kept it over noon, and until when": (("NODE", "--kind", "verb"), (
+        "verb NODE hold by erin on ", "lecture at noon", "verb NODE unhold by frank")),
+    "who paused dnm, and until when": (("--kind", "verb"), (
+        "pause by frank", "firmware; until 20", "resume by frank")),
+    "what did the limit become": ((QUEUE, "--kind", "limit"), ("vcore 80 -> ",)),
+    "who else changed it": (("--kind", "limit"), ("found-changed",)),
+    "why did no third node come": ((QUEUE, "--kind", "queue"), (
+        "CAPPED", "max_converted_nodes")),
+}  # fmt: skip
 
 
-def test_who_took_the_node_and_why(day: Day) -> None:
-    answer = day.ask(day.lent[0])
-    [lent] = [part for part in answer.split("\n20") if f"{day.lent[0]} lent" in part]
-    assert "its pods need more quota" in lent and "request 20" in lent
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_answered(day: Day, question: str) -> None:
+    def named(text: str) -> str:
+        return text.replace("NODE", day.lent[0]).replace("OTHER", day.lent[1])
 
-
-def test_for_which_pods(day: Day) -> None:
-    answer = day.ask(QUEUE, "--kind", "request")
-    assert "dev/session" in answer and "52 pods pending" in answer and "wanted" in answer
-
-
-def test_why_did_it_go_back_and_how_long_was_it_lent(day: Day) -> None:
-    answer = day.ask(day.lent[1], "--kind", "node")
-    assert "has been idle long enough" in answer and "idle for 20 min" in answer
-    assert "returned" in answer and "was lent for" in answer
-
-
-def test_what_went_wrong_in_the_morning(day: Day) -> None:
-    answer = day.ask("a")
-    assert "exit code 3" in answer and "backoff a begun" in answer and "backoff a over" in answer
-
-
-def test_who_kept_it_over_noon_and_from_when_to_when(day: Day) -> None:
-    answer = day.ask(day.lent[0], "--kind", "verb")
-    assert f"verb {day.lent[0]} hold by erin on " in answer and "lecture at noon" in answer
-    assert f"verb {day.lent[0]} unhold by frank" in answer
-
-
-def test_who_paused_dnm_and_until_when(day: Day) -> None:
-    answer = day.ask("--kind", "verb")
-    assert "pause by frank" in answer and "firmware; until 20" in answer
-    assert answer.index("pause by frank") < answer.index("resume by frank")
-
-
-def test_what_did_the_limit_become_and_when(day: Day) -> None:
-    answer = day.ask(QUEUE, "--kind", "limit")
-    assert "max vcore 80 -> " in answer.replace("max memory 320G, ", "")
-    assert "back" not in answer.splitlines()[0]
-
-
-def test_who_else_changed_it(day: Day) -> None:
-    assert "found-changed" in day.ask("--kind", "limit")
-
-
-def test_why_did_no_third_node_come(day: Day) -> None:
-    answer = day.ask(QUEUE, "--kind", "queue")
-    assert "CAPPED" in answer and "max_converted_nodes" in answer
+    words, answers = QUESTIONS[question]
+    told = day.ask(*map(named, words))
+    assert not [one for one in map(named, answers) if one not in told], told
 
 
 def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:

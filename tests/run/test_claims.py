@@ -65,47 +65,6 @@ def test_it_is_said_everywhere_and_goes_on_where_it_is_wanted(sandbox: Sandbox, 
     assert claims_of_check(site)[1][0]["result"] == "ok"
 
 
-def test_paused_it_counts_and_is_shown(sandbox: Sandbox, site: Site) -> None:
-    claim(sandbox)
-    assert site.command("pause").returncode == 0
-    run(site)
-    status = site.command("status").stdout
-    assert "claimed" in status and "a003" in status and "all: 1 of" in status, status
-    document = json.loads(site.command("status", "-o", "json").stdout)
-    assert [one["node"] for one in document["claimed"]] == ["a003"]
-    assert site.command("resume").returncode == 0
-    for _ in range(6):
-        run(site)
-    assert not site.registry.claimed and "a003" in site.lent()
-
-
-def test_what_nobody_wants_goes_back(sandbox: Sandbox, site: Site) -> None:
-    for pod in site.pods():
-        sandbox.delete("pods", pod, "dev")
-    claim(sandbox)
-    for _ in range(5):
-        run(site)
-    machine = sandbox.batch.machines["a003"]
-    assert machine.place == "batch" and not machine.drains and not machine.reserved
-    assert not site.registry.nodes and not site.registry.claimed and not sandbox.violations
-
-
-def test_a_node_that_was_lent_by_hand_is_recorded(sandbox: Sandbox, site: Site) -> None:
-    assert site.command("pause").returncode == 0
-    run(site)  # knows the queues as they are without it
-    claim(sandbox, finish=True)
-    run(site)
-    assert "a003" in site.lent() and site.registry.nodes["a003"].namespace == "dev"
-
-
-def test_another_instance_s_claim_is_left_alone(sandbox: Sandbox, site: Site) -> None:
-    claim(sandbox, DNM_INSTANCE="west")
-    for _ in range(4):
-        run(site)
-    assert sandbox.batch.machines["a003"].place == "leaving" and "a003" not in site.lent()
-    assert not site.registry.claimed and claims_of_check(site)[1][0]["result"] == "ok"
-
-
 def test_a_converter_that_does_not_tell_has_its_nodes_named(sandbox: Sandbox, site: Site) -> None:
     """The site's own: it claims, dies with the host, and says nothing in its list."""
     sandbox.conversion.tells_claims = False

@@ -18,7 +18,6 @@ from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
-from dnm.model.lent import Phase
 from dnm.model.plan import Pass, SetQueueLimits
 from dnm.queues.validation import validate
 from dnm.queues.yaml_nodes import compose
@@ -93,22 +92,6 @@ def test_a_run_in_which_a_node_joins_reads_it_and_what_it_writes(site: Site) -> 
     assert (again.parses, again.verdicts) == (1, 1)
 
 
-def test_a_run_that_fences_two_reads_it_and_what_it_writes(site: Site) -> None:
-    site.sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=100)
-    site.run()
-    site.sandbox.tick(60)
-    assert edits(site.run()) == 1 and len(site.lent()) == 2
-    for _ in range(10):
-        site.sandbox.tick(60)
-        ran, counts = counted_run(site)
-        if edits(ran):
-            break
-        assert (counts.parses, counts.verdicts) == (1, 1)
-    phases = [entry.phase for entry in ran.plan.registry.nodes.values()]
-    assert phases == [Phase.RELEASING] * 2
-    assert (counts.parses, counts.verdicts) == (2, 2)
-
-
 class Meddled:
     """The real client, but for another writer who comes between a run's plan and its write."""
 
@@ -144,15 +127,3 @@ def test_behind_another_writer_the_edit_is_made_anew_and_nothing_of_his_is_lost(
     assert (counts.parses, counts.verdicts) == (4, 4)
     written = site.sandbox.queues_text()
     assert written.endswith("# their line\n") and "vcore: 208" in written
-
-
-def test_a_node_that_could_not_be_marked_is_not_in_the_edit(site: Site) -> None:
-    site.sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=300)
-    site.run()
-    site.sandbox.tick(60)
-    site.sandbox.fault("status", path="nodes/a001", methods=("PATCH",), code=403)
-    ran, counts = counted_run(site)
-    planned = next(a for a in ran.plan.actions if isinstance(a, SetQueueLimits))
-    assert list(planned.wants.nodes[QUEUE]) == ["a001", "a002"]
-    assert (counts.parses, counts.verdicts) == (4, 4)
-    assert "vcore: 208" in site.sandbox.queues_text()  # baseline 80, and 128 of a002

@@ -19,7 +19,6 @@ from dnm.model.errors import (
     LockedError,
     RegistryError,
     StateError,
-    StoppedError,
 )
 from dnm.model.lease import Place
 from dnm.model.orders import Pause
@@ -102,25 +101,6 @@ def test_what_is_written_is_read_by_another_host_and_the_one_before_is_kept(
     assert east.run().read() == TWO
     data = (sandbox.get("secrets", NAME, "dnm") or {})["data"]
     assert (unpack(data, "registry.json"), unpack(data, "previous.json")) == (TWO, ONE)
-
-
-def test_at_rest_two_requests_and_no_write(sandbox: Sandbox, east: Host) -> None:
-    wrote(east, ONE)
-    sandbox.requests.clear()
-    state = east.run()
-    assert state.read() == ONE and not state.write(ONE)
-    state.end()
-    seen = [(one.verb, one.resource, one.name) for one in sandbox.requests.all()]
-    assert seen == [("get", "leases", NAME), ("get", "secrets", NAME)]
-
-
-def test_whoever_comes_second_is_told_who_is_at_work(east: Host, west: Host) -> None:
-    at_work = east.run()
-    at_work.begin()
-    with pytest.raises(LockedError, match="east:/dnm is at work for instance prod"):
-        west.run().stand_by()
-    at_work.end()
-    west.run().stand_by()
 
 
 def test_of_two_that_have_both_looked_one_acts(east: Host, west: Host) -> None:
@@ -235,21 +215,6 @@ def test_a_pod_that_finds_another_at_work_ends_when_that_one_renews(
     assert pod.seconds < 1000 + lease_seconds(east.config)
 
 
-def test_a_pod_that_is_told_to_stop_looks_on_no_longer(
-    sandbox: Sandbox, east: Host, tmp_path: Path
-) -> None:
-    """A signal ends the pause between two looks, as all that a run does before it acts."""
-    east.run().write(ONE)
-    pod = a_pod(sandbox, tmp_path, "pod")
-
-    def sleep(seconds: float) -> None:
-        raise StoppedError("a signal")
-
-    pod.sleep = sleep  # type: ignore[method-assign]
-    with pytest.raises(StoppedError):
-        pod.run().stand_by()
-
-
 def test_only_what_this_host_has_seen_since_its_boot_counts(east: Host, west: Host) -> None:
     """Not what the holder's clock says, nor what was seen before a restart."""
     at_work = east.run()
@@ -342,18 +307,6 @@ def test_what_others_put_on_the_two_objects_stays(sandbox: Sandbox, east: Host, 
 def _as_others_do(item: dict[str, Any]) -> None:
     item["metadata"]["labels"] = {"team": "hpc"}
     item["metadata"]["annotations"]["backup.example.org/at"] = "night"
-
-
-def test_one_that_has_grown_too_long_leaves_nothing_of_the_one_before(
-    sandbox: Sandbox, east: Host
-) -> None:
-    wrote(east, ONE)
-    long = encode_registry(Registry(pause=Pause(since=NOW, reason="x" * 300_000)))
-    wrote(east, long)
-    assert sorted((sandbox.get("secrets", NAME, "dnm") or {})["data"]) == [
-        "previous.json", "registry.json.gz",
-    ]  # fmt: skip
-    assert east.run().read() == long
 
 
 def annotated(number: str | None) -> Callable[[dict[str, Any]], None]:

@@ -4,7 +4,6 @@ ones that no kubelet would start with, and a kubelet that comes up with others."
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -101,16 +100,6 @@ def places(sandbox: Sandbox) -> list[dict[str, str]]:
     ]
 
 
-def test_a_type_that_is_not_lent_leaves_the_queue_to_the_next_type(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
-    site = a_site(sandbox, tmp_path, second="4400Mi", node_type="g, a")
-    sandbox.add_machines(2, "a")
-    sandbox.add_pods(2, "dev", queue=QUEUE, cpu="32", memory="100Gi")
-    site.run_until_rest()
-    assert [entry.node_type for entry in site.registry.nodes.values()] == ["a"]
-
-
 def test_a_kubelet_that_came_up_with_others_is_said_and_its_node_counts_as_it_is(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -145,19 +134,6 @@ def test_a_node_whose_kubelet_does_not_come_has_failed_with_the_likely_term(
     assert "its kubelet may refuse to start: memory_manager_state or cpu_manager_state" in (
         failed.error
     )
-
-
-def test_without_settings_nothing_is_said_or_read(sandbox: Sandbox, tmp_path: Path) -> None:
-    sandbox.set_queues(QUEUES)
-    sandbox.add_machine_type("g", "64", "262044Mi", capacity={"memory": "262144Mi"})
-    sandbox.add_machines(1, "g")
-    sections = "\n[node_type:g]\ncpu = 64\nmemory = 253544Mi\n"
-    site = Site(sandbox, tmp_path / "site", sections=sections, node_type="g")
-    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="32", memory="100Gi")
-    site.run_until_rest()
-    assert site.lent() == ["g001"]
-    assert "kubelet" not in site.command("plan").stdout + site.command("status").stdout
-    assert not site.config.has_kubelets
 
 
 def guaranteed(*memories: str) -> dict[str, object]:
@@ -199,58 +175,6 @@ def test_a_pinned_pod_that_fits_on_no_numa_node_brings_no_node(
         (queue,) = result.plan.queues
         assert queue.reason is Reason.NOTHING_HELPS
         assert "of memory on one NUMA node, where the largest has 126772Mi" in queue.sentence
-
-
-def asking(limits: dict[str, str], *, requests: dict[str, str] | None = None) -> dict[str, Any]:
-    resources = {"limits": limits, **({"requests": requests} if requests else {})}
-    return {"containers": [{"name": "c", "image": "busybox", "resources": resources}]}
-
-
-SMALL = {"cpu": "1", "memory": "1Gi"}
-
-
-@pytest.mark.parametrize(
-    ("keys", "spec", "says"),
-    [
-        pytest.param("cpu_manager_policy = static", asking({"cpu": "32", "memory": "1Gi"}), "",
-                     id="as many CPUs as a NUMA node has"),
-        pytest.param("cpu_manager_policy = static", asking({"cpu": "33", "memory": "1Gi"}),
-                     "asks for 33 of vcore on one NUMA node, where the largest has 32",
-                     id="more CPUs"),
-        pytest.param("cpu_manager_policy = static", asking({"cpu": "32500m", "memory": "1Gi"}), "",
-                     id="a part of a CPU is shared"),
-        pytest.param("cpu_manager_policy = static",
-                     asking({"cpu": "60", "memory": "1Gi"}, requests={"cpu": "40"}), "",
-                     id="not Guaranteed"),
-        pytest.param("", asking({"cpu": "33", "memory": "1Gi"}), "", id="no static CPUs"),
-        pytest.param("", asking({"example.com/gpu": "4", **SMALL}), "", id="half of the devices"),
-        pytest.param("", asking({"example.com/gpu": "6", **SMALL}),
-                     "asks for 6 of example.com/gpu on one NUMA node, where the largest has 4",
-                     id="more devices"),
-        pytest.param("", asking({"example.com/gpu": "6"}), "asks for 6 of example.com/gpu",
-                     id="devices of a pod that is not Guaranteed"),
-        pytest.param("cpu_manager_policy = static\nreserved_system_cpus = 0-3",
-                     asking({"cpu": "34", "memory": "1Gi"}), "",
-                     id="CPUs that are kept back are on a NUMA node too"),
-    ],
-)  # fmt: skip
-def test_cpus_and_devices_are_aligned_too(
-    sandbox: Sandbox, tmp_path: Path, keys: str, spec: dict[str, Any], says: str
-) -> None:
-    site = a_site(sandbox, tmp_path)
-    text = site.path.read_text()
-    site.write(site.path, f"{text}example.com/gpu = 8\n{keys}\n")
-    sandbox.add_pods(1, "dev", queue=QUEUE, spec=spec)
-    (queue,) = site.plan().plan.queues
-    assert (queue.reason is Reason.NOTHING_HELPS) == bool(says), queue.sentence
-    assert says in queue.sentence
-
-
-def test_a_pod_that_is_not_pinned_goes_by_the_whole_node(sandbox: Sandbox, tmp_path: Path) -> None:
-    site = a_site(sandbox, tmp_path)
-    sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="200Gi")
-    site.run()
-    assert site.registry.requests or site.registry.nodes
 
 
 TOPOLOGY = {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converter.processes import process_of, started_at
+from dnm.converter.processes import process_of
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
@@ -130,29 +130,6 @@ def test_it_is_left_heard_and_taken_up(sandbox: Sandbox, site: Site) -> None:
     assert not sandbox.violations
 
 
-def test_how_it_failed_is_told_by_the_next_run(sandbox: Sandbox, site: Site) -> None:
-    path, does_it = site.directory / "node-convert", f'{sandbox.node_convert_path} "$@" || exit\n'
-    path.write_text(path.read_text().replace(does_it, "echo no rack today >&2; exit 7\n"))
-    run(site)
-    let_go(site, "k8s")
-    text = run(site, code=1)
-    assert "exit code 7: no rack today" in text and "line='no rack today'" in text
-    assert site.registry.backoffs["a"].failures == 1
-    assert "exit code 7" in site.registry.backoffs["a"].last_error
-    assert not site.registry.requests  # Slurm has every node in service: nothing is on its way
-
-
-def test_a_failed_return_is_tried_again(sandbox: Sandbox, site: Site) -> None:
-    (site.directory / "go-k8s").touch()
-    name = run_until_returning(site)
-    sandbox.behave(direction="batch", act=False, exit_code=3)
-    let_go(site, "batch")
-    text = run(site, code=1)
-    assert f"action=return node={name} error=" in text and "exit code 3" in text
-    entry = site.registry.nodes[name]
-    assert entry.converter is None and entry.retry_after is not None and not entry.is_handed_over
-
-
 def test_one_that_hangs_is_ended_by_a_later_run(sandbox: Sandbox, site: Site) -> None:
     text = site.path.read_text().replace(
         "convert_timeout_seconds = 600", "convert_timeout_seconds = 90"
@@ -174,22 +151,6 @@ def test_one_that_hangs_is_ended_by_a_later_run(sandbox: Sandbox, site: Site) ->
     assert process_of(keeper.pid) != keeper
     assert all(process_of(int(child)) is None for child in children)
     assert site.registry.requests[0].is_given_up and "a" in site.registry.backoffs
-
-
-def test_a_keeper_that_is_killed_leaves_no_exit_code(sandbox: Sandbox, site: Site) -> None:
-    """As after a reboot: nothing is known of the end, so the batch side says what came of it. Here
-    nothing had been claimed, and nobody waits for what can't come."""
-    run(site)
-    ((key, keeper),) = site.registry.open_calls.items()
-    assert keeper is not None
-    os.killpg(keeper.pid, signal.SIGKILL)
-    for _ in range(100):
-        if not started_at(site.config.converted_nodes_path.parent / "converter" / key).is_alive:
-            break
-        time.sleep(0.02)
-    text = run(site, code=1)
-    assert "its converter died before it had ended" in text and "claimed no node" in text
-    assert not site.registry.requests and site.registry.backoffs["a"].failures == 1
 
 
 def test_a_call_that_failed_takes_no_credit_for_the_next_one_s_nodes(

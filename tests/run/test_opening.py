@@ -13,7 +13,7 @@ import pytest
 
 from dnm.cli.check_cluster import permissions
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.lent import LentNode, Phase
 from dnm.model.opening import OPENING_TAINT
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -98,32 +98,6 @@ def test_nobody_comes_before_the_list_holds(make_site: Callable[..., Site]) -> N
     lines = (site.config.converted_nodes_path.parent / "history.jsonl").read_text().splitlines()
     joined = next(line for line in map(json.loads, lines) if line["event"] == "joined")
     assert set(joined["numbers"]["took"]) >= {"boot", "join", "images", "condition NetUp=True"}
-
-
-def test_a_node_that_comes_open_is_closed_by_the_run_that_sees_it(
-    make_site: Callable[..., Site],
-) -> None:
-    site = make_site(is_closed=False)
-    join(site)
-    assert is_closed(site) and entry(site).phase is Phase.JOINING
-
-
-def test_what_does_not_come_sends_it_back(make_site: Callable[..., Site]) -> None:
-    site = make_site()
-    join(site)
-    set_up(site, condition="False")
-    for _ in range(9):
-        site.sandbox.tick(MINUTE)
-        site.run()
-        lent = site.registry.nodes.get("a001")
-        if lent is not None and lent.leaves is Leaving.NOT_OPENED:
-            break
-    else:
-        raise AssertionError(site.registry)
-    assert is_closed(site) and "condition NetUp=True" in lent.error
-    assert "vcore: 80" in site.sandbox.queues_text()
-    site.run_until_rest()
-    assert not site.registry.nodes and not site.sandbox.violations
 
 
 def test_daemon_sets_are_those_that_select_it(make_site: Callable[..., Site]) -> None:

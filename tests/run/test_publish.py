@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from dnm.kube.events import MOST, send_events
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.event import KubeEvent
-from dnm.record.history_file import History, read_history
 from tests.builders import NOW
 from tests.site import QUEUE, a_workshop_site
 
@@ -123,31 +121,3 @@ def test_number_and_time_are_bounded(name: str) -> None:
     writer, asked, taken, note = BOUNDS[name]
     notes = send_events(writer, [an_event(number) for number in range(asked)], writer.clock)
     assert writer.taken == taken and note in "".join(notes) and len(notes) == bool(note)
-
-
-def test_a_week_has_no_more_events_than_transitions_and_kinds_of_waiting_pods(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
-    """A workshop a day, of which two kinds of pods find no room; a run every three hours."""
-    site = a_workshop_site(sandbox, tmp_path)
-    text = site.path.read_text().replace("seconds = 60", "seconds = 10800")
-    site.path.write_text(text + "max_converted_nodes = 1\n")
-    sandbox.finish_pods(list(site.pods()), "dev")
-    kinds = 2
-    for day in range(7):
-        pods: list[str] = []
-        for cpu, count in (("4", 60), ("8", 10)):
-            name = f"day{day}-{cpu}"
-            pods += sandbox.add_pods(count, "dev", queue=QUEUE, cpu=cpu, memory="16G", name=name)
-        for hour in range(0, 24, 3):
-            if hour == 9:
-                sandbox.finish_pods(pods, "dev")
-            site.run()
-            sandbox.tick(3 * 3600)
-    lines = list(read_history(History(site.config.converted_nodes_path, site.config.history_keep)))
-    transitions = sum(line.kind in ("node", "queue") for line in lines)
-    of_nodes = Counter(one["reason"] for one in events(sandbox))
-    of_pods = len(events(sandbox, "dev"))
-    assert min(of_nodes[f"Node{word}"] for word in ("Lent", "Serving", "Fenced", "Returning")) == 7
-    assert kinds <= of_pods <= kinds + sum(line.kind == "queue" for line in lines)
-    assert sum(of_nodes.values()) + of_pods <= transitions + kinds

@@ -16,7 +16,7 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, LeaseError
 from dnm.model.lease import Place
 from dnm.model.registry import Registry
-from dnm.plan.record_lease import lease_annotation, read_lease
+from dnm.plan.record_lease import read_lease
 from dnm.run import record_lease as edge
 from dnm.run.record_lease import new_lease, put_lease, take_lease
 from tests.builders import NOW, a_config
@@ -129,28 +129,6 @@ def test_who_follows_a_run_that_may_be_asleep_writes_anew_and_that_one_writes_no
     assert stored is not None and [stored] == list(west.disk.leases)
 
 
-def test_who_works_on_keeps_it_with_four_writes_a_day(maps: Maps) -> None:
-    east, west = Host(maps, "east"), Host(maps, "west")
-    for hour in range(72):
-        maps.now = NOW + hour * HOUR
-        east.act()
-        assert west.is_refused()
-    assert maps.writes == 3 * 4
-
-
-@pytest.mark.parametrize("skew", [-24 * HOUR, 24 * HOUR], ids=["a day behind", "a day ahead"])
-@pytest.mark.parametrize("who", ["east", "west"])
-def test_a_host_whose_clock_is_a_day_off(maps: Maps, who: str, skew: timedelta) -> None:
-    hosts = {name: Host(maps, name) for name in ("east", "west")}
-    hosts[who].skew = skew
-    for minute in range(5):
-        maps.now = NOW + minute * MINUTE
-        assert not hosts["east"].is_refused()
-        assert hosts["west"].is_refused()
-    maps.now = NOW + 31 * HOUR
-    assert not hosts["west"].is_refused()
-
-
 def test_of_two_at_the_same_moment_the_api_server_refuses_one(maps: Maps) -> None:
     east, west = Host(maps, "east"), Host(maps, "west")
     maps.meanwhile = west.act
@@ -170,46 +148,6 @@ def test_who_was_refused_stays_so_where_the_mark_is_taken_off_each_time(maps: Ma
         assert west.is_refused()
         maps.meanwhile = maps.replace  # also between reading and writing
         assert not east.is_refused()
-
-
-def test_shared_storage_goes_on_elsewhere_and_comes_back(maps: Maps) -> None:
-    east, west = Host(maps, "east"), Host(maps, "west")
-    for _ in range(3):
-        east.act()
-        west.disk = east.disk
-        assert not west.is_refused()
-        east.disk = west.disk
-    assert maps.writes == 6
-
-
-def test_of_copies_the_one_that_acts_first_goes_on(maps: Maps) -> None:
-    east = Host(maps, "east")
-    east.act()
-    west = Host(maps, "west", east.disk)
-    assert not west.is_refused() and maps.writes == 2
-    assert east.is_refused() and not west.is_refused()
-
-
-@pytest.mark.parametrize("is_lost", [False, True], ids=["an older copy", "lost"])
-def test_a_registry_that_was_harmed_goes_on_at_its_place(maps: Maps, is_lost: bool) -> None:
-    east, west = Host(maps, "east"), Host(maps, "west")
-    east.act()
-    old = Registry() if is_lost else east.disk
-    maps.now = NOW + 7 * HOUR
-    east.act()
-    east.disk = old
-    assert not east.is_refused() and west.is_refused()
-
-
-@pytest.mark.parametrize("text", ["", "uninitialized", "short"])
-def test_without_a_machine_id_it_is_refused(maps: Maps, machine_id: Path, text: str) -> None:
-    """In a container, whose name and path others may have too."""
-    machine_id.write_text(text)
-    east = Host(maps, "east")
-    east.act()
-    assert not east.is_refused()
-    east.disk = Registry()
-    assert east.is_refused()
 
 
 def test_a_place_is_a_host_a_path_and_a_boot_and_no_pod(
@@ -322,22 +260,3 @@ def test_where_nobody_can_change_a_limit_nobody_is_asked(maps: Maps, what: str) 
     for name in ("east", "west"):
         assert not Host(maps, name).is_refused()
     assert maps.writes == 0
-
-
-def test_a_person_makes_them_change_places(maps: Maps) -> None:
-    east, west = Host(maps, "east"), Host(maps, "west")
-    east.act()
-    assert west.is_refused()
-    lease = new_lease(west.config, NOW)
-    west.disk = msgspec.structs.replace(west.disk, leases=(lease,), others_lease=None)
-    put_lease(west.config, maps, lease)
-    assert not west.is_refused() and east.is_refused()
-
-
-def test_a_lease_that_was_spoilt_is_replaced_by_hand_alone(maps: Maps) -> None:
-    spoilt = msgspec.structs.replace(queue_map(), annotations={lease_annotation("prod"): "{"})
-    maps.stored = spoilt
-    east = Host(maps, "east")
-    assert east.is_refused() and maps.stored == spoilt
-    put_lease(east.config, maps, lease := new_lease(east.config, NOW))
-    assert read_lease(maps.stored.annotations, "prod") == lease

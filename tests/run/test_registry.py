@@ -358,10 +358,6 @@ def test_a_pause_outlives_the_registry(
     assert pause is not None and pause.half is half and pause.who == LOST
 
 
-def test_a_site_that_never_ran_has_lost_nothing(tmp_path: Path) -> None:
-    assert load_registry(a_config(tmp_path), NOW) == Registry()
-
-
 @given(st.binary(max_size=300))
 def test_any_history_gives_a_registry(
     tmp_path_factory: pytest.TempPathFactory, content: bytes

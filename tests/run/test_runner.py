@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from dnm.host.faults import struck_by
 from dnm.model.config import Config
-from dnm.model.errors import ExitCode, KubeError, LockedError
+from dnm.model.errors import ExitCode, KubeError
 from dnm.model.lent import Ended, Phase
 from dnm.model.orders import Pause
 from dnm.model.plan import Pass
 from dnm.model.registry import Registry
 from dnm.queues.source import LEDGER_ANNOTATION
-from dnm.run.lock import run_lock
 from dnm.run.planning import make_pass_plan
 from dnm.run.registry import load_registry, save_registry
 from dnm.run.runner import run_pass
@@ -150,13 +149,6 @@ def test_a_document_that_needs_a_person_is_told_by_the_exit_code(config: Config)
     assert kube.queues is not None
     kube.queues = replace(kube.queues, annotations={LEDGER_ANNOTATION: '{"version": 2}'})
     assert run(config, kube, converter).exit_code == ExitCode.NEEDS_PERSON
-
-
-def test_two_runs_at_a_time_are_one_too_many(config: Config) -> None:
-    kube, converter = cluster(count=1)
-    with run_lock(config), pytest.raises(LockedError, match="another run holds the lock"):
-        run(config, kube, converter)
-    assert converter.calls == {}
 
 
 def test_a_person_s_change_keeps_the_time_of_the_last_run(config: Config) -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli import admin, by_hand, person
+from dnm.cli import admin, person
 from dnm.host import place
 from dnm.lab.sandbox.access import Rule
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, ExitCode, LockedError
-from dnm.model.lent import Phase
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import opened_state
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
@@ -97,18 +96,6 @@ def test_a_pause_on_one_stops_all_and_says_who(sandbox: Sandbox, hosts: tuple[Si
     assert east.registry.requests
 
 
-def test_a_hold_and_a_reset_hold_for_all(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
-    east, west = hosts
-    play(hosts, sandbox, 5)
-    name = east.lent()[0]
-    by_hand.hold(west.config, [name])
-    play(hosts, sandbox, 12)
-    assert east.lent() == [name]
-    by_hand.unhold(east.config, [name])
-    play(hosts, sandbox, 12)
-    assert west.lent() == []
-
-
 def test_a_verb_that_finds_another_at_work_waits_for_it(
     hosts: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,21 +109,6 @@ def test_a_verb_that_finds_another_at_work_waits_for_it(
         monkeypatch.setattr(person, "say_wait", lambda: waited.append(at_work.end()))
         admin.pause(west.config, None, "")
     assert len(waited) == 1 and west.registry.pause is not None
-
-
-def test_what_the_next_run_does_needs_no_state_directory_of_the_other(
-    sandbox: Sandbox, hosts: tuple[Site, Site], tmp_path: Path
-) -> None:
-    """A new host in the place of two that burned: nothing but the configuration is carried over."""
-    play(hosts, sandbox, 5)
-    assert len(hosts[0].lent()) == 2
-    third = Site(sandbox, tmp_path / "third", state="kubernetes")
-    for _ in range(12):
-        assert third.run().exit_code == 0
-        sandbox.tick(60)
-    assert third.lent() == [] and not sandbox.violations
-    machines = sandbox.batch.machines.values()
-    assert all(machine.place == "batch" for machine in machines)
 
 
 @pytest.mark.parametrize("resource", ["secrets", "leases"])
@@ -183,12 +155,3 @@ def test_where_secret_and_lease_are_both_gone_another_host_does_not_begin_anew(
         west.run()
         sandbox.tick(60)
     assert east.run().exit_code == 0 and not east.lent() and not sandbox.violations
-
-
-def test_phases_are_as_with_a_file(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
-    seen: set[Phase] = set()
-    for number in range(14):
-        hosts[number % 2].run()
-        seen |= {entry.phase for entry in hosts[0].registry.nodes.values()}
-        sandbox.tick(30)
-    assert seen >= {Phase.SERVING, Phase.RELEASING, Phase.RETURNING}
