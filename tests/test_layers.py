@@ -87,7 +87,6 @@ HOUSE: dict[str, Rule] = {
         "model host",
         EVERYTHING,
         history_file=frozenset({"os", "pathlib"}),
-        textfile=frozenset({"os", "pathlib"}),
     ),
     "simulate": _rule(
         "model plan queues.document queues.edit queues.source",

@@ -33,7 +33,7 @@ def show_report(
         price = price_of_lending(config, since, jobs)
     if html is not None:
         from dnm.cli.report_page import make_page  # which loads the library for charts
-        from dnm.record.textfile import write_textfile
+        from dnm.run.publish import write_textfile
 
         try:
             write_textfile(html, make_page(config, accounts))

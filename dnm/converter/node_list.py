@@ -44,23 +44,12 @@ _OWN = re.compile(r"(node|nodeset|bridge)-convert:")  # begins a converter's own
 _LONGEST_REASON = 256  # of characters, as slurm-operator writes them
 
 
-class _ListedClaim(msgspec.Struct):
+class _ListedClaim(BatchClaim, kw_only=True, forbid_unknown_fields=False):
     instance: str = ""
-    direction: str = ""
-    namespace: str = ""
-    node_type: str = ""
-    request: str = ""
-    since: datetime | None = None
-    is_at_work: bool = False
-    error: str = ""
-    account: str = ""
 
 
-class _ListedReason(msgspec.Struct):
-    text: str
-    by: str = ""
-    since: datetime | None = None
-    instance: str = ""
+class _ListedReason(SlurmReason, forbid_unknown_fields=False):
+    """What a later converter says beside it is passed over."""
 
 
 class _ListedNode(msgspec.Struct):

@@ -37,24 +37,18 @@ class Objection(Value):
         return f"{self.reason.text}: {self.detail}" if self.detail else self.reason.text
 
 
-class NodeVerdict(Value):
+class NodeVerdict(Objection, kw_only=True):
+    """What is decided of a node, and why."""
+
     node: str
     verdict: Verdict
-    reason: Why
-    detail: str = ""
-
-    @property
-    def sentence(self) -> str:
-        return Objection(reason=self.reason, detail=self.detail).sentence
 
 
-class QueueVerdict(Value):
+class QueueVerdict(Objection, kw_only=True):
     """`pods` names pods of several people: the record may have it, an Event on a pod may not."""
 
     queue: str
     verdict: Verdict
-    reason: Why
-    detail: str = ""
     pods: str = ""
 
     @property
@@ -65,4 +59,4 @@ class QueueVerdict(Value):
     @property
     def without_pods(self) -> str:
         """The sentence that names no pod."""
-        return Objection(reason=self.reason, detail=self.detail).sentence
+        return super().sentence

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,7 @@ from dnm.model.lent import LentNode
 from dnm.model.registry import Registry
 from dnm.record.transitions import is_in_force, request_of, why_requested
 
-_CONVERSIONS = {("node", "joined"): "joined", ("node", "failed"): "failed"}
+_HISTOGRAMS = ("conversion_seconds", "step_seconds")
 
 
 def remember(
@@ -62,15 +63,12 @@ def _count(
     totals = memory.totals
     for line in lines:
         totals = _counted(totals, memory, line)
-    seconds = totals.lent_seconds
     for name, entry in before.nodes.items():
         is_same = name in after.nodes and after.nodes[name].queue == entry.queue
         if not is_same and name in memory.lent:
             span = max((now - serves_since(memory.lent[name], entry)).total_seconds(), 0.0)
-            of_queue = seconds.get(entry.queue, {})
-            so_far = of_queue.get(entry.node_type, 0.0)
-            seconds = {**seconds, entry.queue: {**of_queue, entry.node_type: so_far + span}}
-    return msgspec.structs.replace(totals, lent_seconds=seconds)
+            totals = _plus(totals, "lent_seconds", (entry.queue, entry.node_type), span)
+    return totals
 
 
 def _counted(totals: Totals, memory: Memory, line: HistoryLine) -> Totals:
@@ -80,67 +78,42 @@ def _counted(totals: Totals, memory: Memory, line: HistoryLine) -> Totals:
             lent = memory.lent.get(line.object)
             if lent is not None and lent.asked_at is not None:
                 took = max((line.time - lent.asked_at).total_seconds(), 0.0)
-                totals = msgspec.structs.replace(
-                    totals, conversion_seconds=_measured(totals.conversion_seconds, node_type, took)
-                )
-            totals = _with_steps(totals, node_type, line.numbers.get("took", {}))
-            return _conversion(totals, node_type, "joined", 1)
+                totals = _plus(totals, "conversion_seconds", (node_type,), took)
+            for step, seconds in line.numbers.get("took", {}).items():
+                totals = _plus(totals, "step_seconds", (node_type, step), seconds)
+            return _plus(totals, "conversions", (node_type, "joined"), 1)
         case ("node", "failed" | "forgotten", "joining"):
-            return _conversion(totals, node_type, "failed", 1)
+            return _plus(totals, "conversions", (node_type, "failed"), 1)
         case ("request", "given-up" | "failed", _):
-            return _conversion(totals, node_type, "failed", int(line.numbers.get("missing", 1)))
+            missing = int(line.numbers.get("missing", 1))
+            return _plus(totals, "conversions", (node_type, "failed"), missing)
         case ("node", "moved", _):
-            return msgspec.structs.replace(totals, moves=_one_more(totals.moves, node_type))
+            return _plus(totals, "moves", (node_type,), 1)
         case ("node", "returned", _):
-            return _reversion(totals, node_type, "returned")
+            return _plus(totals, "reversions", (node_type, "returned"), 1)
         case ("node", "return-failed", _) | ("node", "failed", "returning"):
-            return _reversion(totals, node_type, "failed")
+            return _plus(totals, "reversions", (node_type, "failed"), 1)
     return totals
 
 
-def _with_steps(totals: Totals, node_type: str, took: Mapping[str, int]) -> Totals:
-    steps: Mapping[str, Durations] = totals.step_seconds.get(node_type, {})
-    for step, seconds in took.items():
-        steps = _measured(steps, step, seconds)
-    if not took:
-        return totals
-    all_steps = {**totals.step_seconds, node_type: dict(steps)}
-    return msgspec.structs.replace(totals, step_seconds=all_steps)
+def _plus(totals: Totals, counts: str, keys: tuple[str, ...], amount: float) -> Totals:
+    """With so much more under these keys; a histogram of seconds with one more measurement."""
+    empty = Durations(counts=(0,) * len(BOUNDS)) if counts in _HISTOGRAMS else 0
+    return msgspec.structs.replace(
+        totals, **{counts: _within(getattr(totals, counts), keys, amount, empty)}
+    )
 
 
-def _conversion(totals: Totals, node_type: str, result: str, count: int) -> Totals:
-    conversions = _added(totals.conversions, node_type, result, count)
-    return msgspec.structs.replace(totals, conversions=conversions)
-
-
-def _reversion(totals: Totals, node_type: str, result: str) -> Totals:
-    reversions = _added(totals.reversions, node_type, result, 1)
-    return msgspec.structs.replace(totals, reversions=reversions)
-
-
-def _one_more(counts: Mapping[str, int], node_type: str) -> dict[str, int]:
-    return {**counts, node_type: counts.get(node_type, 0) + 1}
-
-
-def _added(
-    counts: Mapping[str, dict[str, int]], node_type: str, result: str, count: int
-) -> dict[str, dict[str, int]]:
-    of_type = counts.get(node_type, {})
-    return {**counts, node_type: {**of_type, result: of_type.get(result, 0) + count}}
-
-
-def _measured(
-    known: Mapping[str, Durations], node_type: str, seconds: float
-) -> dict[str, Durations]:
-    before = known.get(node_type, Durations(counts=(0,) * len(BOUNDS)))
-    return {
-        **known,
-        node_type: Durations(
-            counts=tuple(
-                count + (seconds <= bound)
-                for count, bound in zip(before.counts, BOUNDS, strict=True)
-            ),
-            total=before.total + seconds,
-            number=before.number + 1,
+def _within(known: Any, keys: tuple[str, ...], amount: float, empty: Durations | int) -> Any:
+    if keys:
+        below = known.get(keys[0], {} if keys[1:] else empty)
+        return {**known, keys[0]: _within(below, keys[1:], amount, empty)}
+    if not isinstance(known, Durations):
+        return known + amount
+    return Durations(
+        counts=tuple(
+            count + (amount <= bound) for count, bound in zip(known.counts, BOUNDS, strict=True)
         ),
-    }
+        total=known.total + amount,
+        number=known.number + 1,
+    )

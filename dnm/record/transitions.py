@@ -210,31 +210,25 @@ def _departure(after: Registry, name: str, entry: LentNode, cause: Cause) -> His
 
 
 def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[HistoryLine]:
+    def line(event: str, **fields: object) -> HistoryLine:
+        phases = {"before": old.phase.value, "after": new.phase.value}
+        return _of_node(cause, event, name, new, **{**phases, **fields})
+
     if old.phase is not new.phase:
-        fields: dict[str, object] = {"before": old.phase.value, "after": new.phase.value}
         event = "moved" if old.namespace != new.namespace else _event(old.phase, new.phase)
-        if new.phase is Phase.FAILED:
-            fields["reason"] = new.error
-        yield _of_node(
-            cause, event, name, new, **fields,
-            numbers=_numbers(old, new, cause),
-        )  # fmt: skip
+        why = {"reason": new.error} if new.phase is Phase.FAILED else {}
+        yield line(event, numbers=_numbers(old, new, cause), **why)
     elif new.move != old.move:
-        yield _of_node(cause, "turned-back", name, new, before=old.phase.value,
-                       after=new.phase.value, numbers=_numbers(old, new, cause))  # fmt: skip
+        yield line("turned-back", numbers=_numbers(old, new, cause))
     elif new.leaves is not old.leaves:
-        yield _of_node(
-            cause, "emptying" if new.leaves else "kept", name, new, before=old.phase.value,
-            after=new.phase.value, numbers={"why": new.leaves.value} if new.leaves else {},
-        )  # fmt: skip
+        numbers: dict[str, object] = {"why": new.leaves.value} if new.leaves else {}
+        yield line("emptying" if new.leaves else "kept", numbers=numbers)
     elif new.emptying is not None and new.emptying != old.emptying and old.emptying is not None:
         numbers = {"asked": new.emptying.asked - old.emptying.asked}
-        yield _of_node(cause, "evicting", name, new, before=old.phase.value, numbers=numbers,
-                       after=new.phase.value, reason=new.emptying.why)  # fmt: skip
+        yield line("evicting", numbers=numbers, reason=new.emptying.why)
     elif new.error and new.error != old.error:
         event = "return-failed" if new.phase is Phase.RETURNING else "failed-again"
-        yield _of_node(cause, event, name, new, before=old.phase.value, after=new.phase.value,
-                       code="", reason=new.error)  # fmt: skip
+        yield line(event, code="", reason=new.error)
 
 
 def _event(old: Phase, new: Phase) -> str:

@@ -5,10 +5,14 @@ can't be written is logged and stops nothing, and an alert sees that the file is
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
+from dnm.host.fault_points import fault_point
 from dnm.model.config import Config
 from dnm.model.last_run import RunRecord
 from dnm.model.registry import Registry
@@ -17,7 +21,6 @@ from dnm.plan.counting import count_missing_nodes
 from dnm.plan.lendable import counted_as_lent
 from dnm.record.exposition import Family, format_families
 from dnm.record.metrics import CapUse, Facts, RunTimes, make_families
-from dnm.record.textfile import read_textfile, write_textfile
 from dnm.run.recorded import read_last_run
 from dnm.sizing.caps import count_caps
 
@@ -84,3 +87,33 @@ def _write(config: Config, families: Iterable[Family]) -> None:
             f"the metrics file {config.metrics_file} can't be written "
             f"({error.strerror or error}): mend its directory, or unset metrics_file",
         )
+
+
+def write_textfile(path: Path, text: str) -> None:
+    """Replaces the file. Raises OSError; the old one is then still whole. The temporary name does
+    not end in `.prom`, so that nobody reads it; it is not synced, since the next run writes it."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    with fault_point("metrics.write"):
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o644)
+        try:
+            with open(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o644)  # whatever the umask is
+                file.write(text.encode())
+            with fault_point("metrics.rename"):
+                os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def read_textfile(path: Path) -> str:
+    """Returns what stands there; nothing where it can't be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(1 << 20).decode(errors="replace")
+    except OSError:
+        return ""

@@ -29,8 +29,7 @@ from dnm.model.orders import LOST, LendOrder, Pause
 from dnm.model.registry import Registry
 from dnm.record.exposition import Family, MetricType, Sample, format_families, histogram_samples
 from dnm.record.metrics import TABLE, Facts, RunTimes, make_families
-from dnm.record.textfile import write_textfile
-from dnm.run.publish import metrics_text
+from dnm.run.publish import metrics_text, write_textfile
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.site import WORKSHOP_QUEUES, Site
 

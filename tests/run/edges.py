@@ -35,6 +35,7 @@ class Kube:
         self.nodes = {node.name: node for node in nodes}
         self.pods = tuple(pods)
         self.queues: ConfigMap | None = queue_map()
+        self.asked: list[str] = []  # reads of a snapshot
         self.refuses: set[str] = set()
         self.events: list[KubeEvent] = []
         self.on_nodes: list[tuple[str, PodOnNode]] = []
@@ -50,17 +51,21 @@ class Kube:
             raise KubeError(f"{word}: 403 Forbidden")
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
+        self.asked.append("nodes")
         if "nodes" in self.refuses:
             return Unreadable(what="nodes", error="nodes: 403 Forbidden")
         return tuple(self.nodes.values())
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
+        self.asked.append(f"pods {','.join(namespaces)}")
         return PodList(pods=self.pods)
 
     def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
+        self.asked.append("zones")
         return {}
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
+        self.asked.append(f"claims of {','.join(pod.name for pod in pods)}")
         return ()
 
     def read_node(self, name: str) -> Node | None:
@@ -82,6 +87,7 @@ class Kube:
         return ""
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        self.asked.append(f"{namespace}/{name}")
         return self.queues if name == "yunikorn-configs" else None
 
     def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
@@ -142,6 +148,7 @@ class Converter:
     def __init__(self, batch: Iterable[BatchNode] = (), registry_path: Path | None = None) -> None:
         self.batch: dict[str, BatchNode] | Unreadable = {node.name: node for node in batch}
         self.calls: dict[str, list[str]] = {}
+        self.lists = 0  # that were asked for
         self.ends: dict[str, Ended] = {}
         self.refuses = False
         self.ended: list[ConverterProcess] = []
@@ -150,6 +157,7 @@ class Converter:
         self.recorded: dict[str, Registry] = {}  # what was on disk when a call was started
 
     def list_nodes(self, node: str = "") -> BatchList | Unreadable:
+        self.lists += 1
         if isinstance(self.batch, Unreadable):
             return self.batch
         return BatchList(nodes=self.batch)

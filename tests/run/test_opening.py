@@ -102,24 +102,27 @@ def test_nobody_comes_before_the_list_holds(make_site: Callable[..., Site]) -> N
 
 def test_daemon_sets_are_those_that_select_it(make_site: Callable[..., Site]) -> None:
     site = make_site("opens_when = daemonsets")
+    main = {"containers": [{"name": "main", "image": "x"}]}
     for name, selector in (("here", {"dev": "true"}), ("elsewhere", {"gpu": "yes"})):
-        labels = {"app": name}
-        spec = {
-            "containers": [{"name": "main", "image": "x"}],
-            "nodeSelector": selector,
-            "tolerations": [{"operator": "Exists"}] if name == "here" else [],
-        }
+        spec = {**main, "nodeSelector": selector, "tolerations": [{"operator": "Exists"}]}
         site.sandbox.create({
             "apiVersion": "apps/v1", "kind": "DaemonSet",
             "metadata": {"name": name, "namespace": "kube-system"},
-            "spec": {"selector": {"matchLabels": labels},
-                     "template": {"metadata": {"labels": labels}, "spec": spec}},
+            "spec": {"selector": {"matchLabels": {"app": name}},
+                     "template": {"metadata": {"labels": {"app": name}}, "spec": spec}},
         })  # fmt: skip
     join(site)
+    opening = entry(site).opening
+    assert opening is not None and opening.why == "DaemonSet kube-system/here has no pod there"
+    uid = site.sandbox.get("daemonsets", "here", "kube-system")["metadata"]["uid"]
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "here", "uid": uid}
+    site.sandbox.create({
+        "apiVersion": "v1", "kind": "Pod", "spec": {**main, "nodeName": "a001"},
+        "metadata": {"name": "here-1", "namespace": "kube-system", "ownerReferences": [owner]},
+    })  # fmt: skip
     site.sandbox.tick(MINUTE)
     site.run()
     assert entry(site).phase is Phase.SERVING
-    assert any(name.startswith("here") for name in pods_on(site))
 
 
 @pytest.mark.parametrize("body", ["{}", '{"items": 7}', '{"kind": "DaemonSetList"}', "<html>"])

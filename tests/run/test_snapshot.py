@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from dnm.model.batch import BatchList
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeError
-from dnm.model.kubelet import Amounts
 from dnm.model.lent import ConverterProcess, Ended, Phase
-from dnm.model.node import Node
 from dnm.model.plan import Snapshot
-from dnm.model.pod import Claim, Pod, PodList
+from dnm.model.pod import Pod
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.queues.source import DEFAULTS_NAME, resolve_document
@@ -23,64 +19,28 @@ from dnm.queues.writer import read_source
 from dnm.run.snapshot import nothing_readable, take_snapshot
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
 from tests.plan.worlds import pods, queue_map
-
-PROCESS = ConverterProcess(pid=7, start_ticks=1)
-WHY = Unreadable(what="x", error="the API did not answer")
+from tests.run.edges import PROCESS, Converter, Kube
 
 
-class Cluster:
-    """The Kubernetes edge, with what it holds; remembers what it was asked."""
+class Cluster(Kube):
+    """`maps`: ConfigMaps by their names, or why one can't be read."""
 
-    def __init__(self, **held: Any) -> None:
-        self.nodes: Any = (a_node(),)
-        self.pods: Any = PodList(pods=())
-        self.maps: dict[str, Any] = {"yunikorn-configs": queue_map()}
-        self.asked: list[str] = []
-        for name, value in held.items():
-            setattr(self, name, value)
-
-    def read_nodes(self) -> tuple[Node, ...] | Unreadable:
-        self.asked.append("nodes")
-        return self.nodes  # type: ignore[no-any-return]
-
-    def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
-        self.asked.append(f"pods {','.join(namespaces)}")
-        return self.pods  # type: ignore[no-any-return]
+    def __init__(self, *pods: Pod, **maps: ConfigMap | KubeError) -> None:
+        super().__init__([a_node()], pods)
+        self.maps = {name.replace("_", "-"): one for name, one in maps.items()}
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        self.asked.append(f"{namespace}/{name}")
-        found = self.maps.get(name)
+        found = self.maps.get(name, super().read_config_map(namespace, name))
         if isinstance(found, KubeError):
             raise found
         return found
 
-    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
-        raise AssertionError("a look writes nothing")
 
-    def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
-        self.asked.append("zones")
-        return {}
-
-    def read_claims(self, pods: tuple[Pod, ...]) -> tuple[Claim, ...] | Unreadable:
-        self.asked.append(f"claims of {','.join(pod.name for pod in pods)}")
-        return ()
-
-
-class Batch:
-    """The converter edge."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def list_nodes(self, node: str = "") -> BatchList | Unreadable:
-        self.asked.append("list")
-        return BatchList(nodes={"a050": a_batch_node("a050")})
+class Batch(Converter):
+    """Every call is at work, and has named its key."""
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return frozenset(processes)
-
-    def find(self, key: str) -> ConverterProcess | None:
-        return None
 
     def read_end(self, key: str) -> Ended:
         return Ended(names=(key,))
@@ -89,9 +49,9 @@ class Batch:
 def take(
     cluster: Cluster, registry: Registry | None = None, minute: int = 10
 ) -> tuple[Snapshot, list[str]]:
-    batch, now = Batch(), NOW.replace(minute=minute)
+    batch, now = Batch([a_batch_node("a050")]), NOW.replace(minute=minute)
     seen = take_snapshot(a_config(), registry or Registry(), cluster, batch, now)
-    return seen, [*cluster.asked, *batch.asked]
+    return seen, [*cluster.asked, *["list"] * batch.lists]
 
 
 def test_a_quiet_cluster_is_four_reads_and_no_question_to_slurm() -> None:
@@ -117,7 +77,7 @@ def test_claims_that_nothing_depends_on_are_looked_for(registry: Registry, minut
 @pytest.mark.parametrize(
     ("cluster", "registry"),
     [
-        pytest.param(Cluster(pods=PodList(pods=pods(1))), Registry(), id="pods-wait"),
+        pytest.param(Cluster(*pods(1)), Registry(), id="pods-wait"),
         pytest.param(
             Cluster(), Registry(nodes={"a001": a_lent_node(Phase.RELEASING)}), id="a-node-leaves"
         ),
@@ -130,13 +90,15 @@ def test_slurm_is_asked_where_something_depends_on_it(cluster: Cluster, registry
 
 
 def test_an_api_that_is_down_is_asked_once() -> None:
-    seen, asked = take(Cluster(nodes=WHY), Registry(requests=(a_request(),)))
-    assert asked == ["nodes"] and seen == nothing_readable(WHY, NOW.replace(minute=10))
-    assert seen.nodes == seen.pods == seen.queue_maps == WHY
+    cluster = Cluster()
+    cluster.refuses.add("nodes")
+    seen, asked = take(cluster, Registry(requests=(a_request(),)))
+    assert isinstance(seen.nodes, Unreadable) and seen.nodes == seen.pods == seen.queue_maps
+    assert asked == ["nodes"] and seen == nothing_readable(seen.nodes, NOW.replace(minute=10))
 
 
 def test_a_document_that_can_not_be_read_is_told_by_its_name() -> None:
-    seen, _ = take(Cluster(maps={"yunikorn-configs": KubeError("403 Forbidden")}))
+    seen, _ = take(Cluster(yunikorn_configs=KubeError("403 Forbidden")))
     assert seen.queue_maps == Unreadable(
         what="ConfigMap yunikorn/yunikorn-configs", error="403 Forbidden"
     )
@@ -148,7 +110,7 @@ def test_the_snapshot_finds_the_document_that_the_writer_will_write() -> None:
     both = {"queues.yaml": "partitions: []", "ours.yaml": configs.data["queues.yaml"]}
     configs = replace(configs, data=both)
     defaults = replace(configs, name=DEFAULTS_NAME, data={"service.policyGroup": "ours"})
-    cluster = Cluster(maps={"yunikorn-configs": configs, DEFAULTS_NAME: defaults})
+    cluster = Cluster(yunikorn_configs=configs, yunikorn_defaults=defaults)
     seen, _ = take(cluster)
     assert not isinstance(seen.queue_maps, Unreadable)
     found = resolve_document(*seen.queue_maps)
@@ -159,7 +121,7 @@ def test_the_snapshot_finds_the_document_that_the_writer_will_write() -> None:
 def test_claims_are_read_of_pods_that_wait_with_one() -> None:
     waiting = pods(1, claims=("data",))
     running = pods(2, node="k1", claims=("data",))[1:]
-    _, asked = take(Cluster(pods=PodList(pods=(*waiting, *running))))
+    _, asked = take(Cluster(*waiting, *running))
     assert "claims of p0" in asked
 
 
