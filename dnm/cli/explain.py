@@ -26,6 +26,7 @@ from dnm.cli.output import (
 from dnm.cli.status_view import holders_text
 from dnm.cli.supply import supply_of
 from dnm.kube.client import KubeClient
+from dnm.kube.questions import read_pod_end
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
@@ -251,7 +252,7 @@ def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     if explained.state != "not found":
         return _pod(explained, plan)
     with closing(KubeClient.connect(decided.inputs.config)) as kube:
-        end = kube.read_pod_end(namespace, pod)
+        end = read_pod_end(kube.requests, namespace, pod)
     if end is None:
         return None
     why = ": ".join(filter(None, (end.reason, printable(end.message, 300))))

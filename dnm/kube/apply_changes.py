@@ -1,4 +1,5 @@
-"""Applies what a watch has told to what was kept; whatever does not fit refuses all of it. Pure.
+"""Brings what was kept to a later moment by what watches tell, and compares two views of one
+moment. Whatever does not fit refuses all of it.
 
 A server that leaves an event out is noticed where a later one does not fit: what changes or goes
 must be there, what comes must not.
@@ -6,14 +7,77 @@ must be there, what comes must not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
+import msgspec
+
+from dnm.kube.nodes import read_node_page
 from dnm.kube.pod_columns import ColumnWriter, PodColumns
-from dnm.kube.watch_log import Change, NotProved, Why
+from dnm.kube.pods import make_reducer
+from dnm.kube.store import Store, StoreFile, StoreHead
+from dnm.kube.watch_log import Change, NotProved, WatchLog, Why
+from dnm.kube.watching import Watches
+from dnm.model.config import Config
 from dnm.model.node import Node
 from dnm.model.pod import Pod
 
 Reduce = Callable[[bytes], Sequence[Pod]]
+View = tuple[Sequence[Node], PodColumns]
+_NAMED = 5
+
+
+def catch_up(
+    config: Config,
+    watchers: tuple[Watches, Watches],
+    file: StoreFile,
+    lasts: tuple[int | None, int | None] = (None, None),
+) -> tuple[Store, tuple[WatchLog, WatchLog]]:
+    """Returns the store after all changes, up to the versions `lasts` where they are given; of
+    nodes and pods. It is decoded while the server works. Raises NotProved."""
+    logs, found = _begin(watchers, file.head, lasts)
+    store = file.decode()
+    for watcher, log, version in zip(watchers, logs, found, strict=True):
+        watcher.follow(log)
+        log.check_witness(version)
+    of_nodes, of_pods = logs
+    of_nodes.check_ends((node.name for node in store.nodes), lambda change: change.name)
+    of_pods.check_ends(store.pods.uids, lambda change: change.uid)
+    nodes = apply_to_nodes(
+        store.nodes, of_nodes.changes, lambda page: read_node_page(page, config.has_kubelets)
+    )
+    apply_to_pods(store.pods, of_pods.changes, lambda page: _reduce_pods(config, page))
+    head = msgspec.structs.replace(
+        store.head, nodes_version=of_nodes.version, last_node=of_nodes.last_witness,
+        pods_version=of_pods.version, last_pod=of_pods.last_witness, unproved=0,
+    )  # fmt: skip
+    return Store(head, store.pods, nodes), logs
+
+
+def _reduce_pods(config: Config, page: bytes) -> Sequence[Pod]:
+    reducer = make_reducer(config)
+    reducer.add(page)
+    if reducer.unreadable:
+        raise NotProved(Why.UNREADABLE, next(iter(reducer.unreadable.values())))
+    return reducer.pods
+
+
+def _begin(
+    watchers: tuple[Watches, Watches], head: StoreHead, lasts: tuple[int | None, int | None]
+) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
+    """Begins both watches; returns their logs, and the versions at which the witnesses are."""
+    of_nodes, of_pods = watchers
+    nodes_goal, node = of_nodes.read_barrier(head.last_node)
+    pods_goal, pod = of_pods.read_barrier(head.last_pod)
+    logs = (
+        WatchLog("Node", head.nodes_version, nodes_goal, head.last_node, lasts[0],
+                 head.nodes_listed),
+        WatchLog("Pod", head.pods_version, pods_goal, head.last_pod, lasts[1], head.pods_listed),
+    )  # fmt: skip
+    for watcher, log in zip(watchers, logs, strict=True):
+        if not log.is_proved:
+            watcher.begin(log.reached)
+    return logs, (node, pod)
 
 
 def make_page(changes: Iterable[Change]) -> bytes:
@@ -107,3 +171,44 @@ def _misfit(what: str, change: Change | None = None) -> NotProved:
         name = f"{change.namespace}/{change.name}" if change.namespace else change.name
         where = f" ({change.type} of {name}, version {change.version})"
     return NotProved(Why.INCONSISTENT, f"an event was left out: {what}{where}")
+
+
+def find_differences(kept: View, listed: View) -> str:
+    """Returns how many things differ and the first of them, each with both versions; empty where
+    none does."""
+    pods = (_pods_of(kept[1]), _pods_of(listed[1]))
+    nodes = ({one.name: (one.resource_version, one) for one in view[0]} for view in (kept, listed))
+    found = [*_differing("pod", *pods), *_differing("node", *nodes)]
+    if not found:
+        return ""
+    named = "; ".join(islice(found, _NAMED))
+    return (
+        f"{len(found)} of what was kept from watching differ from the full list, which is taken: "
+        f"{named}"
+    )
+
+
+def _pods_of(columns: PodColumns) -> dict[str, tuple[str, Pod]]:
+    return {
+        pod.uid: (str(version), pod)
+        for pod, version in zip(columns.to_pods(), columns.versions, strict=True)
+    }
+
+
+def _differing(
+    what: str,
+    kept: Mapping[str, tuple[str, Pod | Node]],
+    listed: Mapping[str, tuple[str, Pod | Node]],
+) -> Iterator[str]:
+    if kept == listed:
+        return
+    for key in sorted(kept.keys() | listed.keys()):
+        before, after = kept.get(key), listed.get(key)
+        if before != after:
+            thing = (after or before or ("", None))[1]
+            assert thing is not None
+            where = f"{thing.namespace}/{thing.name}" if isinstance(thing, Pod) else thing.name
+            yield (
+                f"{what} {where} is kept at version {before[0] if before else 'none'} and listed "
+                f"at {after[0] if after else 'none'}"
+            )

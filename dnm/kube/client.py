@@ -8,7 +8,7 @@ says that its outcome is not known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -21,9 +21,8 @@ from dnm.kube.access import Access, load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
 from dnm.kube.lists import List
-from dnm.kube.no_store import Reflects
 from dnm.kube.nodes import read_node_page, read_one_node, taint_fields
-from dnm.kube.pods import UNFINISHED, PodEnd, PodReducer, make_reducer, read_pod_end
+from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
 from dnm.model.cluster import ConfigMap
@@ -38,6 +37,7 @@ from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
 
 if TYPE_CHECKING:
+    from dnm.kube.reflector import Reflector
     from dnm.kube.state import StateObjects
     from dnm.model.eviction import PodOnNode
     from dnm.model.plan import ShowState
@@ -50,17 +50,19 @@ _MANY_NODES = 100  # their pods are thousands: all in one answer, from servers t
 class KubeClient:
     """One API server, one connection, one request at a time."""
 
-    def __init__(self, access: Access, config: Config, reflector: Reflects | None = None) -> None:
+    def __init__(self, access: Access, config: Config, reflector: Reflector | None = None) -> None:
         """`reflector`: what an earlier run has kept may be used; without, everything is listed."""
         self.requests = ApiRequests(access, config.request_timeout)
         self._config = config
         self._events: ApiRequests | None = None  # on a connection of its own, with less patience
         self._reflector = reflector
         self._has_many_nodes = False
+        self._nodes: tuple[tuple[Node, ...], str] | None = None  # as listed, with the version
+        self._pods: tuple[PodReducer, str] | None = None
         self._originals: dict[tuple[str, str, str], bytes] = {}
 
     @classmethod
-    def connect(cls, config: Config, reflector: Reflects | None = None) -> KubeClient:
+    def connect(cls, config: Config, reflector: Reflector | None = None) -> KubeClient:
         """Loads the access of `config`; nothing is asked of the server yet. Raises KubeError."""
         return cls(load_access(config), config, reflector)
 
@@ -96,6 +98,7 @@ class KubeClient:
             return self._read_pods_by_namespace(namespaces)
         except KubeError as error:
             return Unreadable(what="pods", error=str(error))
+        self._pods = reducer, version
         if self._reflector is not None:
             self._reflector.learn_pods(reducer, version)
         return PodList(pods=tuple(reducer.pods), unreadable=reducer.unreadable)
@@ -147,15 +150,29 @@ class KubeClient:
         except KubeError as error:
             return Unreadable(what="nodes", error=str(error))
         self._has_many_nodes = len(nodes) >= _MANY_NODES
+        self._nodes = tuple(nodes), version
         if self._reflector is not None:
-            self._reflector.learn_nodes(tuple(nodes), version)
+            self._reflector.learn_nodes(*self._nodes)
         return tuple(nodes)
 
     def keep(self) -> Reading:
         """Keeps what was read for the next run; returns how this one has read."""
-        if self._reflector is None:
-            return Reading()
-        return self._reflector.keep(self.requests.access, self.requests)
+        if self._reflector is not None:
+            return self._reflector.keep(self.requests.access, self.requests)
+        least = self._config.watch_from_pods
+        if not self._config.relist_interval:
+            return Reading(reason="off", sentence="relist_minutes is 0")
+        if self._nodes is None or self._pods is None:
+            return Reading(reason="partial", sentence="not all of the cluster was listed")
+        if len(self._pods[0].pods) < least:
+            return Reading(reason="small", sentence=f"there are fewer than {least:,} pods")
+        from dnm.kube.reflector import Reflector  # the first run of a large cluster
+
+        first = Reflector(self._config, datetime.now(UTC))
+        first.look(self.requests.access, self.requests)
+        first.learn_nodes(*self._nodes)
+        first.learn_pods(*self._pods)
+        return first.keep(self.requests.access, self.requests)
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
         """The claims that unbound pods name, with the node affinity of their volumes."""
@@ -178,14 +195,6 @@ class KubeClient:
         selector = f"spec.nodeName={node},{UNFINISHED}"
         what = f"list the pods on node {node}"
         return tuple(self._list_pods(what, f"{_CORE}/pods", selector)[0].pods)
-
-    def read_pod_end(self, namespace: str, name: str) -> PodEnd | None:
-        """How far a pod is, finished ones too. None: there is no such pod. Raises KubeError."""
-        what = f"read pod {namespace}/{name}"
-        chosen = quote(f"metadata.name={name}", safe="")
-        with self.requests.asking(what, "list pods"), fault_point("kube.list_pods"):
-            found = self.requests.read_or_none(f"{_pods_path(namespace)}?fieldSelector={chosen}")
-            return None if found is None else read_pod_end(found.body)
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         """None: there is none. Raises KubeError."""

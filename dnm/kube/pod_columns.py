@@ -9,41 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dnm.model.pod import Pod, PodShape, TaskGroup
+from dnm.model.pod import Pod, PodShape
 
 _OWN = ("name", "uid", "created", "node")  # and its version: what a pod shares with no other
 
 
-class Kind(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What equal pods share; `shape` is a place in the list of shapes, the rest is as in Pod."""
-
-    namespace: str
-    shape: int
-    running: bool
-    app_id: str
-    queue: str
-    is_yunikorn: bool
-    is_daemonset: bool
-    is_mirror: bool
-    is_terminating: bool
-    is_gated: bool
-    is_placeholder: bool
-    is_rejected: bool
-    priority: int
-    task_group: str
-    task_groups: tuple[TaskGroup, ...]
-    claims: tuple[str, ...]
-    devices: tuple[str, ...]
-    group: str
-    user: str
-
-
-_SHARED = tuple(field for field in Kind.__struct_fields__ if field != "shape")
-_IN_ORDER = Pod.__struct_fields__
+_SHARED = tuple(one for one in msgspec.structs.fields(Pod) if one.name not in (*_OWN, "shape"))
+_shared_of = attrgetter(*(one.name for one in _SHARED))
+if TYPE_CHECKING:
+    Kind = Any
+else:
+    # What equal pods share: `shape` is a place in the list of shapes, the rest is as in Pod.
+    Kind = msgspec.defstruct(
+        "Kind", [("shape", int), *((one.name, one.type) for one in _SHARED)],
+        frozen=True, array_like=True, forbid_unknown_fields=True,
+    )  # fmt: skip
 
 
 class PodColumns(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -73,14 +58,14 @@ class PodColumns(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     def namespace_of(self, row: int) -> str:
         """Returns the namespace of a pod."""
-        return self.all_kinds[self.kinds[row]].namespace
+        return str(self.all_kinds[self.kinds[row]].namespace)
 
     def to_pods(self) -> tuple[Pod, ...]:
         """Returns the pods, in the order of the rows; equal shapes are one object."""
         kinds = self.all_kinds
         columns: dict[str, Iterable[Any]] = {
-            field: map([getattr(kind, field) for kind in kinds].__getitem__, self.kinds)
-            for field in _SHARED
+            one.name: map([getattr(kind, one.name) for kind in kinds].__getitem__, self.kinds)
+            for one in _SHARED
         }
         shape_of = [self.shapes[kind.shape] for kind in kinds]
         columns |= {
@@ -90,7 +75,7 @@ class PodColumns(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
             "node": map(self.node_names.__getitem__, self.nodes),
             "shape": map(shape_of.__getitem__, self.kinds),
         }
-        return tuple(map(Pod, *(columns[field] for field in _IN_ORDER)))
+        return tuple(map(Pod, *(columns[field] for field in Pod.__struct_fields__)))
 
 
 def _check_places(places: Sequence[int], of: Sequence[object]) -> None:
@@ -151,12 +136,7 @@ class ColumnWriter:
         return place
 
     def _kind(self, pod: Pod) -> int:
-        kind = Kind(
-            pod.namespace, self._shape(pod.shape), pod.running, pod.app_id, pod.queue,
-            pod.is_yunikorn, pod.is_daemonset, pod.is_mirror, pod.is_terminating, pod.is_gated,
-            pod.is_placeholder, pod.is_rejected, pod.priority, pod.task_group, pod.task_groups,
-            pod.claims, pod.devices, pod.group, pod.user,
-        )  # fmt: skip
+        kind = Kind(self._shape(pod.shape), *_shared_of(pod))
         key = _key_of(kind)
         place = self._kinds.setdefault(key, len(self.columns.all_kinds))
         if place == len(self.columns.all_kinds):

@@ -19,10 +19,8 @@ from dnm.kube.pod_fields import (
 from dnm.kube.pod_reading import Identity, aligned_amounts, rare_fields, read_identity, short_key
 from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, has_peers
 from dnm.model.config import Config
-from dnm.model.errors import KubeError
 from dnm.model.pod import Pod, PodShape
 from dnm.model.quantity import QuantityError
-from dnm.model.value import Value
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that are read at all
 _YUNIKORN = "yunikorn"
@@ -65,31 +63,6 @@ class _Place(msgspec.Struct, frozen=True):
 _decode_raw_page = msgspec.json.Decoder(_RawPage).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
 _decode_volumes = msgspec.json.Decoder(list[_PodVolume]).decode
-
-
-class PodEnd(Value, omit_defaults=True, forbid_unknown_fields=False):
-    """How far a pod is: its phase, and why, as its status says it."""
-
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class _OnlyStatus(Value, omit_defaults=True, forbid_unknown_fields=False):
-    status: PodEnd = PodEnd()
-
-
-class _Ends(Value, forbid_unknown_fields=False):
-    items: tuple[_OnlyStatus, ...]
-
-
-def read_pod_end(body: bytes | memoryview) -> PodEnd | None:
-    """Returns the status of the first pod of a list. Raises KubeError where it is none."""
-    try:
-        ends = msgspec.json.decode(body, type=_Ends).items
-    except msgspec.MsgspecError as error:
-        raise KubeError(f"the API server's answer is no list of pods: {error}") from error
-    return ends[0].status if ends else None
 
 
 class PodReducer:

@@ -1,15 +1,33 @@
-"""What `dnm check` asks of an API server and no run needs: permissions, its version, its clock."""
+"""What `dnm check` and `dnm explain` ask of an API server and no run needs: permissions, its
+version, its clock, how a pod has ended."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube import objects as kube_objects
 from dnm.kube.requests import ApiRequests
+
+
+class PodEnd(msgspec.Struct, frozen=True):
+    """How far a pod is: its phase, and why, as its status says it."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _OnlyStatus(msgspec.Struct, frozen=True):
+    status: PodEnd = PodEnd()
+
+
+class _Ends(msgspec.Struct, frozen=True):
+    items: list[_OnlyStatus]
 
 
 class _Allowed(msgspec.Struct, frozen=True):
@@ -65,3 +83,14 @@ def read_server_time(api: ApiRequests) -> datetime:
         if answer.told_at is None:
             raise ValueError(f"its header Date is {answer.date!r}")
         return answer.told_at
+
+
+def read_pod_end(api: ApiRequests, namespace: str, name: str) -> PodEnd | None:
+    """How far a pod is, finished ones too. None: there is no such pod. Raises KubeError."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+    chosen = quote(f"metadata.name={name}", safe="")
+    what = f"read pod {namespace}/{name}"
+    with api.asking(what, "list pods"), fault_point("kube.list_pods"):
+        found = api.read_or_none(f"{path}?fieldSelector={chosen}")
+        ends = msgspec.json.decode(found.body, type=_Ends).items if found else []
+        return ends[0].status if ends else None

@@ -15,16 +15,24 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.access import Access
-from dnm.kube.catching_up import catch_up
-from dnm.kube.compare import find_differences
+from dnm.kube.apply_changes import catch_up, find_differences
 from dnm.kube.errors import ApiRefused, clean, describe
 from dnm.kube.objects import read_uid
 from dnm.kube.pod_columns import PodColumns, make_columns
 from dnm.kube.pods import UNFINISHED, PodReducer
 from dnm.kube.requests import ApiRequests
-from dnm.kube.store import Store, StoreFile, StoreHead, encode_rest, encode_store
-from dnm.kube.store_file import read_store, remove_store, write_store
-from dnm.kube.unreliable_watch import note_distrust, read_distrust
+from dnm.kube.store import (
+    Store,
+    StoreFile,
+    StoreHead,
+    encode_rest,
+    encode_store,
+    note_distrust,
+    read_distrust,
+    read_store,
+    remove_store,
+    write_store,
+)
 from dnm.kube.watch_log import NotProved, Why, Witness, read_version
 from dnm.kube.watching import OpenWatchers, watch_over_http
 from dnm.model.config import Config

@@ -3,23 +3,33 @@
     magic, 32 bytes of BLAKE2b over what follows, MessagePack of the head, the pods, the nodes
 
 The parts are decoded when they are wanted, the head alone first. A file that is not exactly what
-was written is refused as a whole.
+was written is refused as a whole. It stands beside the registry, for its owner alone, and is only a
+copy: nothing waits for the disk, and of what a power cut leaves the checksum is wrong.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
+from dnm.host.trust import read_regular, read_trusted
 from dnm.kube.pod_columns import PodColumns
 from dnm.kube.watch_log import NotProved, Why, Witness
+from dnm.model.errors import DnmError
 from dnm.model.node import Node
 
 _MAGIC = b"dnm cluster store 1\n"
 _DIGEST = 32
+_LARGEST = 1 << 30  # bytes; 150,000 pods take 15 MB
+_LARGEST_NOTE = 1 << 16
 _ARRAY_OF_3 = b"\x93"  # of MessagePack: a `_File`, before its fields
 
 
@@ -107,3 +117,64 @@ def _seal(head: StoreHead, pods: bytes, nodes: bytes) -> Sequence[bytes]:
     for part in parts:
         digest.update(part)
     return (_MAGIC, digest.digest(), *parts)
+
+
+# --- on disk -------------------------------------------------------------------------------------
+
+
+def read_store(path: Path) -> bytes:
+    """Returns the content. Raises NotProved where there is none, or none that can be trusted."""
+    try:
+        os.lstat(path)  # where there is none, nothing is read
+        with fault_point("store.read"):
+            return read_trusted(path, _LARGEST, DnmError)
+    except FileNotFoundError as error:
+        raise NotProved(Why.FIRST, f"there is no {path} yet") from error
+    except OSError as error:
+        raise NotProved(Why.DAMAGED, f"{path} can't be read ({error.strerror})") from error
+    except DnmError as error:
+        raise NotProved(Why.DAMAGED, str(error)) from error
+
+
+def write_store(path: Path, content: Sequence[bytes]) -> None:
+    """Replaces the file by these pieces. Raises OSError; the old one is still whole then."""
+    temporary = path.with_name(path.name + ".new")
+    with fault_point("store.write"):
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as file:
+            file.writelines(content)
+    with fault_point("store.rename"):
+        os.replace(temporary, path)
+
+
+def remove_store(path: Path) -> None:
+    """Removes the file, if there is one. Raises OSError."""
+    if path.exists():
+        with fault_point("store.remove"), suppress(FileNotFoundError):
+            path.unlink()
+
+
+def distrust_path(store: Path) -> Path:
+    """Returns where a note lies that a watch has left something out: while it does, every run of
+    this release reads the list. It is a person's to remove."""
+    return store.with_name(store.name + "-distrusted")
+
+
+def note_distrust(store: Path, sentence: str) -> None:
+    """Writes it down. Raises OSError."""
+    write_store(distrust_path(store), [f"{version('dnm')}\n{sentence}\n".encode()])
+
+
+def read_distrust(store: Path) -> str:
+    """Returns what was found by this release; empty: nothing."""
+    path = distrust_path(store)
+    try:
+        release, _, sentence = (
+            read_regular(path, _LARGEST_NOTE).decode(errors="replace").partition("\n")
+        )
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{path} can't be read ({error.strerror})"
+    return f"{sentence.strip()} (remove {path} to try again)" if release == version("dnm") else ""

@@ -14,7 +14,6 @@ from dnm.converter.node_convert import NodeConvert
 from dnm.converter.processes import is_known
 from dnm.host.collection import without_collection
 from dnm.kube.client import KubeClient
-from dnm.kube.no_store import open_reflector
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
 from dnm.model.last_run import run_name
@@ -40,7 +39,11 @@ Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
 
 def connect(config: Config, environ: Mapping[str, str]) -> Edges:
     """The cluster and the converter that the configuration names; raises KubeError."""
-    reflector = open_reflector(config, wall_clock())
+    reflector = None
+    if config.store_path.exists():
+        from dnm.kube.reflector import Reflector  # what an earlier run has kept
+
+        reflector = Reflector(config, wall_clock())
     return KubeClient.connect(config, reflector), NodeConvert(config, environ)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from dnm.kube.client import KubeClient
 from dnm.kube.reflector import Reflector
-from dnm.kube.unreliable_watch import distrust_path
+from dnm.kube.store import distrust_path
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.kubelet import KubeletSettings

@@ -22,7 +22,7 @@ from dnm.kube.access import Access
 from dnm.kube.nodes import read_node_page
 from dnm.kube.pods import PodReducer
 from dnm.kube.reflector import Reflector
-from dnm.kube.unreliable_watch import distrust_path
+from dnm.kube.store import distrust_path
 from dnm.model.config import Config
 from dnm.model.reading import Reading
 from tests.builders import a_config
