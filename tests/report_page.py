@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.cli.books import make_accounts
+from dnm.cli.history import make_accounts
 from dnm.cli.report_page import make_page
 from tests.builders import a_config
 from tests.record.year import write_year

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dnm.cli.logs import log_deed
+from dnm.cli.logs import log_operation
 from dnm.cli.output import shown
 from dnm.cli.person import (
     RefusedError,
-    a_deed,
     attempt,
     carry_out,
     granted,
+    new_operation,
     rehearse,
     said_by,
     say_wait,
@@ -26,7 +26,7 @@ from dnm.cli.status_view import pause_line
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import LeaseError
-from dnm.model.history import Deed
+from dnm.model.history import Operation
 from dnm.model.orders import Pause, Way
 from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
@@ -43,7 +43,7 @@ from dnm.run.planning import connect
 from dnm.run.record_lease import judge_here, new_lease, put_lease
 from dnm.run.registry import load_registry, opened_state
 from dnm.run.snapshot import take_snapshot
-from dnm.run.verbs import acting_state, note_deed
+from dnm.run.verbs import acting_state, note_operation
 from dnm.run.verbs import move_state as move_registry_to
 from dnm.verbs.keeping import Resettable, what_is_reset
 from dnm.verbs.refusal import Refusal
@@ -63,14 +63,16 @@ def pause(
 ) -> str:
     """Stops lending and returning, or one of them, until `resume`, or for a time."""
     now = datetime.now(UTC)
-    deed = a_deed(
+    operation = new_operation(
         "pause",
         reason=reason,
         until=until.isoformat() if until else "",
         half=half.value if half else "",
     )
-    paused = Pause(since=now, until=until, reason=deed.reason, who=said_by(deed), half=half)
-    done = attempt(config, deed, paused=paused, is_forced=is_forced)
+    paused = Pause(
+        since=now, until=until, reason=operation.reason, who=said_by(operation), half=half
+    )
+    done = attempt(config, operation, paused=paused, is_forced=is_forced)
     was = done.before.pause if done.before.paused(now) else None
     there = _pause_there(config, was) if was else ""
     if isinstance(done.after, Refusal):
@@ -94,7 +96,7 @@ def _pause_there(config: Config, pause: Pause) -> str:
 
 def resume(config: Config, reason: str = "") -> str:
     """Takes the pause off."""
-    done = carry_out(config, a_deed("resume", reason=reason))
+    done = carry_out(config, new_operation("resume", reason=reason))
     return "lending and returning go on" if done.is_changed else "dnm was not paused"
 
 
@@ -102,8 +104,8 @@ def reset(config: Config, name: str, reason: str = "") -> str:
     """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
     to return it again."""
     meant = name.lower() if name.lower() in config.queues else name
-    deed = a_deed("reset", meant, reason)
-    before = carry_out(config, deed, name=name, now=datetime.now(UTC)).before
+    operation = new_operation("reset", meant, reason)
+    before = carry_out(config, operation, name=name, now=datetime.now(UTC)).before
     kind = what_is_reset(config, before, name)
     if kind is Resettable.NODE:
         return f"{name} will be returned to Slurm by the next run"
@@ -125,7 +127,7 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: st
         "Is it back in Slurm?"
     ):
         return f"{node} stays as it is"
-    carry_out(config, a_deed("forget", node, reason), name=node, node=there)
+    carry_out(config, new_operation("forget", node, reason), name=node, node=there)
     return f"{node} is forgotten; the next run takes its part out of the queue"
 
 
@@ -150,8 +152,8 @@ def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") 
             if at_work:
                 state.seize()
         lease = new_lease(config, judged.now)
-        deed = a_deed("takeover", config.instance_id, reason, taken_from=who)
-        carry_out(config, deed, lease=lease)
+        operation = new_operation("takeover", config.instance_id, reason, taken_from=who)
+        carry_out(config, operation, lease=lease)
         put_lease(config, kube, lease)
     return f"from now on {lease.holder} acts as instance {config.instance_id}"
 
@@ -175,10 +177,10 @@ def _ask_to_stop(config: Config, who: str) -> str:
 
 def move_state(config: Config, kind: str, reason: str = "") -> str:
     """Moves the registry to a file of this host, or into Kubernetes."""
-    deed = a_deed("state", f"move to {kind}", reason)
-    moved, where = move_registry_to(config, kind, deed)
+    operation = new_operation("state", f"move to {kind}", reason)
+    moved, where = move_registry_to(config, kind, operation)
     if moved is not None:
-        log_deed(deed, config.instance_id)
+        log_operation(operation, config.instance_id)
     nodes = "" if moved is None else f" with {count_of(len(moved.nodes), 'lent node')}"
     said = f"the registry is in {where}{nodes}" if moved else f"the registry was in {where} before"
     if config.state == kind:
@@ -214,7 +216,7 @@ def rebase(
     reason: str = "",
 ) -> int:
     """Writes down, under the lock, what a person says of the limits, with the nodes that serve."""
-    deed = a_deed(
+    operation = new_operation(
         "rebase", ", ".join(queues), reason, reading=reading, forgotten_instance=forgotten
     )
     kube, place, yunikorn = queue_edges(config)
@@ -232,13 +234,15 @@ def rebase(
         wants = queue_wants(config, registry, nodes)
         return rebase_document(read_document(source), wants, chosen, paths, forgotten)
 
-    return rebase_queues(kube, place, change, is_sure, _locked_and_told(config, deed), yunikorn)
+    return rebase_queues(
+        kube, place, change, is_sure, _locked_and_told(config, operation), yunikorn
+    )
 
 
 @contextmanager
-def _locked_and_told(config: Config, deed: Deed) -> Iterator[None]:
-    """The lock, for a deed that changes more than the registry: told before it is done."""
+def _locked_and_told(config: Config, operation: Operation) -> Iterator[None]:
+    """The lock, for an operation that changes more than the registry: told before it is done."""
     with acting_state(config, say_wait) as state:
-        note_deed(config, state, deed)
-        log_deed(deed, config.instance_id)
+        note_operation(config, state, operation)
+        log_operation(operation, config.instance_id)
         yield

@@ -8,20 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from copy import copy
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
-from dnm.cli import act_app, by_hand_app, look_app
-from dnm.cli.event_app import event_app
-from dnm.cli.load_app import load_app
-from dnm.cli.node_types_app import node_types_app
+from dnm.cli import look_app as look
+from dnm.cli.groups import add_verbs
 from dnm.cli.one_run import make_run
-from dnm.cli.options import ConfigOption, ConsoleOption, DnmConfigOption, Output, OutputOption
-from dnm.cli.queues_app import queues_app
-from dnm.cli.state_app import state_app
-from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verbs, load_named_config, sub_app, verb_in
+from dnm.cli.options import ConfigOption, DnmConfigOption, OutputOption
+from dnm.cli.verbs import ACT, Verb, Verbs, verb_in
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 
@@ -35,11 +30,6 @@ app = typer.Typer(
     suggest_commands=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(queues_app, name="queues", rich_help_panel=SET_UP)
-app.add_typer(node_types_app, name="node-types", rich_help_panel=SET_UP)
-app.add_typer(load_app, name="test-load", rich_help_panel=SET_UP)
-app.add_typer(state_app, name="state", rich_help_panel=SET_UP)
-app.add_typer(event_app, name="event", rich_help_panel=BY_HAND)
 
 
 def _version(wanted: bool) -> None:
@@ -60,42 +50,20 @@ def options(
     """Lends idle Slurm nodes to Kubernetes when a YuniKorn queue runs out of room."""
 
 
-@app.command(rich_help_panel=ACT)
+@app.command(rich_help_panel=ACT, cls=Verb)
 def run(
-    config_path: ConfigOption = None,
+    config: ConfigOption,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan; write nothing anywhere.")
     ] = False,
-    log_console: ConsoleOption = False,
-    output: OutputOption = Output.text,
-) -> None:
+    log_console: Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")] = False,
+    output: OutputOption = "text",
+) -> int:
     """Make one pass: look, decide, do a little, record."""
-    if dry_run:
-        look_app.plan(config_path, output)
-    make_run(load_named_config(config_path), output, log_console)
+    return look.plan(config, output) if dry_run else make_run(config, output, log_console)
 
 
-look_app.add_verbs(app)
-act_app.add_verbs(app)
-by_hand_app.add_verbs(app)
-
-
-def _offer_wings() -> None:
-    """Adds the verbs of the wings that are here; a production host has no lab."""
-    if find_spec("dnm.simulate"):
-        app.command(rich_help_panel=LOOK)(look_app.simulate)
-    if find_spec("dnm.converters"):
-        app.command(rich_help_panel=SET_UP)(act_app.convert_test)
-    if find_spec("dnm.lab"):
-        from dnm.lab import verbs
-
-        sandbox = sub_app(verbs.SANDBOX_HELP)
-        verbs.add_to_sandbox(sandbox)
-        app.add_typer(sandbox, name="sandbox", rich_help_panel=SET_UP)
-        app.command("demo", rich_help_panel=SET_UP)(verbs.demo)
-
-
-_offer_wings()
+add_verbs(app)
 
 
 def named_app(word: str) -> typer.Typer:

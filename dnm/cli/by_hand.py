@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from dnm.cli.output import shown, told_together
-from dnm.cli.person import RefusedError, a_deed, carry_out, granted, rehearse, said_by
+from dnm.cli.person import RefusedError, carry_out, granted, new_operation, rehearse, said_by
 from dnm.converter.contract import given_to_converter
 from dnm.converter.node_list import list_batch_nodes
 from dnm.kube.client import KubeClient
@@ -55,11 +55,11 @@ def lend(config: Config, wanted: Wanted) -> list[str]:
     """Writes the orders down, one a node type; refuses what no run could ever do."""
     now = datetime.now(UTC)
     registry = load_registry(config, now)
-    asked = a_deed("lend", reason=wanted.reason)
+    asked = new_operation("lend", reason=wanted.reason)
     wanted = msgspec.structs.replace(wanted, reason=asked.reason)
     orders = granted(orders_of(config, registry, wanted, said_by(asked), now))
     for order in orders:
-        deed = a_deed(
+        operation = new_operation(
             "lend",
             order.id,
             order.reason,
@@ -71,7 +71,7 @@ def lend(config: Config, wanted: Wanted) -> list[str]:
             force="yes" if order.is_forced else "",
             account=order.account,
         )
-        carry_out(config, deed, order=order)
+        carry_out(config, operation, order=order)
     return [_answer(config, order, registry, now) for order in orders]
 
 
@@ -94,7 +94,7 @@ def extend(config: Config, words: Sequence[str], until: datetime, reason: str = 
     rehearse(config, registry, "extend", *({"name": name, "until": until} for name in nodes))
     told = until.isoformat(timespec="seconds")
     for name in (*orders, *nodes):
-        carry_out(config, a_deed("extend", name, reason, until=told), name=name, until=until)
+        carry_out(config, new_operation("extend", name, reason, until=told), name=name, until=until)
     end = shown(until, config.events_zone)
     of_orders = [f"{name} holds until {end}, with all that came of it" for name in orders]
     each = told_together((name, f"NODE stays until {end}, idle or not") for name in nodes)
@@ -117,10 +117,10 @@ def adopt(
     listed = list_batch_nodes(config, given_to_converter(config, environ), name)
     if isinstance(listed, Unreadable):
         raise ConverterError(f"{listed.error}: whether Slurm has {name} in service is not known")
-    deed = a_deed("adopt", name, reason, namespace=namespace)
+    operation = new_operation("adopt", name, reason, namespace=namespace)
     words = {"name": name, "namespace": namespace, "now": now, "node": node, "batch": listed.nodes}
     rehearse(config, registry, "adopt", words)
-    carry_out(config, deed, **words)
+    carry_out(config, operation, **words)
     queue = config.namespaces[namespace].queue
     return (
         f"{name} is recorded for {namespace}: the next run marks it and counts it for {queue}; it "
@@ -164,14 +164,14 @@ def _keep(
 ) -> list[tuple[str, Registry]]:
     """Each node, with the registry as it was before."""
     now, nodes = datetime.now(UTC), named_nodes(words)
-    asked = a_deed(verb, reason=reason)
+    asked = new_operation(verb, reason=reason)
     keeping = Keeping(since=now, until=until, reason=asked.reason, who=said_by(asked))
     each = [{"node": node, "keeping": keeping} for node in nodes]
     rehearse(config, load_registry(config, now), verb, *each)
     before = []
     for node in nodes:
-        deed = a_deed(verb, node, reason, until=until.isoformat() if until else "")
-        before.append(carry_out(config, deed, node=node, keeping=keeping).before)
+        operation = new_operation(verb, node, reason, until=until.isoformat() if until else "")
+        before.append(carry_out(config, operation, node=node, keeping=keeping).before)
     return list(zip(nodes, before, strict=True))
 
 
@@ -200,7 +200,7 @@ def _end_all(
 ) -> list[tuple[str, bool]]:
     """Each node, and whether anything was to be ended."""
     return [
-        (node, carry_out(config, a_deed(verb, node, reason), node=node).is_changed)
+        (node, carry_out(config, new_operation(verb, node, reason), node=node).is_changed)
         for node in named_nodes(words)
     ]
 

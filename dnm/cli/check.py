@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
-from dnm.cli.check_caps import check_caps
-from dnm.cli.check_charges import check_charges
-from dnm.cli.check_claims import check_claims
-from dnm.cli.check_kept_out import check_kept_out
-from dnm.cli.check_opening import check_sick
+from dnm.cli.check_batch import check_batch_nodes
 from dnm.cli.findings import (
     CheckResult,
     Finding,
@@ -31,13 +28,10 @@ from dnm.cli.findings import (
     wrong,
 )
 from dnm.cli.health import warn_of_last_run
-from dnm.cli.supply import Supply, supply_now
 from dnm.cli.verbs import is_console_log_asked
 from dnm.config.files import read_ini
 from dnm.config.former import HAS_GONE
 from dnm.config.load import find_config_path, load_config
-from dnm.converter.contract import given_to_converter, list_program
-from dnm.converter.node_list import list_batch_nodes
 from dnm.host.trust import find_distrust
 from dnm.model.blackout import LEAST, is_too_short
 from dnm.model.config import PASSED_BY_DEFAULT, Config
@@ -126,8 +120,6 @@ def find_everything(
 
     yield from guarded("Kubernetes", lambda: check_cluster(config, registry, environ))
     if is_deep:
-        from dnm.cli.check_store import check_kept
-
         yield from guarded("what is kept", lambda: check_kept(config, now))
 
 
@@ -319,50 +311,6 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
             )
 
 
-def check_batch_nodes(
-    config: Config, registry: Registry, environ: Mapping[str, str]
-) -> Iterator[Finding]:
-    """Whether `--list` answers, what could be lent now of each type, and what is claimed."""
-    program = list_program(config)
-    if not program.exists():
-        yield skipped("batch nodes", f"they need {program}")
-        return
-    listed = list_batch_nodes(config, given_to_converter(config, environ))
-    if isinstance(listed, Unreadable):
-        yield wrong(
-            "batch nodes",
-            listed.error,
-            f"run '{quote(str(program))} --list' by hand; for a converter that has no list, name a "
-            "program that has one in batch_list_command",
-        )
-        yield from check_caps(config, None)
-        return
-    now = datetime.now(UTC)
-    yield from check_caps(config, listed.nodes)
-    yield from map(_judge_supply, supply_now(config, registry, listed.nodes, now))
-    yield from check_kept_out(config, registry, listed, now)
-    yield from check_claims(config, registry, listed.nodes)
-    yield from check_sick(config, listed)
-    yield from guarded("accounting", lambda: check_charges(config, registry, listed, environ))
-
-
-def _judge_supply(supply: Supply) -> Finding:
-    name = supply.node_type
-    if not supply.listed:
-        return doubtful(
-            "batch nodes",
-            f"the converter lists no node of the type {name}",
-            "correct the type or its name_prefix; 'node-convert --list' shows all",
-        )
-    if not supply.to_be_had:
-        return doubtful(
-            "batch nodes",
-            f"none of {count_of(supply.listed, 'node')} of the type {name} can be lent now",
-            "'dnm nodes' shows why not",
-        )
-    return fine("batch nodes", supply.sentence)
-
-
 def _place_of(config: Config) -> str:
     """Returns where the registry is, for people."""
     if config.state == "file":
@@ -370,3 +318,33 @@ def _place_of(config: Config) -> str:
     from dnm.run.kube_state import full_name
 
     return f"Secret {full_name(config)}"
+
+
+def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
+    """What is kept of the cluster from run to run, against full lists read now, to whose moment
+    a watch brings it, as in a run every relist_minutes."""
+    check = "what is kept"
+    from dnm.kube.client import KubeClient
+    from dnm.kube.reflector import Reflector
+
+    reflector = Reflector(config, now, is_due=True)
+    with closing(KubeClient.connect(config, reflector)) as kube:
+        nodes, pods = kube.read_nodes(), kube.read_pods(())
+        for one in (nodes, pods):
+            if isinstance(one, Unreadable):
+                yield wrong(check, one.error)
+                return
+        reading = reflector.compare(kube.requests.access)
+    path = quote(str(config.store_path))
+    if reading.trouble:
+        yield wrong(
+            "what is kept",
+            reading.trouble,
+            f"set relist_minutes = 0 and tell who runs the API server; then remove {path}",
+        )
+    elif reading.compared == "unproved":
+        yield doubtful(check, f"it could not be compared: {reading.sentence}", "try it again")
+    elif reading.compared:
+        yield fine(check, f"{path} equals the full lists")
+    else:
+        yield skipped(check, f"there is nothing to compare ({reading.reason}): {reading.sentence}")

@@ -15,8 +15,7 @@ from shlex import quote
 
 import msgspec
 
-from dnm.cli.check_opening import check_opening, opening_rights
-from dnm.cli.check_pods import check_nodes, check_pods
+from dnm.cli.check_pods import check_nodes, check_opening, check_pods
 from dnm.cli.check_queues import check_queue_document, check_queues, check_scheduler
 from dnm.cli.check_slinky import check_slinky
 from dnm.cli.findings import CheckResult, Finding, doubtful, fine, guarded, skipped, wrong
@@ -65,6 +64,7 @@ class Permission(Value, frozen=True):
 
 
 _IN_LARGE_CLUSTERS = "in a large cluster every run reads the full lists"
+_PULLS = "dnm pulls no image and starts no probe on a node that joins"
 _FOR_CHANGES = (
     Permission(verb="watch", resource="nodes", is_needed=False, without=_IN_LARGE_CLUSTERS),
     Permission(verb="watch", resource="pods", is_needed=False, without=_IN_LARGE_CLUSTERS),
@@ -123,6 +123,19 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="create", resource="events", namespace="default", is_needed=False,
                    group="events.k8s.io", without="kubectl does not show what becomes of nodes"),
     )  # fmt: skip
+
+
+def opening_rights(config: Config) -> Iterator[tuple[str, str, str, bool, str]]:
+    """Yields what the steps take: verb, resource, group, whether nothing opens without it, why."""
+    kinds = {step.kind for one in config.node_types.values() for step in one.opens_when}
+    if kinds & {"daemonset", "daemonsets"}:
+        why = "no node is opened whose type waits for DaemonSets"
+        yield "list", "daemonsets", "apps", True, why
+    if "probe" in kinds:
+        yield "get", "podtemplates", "", True, "no node is opened whose type has a probe"
+    if kinds & {"image", "images", "probe"}:
+        yield "create", "pods", "", False, _PULLS
+        yield "delete", "pods", "", False, "dnm leaves its own pods on nodes that it has opened"
 
 
 def check_cluster(

@@ -9,17 +9,18 @@ import msgspec
 
 from dnm.cli.findings import Finding, doubtful, fine, wrong
 from dnm.cli.output import amounts
-from dnm.cli.queue_advice import (
-    warn_of_gangs,
-    warn_of_quota_preemption,
-    warn_of_uncounted_limits,
-)
+from dnm.demand.constraints import NodeTraits, tolerates, why_unfit
 from dnm.demand.demand import Demand, gather_demand
 from dnm.demand.device_use import with_devices
 from dnm.demand.waiting import DemandFacts
+from dnm.kube.client import KubeClient
+from dnm.kube.opening import list_daemons
+from dnm.model.close_look import CLOSED
 from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
 from dnm.model.node import Node
+from dnm.model.node_type import NodeType
+from dnm.model.opening import OPENING_TAINT
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.printable import count_of
@@ -27,6 +28,11 @@ from dnm.model.queue_path import is_under
 from dnm.model.value import Resources, Unreadable
 from dnm.plan.doubted_pods import tell_doubts
 from dnm.plan.inputs import offered_resources
+from dnm.queues.advice import (
+    warn_of_gangs,
+    warn_of_quota_preemption,
+    warn_of_uncounted_limits,
+)
 from dnm.queues.document import QueueDocument
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import counting_young, size_queues
@@ -223,3 +229,32 @@ def _compare_sums(
 def _differs(theirs: Resources, mine: Resources) -> bool:
     names = (theirs.keys() | mine.keys()) - {"pods"}
     return any(theirs.get(name, 0) != mine.get(name, 0) for name in names)
+
+
+def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
+    """DaemonSets that a node waits for, and whose pods its taint keeps off."""
+    waiting = [one for one in config.node_types.values() if _waits_for_all(one)]
+    if not waiting:
+        return
+    daemons = list_daemons(kube.requests)
+    for one in waiting:
+        traits = NodeTraits(labels=one.labels, taints=one.taints)
+        late = sorted(
+            daemon.name
+            for daemon in daemons
+            if not tolerates(daemon.shape.tolerations, CLOSED)
+            and not why_unfit(daemon.shape, (), traits)
+        )
+        if late:
+            yield doubtful(
+                "opening",
+                f"nodes of type {one.name} wait for every DaemonSet, and these do not tolerate "
+                f"{OPENING_TAINT}: {', '.join(late)}",
+                "give them the toleration, or name in opens_when those that matter",
+            )
+        else:
+            yield fine("opening", f"the DaemonSets that nodes of type {one.name} wait for can come")
+
+
+def _waits_for_all(node_type: NodeType) -> bool:
+    return any(step.kind == "daemonsets" for step in node_type.opens_when)

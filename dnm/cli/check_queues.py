@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from dnm.cli.findings import Finding, doubtful, fine, wrong
 from dnm.cli.output import amounts
-from dnm.cli.queue_advice import advise, warn_of_spreading
 from dnm.config import values
 from dnm.model.config import Config
 from dnm.model.last_run import RunRecord
@@ -15,6 +14,7 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.limits import queue_wants
+from dnm.queues.advice import advise, warn_of_spreading
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit import why_no_growth
 from dnm.queues.ledger import Section

@@ -3,9 +3,7 @@ loads. What can't be read completes nothing, and says nothing."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,11 +18,10 @@ def _completes(
     names: Callable[[Config], Iterable[str]],
 ) -> Callable[[typer.Context, str], list[str]]:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        from dnm.config.load import load_config
-
-        chosen = ctx.params.get("config_path") or ctx.find_root().params.get("config_path")
+        config: Config | None = ctx.params.get("config")
+        if config is None:  # it can't be read
+            return []
         try:
-            config = load_config(Path(chosen) if chosen else None, os.environ)
             return sorted(name for name in set(names(config)) if name.startswith(incomplete))
         except (DnmError, OSError):
             return []

@@ -11,12 +11,12 @@ from dnm.calendar.in_force import list_events
 from dnm.calendar.needs import why_of_no_use
 from dnm.calendar.windows import zone_named
 from dnm.cli.output import amounts, print_document, print_line, print_table, print_title
-from dnm.cli.person import RefusedError, a_deed, carry_out, granted, rehearse
+from dnm.cli.person import RefusedError, carry_out, granted, new_operation, rehearse
 from dnm.cli.stopping import reader_may_leave
 from dnm.config.events import read_event
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
-from dnm.model.history import Deed
+from dnm.model.history import Operation
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.plan.rules.foreseen import lead_of, stay_of, why_incomplete, why_short
@@ -39,7 +39,7 @@ def add(config: Config, name: str, entries: Mapping[str, str], reason: str) -> s
     """Adds an event to the registry. Raises RefusedError with all that is wrong with it."""
     event = _read(name, entries, config.events_zone, "added")
     numbers = {"namespace": event.namespace, "when": when_of(event), "needs": _needs(event)}
-    _carry_out(config, a_deed("event add", name, reason, **numbers), event=event)
+    _carry_out(config, new_operation("event add", name, reason, **numbers), event=event)
     told = f"event {name} is added: {_needs(event)} for {event.namespace}, {when_of(event)}"
     return told + _but(config, event)
 
@@ -51,14 +51,14 @@ def move(config: Config, name: str, entries: Mapping[str, str], reason: str) -> 
     said = {"namespace": was.namespace, "nodes": "1", **_series(was), **entries}
     times = _read(name, said, was.zone, "moved")
     numbers = {"namespace": was.namespace, "when": when_of(times), "was": when_of(was)}
-    _carry_out(config, a_deed("event move", name, reason, **numbers), was=was, times=times)
+    _carry_out(config, new_operation("event move", name, reason, **numbers), was=was, times=times)
     told = f"event {name} is moved: {when_of(times)}; it was {when_of(was)}"
     return told + _but(config, with_times(was, times))
 
 
 def remove(config: Config, name: str, reason: str) -> str:
     """Takes an event out of the registry. Raises RefusedError where it is not in it."""
-    carry_out(config, a_deed("event remove", name, reason), name=name)
+    carry_out(config, new_operation("event remove", name, reason), name=name)
     return f"event {name} is removed"
 
 
@@ -70,12 +70,12 @@ def _read(name: str, entries: Mapping[str, str], zone: str, done: str) -> Calend
     return event
 
 
-def _carry_out(config: Config, deed: Deed, **words: object) -> None:
+def _carry_out(config: Config, operation: Operation, **words: object) -> None:
     now = words["now"] = wall_clock()
     rehearse(
-        config, load_registry(config, now), deed.verb, words
+        config, load_registry(config, now), operation.verb, words
     )  # what is of no use waits for no run
-    carry_out(config, deed, **words)
+    carry_out(config, operation, **words)
 
 
 def _but(config: Config, event: CalendarEvent) -> str:

@@ -24,10 +24,8 @@ from dnm.cli.output import (
     waiting_rows,
 )
 from dnm.cli.status_view import holders_text
-from dnm.cli.supply import supply_of
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import read_pod_end
-from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine
@@ -39,11 +37,9 @@ from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Verdict
 from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing, nodes_of_order
-from dnm.plan.explain import PodExplanation, explain_pod
-from dnm.plan.lendable import lendable_names
+from dnm.plan.explain import PodExplanation, as_slurm_has_it, explain_pod
 from dnm.plan.planner import fold_plan
 from dnm.plan.record_lease import judge_actor
-from dnm.plan.rule import nodes_kept_out
 from dnm.run.planning import decide_now
 
 _LAST = 5  # transitions shown
@@ -152,45 +148,10 @@ def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
     is_known = name in batch or name in nodes or name in known.registry.excluded
     if not is_known and not (node_type and known.facts.batch is None):
         return None
-    said = [_as_slurm_has_it(decided, name, node_type)]
+    said = [as_slurm_has_it(decided, name, node_type)]
     if name in nodes:
         said.append("Kubernetes has a Node of this name, which dnm has not lent")
     return {"phase": "not lent", "node_type": node_type, "reason": "; ".join(said)}
-
-
-def _as_slurm_has_it(decided: Decided, name: str, node_type: str) -> str:
-    """Says why it is not lent, as far as the batch side could be asked."""
-    known = decided.inputs
-    if known.facts.batch is None:
-        listed = known.snapshot.batch
-        error = listed.error if isinstance(listed, Unreadable) else "`dnm nodes` does"
-        return f"which batch nodes there are could not be asked now: {error}"
-    if (row := known.facts.batch.get(name)) is None:
-        return "the converter does not list it"
-    why = _why_not_lent(decided, row, node_type)
-    return f"Slurm has it as {row.state}, and {why}"
-
-
-def _why_not_lent(decided: Decided, row: BatchNode, node_type: str) -> str:
-    known = decided.inputs
-    out = nodes_kept_out(known.config, known.registry, known.facts.batch, known.now)
-    if row.name in out:
-        return f"it may not be lent: {out[row.name]}"
-    if row.name not in lendable_names(known.config, known.registry, known.facts):
-        off = "" if row.verdict == "SKIP" else ", and allow_preempt is off"
-        return f"it may not be lent: {row.reason}{off}"
-    supply = supply_of(known.config, known.registry, known.facts, node_type)
-    if not supply.now:
-        return f"it is not lent: {supply.what_bounds}"
-    sizing = decided.conversions.sizing
-    wanting = [
-        queue
-        for queue, one in (sizing.queues.items() if sizing else ())
-        if any(pool.node_type == node_type for pool in one.wanted)
-    ]
-    if not wanting:
-        return f"it could be lent: no queue wants one more of type {node_type} now"
-    return f"it could be lent: {', '.join(wanting)} wants more of type {node_type}"
 
 
 def _find_queue(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:

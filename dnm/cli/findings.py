@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
@@ -19,25 +20,11 @@ class CheckResult(Enum):
     SKIPPED = "skipped"
 
 
-_SIGNS = {
-    CheckResult.OK: "✓",
-    CheckResult.WARNING: "!",
-    CheckResult.FAILED: "✗",
-    CheckResult.SKIPPED: "-",
-}
-_WORDS = {
-    CheckResult.OK: "ok  ",
-    CheckResult.WARNING: "warn",
-    CheckResult.FAILED: "FAIL",
-    CheckResult.SKIPPED: "skip",
-}
-
-
-_MEANINGS: Mapping[CheckResult, Meaning] = {
-    CheckResult.OK: "ok",
-    CheckResult.WARNING: "warning",
-    CheckResult.FAILED: "error",
-    CheckResult.SKIPPED: "muted",
+_SHOWN: Mapping[CheckResult, tuple[str, str, Meaning, str]] = {  # sign, word, meaning, of many
+    CheckResult.OK: ("✓", "ok  ", "ok", "fine"),
+    CheckResult.WARNING: ("!", "warn", "warning", "to look at"),
+    CheckResult.FAILED: ("✗", "FAIL", "error", "wrong"),
+    CheckResult.SKIPPED: ("-", "skip", "muted", "not looked at"),
 }
 
 
@@ -98,19 +85,12 @@ def print_findings_document(findings: Sequence[Finding], output: str) -> None:
 def print_findings(findings: Sequence[Finding]) -> None:
     """Prints a line each, with a tick or a cross, or words where the terminal has none."""
     can_tick = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    signs = _SIGNS if can_tick else _WORDS
     arrow = "→" if can_tick else "->"
     for finding in findings:
-        meaning = _MEANINGS[finding.result]
+        sign, word, meaning, _ = _SHOWN[finding.result]
         remedy = f" {arrow} {finding.remedy}" if finding.remedy else ""
         text = f"{finding.check}: {finding.text}{remedy}"
         shown = text if can_tick else text.encode("ascii", "replace").decode()
-        print_line((f"{signs[finding.result]} ", meaning), shown)
-    words = {
-        CheckResult.OK: "fine",
-        CheckResult.WARNING: "to look at",
-        CheckResult.FAILED: "wrong",
-        CheckResult.SKIPPED: "not looked at",
-    }
-    numbers = ((sum(f.result is result for f in findings), word) for result, word in words.items())
-    print_line(", ".join(f"{number} {word}" for number, word in numbers if number))
+        print_line((f"{sign if can_tick else word} ", meaning), shown)
+    counts = Counter(finding.result for finding in findings)
+    print_line(", ".join(f"{counts[one]} {of}" for one, (*_, of) in _SHOWN.items() if counts[one]))

@@ -12,7 +12,7 @@ import msgspec
 
 from dnm.cli.by_hand import orders_and_nodes
 from dnm.cli.output import shown, told_together
-from dnm.cli.person import RefusedError, a_deed, attempt, granted
+from dnm.cli.person import RefusedError, attempt, granted, new_operation
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused
 from dnm.model.config import Config
@@ -53,14 +53,14 @@ def give_back(
     since = emptying.since.isoformat(timespec="seconds") if emptying else ""
     said: list[tuple[str, str]] = []
     for name in going.nodes:
-        deed = a_deed("return", name, reason, evict_from=since)
-        done = attempt(config, deed, name=name, now=datetime.now(UTC), emptying=emptying)
+        operation = new_operation("return", name, reason, evict_from=since)
+        done = attempt(config, operation, name=name, now=datetime.now(UTC), emptying=emptying)
         said.append((name, _said(emptying, done.after)))
     answers += told_together(said)
     if registry.paused(datetime.now(UTC), Way.RETURNING):
         answers.append("dnm is paused, and returns nothing before `dnm resume`")
     for name in going.orders:
-        attempt(config, a_deed("return", name, reason), name=name, now=datetime.now(UTC))
+        attempt(config, new_operation("return", name, reason), name=name, now=datetime.now(UTC))
     return answers
 
 

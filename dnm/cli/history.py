@@ -28,10 +28,14 @@ from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import JOBS, HistoryLine
 from dnm.model.printable import Meaning, Part, count_of, duration, printable
 from dnm.model.quantity import parse_span
+from dnm.record.accounts import Accounts, Bookkeeper
 from dnm.record.history_file import History, read_backwards, read_history
+from dnm.run.recorded import unseen_since
+from dnm.run.registry import load_registry
 
 if TYPE_CHECKING:
     from dnm.cli.lines import Line
+
 
 KINDS = (
     "node",
@@ -253,3 +257,14 @@ def _numbers(line: HistoryLine, zone: str) -> Iterator[str]:
     for key in ("failures", "strikes", "reading", "forgotten_instance"):
         if numbers.get(key):
             yield f"{key.replace('_', ' ')} {numbers[key]}"
+
+
+_OF_BOOKS = frozenset({"node", "request", "queue", "limit", "verb", JOBS})
+
+
+def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:
+    """Returns the books since then. Raises DnmError where they can't be read."""
+    keeper = Bookkeeper(since)
+    for line in lines_since(config, since, _OF_BOOKS):
+        keeper.add(line)
+    return keeper.close(load_registry(config, now), now, unseen_since(config, now))

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from dnm.cli.output import print_line, print_table
-from dnm.cli.sitting import sitting_rows
+from dnm.cli.output import print_line, print_table, sitting_rows
 from dnm.model.config import Config
 from dnm.model.printable import duration, printable
 from dnm.plan.explain import list_reasons

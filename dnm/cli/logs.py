@@ -10,13 +10,13 @@ from dnm.record.log_lines import log_line
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dnm.model.history import Deed, HistoryLine
+    from dnm.model.history import HistoryLine, Operation
     from dnm.model.plan import Pass
 
 IDENT = f"dynamic-node-manager[{os.getpid()}]"
 _SYSLOG = "/dev/log"
 
-deeds: list[Deed] = []
+operations: list[Operation] = []
 """What this command has done, for `--output json` of the verbs that write."""
 
 
@@ -64,13 +64,14 @@ def log_told(told: Iterable[HistoryLine]) -> None:
             logging.getLogger("dnm").info("%s", text)
 
 
-def log_deed(deed: Deed, instance: str) -> None:
+def log_operation(operation: Operation, instance: str) -> None:
     """Logs a person's verb as runs log their actions."""
     import logging
 
-    deeds.append(deed)
+    operations.append(operation)
     set_up_logging(to_console=False)
     logging.getLogger("dnm").info(
         "action=%s object=%s who=%r host=%r reason=%r instance=%s",
-        deed.verb, deed.object or "-", deed.who, deed.host, deed.reason, instance,
+        operation.verb, operation.object or "-", operation.who, operation.host, operation.reason,
+        instance,
     )  # fmt: skip

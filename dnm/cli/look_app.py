@@ -6,45 +6,26 @@ import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from dnm.cli import completion
-from dnm.cli.options import (
-    ConfigOption,
-    HistoryOutput,
-    HistoryOutputOption,
-    NamesOutput,
-    NamesOutputOption,
-    Output,
-    OutputOption,
-    StatusOutput,
-    TypeOption,
-)
-from dnm.cli.verbs import LOOK, SET_UP, load_named_config
+from dnm.cli.options import ConfigOption, HistoryOption, NamesOption, OutputOption, PathOption
 from dnm.model.errors import ExitCode
 
 
-def add_verbs(app: typer.Typer) -> None:
-    """Adds them to the app, in the order in which its help shows them."""
-    for verb in (plan, status, nodes, history, report, explain):
-        app.command(rich_help_panel=LOOK)(verb)
-    app.command(rich_help_panel=SET_UP)(check)
-
-
 def plan(
-    config_path: ConfigOption = None,
-    output: OutputOption = Output.text,
+    config: ConfigOption,
+    output: OutputOption = "text",
     at: Annotated[
         str, typer.Option("--at", help="With the events of then, e.g. '2026-12-01 08:45'.")
     ] = "",
     is_detailed: Annotated[
         bool, typer.Option("--detailed-exitcode", help="3 where a run would do anything.")
     ] = False,
-) -> None:
+) -> int:
     """Show what a run would do and why; writes nothing."""
-    config = load_named_config(config_path)
     from dnm.cli.one_run import shown_at_work
     from dnm.cli.output import print_document
     from dnm.cli.report import plan_document, print_plan
@@ -62,23 +43,25 @@ def plan(
     with shown_at_work("planning", config):
         result = plan_pass(config, os.environ, foreseen_at=moment)
     with reader_may_leave():
-        if output is not Output.text:
+        if output != "text":
             print_document(plan_document(result.plan), output)
         else:
             print_plan(result.plan, config.events_zone)
     would_act = is_detailed and result.plan.actions and result.exit_code == ExitCode.OK
-    raise typer.Exit(ExitCode.WOULD_ACT if would_act else result.exit_code)
+    return ExitCode.WOULD_ACT if would_act else result.exit_code
 
 
 def status(
-    config_path: ConfigOption = None,
+    config: ConfigOption,
     output: Annotated[
-        StatusOutput, typer.Option("--output", "-o", help="text, json, yaml, name or prometheus.")
-    ] = StatusOutput.text,
+        Literal["text", "json", "yaml", "name", "prometheus"],
+        typer.Option("--output", "-o", help="text, json, yaml, name or prometheus."),
+    ] = "text",
     live: Annotated[bool, typer.Option("--live", help="Ask the cluster too.")] = False,
     wide: Annotated[bool, typer.Option("--wide", "-w", help="All columns.")] = False,
     sort: Annotated[
-        str, typer.Option(help="By node, type, namespace, queue, phase, since or idle.")
+        Literal["node", "type", "namespace", "queue", "phase", "since", "idle"],
+        typer.Option(help="By which of them."),
     ] = "node",
     health: Annotated[
         bool, typer.Option("--health", help="One word for a monitor; 0, 1 or 2.")
@@ -86,55 +69,49 @@ def status(
     is_watched: Annotated[
         bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")
     ] = False,
-) -> None:
+) -> int:
     """Show lent nodes, queues, brakes and the last run."""
-    config = load_named_config(config_path)
-    if is_watched and (output is not StatusOutput.text or health or not sys.stdout.isatty()):
+    if is_watched and (output != "text" or health or not sys.stdout.isatty()):
         raise typer.BadParameter("it is for people at a terminal", param_hint="--watch")
     if health:
         from dnm.cli.health import print_health
 
-        raise typer.Exit(print_health(config, datetime.now(UTC)))
-    from dnm.cli.status import show_status
-    from dnm.cli.status_view import SortBy
+        return print_health(config, datetime.now(UTC))
+    from dnm.cli.status import show_status, watch
 
-    if sort not in tuple(SortBy):
-        raise typer.BadParameter(f"one of {', '.join(SortBy)}", param_hint="--sort")
-    if is_watched:
-        from dnm.cli.watch import watch
+    def show() -> int:
+        return show_status(config, output, live, wide, sort)
 
-        watch(lambda: show_status(config, output, live, wide, SortBy(sort)))
-        raise typer.Exit
-    raise typer.Exit(show_status(config, output, live, wide, SortBy(sort)))
+    return watch(show) if is_watched else show()
 
 
 def check(
-    config_path: ConfigOption = None,
-    output: OutputOption = Output.text,
+    config_path: PathOption = None,
+    output: OutputOption = "text",
     deep: Annotated[
         bool, typer.Option("--deep", help="Compare what is kept of the cluster with full lists.")
     ] = False,
-) -> None:
+) -> int:
     """Try now what could go wrong at 3 a.m."""
     from dnm.cli.check import run_checks
 
-    raise typer.Exit(run_checks(config_path, os.environ, output.value, is_deep=deep))
+    return run_checks(config_path, os.environ, output, is_deep=deep)
 
 
 def nodes(
-    config_path: ConfigOption = None,
-    output: NamesOutputOption = NamesOutput.text,
-    node_type: TypeOption = "",
+    config: ConfigOption,
+    output: NamesOption = "text",
+    node_type: Annotated[str, typer.Option("--type", help="Only nodes of this type.")] = "",
 ) -> None:
     """Show which batch nodes could be lent now."""
-    config = load_named_config(config_path)
     from dnm.cli.one_run import shown_at_work
-    from dnm.cli.supply import print_batch_nodes, supply_now
+    from dnm.cli.report import print_batch_nodes
     from dnm.converter.contract import given_to_converter
     from dnm.converter.node_list import list_batch_nodes
     from dnm.model.errors import ConverterError
     from dnm.model.value import Unreadable
     from dnm.plan.rule import nodes_kept_out
+    from dnm.plan.supply import supply_now
     from dnm.run.registry import load_registry
 
     with shown_at_work("asking for nodes", None):
@@ -155,6 +132,7 @@ def nodes(
 
 
 def history(
+    config: ConfigOption,
     about: Annotated[
         str,
         typer.Argument(
@@ -165,19 +143,18 @@ def history(
     since: Annotated[str, typer.Option(help="90m, 36h, 7d, or a time in events_zone.")] = "7d",
     until: Annotated[str, typer.Option(help="The same.")] = "",
     kind: Annotated[str, typer.Option(help="Only these, by commas: node, queue, verb, ….")] = "",
-    config_path: ConfigOption = None,
-    output: HistoryOutputOption = HistoryOutput.text,
+    output: HistoryOption = "text",
 ) -> None:
     """Show what happened, and why; newest last."""
     from dnm.cli.history import show_history
     from dnm.cli.stopping import reader_may_leave
 
-    config = load_named_config(config_path)
     with reader_may_leave():
-        show_history(config, about, (since, until), kind, output.value)
+        show_history(config, about, (since, until), kind, output)
 
 
 def report(
+    config: ConfigOption,
     since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in events_zone.")] = "30d",
     html: Annotated[Path | None, typer.Option(help="Write a page with charts instead.")] = None,
     jobs: Annotated[
@@ -186,25 +163,22 @@ def report(
     form: Annotated[str, typer.Option("--format", help="The bill: csv, json or sacct.")] = "",
     against: Annotated[str, typer.Option(help="sreport: whether it has the same hours.")] = "",
     until: Annotated[str, typer.Option(help="Of these two, as --since; else now.")] = "",
-    config_path: ConfigOption = None,
-    output: HistoryOutputOption = HistoryOutput.text,
-) -> None:
+    output: HistoryOption = "text",
+) -> int:
     """Show what was lent, for whom, how long pods waited, and what held nodes back."""
-    config = load_named_config(config_path)
-    from dnm.cli.show_report import show_report
+    from dnm.cli.report_page import show_report
     from dnm.cli.stopping import reader_may_leave
 
     with reader_may_leave():
         if not form and not against:
-            show_report(config, since, html, jobs, output.value)
-            return
+            return show_report(config, since, html, jobs, output)
         from dnm.cli.bill import bill_of
 
-        raise typer.Exit(bill_of(config, (since, until), form, against))
+        return bill_of(config, (since, until), form, against)
 
 
 def simulate(
-    config_path: ConfigOption = None,
+    config_path: PathOption = None,
     against: Annotated[
         Path | None, typer.Option(help="Another configuration, played beside it.")
     ] = None,
@@ -222,7 +196,7 @@ def simulate(
         Path | None, typer.Option(help="What sacct has printed: the jobs beside the record.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn: how long conversions take.")] = 1,
-    output: OutputOption = Output.text,
+    output: OutputOption = "text",
 ) -> None:
     """Play the record, or a workload, under this configuration and another one."""
     from dnm.cli.interrupted import told_with
@@ -235,6 +209,7 @@ def simulate(
 
 
 def explain(
+    config: ConfigOption,
     name: Annotated[
         str,
         typer.Argument(
@@ -242,14 +217,12 @@ def explain(
             autocompletion=completion.explainable,
         ),
     ],
-    config_path: ConfigOption = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = "text",
     wide: Annotated[
         bool, typer.Option("--wide", "-w", help="Numbers and last transitions too.")
     ] = False,
-) -> None:
+) -> int:
     """Say what is decided of a node, a queue, a pod and others, why, what would change it."""
     from dnm.cli.explain import explain_name
 
-    config = load_named_config(config_path)
-    raise typer.Exit(explain_name(config, os.environ, name, output, wide))
+    return explain_name(config, os.environ, name, output, wide)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-import typer
-
-from dnm.cli.options import Output
 from dnm.cli.stopping import StopSignals, reader_may_leave
 from dnm.cli.verbs import is_console_log_asked
 from dnm.model.printable import count_of
@@ -19,18 +16,18 @@ if TYPE_CHECKING:
     from dnm.model.plan import Pass
 
 
-def make_run(config: Config, output: Output = Output.text, log_console: bool = False) -> NoReturn:
-    """Makes it, logs and prints what came of it, and ends with its exit code."""
+def make_run(config: Config, output: str = "text", log_console: bool = False) -> int:
+    """Makes it, logs and prints what came of it, and returns its exit code."""
     result = pass_once(config, log_console)
     with reader_may_leave():
-        if output is Output.text:
+        if output == "text":
             print_run(result, config.events_zone)
         else:
             from dnm.cli.output import print_document
             from dnm.cli.report import run_document
 
             print_document(run_document(result), output)
-    raise typer.Exit(result.exit_code)
+    return result.exit_code
 
 
 def shown_at_work(

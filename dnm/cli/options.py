@@ -2,73 +2,50 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import NoneType
+from typing import Annotated, Literal
 
 import typer
 
 from dnm.cli import completion
-from dnm.cli.verbs import named_before
-
-if TYPE_CHECKING:
-    pass
-
-
-class Output(StrEnum):
-    """How a verb prints."""
-
-    text = "text"
-    json = "json"
-    yaml = "yaml"
-
-
-class NamesOutput(StrEnum):
-    """How a verb prints that lists things with names."""
-
-    text = "text"
-    json = "json"
-    yaml = "yaml"
-    name = "name"
-
-
-class StatusOutput(StrEnum):
-    """How `dnm status` prints."""
-
-    text = "text"
-    json = "json"
-    yaml = "yaml"
-    name = "name"
-    prometheus = "prometheus"
-
-
-class HistoryOutput(StrEnum):
-    """How `dnm history` prints."""
-
-    text = "text"
-    json = "json"
-    yaml = "yaml"
-    csv = "csv"
-
+from dnm.cli.verbs import config_named_before, named_before
+from dnm.model.config import Config
 
 _CONFIG_HELP = "The ini file; else $DNM_CONFIG, else the one in /etc."
 
 
 DnmConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help=_CONFIG_HELP)]
-ConfigOption = Annotated[
+PathOption = Annotated[
     Path | None, typer.Option("--config", "-c", callback=named_before, help=_CONFIG_HELP)
 ]
+# What it names is read before the verb is begun.
+ConfigOption = Annotated[
+    Config,
+    typer.Option(
+        "--config", "-c", callback=config_named_before, parser=Path, metavar="<path>",
+        help=_CONFIG_HELP, default_factory=NoneType, show_default=False,
+    ),
+]  # fmt: skip
 NamespaceOption = Annotated[
     str,
     typer.Option("--namespace", "-n", help="For whom.", autocompletion=completion.namespaces),
 ]
-TypeOption = Annotated[str, typer.Option("--type", help="Only nodes of this type.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, json or yaml.")]
-NamesOutputOption = Annotated[
-    NamesOutput, typer.Option("--output", "-o", help="text, json, yaml or name: a name a line.")
+OutputOption = Annotated[
+    Literal["text", "json", "yaml"], typer.Option("--output", "-o", help="text, json or yaml.")
 ]
-HistoryOutputOption = Annotated[
-    HistoryOutput, typer.Option("--output", "-o", help="text, json, yaml or csv.")
+NamesOption = Annotated[
+    Literal["text", "json", "yaml", "name"],
+    typer.Option("--output", "-o", help="text, json, yaml or name: a name a line."),
+]
+HistoryOption = Annotated[
+    Literal["text", "json", "yaml", "csv"],
+    typer.Option("--output", "-o", help="text, json, yaml or csv."),
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
-ConsoleOption = Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+ForOption = Annotated[str, typer.Option("--for", help="90m, 2h, 1d, or minutes.")]
+UntilOption = Annotated[
+    str,
+    typer.Option("--until", help="17:00 or 2026-12-01T17:00, in events_zone, or an offset."),
+]

@@ -11,6 +11,7 @@ import msgspec
 
 from dnm.model.batch import WaitingJobs
 from dnm.model.hostlist import fold_hostlist
+from dnm.model.observed import Sitting
 from dnm.model.printable import Meanings, Part, count_of, duration, printable
 
 _LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 1024G
@@ -33,15 +34,15 @@ def print_document(document: object, output: str = "json", names: Iterable[str] 
 
 
 def print_answer(lines: Sequence[str], output: str, **more: object) -> None:
-    """Prints what a verb that writes has to say; as a document schema dnm.verb/1 with its deeds."""
+    """Prints what a verb that writes has to say; as a document schema dnm.verb/1."""
     if output == "text":
         for line in lines:
             print_line(line)
         return
-    from dnm.cli.logs import deeds
+    from dnm.cli.logs import operations
 
-    told = [msgspec.structs.asdict(deed) for deed in deeds]
-    names = dict.fromkeys(deed.object for deed in deeds)
+    told = [msgspec.structs.asdict(operation) for operation in operations]
+    names = dict.fromkeys(operation.object for operation in operations)
     document = {"schema": "dnm.verb/1", "deeds": told, "lines": list(lines), **more}
     print_document(document, output, names)
 
@@ -181,3 +182,23 @@ def pods_lacking(numbers: Mapping[str, Any]) -> str:
     named = numbers["pods"]
     more = max(numbers.get("no_room", 0), numbers.get("no_quota", 0)) - len(named)
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+def sitting_rows(sitting: Mapping[str, Sitting]) -> list[dict[str, Any]]:
+    """Returns those of which people are told, by queue."""
+    return [
+        {"queue": queue, "since": one.since, "percent": one.percent, "nodes": one.nodes}
+        for queue, one in sorted(sitting.items())
+        if one.is_told
+    ]
+
+
+def sitting_lines(rows: Iterable[Mapping[str, Any]], zone: str = "UTC") -> Iterator[str]:
+    """Yields of each queue what it uses, and what would end it."""
+    for row in rows:
+        yield (
+            f"queue {row['queue']} sits: its pods use at most {row['percent']} % of "
+            f"{count_of(row['nodes'], 'lent node')} since {shown(row['since'], zone)}: "
+            "`max_lend_hours` keeps new pods off nodes that were lent for so long, `dnm return "
+            "NODE --evict` asks those there to go"
+        )

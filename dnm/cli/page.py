@@ -3,10 +3,13 @@ a telephone, in the dark and by a screen reader. What comes from outside is esca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from html import escape as escape_html
+from itertools import cycle
 
 from dnm.model.printable import printable
+from dnm.model.value import Value
 
 # Colours of text and lines, each with a contrast of 4.5 to its background, light and dark.
 _STYLE = """
@@ -86,3 +89,124 @@ def _kind(cells: Sequence[str]) -> str:
     if all(cell.replace(".", "", 1).lstrip("~").isdigit() or not cell for cell in cells):
         return ' class="number"'
     return ' class="wide"' if max(map(len, cells)) > 30 else ""
+
+
+WIDTH, LEFT = 1000.0, 120.0  # of a drawing in its own units, and of what stands left of the axis
+_TOP, _HEIGHT = 46.0, 200.0  # of a chart: the legend and dates above it, and itself
+_MOST_TICKS = 7
+_EPOCH = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday
+_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 7 * 1440, 14 * 1440, 28 * 1440)
+# Told apart without colour too; what is drawn last lies on top.
+_LINES = {"wanted": ("--c1", "2,3"), "limit": ("--c2", "8,4"), "used": ("--c3", "")}
+_WORDS = {
+    "limit": "limit",
+    "used": "used by pods that run",
+    "wanted": "wanted: used and pending",
+}
+
+
+class Span(Value):
+    """From when until when a drawing goes."""
+
+    begin: datetime
+    end: datetime
+
+    def x(self, moment: datetime) -> float:
+        """Returns where a moment is drawn; one outside at the edge."""
+        whole = (self.end - self.begin).total_seconds() or 1.0
+        share = min(max((moment - self.begin).total_seconds() / whole, 0.0), 1.0)
+        return LEFT + share * (WIDTH - LEFT)
+
+    def draw_axis(self, height: float, y: float = 11) -> str:
+        """Returns a line and a date for each step that people count in, in UTC."""
+        step = _time_step(self.end - self.begin)
+        form = "%m-%d %H:%M" if step < timedelta(days=1) else "%Y-%m-%d"
+        parts = [f'<text x="0" y="{y:.0f}" font-size="11">UTC</text>']
+        moment = self.begin + (_EPOCH - self.begin) % step
+        while moment <= self.end:
+            x = self.x(moment)
+            parts.append(
+                f'<line x1="{x:.2f}" x2="{x:.2f}" y1="{y - 11:.0f}" y2="{height:.0f}" '
+                'style="stroke:var(--line)"/>'
+            )
+            if x < WIDTH - 70:
+                parts.append(
+                    f'<text class="time" x="{x + 3:.2f}" y="{y:.0f}" font-size="11">'
+                    f"{moment:{form}}</text>"
+                )
+            moment += step
+        return "".join(parts)
+
+
+def _time_step(whole: timedelta) -> timedelta:
+    steps = (timedelta(minutes=one) for one in _MINUTES)
+    year = timedelta(days=364)
+    return next((one for one in steps if whole / one <= _MOST_TICKS), year)
+
+
+Series = Mapping[str, Sequence[tuple[datetime, float]]]
+
+
+def draw_steps(series: Series, span: Span, unit: str) -> str:
+    """Returns the drawing of `limit`, `used` and `wanted`: each holds from its moment until the
+    next one, the last until the end."""
+    most = max((value for values in series.values() for _, value in values), default=0.0)
+    step = _value_step(most)
+    top = step * max(-(-most // step), 1)
+    height = _TOP + _HEIGHT
+    lines = "".join(
+        _draw_line(name, series[name], span, top) for name in _LINES if series.get(name)
+    )
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH:.0f} {height + 8:.0f}">'
+        f"{_draw_legend(series)}{span.draw_axis(height, _TOP - 10)}"
+        f"{''.join(_draw_values(step, top, unit))}{lines}</svg>"
+    )
+
+
+def _value_step(most: float) -> float:
+    """1, 2 or 5 of a power of ten, so that five lines are enough."""
+    step, factors = 1.0, cycle((2, 2.5, 2))
+    while most / step > 5:
+        step *= next(factors)
+    return step
+
+
+def _y(value: float, top: float) -> float:
+    return _TOP + _HEIGHT * (1 - value / top)
+
+
+def _draw_values(step: float, top: float, unit: str) -> Iterator[str]:
+    for number in range(round(top / step) + 1):
+        y = _y(number * step, top)
+        yield (
+            f'<line x1="{LEFT:.0f}" x2="{WIDTH:.0f}" y1="{y:.2f}" y2="{y:.2f}" '
+            'style="stroke:var(--line)"/>'
+            f'<text class="value" x="{LEFT - 6:.0f}" y="{y + 4:.2f}" font-size="11" '
+            f'text-anchor="end">{number * step:,.0f} {escape(unit)}</text>'
+        )
+
+
+def _draw_line(name: str, values: Sequence[tuple[datetime, float]], span: Span, top: float) -> str:
+    (begin, first), *rest = values
+    path = [f"M{span.x(begin):.2f} {_y(first, top):.2f}"]
+    path += [f"H{span.x(moment):.2f}V{_y(value, top):.2f}" for moment, value in rest]
+    path.append(f"H{span.x(span.end):.2f}")
+    return f'<path class="{name}" d="{"".join(path)}" {_style(name)}/>'
+
+
+def _style(name: str) -> str:
+    colour, dashes = _LINES[name]
+    return f'fill="none" style="stroke:var({colour});stroke-width:2;stroke-dasharray:{dashes or 0}"'
+
+
+def _draw_legend(series: Series) -> str:
+    parts, x = [], LEFT
+    for name, words in _WORDS.items():
+        if series.get(name):
+            parts.append(
+                f'<line x1="{x:.0f}" x2="{x + 30:.0f}" y1="9" y2="9" {_style(name)}/>'
+                f'<text x="{x + 36:.0f}" y="13" font-size="12">{words}</text>'
+            )
+            x += 220
+    return "".join(parts)

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
-from dnm.cli.logs import log_deed
+from dnm.cli.logs import log_operation
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
-from dnm.model.history import Deed
+from dnm.model.history import Operation
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.run.verbs import change_registry
@@ -24,10 +24,10 @@ T = TypeVar("T")
 _LONGEST = 200  # characters of what a person says, or his environment
 
 
-def a_deed(verb: str, name: str = "", reason: str = "", **numbers: str) -> Deed:
+def new_operation(verb: str, name: str = "", reason: str = "", **numbers: str) -> Operation:
     """Returns what the record tells of a verb that this process carries out."""
     given = {key: value for key, value in numbers.items() if value}
-    return Deed(
+    return Operation(
         verb=verb,
         object=printable(name, _LONGEST),
         who=who_asks(os.environ),
@@ -58,9 +58,9 @@ def where_from(environ: Mapping[str, str]) -> str:
     return printable(f"{host} from {came_from}" if came_from else host, _LONGEST)
 
 
-def said_by(deed: Deed) -> str:
+def said_by(operation: Operation) -> str:
     """Returns who and where, as the registry keeps it."""
-    return f"{deed.who} on {deed.host}"
+    return f"{operation.who} on {operation.host}"
 
 
 # --- carried out -----------------------------------------------------------------------------
@@ -95,24 +95,24 @@ def say_wait() -> None:
     print("a run is at work: waits for it to end, Ctrl-C gives up", file=sys.stderr, flush=True)
 
 
-def attempt(config: Config, deed: Deed, /, **words: object) -> Done:
+def attempt(config: Config, operation: Operation, /, **words: object) -> Done:
     """Says a verb of the registry under the lock, and tells who did where that changed anything.
     `words`: as its function in the table has them."""
     done: list[Done] = []
 
     def change(registry: Registry) -> Registry:
-        after = VERBS[deed.verb](config, registry, **words)
+        after = VERBS[operation.verb](config, registry, **words)
         done[:] = [Done(registry, after)]
         return registry if isinstance(after, Refusal) else after
 
-    if change_registry(config, change, say_wait, deed):
-        log_deed(deed, config.instance_id)
+    if change_registry(config, change, say_wait, operation):
+        log_operation(operation, config.instance_id)
     return done[0]
 
 
-def carry_out(config: Config, deed: Deed, /, **words: object) -> Done:
+def carry_out(config: Config, operation: Operation, /, **words: object) -> Done:
     """The same. Raises RefusedError."""
-    done = attempt(config, deed, **words)
+    done = attempt(config, operation, **words)
     granted(done.after)
     return done
 

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from dnm.cli.output import amounts, print_document, print_line, print_table, shown_amount
-from dnm.cli.queue_files import Judgement, judge_file, judge_text
 from dnm.model.errors import ExitCode, QueueError, YunikornError
 from dnm.model.printable import Part, count_of, printable
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
@@ -19,6 +18,7 @@ from dnm.model.value import Resources
 from dnm.plan.queue_reports import headroom
 from dnm.queues.decode import RuleViolation
 from dnm.queues.document import QueueDocument, read_document
+from dnm.queues.files import Judgement, judge_file, judge_text
 from dnm.queues.ledger import lent_amounts
 from dnm.queues.source import SourceDocument
 from dnm.queues.tree import LimitPlace

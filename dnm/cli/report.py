@@ -6,21 +6,26 @@ Every JSON document carries `schema`, name and version; docs/json.md describes e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from dnm.cli.output import (
+    print_document,
     print_line,
+    print_table,
     print_title,
+    sitting_lines,
+    sitting_rows,
     told_together,
     waiting_lines,
     waiting_rows,
 )
-from dnm.cli.sitting import sitting_lines, sitting_rows
 from dnm.cli.status_view import print_pause
+from dnm.model.batch import BatchNode
+from dnm.model.config import Config
 from dnm.model.orders import LendOrder
 from dnm.model.plan import (
     Action,
@@ -45,6 +50,7 @@ from dnm.model.plan import (
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
 from dnm.plan.counting import count_missing
+from dnm.plan.supply import Supply
 
 
 def describe_action(action: Action) -> dict[str, Any]:
@@ -196,3 +202,39 @@ def run_document(result: Pass) -> dict[str, Any]:
         "errors": [*result.plan.errors, *(outcome.errors if outcome else ())],
         "notes": [*result.plan.notes, *(outcome.notes if outcome else ())],
     }
+
+
+def print_batch_nodes(
+    config: Config,
+    listed: Iterable[BatchNode],
+    kept_out: Mapping[str, str],
+    output: str,
+    supplies: Iterable[Supply] = (),
+) -> None:
+    """Prints what `dnm nodes` found, those that may be lent first; as JSON schema dnm.nodes/1.
+    `kept_out`: node -> why it may not be lent, whatever its converter says."""
+    nodes = [_as_kept_out(node, kept_out.get(node.name)) for node in listed]
+    nodes.sort(key=lambda node: (node.verdict, node.name))
+    if output != "text":
+        documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in nodes]
+        for one in documents:
+            if not one.pop("tells_claim"):
+                del one["claim"]
+            one["kept_out"] = kept_out.get(str(one["name"]), "")
+        document = {"schema": "dnm.nodes/1", "nodes": documents}
+        print_document(document, output, (node.name for node in nodes))
+        return
+    header = ["node", "type", "state", "verdict", "reason"]
+    rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]
+    print_table("Batch nodes", header, rows, "none", {"verdict": {"OK": "ok", "SKIP": "muted"}})
+    for supply in supplies:
+        if supply.bounds:
+            print_line(supply.sentence)
+
+
+def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:
+    """With dnm's own word first: the node is not to be had for it."""
+    if why is None:
+        return node
+    besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""
+    return msgspec.structs.replace(node, verdict="SKIP", reason=f"kept out: {why}{besides}")

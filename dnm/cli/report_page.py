@@ -1,20 +1,26 @@
-"""`dnm report --html`: one page with the timeline of every lent node, limits and demand of each
-queue over the same time, and the tables."""
+"""`dnm report`: reads the history, and prints what it adds up to or writes the page: the timeline
+of every lent node, limits and demand of each queue over the same time, and the tables."""
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeAlias
 
-from dnm.cli.chart import WIDTH, Span, draw_steps
-from dnm.cli.lending_report import report_document, report_tables
-from dnm.cli.output import order_resources
-from dnm.cli.page import escape, html_table, make_html
+from dnm.cli.bill import bill_table, make_bill
+from dnm.cli.history import QuestionError, make_accounts, parse_moment
+from dnm.cli.lending_report import csv_rows, print_report, report_document, report_tables
+from dnm.cli.output import order_resources, print_document, print_line, print_table
+from dnm.cli.page import WIDTH, Span, draw_steps, escape, html_table, make_html
 from dnm.model.config import Config
+from dnm.model.errors import ExitCode
 from dnm.model.printable import count_of, printable
 from dnm.record.accounts import Accounts, Point
 from dnm.record.stays import Stay
+from dnm.run.publish import write_textfile
 
 PHASES = ("joining", "serving", "releasing", "moving", "returning", "failed")
 MOST_NODES = 150  # of the timeline
@@ -23,6 +29,43 @@ _LEAST = 0.7  # what is narrower is not seen
 _IN = {"vcore": (1000, "Cores", "cores"), "memory": (10**9, "Memory", "GB")}
 _MARGIN = 0.02  # of what is drawn, before its first moment
 Step: TypeAlias = tuple[datetime, float]
+
+
+def show_report(
+    config: Config, since: str, html: Path | None, jobs: Path | None, output: str
+) -> int:
+    """Prints it, or writes the page; returns the exit code. `jobs`: what sacct printed of the same
+    time, for what they paid."""
+    now = datetime.now(UTC)
+    if html is not None and jobs is not None:
+        raise QuestionError("--jobs goes with the tables, not with --html")
+    accounts = make_accounts(config, parse_moment(since, now, "--since", config.events_zone), now)
+    price = None
+    if jobs is not None:
+        from dnm.cli.simulation import price_of_lending  # which loads the planner
+
+        price = price_of_lending(config, since, jobs)
+    if html is not None:
+        try:
+            write_textfile(html, make_page(config, accounts))
+        except OSError as error:
+            raise QuestionError(
+                f"--html {html} can't be written ({error.strerror or error}): name a file in a "
+                "directory where this user may write"
+            ) from error
+        print(f"{html}: {count_of(len(accounts.stays), 'stay')} of lent nodes")
+    elif output in ("json", "yaml"):
+        print_document(report_document(accounts, price), output)
+    elif output == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(["table", "queue", "of", "measure", "value"])
+        writer.writerows(csv_rows(report_document(accounts, price)))
+    else:
+        print_report(config, report_document(accounts, price))
+        if charged := [one for one in make_bill(config, accounts.since, now) if one.account]:
+            print_line()
+            print_table(*bill_table(charged))
+    return ExitCode.OK
 
 
 def make_page(config: Config, accounts: Accounts) -> str:

@@ -14,8 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dnm.cli.books import make_accounts
-from dnm.cli.history import QuestionError, lines_since, parse_moment
+from dnm.cli.history import QuestionError, lines_since, make_accounts, parse_moment
 from dnm.cli.lending_report import seen_sentence
 from dnm.cli.output import print_document, print_line, print_table
 from dnm.cli.verbs import load_named_config

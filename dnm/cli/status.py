@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from dnm.cli.health import warn_of_last_run, warn_of_quiet
-from dnm.cli.output import print_document, waiting_rows
-from dnm.cli.sitting import sitting_rows
-from dnm.cli.status_view import SortBy, print_status
+from dnm.cli.output import print_document, sitting_rows, waiting_rows
+from dnm.cli.status_view import print_status
 from dnm.cli.stopping import reader_may_leave
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
-from dnm.model.errors import ExitCode
+from dnm.model.errors import DnmError, ExitCode
 from dnm.model.lent import ConverterProcess, LentNode, Phase
-from dnm.model.printable import count_of
+from dnm.model.printable import count_of, printable
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.share import Share
@@ -38,7 +41,7 @@ from dnm.sizing.caps import count_caps
 _KEPT = (Reason.KEPT_READY, Reason.HELD, Reason.HELD_BY_ADMIN, Reason.NEEDED)
 
 
-def show_status(config: Config, output: str, live: bool, wide: bool, sort_by: SortBy) -> int:
+def show_status(config: Config, output: str, live: bool, wide: bool, sort_by: str) -> int:
     """Prints it in the form `output`; `live`: as a look at the cluster has it now. Returns the exit
     code."""
     now = datetime.now(UTC)
@@ -276,3 +279,44 @@ def _live_registry(
     seen = replace(registry.last_run, queues=dict(result.plan.seen))
     registry = replace(registry, last_run=seen)
     return registry, result.exit_code, result.plan.errors
+
+
+# --- again and again -------------------------------------------------------------------------
+
+_EVERY = 2.0  # seconds, as watch(1)
+_HOME, _TO_END_OF_LINE, _TO_END = "\033[H", "\033[K", "\033[J"
+
+
+class _Screen(StringIO):
+    """What is printed into it is folded, and bold, as at the terminal that gets it."""
+
+    def isatty(self) -> bool:
+        """Says yes."""
+        return True
+
+
+def watch(show: Callable[[], object]) -> int:
+    """Shows it until Ctrl-C. What can't be read now is told in its place, and tried again."""
+    with suppress(KeyboardInterrupt):
+        sys.stdout.write(_HOME + _TO_END)
+        while True:
+            screen = _Screen()
+            with redirect_stdout(screen):
+                try:
+                    show()
+                except DnmError as error:
+                    print(f"error: {printable(str(error))}")
+            _draw(screen.getvalue().splitlines())
+            time.sleep(_EVERY)
+    print()
+    return ExitCode.OK
+
+
+def _draw(lines: list[str]) -> None:
+    """Over what stood there, so that nothing flickers; what has no room is counted."""
+    room = shutil.get_terminal_size().lines - 1
+    if len(lines) > room:
+        lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines: `dnm status` has them"]
+    text = "".join(f"{line}{_TO_END_OF_LINE}\n" for line in lines)
+    sys.stdout.write(_HOME + text + _TO_END)
+    sys.stdout.flush()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -16,10 +15,10 @@ from dnm.cli.output import (
     print_title,
     shown,
     shown_amount,
+    sitting_lines,
     told_together,
     waiting_lines,
 )
-from dnm.cli.sitting import sitting_lines
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.last_run import NodePods
 from dnm.model.lent import Leaving
@@ -29,29 +28,6 @@ from dnm.model.reason import OTHERS_DRAIN, Reason
 from dnm.model.verdict import QUEUE_WORDS
 
 Row = dict[str, str]
-
-
-class SortBy(StrEnum):
-    """What the nodes are sorted by."""
-
-    node = "node"
-    type = "type"
-    namespace = "namespace"
-    queue = "queue"
-    phase = "phase"
-    since = "since"
-    idle = "idle"
-
-
-_SORT_KEYS: Mapping[SortBy, Callable[[Mapping[str, Any]], Any]] = {
-    SortBy.node: lambda node: node["node"],
-    SortBy.type: lambda node: node["node_type"],
-    SortBy.namespace: lambda node: node["namespace"],
-    SortBy.queue: lambda node: node["queue"],
-    SortBy.phase: lambda node: node["phase"],
-    SortBy.since: lambda node: node["since"],
-    SortBy.idle: lambda node: -(node["idle_seconds"] or 0),
-}
 _NARROW = ("node", "phase", "for", "idle for", "back in", "type", "namespace", "queue", "reason")
 _MOST_NAMES = 3  # namespaces of pods that hold a node
 _ROOM_NEEDED = ("queue", "reason")
@@ -67,7 +43,7 @@ def print_status(
     document: Mapping[str, Any],
     now: datetime,
     is_wide: bool = False,
-    sort_by: SortBy = SortBy.node,
+    sort_by: str = "node",
     zone: str = "UTC",
 ) -> None:
     """Prints the document of `status_document`; `is_wide`: all columns, and the pods of each node.
@@ -111,20 +87,16 @@ def print_status(
 # --- nodes -----------------------------------------------------------------------------------
 
 
-def _print_nodes(
-    document: Mapping[str, Any], now: datetime, is_wide: bool, sort_by: SortBy
-) -> None:
+def _print_nodes(document: Mapping[str, Any], now: datetime, is_wide: bool, sort_by: str) -> None:
     shown = NODE_COLUMNS if is_wide else _NARROW
     rows = [[row.get(name, "") for name in shown] for row in node_rows(document, now, sort_by)]
     optional = () if is_wide else _ROOM_NEEDED
     print_table("Lent nodes", shown, rows, "no node is lent", _MEANINGS, optional)
 
 
-def node_rows(
-    document: Mapping[str, Any], now: datetime, sort_by: SortBy = SortBy.node
-) -> Iterator[Row]:
+def node_rows(document: Mapping[str, Any], now: datetime, sort_by: str = "node") -> Iterator[Row]:
     """Yields nodes that are lent, that are asked for, and that are claimed and not lent."""
-    for node in sorted(document["nodes"], key=_SORT_KEYS[sort_by]):
+    for node in sorted(document["nodes"], key=lambda node: _sort_key(node, sort_by)):
         yield {
             **_place(node),
             "node": node["node"] + _kept(node),
@@ -144,6 +116,12 @@ def node_rows(
     for one in document["claimed"]:
         since = duration(now - one["since"]) if one["since"] else "?"
         yield {**_place(one), "node": one["node"], "phase": "claimed", "for": since}
+
+
+def _sort_key(node: Mapping[str, Any], by: str) -> Any:
+    if by == "idle":
+        return -(node["idle_seconds"] or 0)
+    return node["node_type" if by == "type" else by]
 
 
 def _kept(node: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from dnm.model.config import Config
@@ -68,6 +68,20 @@ class Verbs(TyperGroup):
                     formatter.write_dl(rows)
 
 
+class Verb(TyperCommand):
+    """A verb, which returns its exit code, or what it has to say in the form that is asked for."""
+
+    def invoke(self, ctx: Any) -> None:
+        """Plays it, prints what it says, and ends with its exit code."""
+        said = super().invoke(ctx)
+        if isinstance(said, int):
+            ctx.exit(said)
+        if said is not None:
+            from dnm.cli.output import print_answer
+
+            print_answer([said] if isinstance(said, str) else said, ctx.params["output"])
+
+
 def sub_app(help_text: str) -> typer.Typer:
     """Returns a group of verbs, which shows its help where none is named."""
     return typer.Typer(
@@ -83,6 +97,11 @@ def named_before(ctx: typer.Context, path: Path | None) -> Path | None:
     """Returns that of the verb, else what stands before it: `dnm --config FILE plan`."""
     before: Path | None = ctx.find_root().params.get("config_path")
     return path or before
+
+
+def config_named_before(ctx: typer.Context, path: Path | None) -> object:
+    """Returns the configuration that is named there. Raises ConfigError."""
+    return load_named_config(named_before(ctx, path))
 
 
 def load_named_config(path: Path | None) -> Config:

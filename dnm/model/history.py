@@ -98,7 +98,7 @@ def pods_on(numbers: Mapping[str, Any], size: Mapping[str, int]) -> tuple[int, M
     return max(min(fit, -(-pending // wanted), PODS_ON_A_NODE), 0), request
 
 
-class Deed(Value):
+class Operation(Value):
     """What a person did with a verb: to which object, who, on which host, and the reason given."""
 
     verb: str

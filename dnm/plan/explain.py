@@ -1,4 +1,4 @@
-"""Why one pod waits, out of what a run knows and decides. Pure."""
+"""Why one pod waits or one node is not lent, out of what a run knows and decides. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dnm.demand.demand import gather_demand
 from dnm.demand.pending import PendingGroup
 from dnm.demand.waiting import DemandFacts
+from dnm.model.batch import BatchNode
 from dnm.model.cluster import YunikornView
 from dnm.model.pod import Pod
 from dnm.model.printable import count_of
@@ -15,8 +16,9 @@ from dnm.model.reason import OF_THE_SPINE, Why
 from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Decided
 from dnm.plan.inputs import Inputs
-from dnm.plan.lendable import node_supply
-from dnm.plan.rule import TABLE, rule_named
+from dnm.plan.lendable import lendable_names, node_supply
+from dnm.plan.rule import TABLE, nodes_kept_out, rule_named
+from dnm.plan.supply import supply_of
 from dnm.sizing.backlog import why_no_help
 from dnm.sizing.node_supply import expected_nodes
 from dnm.sizing.wanted_words import amount_text
@@ -158,3 +160,41 @@ def _helpful_types(
             else:
                 helpful.append(node_type)
     return list(dict.fromkeys(helpful)), list(dict.fromkeys(refusals))
+
+
+# --- a node that is not lent -----------------------------------------------------------------
+
+
+def as_slurm_has_it(decided: Decided, name: str, node_type: str) -> str:
+    """Returns how Slurm has it, and why it is not lent, as far as the batch side could be asked."""
+    known = decided.inputs
+    if known.facts.batch is None:
+        listed = known.snapshot.batch
+        error = listed.error if isinstance(listed, Unreadable) else "`dnm nodes` does"
+        return f"which batch nodes there are could not be asked now: {error}"
+    if (row := known.facts.batch.get(name)) is None:
+        return "the converter does not list it"
+    why = _why_not_lent(decided, row, node_type)
+    return f"Slurm has it as {row.state}, and {why}"
+
+
+def _why_not_lent(decided: Decided, row: BatchNode, node_type: str) -> str:
+    known = decided.inputs
+    out = nodes_kept_out(known.config, known.registry, known.facts.batch, known.now)
+    if row.name in out:
+        return f"it may not be lent: {out[row.name]}"
+    if row.name not in lendable_names(known.config, known.registry, known.facts):
+        off = "" if row.verdict == "SKIP" else ", and allow_preempt is off"
+        return f"it may not be lent: {row.reason}{off}"
+    supply = supply_of(known.config, known.registry, known.facts, node_type)
+    if not supply.now:
+        return f"it is not lent: {supply.what_bounds}"
+    sizing = decided.conversions.sizing
+    wanting = [
+        queue
+        for queue, one in (sizing.queues.items() if sizing else ())
+        if any(pool.node_type == node_type for pool in one.wanted)
+    ]
+    if not wanting:
+        return f"it could be lent: no queue wants one more of type {node_type} now"
+    return f"it could be lent: {', '.join(wanting)} wants more of type {node_type}"

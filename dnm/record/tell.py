@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from dnm.model.history import SCHEMA, Deed, HistoryLine, Memory
+from dnm.model.history import SCHEMA, HistoryLine, Memory, Operation
 from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange
 from dnm.model.registry import Registry
@@ -66,14 +66,14 @@ def tell_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause
     return _replace_memory(registry, msgspec.structs.replace(memory, intended=()))
 
 
-def tell_deed(before: Registry, after: Registry, deed: Deed, cause: Cause) -> Registry:
+def tell_operation(before: Registry, after: Registry, done: Operation, cause: Cause) -> Registry:
     """Returns `after` with the one line of what a person has done."""
-    name = deed.object
+    name = done.object
     old, new = before.nodes.get(name), after.nodes.get(name)
     line = cause.line(
-        "verb", deed.verb, name, who=deed.who, host=deed.host, reason=deed.reason,
+        "verb", done.verb, name, who=done.who, host=done.host,
+        reason=done.reason, numbers=done.numbers,
         before=old.phase.value if old else "", after=new.phase.value if new else "",
-        numbers=deed.numbers,
     )  # fmt: skip
     if (entry := new or old) is not None:
         line = msgspec.structs.replace(

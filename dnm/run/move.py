@@ -18,19 +18,19 @@ from dnm.converter.processes import this_host
 from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
-from dnm.model.history import Deed
+from dnm.model.history import Operation
 from dnm.model.last_run import run_name
 from dnm.model.lent import ConverterProcess
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
-from dnm.record.tell import tell_deed
+from dnm.record.tell import tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.registry import encode_registry, load_registry
 from dnm.run.state import ARRIVING, MOVED, State
 
 
 def move_registry(
-    config: Config, source: State, target: State, deed: Deed, now: datetime
+    config: Config, source: State, target: State, operation: Operation, now: datetime
 ) -> Registry | None:
     """Moves it, and returns what stands in `target` now; None: it stood there before. Both places
     are acted from. Raises RegistryError where there is none to move, or one in each place."""
@@ -45,7 +45,7 @@ def move_registry(
             source.write(_note(MOVED, target))
         return None
     if here == "":
-        registry = _told(config, load_registry(config, now, source), deed, now)
+        registry = _told(config, load_registry(config, now, source), operation, now)
         if target.kind == "kubernetes":
             registry = _signed(registry)
         target.write(_note(ARRIVING, source, registry))
@@ -79,9 +79,9 @@ def _why_none(source: State, target: State) -> str:
     )
 
 
-def _told(config: Config, registry: Registry, deed: Deed, now: datetime) -> Registry:
+def _told(config: Config, registry: Registry, operation: Operation, now: datetime) -> Registry:
     cause = Cause(now=now, run=run_name(now), instance=config.instance_id)
-    return tell_deed(registry, registry, deed, cause)
+    return tell_operation(registry, registry, operation, cause)
 
 
 def _signed(registry: Registry) -> Registry:

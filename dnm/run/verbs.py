@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from dnm.model.config import Config
 from dnm.model.errors import LockedError
-from dnm.model.history import Deed
+from dnm.model.history import Operation
 from dnm.model.last_run import run_name
 from dnm.model.registry import Registry
-from dnm.record.tell import tell_change, tell_deed
+from dnm.record.tell import tell_change, tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.lock import longest_run, run_lock
 from dnm.run.move import move_registry
@@ -32,20 +32,20 @@ def change_registry(
     config: Config,
     change: Callable[[Registry], Registry],
     on_wait: Callable[[], None] | None = None,
-    deed: Deed | None = None,
+    operation: Operation | None = None,
 ) -> bool:
     """For the verbs of a person: changes the registry under the lock (`on_wait` as of run_lock) and
-    says whether it did; `deed` is what the history tells of it. The file's time stays that of the
-    end of the last run."""
+    says whether it did; the history tells of `operation`. The file's time stays that of the end of
+    the last run."""
     with acting_state(config, on_wait) as state:
-        return change_in(config, state, change, deed)
+        return change_in(config, state, change, operation)
 
 
 def change_in(
     config: Config,
     state: State,
     change: Callable[[Registry], Registry],
-    deed: Deed | None = None,
+    operation: Operation | None = None,
 ) -> bool:
     """The same for a place that is open, and acted from."""
     now = wall_clock()
@@ -53,10 +53,10 @@ def change_in(
     changed = change(registry)
     if changed == registry:
         return False
-    if deed is None:
+    if operation is None:
         changed = tell_change(registry, changed, _cause_at(config, now))
     else:
-        changed = tell_deed(registry, changed, deed, _cause_at(config, now))
+        changed = tell_operation(registry, changed, operation, _cause_at(config, now))
     return _save_told(config, state, changed, now)
 
 
@@ -80,7 +80,7 @@ def acting_state(config: Config, on_wait: Callable[[], None] | None = None) -> I
             time.sleep(_LOOK_EVERY)
 
 
-def move_state(config: Config, kind: str, deed: Deed) -> tuple[Registry | None, str]:
+def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registry | None, str]:
     """Moves the registry to a file or into Kubernetes, while nobody acts from either; returns it
     and where it stands now. None: it stood there before. Raises LockedError at once where a run is
     at work, and what `move_registry` raises."""
@@ -89,18 +89,18 @@ def move_state(config: Config, kind: str, deed: Deed) -> tuple[Registry | None, 
         cluster.begin()
         source, target = (file, cluster) if kind == cluster.kind else (cluster, file)
         now = wall_clock()
-        moved = move_registry(config, source, target, deed, now)
+        moved = move_registry(config, source, target, operation, now)
         if moved is not None:
             with suppress(OSError):  # the registry tells it until a run can write it
                 open_history(config).append(moved.memory.untold, now)
         return moved, target.where
 
 
-def note_deed(config: Config, state: State, deed: Deed) -> None:
+def note_operation(config: Config, state: State, operation: Operation) -> None:
     """Tells of a verb that changes something else than the registry, which is acted from."""
     now = wall_clock()
     registry = load_registry(config, now, state)
-    told = tell_deed(registry, registry, deed, _cause_at(config, now))
+    told = tell_operation(registry, registry, operation, _cause_at(config, now))
     _save_told(config, state, told, now)
 
 

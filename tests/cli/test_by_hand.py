@@ -1,148 +1,293 @@
-"""Hold, exclude and their ends: what is recorded, what is said, what is refused, who it was."""
+"""The verbs of a person: what each says, a mistake too, and what is recorded of it with who and
+why. What a verb makes of the registry is the matter of tests/verbs."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 import typer
+from msgspec.structs import replace
 
-from dnm.cli import admin, by_hand
-from dnm.cli.deadline import parse_deadline
+from dnm.cli import admin, by_hand, person
+from dnm.cli.app import main
+from dnm.cli.by_hand import adopt
+from dnm.cli.by_hand_app import parse_deadline
 from dnm.cli.history import parse_moment
 from dnm.cli.output import shown
+from dnm.cli.person import RefusedError
 from dnm.cli.status import status_document
 from dnm.cli.status_view import brake_lines
-from dnm.model.config import Config
+from dnm.kube.nodes import mark_annotations
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.manifests import node_manifest
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError
-from dnm.model.orders import Way
+from dnm.model.lent import Leaving, Phase
+from dnm.model.node import Mark
+from dnm.model.node_type import NodeType
+from dnm.model.observed import Backoff
+from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
 from dnm.record.history_file import History, read_history
-from dnm.run.registry import load_registry, save_registry
-from tests.builders import NOW, a_config, a_lent_node
+from dnm.run.registry import encode_registry, load_registry, save_registry
+from tests.builders import NOW, QUEUE, SIZE, a_config, a_lent_node
+from tests.site import WORKSHOP_QUEUES, Site
 
-LATER = NOW + timedelta(days=3_000)
+LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=9)
+Play = Callable[[str], tuple[object, str]]
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    config = a_config(tmp_path, exclude_nodes=frozenset({"a009"}))
-    save_registry(config, Registry(nodes={"a001": a_lent_node()}))
+    dev = NamespacePolicy(name="dev", queue=QUEUE, node_types=("a",), max_nodes=3)
+    types = {name: NodeType(name=name, size=SIZE) for name in ("a", "b")}
+    config = a_config(
+        tmp_path, namespaces={"dev": dev}, node_types=types, exclude_nodes=frozenset({"a009"})
+    )
+    nodes = {
+        "a001": a_lent_node(order="lend-1", stays_until=LATER),
+        "a002": a_lent_node(Phase.FAILED, error="it burns"),
+        "a003": a_lent_node(Phase.RETURNING),
+        "a004": a_lent_node(owner="other"),
+        "a005": a_lent_node(leaves=Leaving.BY_HAND),
+        "a006": a_lent_node(),
+        "a007": a_lent_node(Phase.FAILED, error="it burns", order="lend-2", stays_until=LATER),
+    }
+    order = LendOrder(id="lend-1", node_type="a", namespace="dev", count=1, since=NOW, until=LATER)
+    orders = (order, replace(order, id="lend-2"))
+    backoffs = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
+    excluded = {"a008": Keeping(since=NOW, until=LATER)}
+    registry = Registry(nodes=nodes, held=("a006",), orders=orders, excluded=excluded)
+    save_registry(config, replace(registry, backoffs=backoffs))
     return config
+
+
+@pytest.fixture
+def play(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Play:
+    """Says it as at a shell; returns the exit code, and all that was said."""
+    monkeypatch.setattr("dnm.config.load.load_config", lambda path, environ: config)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("SUDO_USER", "kim")
+
+    def say(words: str) -> tuple[object, str]:
+        monkeypatch.setattr("sys.argv", ["dnm", *words.split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return ended.value.code, " ".join((told.out + told.err).replace("│", " ").split())
+
+    return say
 
 
 def registry_of(config: Config) -> Registry:
     return load_registry(config, NOW)
 
 
-def told(config: Config) -> list[tuple[str, str, str]]:
+MISTAKES = [
+    # lend
+    ("lend 2", "Missing option '--namespace'"),
+    ("lend --namespace dev", "say how many nodes, or which: dnm lend 2, or --node a001"),
+    ("lend 2 --namespace dve", "namespace 'dve' is not monitored; there are dev"),
+    ("lend two --namespace dev", "'two' is not a valid int"),
+    ("lend 0 --namespace dev", "0 is not in the range"),
+    ("lend -1 --namespace dev", "-1"),
+    ("lend 4 --namespace dev", "4 nodes can never be had: max_nodes of namespace dev is 3"),
+    ("lend 1 --namespace dev --type b", "nodes of type b are not lent to dev; its types are a"),
+    ("lend 1 --namespace dev --node x9", "nodes of no known type are not lent to dev"),
+    ("lend 2 --namespace dev --node a009", "2 nodes are asked for, and 1 named"),
+    ("lend --namespace dev --node a001", "a001 is lent to dev already: `dnm extend a001`"),
+    ("lend --namespace dev --node a008", "a008 is kept out of lending"),
+    ("lend --namespace dev --node a[1-", "brackets don't match"),
+    ("lend 1 --namespace dev --for 2h --until 17:00", "write --for or --until, not both"),
+    ("lend 1 --namespace dev --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
+    ("lend 1 --namespace dev --until tomorrow", "write 17:00 or 2026-12-01T17:00"),
+    ("lend 1 --namespace dev --for 0h", "write 90m, 2h or 1d, a year at most"),
+    # extend
+    ("extend a001", "say how long: --for 2h or --until 17:00"),
+    ("extend --for 2h", "Missing argument 'NODE...'"),
+    ("extend a099 --for 2h", "'a099' is not a node that this dnm has lent; lent are: a[001-007]"),
+    ("extend a001 a002 --for 2h", "a002 is on its way back (failed)"),
+    ("extend a005 --for 2h", "a005 is on its way back (serving)"),
+    ("extend a001 --until 2020-01-01T09:00", "2020-01-01 09:00 UTC is over"),
+    ("extend lend-9 --for 2h", "'lend-9' is not a node that this dnm has lent"),
+    ("lend 1 --namespace dev --node a001 --type b", "a001 is not of type b; leave --type out"),
+    # return
+    ("return", "Missing argument 'NODE...'"),
+    ("return a099", "'a099' is not a node that this dnm has lent; lent are: a[001-007]"),
+    ("return a004", "'a004' is not a node that this dnm has lent"),
+    ("return lend-9", "'lend-9' is not a node that this dnm has lent"),
+    ("return a001 a002", "a002 has failed: `dnm reset a002` returns it; it burns"),
+    ("return a003", "a003 is on its way back already"),
+    ("return a006", "a006 is held: `dnm unhold a006` first"),
+    ("return a001 --evict --when-empty", "write --when-empty or --evict, not both"),
+    ("return a001 --grace 10m", "it is for --evict; without, pods run on"),
+    ("return a001 --evict --grace soon", "write 10m or 2h, a week at most"),
+    ("return a001 --evict --grace 8d", "write 10m or 2h, a week at most"),
+    ("return a001 --force", "No such option: --force"),
+    ("return a001 --evict --yes", "no kubeconfig is found: set kubeconfig_path"),
+    # adopt
+    ("adopt a050", "Missing option '--namespace'"),
+    ("adopt a050 --namespace dve", "namespace 'dve' is not monitored; there are dev"),
+    ("adopt b001 --namespace dev", "'b001' is of no type that is lent to dev"),
+    ("adopt a001 --namespace dev", "a001 is recorded already: serving"),
+    ("adopt a008 --namespace dev", "a008 is kept out of lending"),
+    # hold, exclude, and their ends
+    ("hold x17", "'x17' is not lent, and no name of a node that could be: these are"),
+    ("hold a001 --for 2h --until 17:00", "write --for or --until, not both"),
+    ("exclude a050 --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
+    ("exclude lend-1", "'lend-1' is not lent, and no name of a node"),
+    ("hold a001 None", "'None' names no node; write a name, or a host list: a[001-004]"),
+    ("unhold None", "'None' names no node"),
+    ("unexclude None", "'None' names no node"),
+    # pause
+    ("pause --until yesterday", "write 17:00 or 2026-12-01T17:00"),
+    ("pause --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
+    ("pause --until 17:00 --for 2h", "write --for or --until, not both"),
+    ("pause --for ever", "write 90m, 2h or 1d, a year at most"),
+    ("pause --for 0", "write 90m, 2h or 1d, a year at most"),
+    ("pause --half lending", "No such option: --half"),
+]
+
+
+@pytest.mark.parametrize(("words", "why"), MISTAKES)
+def test_a_mistake_is_a_sentence(config: Config, play: Play, words: str, why: str) -> None:
+    before = config.converted_nodes_path.read_bytes()
+    code, said = play(words)
+    assert why in said and code in (1, 2), said
+    assert config.converted_nodes_path.read_bytes() == before
+
+
+FENCED = "is fenced by the next run, and goes back once its pods have ended; `dnm exclude"
+SAID = [
+    ("lend 2 --namespace dev", "2 nodes of type a for dev until 20"),
+    ("lend --namespace dev --node a[050-051] --force", "a[050-051] for dev until 20"),
+    ("lend 1 --namespace dev", ": the next run asks for it; `dnm return lend-"),
+    ("extend a001 a004 --for 2h", "'a004' is not"),
+    ("extend lend-1 --for 12h", "lend-1 holds until 20"),
+    ("extend a001 a006 --for 12h", "each of a[001,006] stays until 20"),
+    ("return a001", f"a001 {FENCED} a001` keeps it"),
+    ("return lend-1", f"nothing more comes of lend-1 a001 {FENCED}"),
+    ("return lend-2", "nothing more comes of lend-2 a007 has failed: `dnm reset a007` returns it"),
+    ("hold a001", "a001 is held until `dnm unhold a001`"),
+    ("hold a010", "a010 is held: it is not lent until `dnm unhold a010`"),
+    ("hold a006", "a006 is held until `dnm unhold a006`, as it was before"),
+    ("hold a[001,010] --for 2h", "a001 is held until 20"),
+    ("exclude a001", "a001 is not lent until `dnm unexclude a001`; it is lent now, and serves on"),
+    ("unhold a001 a006", "a001 was not held a006 is not held any more"),
+    ("unexclude a009", "a009 was not excluded; "),
+    ("unexclude a008", "a008 is not excluded any more"),
+    ("pause", "paused until `dnm resume`"),
+    ("pause --lending", "lending is paused until `dnm resume`"),
+    ("pause --returning", "returning is paused until `dnm resume`"),
+    ("resume", "dnm was not paused"),
+    ("reset a002", "a002 will be returned to Slurm by the next run"),
+    (f"reset {QUEUE.upper()}", f"the breaker of {QUEUE} is closed; it may be lent nodes again"),
+    ("reset a", "node type a backs off no more"),
+]
+
+
+@pytest.mark.parametrize(("words", "answer"), SAID)
+def test_what_is_said(play: Play, words: str, answer: str) -> None:
+    code, said = play(words)
+    assert answer in said, said
+    assert code == (2 if "is not a node" in said else 0)
+
+
+def test_who_and_why_are_recorded_node_by_node(config: Config, play: Play) -> None:
+    play("hold a[010-011] --reason fan")
+    play("exclude a010 --reason grant")
+    play("lend 2 --namespace dev --reason course --force --for 3h")
+    registry = registry_of(config)
+    order, kept = registry.orders[-1], registry.holds["a011"]
+    assert (order.count, order.node_type, order.reason, order.is_forced) == (2, "a", "course", True)
+    assert order.who.startswith("kim on ") and kept.who.startswith("kim on ")
+    assert kept.reason == "fan" and registry.excluded["a010"].reason == "grant"
     history = History(config.converted_nodes_path, config.history_keep)
     lines = read_history(history, datetime(2020, 1, 1, tzinfo=UTC), [])
-    return [(line.event, line.object, line.reason) for line in lines if line.who]
-
-
-@pytest.mark.parametrize(
-    ("said", "answer"),
-    [
-        pytest.param(lambda c: by_hand.hold(c, ["a001"]),
-                     "a001 is held until `dnm unhold a001`", id="hold-lent"),
-        pytest.param(lambda c: by_hand.hold(c, ["a002"]),
-                     "a002 is held: it is not lent until `dnm unhold a002`", id="hold-another"),
-        pytest.param(lambda c: by_hand.hold(c, ["a002"], LATER),
-                     "a002 is held: it is not lent until 2034-05-19 12:00 UTC, or "
-                     "`dnm unhold a002`", id="hold-for-a-time"),
-        pytest.param(lambda c: by_hand.exclude(c, ["a001"]),
-                     "a001 is not lent until `dnm unexclude a001`; it is lent now, and serves on "
-                     "until it is idle", id="exclude-lent"),
-        pytest.param(lambda c: by_hand.exclude(c, ["a002"], LATER),
-                     "a002 is not lent until 2034-05-19 12:00 UTC, or `dnm unexclude a002`",
-                     id="exclude-another"),
-        pytest.param(lambda c: by_hand.unhold(c, ["a001"]), "a001 was not held", id="unhold"),
-        pytest.param(lambda c: by_hand.unexclude(c, ["a009"]),
-                     "a009 was not excluded; /x/dnm.ini still names it", id="of-the-configuration"),
-    ],
-)  # fmt: skip
-def test_what_is_said(config: Config, said: object, answer: str) -> None:
-    (line,) = said(config)  # type: ignore[operator]
-    assert line.replace(str(config.path), "/x/dnm.ini") == answer
-
-
-def test_host_lists_and_their_ends(config: Config) -> None:
-    by_hand.hold(config, ["a[001-003]", "a002"], LATER, "a fan")
-    by_hand.exclude(config, ["a[004-005]"], None, "the grant's")
-    registry = registry_of(config)
-    assert registry.held == ("a001", "a002", "a003") and [*registry.excluded] == ["a004", "a005"]
-    one = registry.holds["a002"]
-    assert (one.until, one.reason) == (LATER, "a fan") and " on " in one.who
-    assert len(by_hand.hold(config, ["a001"])) == 1  # now without an end
-    assert registry_of(config).holds["a001"].until is None
-    by_hand.unhold(config, ["a[001-002]"])
-    by_hand.unexclude(config, ["a[004-005]"])
-    registry = registry_of(config)
-    assert (registry.held, [*registry.holds], registry.excluded) == (("a003",), ["a003"], {})
-    assert told(config)[:5] == [
-        ("hold", "a001", "a fan"), ("hold", "a002", "a fan"), ("hold", "a003", "a fan"),
-        ("exclude", "a004", "the grant's"), ("exclude", "a005", "the grant's"),
+    assert [(line.event, line.object, line.reason) for line in lines if line.who] == [
+        ("hold", "a010", "fan"), ("hold", "a011", "fan"), ("exclude", "a010", "grant"),
+        ("lend", order.id, "course"),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("verb", [by_hand.hold, by_hand.exclude])
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        pytest.param(["a001", "x17"], "'x17' is not lent, and no name of a node", id="no-type"),
-        pytest.param(["a[001-"], "brackets don't match", id="no-list"),
-        pytest.param(["a001", ""], "'' names no node; write a name", id="nothing"),
-        pytest.param(["None"], "'None' names no node", id="a-word-for-nothing"),
-    ],
+def test_a_registry_that_can_not_be_read_stops_each_verb(config: Config, play: Play) -> None:
+    config.converted_nodes_path.write_bytes(encode_registry(Registry())[:20])
+    for words in ("lend 1 --namespace dev", "extend a001 --for 2h", "return a001", "hold a001",
+                  "exclude a001", "pause"):  # fmt: skip
+        code, said = play(words)
+        assert code == 2 and str(config.converted_nodes_path) in said, said
+
+
+HOLDER = (
+    "import sys; from filelock import FileLock\n"
+    "with FileLock(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
 )
-def test_what_can_not_be_kept_is_refused_whole(
-    config: Config, verb: object, words: list[str], why: str
+
+
+def test_a_person_waits_for_the_run_that_is_at_work(
+    config: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = registry_of(config)
-    with pytest.raises(DnmError, match=why.replace("[", r"\[")):
-        verb(config, words)  # type: ignore[operator]
-    assert registry_of(config) == before
+    """A run that listens to its converter holds the lock for a while, and at 3 a.m. that is
+    just when somebody wants to pause dnm."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(config.lock_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert holder.stdin is not None and holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    say_wait = person.say_wait
+    stdin = holder.stdin
+
+    def then_let_go() -> None:
+        say_wait()
+        stdin.close()
+
+    monkeypatch.setattr(person, "say_wait", then_let_go)
+    assert "paused" in admin.pause(config, None, "it burns")
+    assert "waits for it to end" in capsys.readouterr().err
+    pause = load_registry(config, NOW).pause
+    assert pause is not None and pause.reason == "it burns"
+    assert holder.wait() == 0
+    holder.stdout.close()
 
 
-@pytest.mark.parametrize("verb", [by_hand.unhold, by_hand.unexclude])
-def test_an_end_of_nothing_is_refused(config: Config, verb: Callable[..., object]) -> None:
-    with pytest.raises(DnmError, match="names no node"):
-        verb(config, [""])
+def test_the_end_of_the_last_run_stays_where_it_was(config: Config) -> None:
+    """`dnm status` tells from the file's time when the last run ended."""
+    path = config.converted_nodes_path
+    os.utime(path, (1000, 1000))
+    by_hand.hold(config, ["a001"])
+    assert load_registry(config, NOW).held == ("a001", "a006")
+    assert path.stat().st_mtime == 1000
 
 
-@pytest.mark.parametrize(
-    ("half", "answer"),
-    [
-        pytest.param(None, "paused until `dnm resume`", id="both"),
-        pytest.param(Way.LENDING, "lending is paused until `dnm resume`", id="lending"),
-        pytest.param(Way.RETURNING, "returning is paused until `dnm resume`", id="returning"),
-    ],
-)
-def test_a_pause_of_one_half(config: Config, half: Way | None, answer: str) -> None:
-    assert admin.pause(config, None, "", half) == answer
-    pause = registry_of(config).pause
-    assert pause is not None and pause.half is half
+# --- times -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("length", "until", "moment"),
     [
-        pytest.param("", "", None, id="neither"),
-        pytest.param("90m", "", NOW + timedelta(minutes=90), id="for"),
-        pytest.param("30", "", NOW + timedelta(minutes=30), id="minutes"),
-        pytest.param("", "13:00", NOW + timedelta(hours=1), id="later-today"),
-        pytest.param("", "9:30", NOW + timedelta(hours=21, minutes=30), id="tomorrow"),
-        pytest.param("", "12:00", NOW + timedelta(days=1), id="not-now"),
-        pytest.param("", "15:00+02:00", NOW + timedelta(hours=1), id="with-an-offset"),
-        pytest.param("", "2026-03-03", NOW + timedelta(hours=12), id="day"),
-        pytest.param("", "2026-03-02T14:00", NOW + timedelta(hours=2), id="time"),
-        pytest.param("", "2026-03-02T14:00+01:00", NOW + timedelta(hours=1), id="time-and-offset"),
+        ("", "", None),
+        ("90m", "", NOW + timedelta(minutes=90)),
+        ("30", "", NOW + timedelta(minutes=30)),
+        ("", "13:00", NOW + timedelta(hours=1)),
+        ("", "9:30", NOW + timedelta(hours=21, minutes=30)),
+        ("", "12:00", NOW + timedelta(days=1)),
+        ("", "15:00+02:00", NOW + timedelta(hours=1)),
+        ("", "2026-03-03", NOW + timedelta(hours=12)),
+        ("", "2026-03-02T14:00", NOW + timedelta(hours=2)),
+        ("", "2026-03-02T14:00+01:00", NOW + timedelta(hours=1)),
     ],
 )
 def test_a_deadline(length: str, until: str, moment: datetime | None) -> None:
@@ -152,12 +297,12 @@ def test_a_deadline(length: str, until: str, moment: datetime | None) -> None:
 @pytest.mark.parametrize(
     ("until", "moment"),
     [
-        pytest.param("14:00", NOW + timedelta(hours=1), id="later-today"),
-        pytest.param("12:59", NOW + timedelta(hours=23, minutes=59), id="tomorrow"),
-        pytest.param("0:30", NOW + timedelta(hours=11, minutes=30), id="past-midnight-there"),
-        pytest.param("14:00+00:00", NOW + timedelta(hours=2), id="with-an-offset"),
-        pytest.param("2026-03-03", NOW + timedelta(hours=11), id="day"),
-        pytest.param("2026-06-01 09:00", datetime(2026, 6, 1, 7, tzinfo=UTC), id="in-summer"),
+        ("14:00", NOW + timedelta(hours=1)),
+        ("12:59", NOW + timedelta(hours=23, minutes=59)),
+        ("0:30", NOW + timedelta(hours=11, minutes=30)),
+        ("14:00+00:00", NOW + timedelta(hours=2)),
+        ("2026-03-03", NOW + timedelta(hours=11)),
+        ("2026-06-01 09:00", datetime(2026, 6, 1, 7, tzinfo=UTC)),
     ],
 )
 def test_a_time_without_an_offset_is_one_of_the_site_s_zone(until: str, moment: datetime) -> None:
@@ -165,7 +310,7 @@ def test_a_time_without_an_offset_is_one_of_the_site_s_zone(until: str, moment: 
 
 
 def test_all_verbs_speak_of_one_zone(config: Config) -> None:
-    there = msgspec.structs.replace(config, events_zone="Europe/Berlin")
+    there = replace(config, events_zone="Europe/Berlin")
     noon = datetime(2034, 5, 19, 12, tzinfo=UTC)
     text = "2034-05-19 14:00 CEST (12:00 UTC)"
     assert text in by_hand.hold(there, ["a001"], noon)[0]
@@ -204,15 +349,15 @@ def test_a_pause_over_a_pause_says_whose_it_replaces(
 @pytest.mark.parametrize(
     ("length", "until", "why"),
     [
-        pytest.param("2h", "13:00", "not both", id="both"),
-        pytest.param("soon", "", "write 90m", id="no-span"),
-        pytest.param("0m", "", "write 90m", id="nothing"),
-        pytest.param("400d", "", "a year at most", id="too-long"),
-        pytest.param("", "noon", "write 17:00", id="no-time"),
-        pytest.param("", "25:00", "write 17:00", id="no-hour"),
-        pytest.param("", "2026-03-02T12:00", "2026-03-02 12:00 UTC is over", id="over"),
-        pytest.param("", "2028-01-01", "is more than a year ahead", id="far"),
-        pytest.param("", "9999-12-31T23:59-01:00", "write 17:00", id="beyond-all-clocks"),
+        ("2h", "13:00", "not both"),
+        ("soon", "", "write 90m"),
+        ("0m", "", "write 90m"),
+        ("400d", "", "a year at most"),
+        ("", "noon", "write 17:00"),
+        ("", "25:00", "write 17:00"),
+        ("", "2026-03-02T12:00", "2026-03-02 12:00 UTC is over"),
+        ("", "2028-01-01", "is more than a year ahead"),
+        ("", "9999-12-31T23:59-01:00", "write 17:00"),
     ],
 )
 def test_no_deadline(length: str, until: str, why: str) -> None:
@@ -246,3 +391,104 @@ def test_a_moment_is_shown_as_the_host_s_clock_has_it_too(set_zone: Callable[[st
     ):
         set_zone(zone)
         assert shown(NOW) == text
+
+
+# --- on a site -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    """Nobody's pods wait for anything."""
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_namespace("dev")
+    sandbox.add_machines(4)
+    return Site(sandbox, tmp_path / "site")
+
+
+def test_an_order_that_gets_nothing_now_says_why_not(site: Site) -> None:
+    site.sandbox.batch.start_job(["a001"])
+    done = site.command("lend", "-n", "dev", "--node", "a001", "--now")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].endswith("1 of 1 missing; waits: a001: job 1001 is running")
+
+
+def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
+    """Over HTTP, with the installed command: two nodes for an afternoon, one of them longer, one
+    out at once; then one that an administrator has converted."""
+    said = site.command("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
+                        "--now")  # fmt: skip
+    assert said.returncode == 0 and "action=convert" in said.stdout, said.stderr
+    sandbox.tick(1)
+    site.command("run")
+    site.command("run")
+    status = site.command("status").stdout
+    assert "2 nodes there, 0 missing" in " ".join(status.split()), status
+    document = json.loads(site.command("status", "-o", "json").stdout)
+    assert [one["missing"] for one in document["orders"]] == [0]
+    assert all(one["stays_until"] for one in document["nodes"])
+    lent = sorted(site.registry.nodes)
+    assert len(lent) == 2 and all(n.phase is Phase.SERVING for n in site.registry.nodes.values())
+    assert site.command("extend", lent[0], "--for", "3h").returncode == 0
+    assert site.command("return", lent[1], "--now", "--reason", "loud").returncode == 0
+    assert sandbox.get("nodes", lent[1])["spec"]["unschedulable"] is True  # type: ignore[index]
+    for _ in range(4):
+        sandbox.tick(60)
+        site.command("run")
+    assert sorted(site.registry.nodes) == lent[:1]
+    # An administrator converts one: it is seen, and taken in by adopt alone.
+    other = sorted(set(sandbox.batch.machines) - set(lent))[0]
+    sandbox.batch.claim(sandbox.batch.machines[other], "by-hand", "root converts it")
+    sandbox.batch.machines[other].place = "kubernetes"
+    sandbox.add_node(other, labels={"dev": "true"})
+    site.command("lend", "1", "--namespace", "dev", "--node", other)  # so that Slurm is asked
+    plan = site.command("plan").stdout
+    assert f"{other}: wait: came to Kubernetes by hand, and is not recorded" in plan, plan
+    refused = site.command("adopt", other, "--namespace", "gone")
+    assert refused.returncode == 2 and "'gone' is not monitored" in refused.stderr
+    assert site.command("adopt", other, "--namespace", "dev").returncode == 0
+    site.command("run")
+    assert site.registry.nodes[other].phase is Phase.SERVING
+    verbs = site.command("history", "--kind", "verb").stdout
+    for word in ("lend", "extend", "return", "adopt", "course", "loud"):
+        assert word in verbs
+
+
+def _marked(sandbox: Sandbox) -> None:
+    manifest = node_manifest("a001", {"cpu": "8"})
+    mark = Mark(instance="other", node_type="a", namespace="dev", queue=QUEUE)
+    manifest["metadata"]["annotations"] = mark_annotations(mark)
+    sandbox.create(manifest)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "why"),
+    [
+        pytest.param(lambda s: None, "Kubernetes has no Node a001", id="no-node"),
+        pytest.param(lambda s: s.add_node("a001"), "Slurm has a001 in service (IDLE)",
+                     id="in-service"),
+        pytest.param(lambda s: _marked(s), "carries the mark of instance other", id="marked"),
+    ],
+)  # fmt: skip
+def test_not_adopted(sandbox: Sandbox, site: Site, arrange: Any, why: str) -> None:
+    arrange(sandbox)
+    with pytest.raises(RefusedError) as refused:
+        adopt(site.config, dict(os.environ), "a001", "dev")
+    assert why in str(refused.value)
+
+
+def test_one_of_a_partition_that_is_kept_out_is_not_adopted(sandbox: Sandbox, site: Site) -> None:
+    """Nobody would ask again: what stands in the record is not judged anew."""
+    sandbox.batch.claim(sandbox.batch.machines["a001"], "by-hand", "root converts it")
+    sandbox.batch.machines["a001"].place = "kubernetes"
+    sandbox.add_node("a001")
+    config = replace(site.config, exclude_partitions=("batch",))
+    with pytest.raises(
+        RefusedError, match="kept out of lending: exclude_nodes names partition batch"
+    ):
+        adopt(config, dict(os.environ), "a001", "dev")
+    assert "recorded for dev" in adopt(site.config, dict(os.environ), "a001", "dev")
+
+
+def test_a_run_that_is_made_at_once_is_one_like_any_other(sandbox: Sandbox, site: Site) -> None:
+    made = site.command("lend", "1", "--namespace", "dev", "--now", DNM_LOG_CONSOLE="1")
+    assert made.returncode == 0 and "action=convert" in made.stderr, made.stderr

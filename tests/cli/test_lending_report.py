@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dnm.cli.books import make_accounts
+from dnm.cli.history import make_accounts
 from dnm.cli.lending_report import (
     price_document,
     report_document,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.queue_advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.cli.queue_verbs import check_cluster, rebase_queues, show_queues
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
@@ -18,6 +17,7 @@ from dnm.model.errors import QueueError
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.plan.queue_reports import headroom
+from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
 from dnm.queues.rebase import rebase_document

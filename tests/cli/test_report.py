@@ -12,10 +12,10 @@ from dnm.cli.report import (
     action_lines,
     describe_action,
     plan_document,
+    print_batch_nodes,
     print_plan,
     run_document,
 )
-from dnm.cli.supply import print_batch_nodes
 from dnm.model.lent import ConverterProcess
 from dnm.model.orders import Pause
 from dnm.model.plan import (

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dnm.cli.books import make_accounts
-from dnm.cli.chart import Span, draw_steps
+from dnm.cli.history import make_accounts
+from dnm.cli.page import Span, draw_steps
 from dnm.cli.report_page import make_page
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from dnm.cli.queue_files import judge_text
 from dnm.model.errors import QueueError
 from dnm.model.quantity import format_yunikorn
 from dnm.model.value import Resources
+from dnm.queues.files import judge_text
 from dnm.queues.schema import SchedulerConfig
 from dnm.queues.text_edit import read_again, replace_limits, why_not_changeable
 from dnm.queues.tree import LimitPlace, check_text, parse_tree

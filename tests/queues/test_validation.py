@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.queue_advice import advise
-from dnm.cli.queue_files import judge_file
 from dnm.cli.queue_verbs import check_files
+from dnm.queues.advice import advise
 from dnm.queues.decode import RuleViolation
+from dnm.queues.files import judge_file
 from dnm.queues.tree import check_rules, check_text, parse_tree
 from dnm.queues.yunikorn_rest import YunikornClient
 from tests.queue_kit import CORPUS, DATA, ONE, TREE, A, change, edit

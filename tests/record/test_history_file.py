@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from dnm.host.faults import struck_by
-from dnm.model.history import SCHEMA, Deed, HistoryLine
+from dnm.model.history import SCHEMA, HistoryLine, Operation
 from dnm.model.registry import Registry
 from dnm.record.history_file import LONGEST_LINE, History, read_backwards, read_history
-from dnm.record.tell import tell_deed
+from dnm.record.tell import tell_operation
 from dnm.record.transitions import Cause
 from tests.builders import NOW
 
@@ -223,9 +223,9 @@ def test_only_lines_that_hold_one_of_the_texts_are_decoded(tmp_path: Path) -> No
 def test_a_line_that_would_be_too_long_to_read_is_cut_when_it_is_written(tmp_path: Path) -> None:
     wide = {"pods": ["p" * 100] * 10_000, "count": 3, "request": "r" * 70_000}
     long = msgspec.structs.replace(line(1, reason="w" * 70_000), numbers=wide)
-    deed = Deed(verb="pause", reason="w" * 70_000)
+    operation = Operation(verb="pause", reason="w" * 70_000)
     cause = Cause(run="r", instance="prod", now=NOW)
-    untold = tell_deed(Registry(), Registry(), deed, cause).memory.untold
+    untold = tell_operation(Registry(), Registry(), operation, cause).memory.untold
     assert len(msgspec.json.encode(untold)) < LONGEST_LINE
     of = history(tmp_path)
     assert of.append([long, line(2)], NOW) == (long, line(2))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dnm.model.batch import WaitingJobs
-from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, Deed, Memory
+from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, Memory, Operation
 from dnm.model.last_run import RunRecord
 from dnm.model.registry import Registry
 from dnm.record.log_lines import log_line
-from dnm.record.tell import tell_change, tell_deed
+from dnm.record.tell import tell_change, tell_operation
 from dnm.record.transitions import Cause, list_job_waits, seen_waits
 from tests.builders import NOW, a_lent_node
 
@@ -124,8 +124,8 @@ def test_nodes_that_were_not_lent_were_not_left_unseen() -> None:
 def test_what_a_verb_changes_is_told_by_the_next_run() -> None:
     """A verb is one line; the amount is compared with the last line, not with the last registry."""
     before = registry(4, jobs(2), "2")
-    after = tell_deed(
-        before, replace(before, nodes={"a000": a_lent_node()}), Deed(verb="forget"), CAUSE
+    after = tell_operation(
+        before, replace(before, nodes={"a000": a_lent_node()}), Operation(verb="forget"), CAUSE
     )
     assert [line.kind for line in after.memory.untold] == ["verb"]
     told = tell_change(after, after, CAUSE).memory

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dnm.cli.history import KINDS
 from dnm.model.calendar import KeptCalendar
-from dnm.model.history import Decision, Deed, HistoryLine, Memory
+from dnm.model.history import Decision, HistoryLine, Memory, Operation
 from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import Leaving, Move, Phase
 from dnm.model.observed import Backoff, Breaker
@@ -21,7 +21,7 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.rules.moving import MOVED, MOVING, STAYS
-from dnm.record.tell import MOST_UNTOLD, tell_change, tell_deed, tell_limits, tell_plan
+from dnm.record.tell import MOST_UNTOLD, tell_change, tell_limits, tell_operation, tell_plan
 from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE, a_lent_node, a_request
 
@@ -268,8 +268,10 @@ def test_what_is_counted() -> None:
 
 def test_a_person_s_verb_is_one_line_with_who_and_why() -> None:
     before = nodes(a001=NODE(Phase.FAILED, error="late"))
-    deed = Deed(verb="reset", object="a001", who="erin", host="mgmt1", reason="cable replaced")
-    after = tell_deed(before, nodes(a001=NODE(Phase.RETURNING)), deed, cause())
+    operation = Operation(
+        verb="reset", object="a001", who="erin", host="mgmt1", reason="cable replaced"
+    )
+    after = tell_operation(before, nodes(a001=NODE(Phase.RETURNING)), operation, cause())
     [line] = after.memory.untold
     assert brief(line) == "verb reset a001 failed>returning"
     assert (line.who, line.host, line.reason) == ("erin", "mgmt1", "cable replaced")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dnm.cli.check_opening import check_sick
+from dnm.cli.check_batch import check_sick
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.batch import BatchList
 from dnm.model.lent import Leaving

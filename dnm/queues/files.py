@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.cli.queue_advice import advise
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
+from dnm.queues.advice import advise
 from dnm.queues.decode import RuleViolation
 from dnm.queues.source import SourceDocument, resolve_document
 from dnm.queues.tree import check_rules, read_tree

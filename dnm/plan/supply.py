@@ -1,14 +1,13 @@
-"""Which batch nodes could be lent, and how many now, for `dnm nodes`, `check` and `explain`."""
+"""How many batch nodes could be lent now, with what caps and floors leave. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
 
-from dnm.cli.output import print_document, print_line, print_table
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.printable import count_of
@@ -77,39 +76,3 @@ def supply_of(config: Config, registry: Registry, facts: Facts, node_type: str) 
         return supply
     tight = (one for one in widest if one.left == now and one.reason is not Reason.NO_BATCH_NODE)
     return msgspec.structs.replace(supply, now=now, bounds=tuple(one.name for one in tight))
-
-
-def print_batch_nodes(
-    config: Config,
-    listed: Iterable[BatchNode],
-    kept_out: Mapping[str, str],
-    output: str,
-    supplies: Iterable[Supply] = (),
-) -> None:
-    """Prints what `dnm nodes` found, those that may be lent first; as JSON schema dnm.nodes/1.
-    `kept_out`: node -> why it may not be lent, whatever its converter says."""
-    nodes = [_as_kept_out(node, kept_out.get(node.name)) for node in listed]
-    nodes.sort(key=lambda node: (node.verdict, node.name))
-    if output != "text":
-        documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in nodes]
-        for one in documents:
-            if not one.pop("tells_claim"):
-                del one["claim"]
-            one["kept_out"] = kept_out.get(str(one["name"]), "")
-        document = {"schema": "dnm.nodes/1", "nodes": documents}
-        print_document(document, output, (node.name for node in nodes))
-        return
-    header = ["node", "type", "state", "verdict", "reason"]
-    rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]
-    print_table("Batch nodes", header, rows, "none", {"verdict": {"OK": "ok", "SKIP": "muted"}})
-    for supply in supplies:
-        if supply.bounds:
-            print_line(supply.sentence)
-
-
-def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:
-    """With dnm's own word first: the node is not to be had for it."""
-    if why is None:
-        return node
-    besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""
-    return msgspec.structs.replace(node, verdict="SKIP", reason=f"kept out: {why}{besides}")
