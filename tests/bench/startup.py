@@ -20,7 +20,8 @@ import dnm
 from dnm.model.last_run import RunRecord
 from dnm.model.registry import Registry
 from dnm.run.registry import write_registry
-from tests.builders import QUEUE, a_lent_node
+from tests.bench.site import write_site
+from tests.builders import a_lent_node
 
 FLOOR = "import typer, rich.table, rich.console"
 LENT = 12
@@ -30,21 +31,13 @@ LIMIT = 1.6
 
 def make_site(directory: Path) -> Path:
     """A configuration with a state file of lent nodes."""
-    (directory / "state").mkdir(mode=0o755)
-    queue_map, ini = directory / "queues.json", directory / "dnm.ini"
-    queue_map.write_text(f'{{"dev": "{QUEUE}"}}')
-    ini.write_text(
-        "[settings]\nmonitored_namespaces = dev\nreversion_idle_seconds = 600\n"
-        "namespace_queue_paths = queues.json\nstate_dir = state\n"
-    )
-    queue_map.chmod(0o644)
-    ini.chmod(0o644)
+    ini = write_site(directory / "site", "http://127.0.0.1:9")
     names = [f"a{number:04}" for number in range(LENT)]
     registry = Registry(
         nodes={name: a_lent_node() for name in names},
         last_run=RunRecord(nodes=dict.fromkeys(names, "pods are running on it")),
     )
-    write_registry(directory / "state" / "converted_nodes.json", registry)
+    write_registry(ini.with_name("converted_nodes.json"), registry)
     return ini
 
 

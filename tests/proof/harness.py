@@ -8,7 +8,6 @@ hundred different ends can be tried from one beginning.
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import json
 import os
@@ -266,13 +265,5 @@ def _read_by_runs(name: str, content: bytes) -> bytes:
 
 
 def note_figures(name: str, **figures: int) -> None:
-    """Printed with `pytest -s`, and merged into the JSON file that DNM_PROOF_FIGURES names."""
+    """Printed with `pytest -s`."""
     print(f"\n{name}: {', '.join(f'{word}={number}' for word, number in figures.items())}")
-    path = os.environ.get("DNM_PROOF_FIGURES")
-    if path:
-        with open(path, "a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # tests run in several processes
-            file.seek(0)
-            known = json.loads(file.read() or "{}")
-            file.truncate(0)
-            json.dump({**known, name: figures}, file, indent=1, sort_keys=True)

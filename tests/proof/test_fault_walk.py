@@ -261,50 +261,36 @@ def test_the_story_ends_right_whichever_call_is_struck(
     walk(world, choose, "fault walk")
 
 
-@pytest.mark.parametrize("every", by_night(0, 8))
-def test_the_story_ends_right_where_only_changes_are_read(world: World, every: int) -> None:
-    """With the store on: each of its points where it is met first, and by night in every eighth
-    run."""
+def those_of(points: tuple[str, ...], every: int) -> Callable[[list[Run]], list[Strike]]:
+    """Of these points each where it is met first; by night (`every`) in every eighth run too, and
+    all others are killed at where they are met first."""
+
+    def is_chosen(one: Strike, first: dict[str, int]) -> bool:
+        is_first = one.minute == first[one.point]
+        if one.point.startswith(points):
+            return not every or is_first or one.minute % every == 0
+        return bool(every) and is_first and one[3:] == ("after", "kill")
 
     def choose(runs: list[Run]) -> list[Strike]:
-        if not every:
-            return [one for one in first_strikes_of(runs) if one.point.startswith(_OF_CHANGES)]
         first = _met_first(runs)
-        return [
-            strike
-            for strike in strikes_of(runs)
-            if strike.point.startswith(_OF_CHANGES)
-            and (strike.minute % every == 0 or strike.minute == first[strike.point])
-        ]
+        strikes = strikes_of(runs) if every else first_strikes_of(runs)
+        return [one for one in strikes if is_chosen(one, first)]
 
-    name = "fault walk of changes"
-    strikes = walk(world, choose, name, watch_from_pods=0, relist_minutes=60)
+    return choose
+
+
+@pytest.mark.parametrize("every", by_night(0, 8))
+def test_the_story_ends_right_where_only_changes_are_read(world: World, every: int) -> None:
+    """With the store on."""
+    settings = {"watch_from_pods": 0, "relist_minutes": 60}
+    strikes = walk(world, those_of(_OF_CHANGES, every), "fault walk of changes", **settings)
     assert {strike.point for strike in strikes} >= {"store.rename", "kube.watch", "kube.barrier"}
 
 
-@pytest.mark.parametrize("is_whole", by_night(False, True))
-def test_the_story_ends_right_with_its_registry_in_kubernetes(world: World, is_whole: bool) -> None:
-    """Each point that only such a run passes where it is met first; by night first in every eighth
-    run too, and the others are killed at where they are met first."""
-
-    def choose(runs: list[Run]) -> list[Strike]:
-        if not is_whole:
-            return [one for one in first_strikes_of(runs) if one.point in _OF_STATE]
-        first = _met_first(runs)
-        every_eighth = range(0, len(runs), 8)
-        return [
-            strike
-            for strike in strikes_of(runs)
-            if (strike.minute == first[strike.point] and strike[3:] == ("after", "kill"))
-            or (
-                strike.point in _OF_STATE
-                and strike.minute in (first[strike.point], *every_eighth)
-                and runs[strike.minute].points.index(strike.point) + 1 == strike.number
-            )
-        ]
-
+@pytest.mark.parametrize("every", by_night(0, 8))
+def test_the_story_ends_right_with_its_registry_in_kubernetes(world: World, every: int) -> None:
     name = "fault walk with the registry in Kubernetes"
-    strikes = walk(world, choose, name, state="kubernetes")
+    strikes = walk(world, those_of(_OF_STATE, every), name, state="kubernetes")
     assert {strike.point for strike in strikes} >= set(_OF_STATE)
 
 

@@ -230,19 +230,3 @@ def changing_calls(world: World) -> int:
     calls = [call.arguments for call in world.sandbox.conversion.calls]
     asked = [call for call in calls if "--list" not in call]
     return len(asked) - len({call for call in asked if "batch" in call})
-
-
-def test_the_registry_says_on_which_host_a_converter_s_output_is(world: World) -> None:
-    hosts = Hosts(world, "east", "west", convert_timeout_seconds=600)
-    with world.gate(FINISH) as gate:
-        (run,) = hosts.start("east")
-        gate.await_arrivals()
-        run.send(signal.SIGKILL)
-        assert run.wait().was_killed
-        hosts.follow("west")
-        (request,) = world.sites["west"].registry.requests
-        assert request.converter is not None and request.converter.host == "east"
-        output = world.sites["east"].directory / "state" / "converter"
-        assert [path.name for path in output.glob(f"{request.id}.*")]
-        assert not (world.sites["west"].directory / "state" / "converter").exists()
-    world.settle()

@@ -67,11 +67,8 @@ class Api:
             return self._create(target, _object(request), request)
         if attempt.verb in ("update", "patch"):
             return self._update(request, target)
-        if attempt.verb == "delete":
-            return json_answer(self.deletion.delete(target.kind, target.namespace, target.name,
-                                                    request))  # fmt: skip
-        entries = self.lists.selected(target.kind, target.namespace, request.query)
-        return json_answer(self.deletion.delete_all(target.kind, entries, request))
+        done = self.deletion.delete(target.kind, target.namespace, target.name, request)
+        return json_answer(done)
 
     def _authorize(self, request: Request, target: Target, attempt: Attempt) -> None:
         node = access.node_of(request.headers)
@@ -235,10 +232,9 @@ def attempt_of(request: Request, target: Target) -> Attempt:
         verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
             request.method, ""
         )
-        if verb == "delete" and not target.name:
-            verb = "deletecollection"
-        is_collection = verb == "create" and (target.name == "" or target.subresource != "")
-        if not verb or (verb == "create" and not is_collection):
+        names_one = bool(target.name)
+        is_misplaced = {"create": names_one and not target.subresource, "delete": not names_one}
+        if not verb or is_misplaced.get(verb):
             raise ApiError(405, "the server does not allow this method on the requested resource")
     return Attempt(verb, target.kind.group, target.resource, target.namespace, target.name)
 

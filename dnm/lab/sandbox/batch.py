@@ -21,17 +21,13 @@ Place = Literal["batch", "leaving", "kubernetes", "returning"]
 
 
 class MachineType(msgspec.Struct, kw_only=True):
-    """What machines of one type bring to Kubernetes. `{namespace}` is replaced in them.
-
-    `late` resources are registered by a device plugin after the Node is Ready.
-    """
+    """What machines of one type bring to Kubernetes. `{namespace}` is replaced in them."""
 
     name: str
     allocatable: dict[str, str]
     capacity: dict[str, str] = {}  # where it is more: what the kubelet keeps back is the rest
     labels: dict[str, str] = {}
     taints: list[dict[str, str]] = []
-    late: dict[str, str] = {}
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -42,7 +38,6 @@ class Job(msgspec.Struct, kw_only=True):
     on: list[str] = []  # machines; empty while it waits
     ends_at: float | None = None  # None: until it is ended by hand
     run_seconds: float | None = None
-    preemptable: bool = False
 
 
 class Journal(msgspec.Struct, kw_only=True):
@@ -130,8 +125,7 @@ class Batch:
         return "+".join([base, *flags])
 
     def judge(self, machine: Machine, instance: str = "") -> tuple[str, str]:
-        """(verdict, reason) as the `--list` of an instance's converter gives them: OK, PREEMPT or
-        SKIP."""
+        """(verdict, reason) as the `--list` of an instance's converter gives them: OK or SKIP."""
         jobs = self.jobs_on(machine)
         if machine.place != "batch":
             return "SKIP", f"is {_PLACE_WORDS[machine.place]}"
@@ -146,10 +140,7 @@ class Batch:
         if (other := self.reservations.holds_back(machine.name, instance, now)) is not None:
             return "SKIP", f"reservation {other.name}"
         if jobs:
-            can_preempt = all(job.preemptable and job.nodes == 1 for job in jobs)
-            number = jobs[0].id
-            return ("PREEMPT", f"job {number} may be preempted") if can_preempt else (
-                "SKIP", f"job {number} is running")  # fmt: skip
+            return "SKIP", f"job {jobs[0].id} is running"
         idle = self.idle_seconds(machine)
         is_booked = self.reservations.in_force(machine.name, now) is not None
         if idle < self.min_idle_seconds and not is_booked:
@@ -163,20 +154,15 @@ class Batch:
 
     # --- jobs -------------------------------------------------------------------------------
 
-    def submit(
-        self, nodes: int = 1, *, run_seconds: float | None = None, preemptable: bool = False
-    ) -> int:
+    def submit(self, nodes: int = 1, *, run_seconds: float | None = None) -> int:
         """A job that waits for machines; returns its number."""
         self._last_job += 1
-        self.jobs[self._last_job] = Job(
-            id=self._last_job, nodes=nodes, run_seconds=run_seconds, preemptable=preemptable
-        )
+        self.jobs[self._last_job] = Job(id=self._last_job, nodes=nodes, run_seconds=run_seconds)
         return self._last_job
 
-    def start_job(self, names: Sequence[str], *, run_seconds: float | None = None,
-                  preemptable: bool = False) -> int:  # fmt: skip
+    def start_job(self, names: Sequence[str], *, run_seconds: float | None = None) -> int:
         """A job on exactly these machines, at once and without asking."""
-        number = self.submit(len(names), run_seconds=run_seconds, preemptable=preemptable)
+        number = self.submit(len(names), run_seconds=run_seconds)
         self._run(self.jobs[number], [self.machines[name] for name in names])
         return number
 
@@ -280,31 +266,24 @@ class Batch:
 
     # --- conversion -------------------------------------------------------------------------
 
-    def candidates(
-        self, machine_type: str, allow_preempt: bool, instance: str = ""
-    ) -> list[Machine]:
+    def candidates(self, machine_type: str, instance: str = "") -> list[Machine]:
         """Machines that may leave: those that are booked for now first, then those that have been
         idle longest."""
         now = self.clock.now()
-        verdicts = ("OK", "PREEMPT") if allow_preempt else ("OK",)
         found = [
             machine
             for machine in self.machines.values()
-            if machine.type == machine_type and self.judge(machine, instance)[0] in verdicts
+            if machine.type == machine_type and self.judge(machine, instance)[0] == "OK"
         ]
         return sorted(
             found,
             key=lambda m: (
-                self.reservations.in_force(m.name, now) is None,
-                bool(self.jobs_on(m)), m.idle_since, m.name,
+                self.reservations.in_force(m.name, now) is None, m.idle_since, m.name,
             ),
         )  # fmt: skip
 
     def claim(self, machine: Machine, reservation: str, reason: str) -> None:
-        """Drains and reserves; preempted jobs are requeued before anything happens to the node."""
-        for job in self.jobs_on(machine):
-            if job.preemptable:
-                job.on, job.ends_at = [], None
+        """Drains and reserves."""
         machine.place = "leaving"
         machine.reserved = reservation
         machine.drains = {**machine.drains, OWN_DRAIN: reason}

@@ -127,7 +127,6 @@ class Control:
     def _start_job(self, asked: Object) -> int:
         return self.sandbox.batch.start_job(
             asked["on"], run_seconds=asked.get("run_seconds"),
-            preemptable=asked.get("preemptable", False),
         )  # fmt: skip
 
     # --- reading ----------------------------------------------------------------------------

@@ -260,8 +260,7 @@ class Conversion:
                 if journal.direction == "k8s" and journal.namespace == options.namespace:
                     return [machine], 1, ""
                 return [], 1, f"{machine.name}: its conversion is another"
-            is_good = verdict == "OK" or (verdict == "PREEMPT" and options.allow_preempt)
-            return ([machine], 1, "") if is_good else ([], 1, f"{machine.name}: {reason}")
+            return ([machine], 1, "") if verdict == "OK" else ([], 1, f"{machine.name}: {reason}")
         if options.node_type not in self.batch.types:
             return [], options.num_nodes, f"no nodes of type {options.node_type}"
         if options.exclude and not self.leaves_out:
@@ -272,7 +271,7 @@ class Conversion:
             return [], options.num_nodes, str(error)
         found = [
             machine
-            for machine in self.batch.candidates(options.node_type, options.allow_preempt, instance)
+            for machine in self.batch.candidates(options.node_type, instance)
             if machine.name not in left_out
         ]
         if not found:

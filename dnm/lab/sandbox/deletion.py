@@ -37,15 +37,6 @@ class Deletion:
         grace = query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
         return self._drop(kind, entry, None if grace is None else int(grace))
 
-    def delete_all(self, kind: Kind, entries: Sequence[Entry], request: Request) -> Object:
-        for entry in entries:
-            meta = entry.data["metadata"]
-            self.delete(kind, meta.get("namespace", ""), meta["name"], request)
-        return {
-            "kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": {},
-            "items": [entry.data for entry in entries],
-        }  # fmt: skip
-
     def evict(self, namespace: str, name: str, eviction: Object, dry_run: bool) -> None:
         """Evicts as policy/v1 does; raises 429 where a disruption budget does not allow it, 500
         where two budgets select the pod, 409 where it is not the pod that was meant."""

@@ -259,18 +259,16 @@ class EmbeddedCluster:
         memory: str = "256G",
         *,
         more: Mapping[str, str] | None = None,
-        late: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Mapping[str, str]] = (),
         capacity: Mapping[str, str] | None = None,
     ) -> None:
-        """What machines of a type bring to Kubernetes; `late` comes with a device plugin, and of
-        their `capacity` the kubelet keeps back what is above cpu, memory and the rest."""
+        """What machines of a type bring to Kubernetes; of their `capacity` the kubelet keeps back
+        what is above cpu, memory and the rest."""
         allocatable = {"cpu": cpu, "memory": memory, **(more or {})}
         with self.lock:
             self.batch.add_type(MachineType(
-                name=name, allocatable=allocatable, late=dict(late or {}),
-                capacity=dict(capacity or {}),
+                name=name, allocatable=allocatable, capacity=dict(capacity or {}),
                 labels=dict(labels or {}), taints=[dict(taint) for taint in taints],
             ))  # fmt: skip
 

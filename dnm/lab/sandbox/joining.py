@@ -1,9 +1,6 @@
-"""Machines become Nodes: registered NotReady, then Ready, then with what their devices bring."""
+"""Machines become Nodes: registered NotReady, then Ready."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -21,7 +18,6 @@ class Arrival(msgspec.Struct, kw_only=True):
     claim: int
     joins_at: float
     ready_at: float | None = None
-    device_at: float | None = None
 
 
 class Joining:
@@ -42,7 +38,7 @@ class Joining:
         ))  # fmt: skip
 
     def step(self) -> None:
-        """Registers the Nodes that are due, makes them Ready, adds their devices."""
+        """Registers the Nodes that are due, makes them Ready."""
         now = self.clock.now()
         for entry in list(self._arrivals):
             machine = self.batch.machines[entry.machine]
@@ -52,11 +48,8 @@ class Joining:
             if entry.ready_at is None and entry.joins_at <= now:
                 self.join(machine, entry.namespace)
                 entry.ready_at = self.clock.after(self.timing.ready)
-            if entry.ready_at is not None and entry.ready_at <= now and entry.device_at is None:
+            if entry.ready_at is not None and entry.ready_at <= now:
                 self._set_ready(machine)
-                entry.device_at = self.clock.after(self.timing.device)
-            if entry.device_at is not None and entry.device_at <= now:
-                self._add_devices(machine)
                 self._arrivals.remove(entry)
 
     def join(self, machine: Machine, namespace: str) -> None:
@@ -83,15 +76,5 @@ class Joining:
             manifests.set_ready(node, True)
             node["status"]["conditions"][0]["lastTransitionTime"] = self.clock.stamp()
 
-        self._edit_node(machine, change)
-
-    def _add_devices(self, machine: Machine) -> None:
-        late = self.batch.types[machine.type].late
-        if late:
-            self._edit_node(machine, lambda node: [
-                node["status"][field].update(late) for field in ("capacity", "allocatable")
-            ])  # fmt: skip
-
-    def _edit_node(self, machine: Machine, change: Callable[[Object], Any]) -> None:
         if self.store.get("nodes", "", machine.kubernetes_name) is not None:
             self.store.edit("nodes", "", machine.kubernetes_name, change)

@@ -73,5 +73,5 @@ class RequestLog:
 
     def writes(self) -> list[Logged]:
         """Everything that may change an object, dry runs among them; access reviews are reads."""
-        verbs = ("create", "update", "patch", "delete", "deletecollection")
+        verbs = ("create", "update", "patch", "delete")
         return [entry for entry in self.all() if entry.verb in verbs]

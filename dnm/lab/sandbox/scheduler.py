@@ -34,14 +34,12 @@ _WAITING = "request is waiting for cluster resources become available"
 
 
 class Application(msgspec.Struct, kw_only=True):
-    """One application of the scheduler; `forget_at` is set while it has no pods, `message` says
-    why it was rejected."""
+    """One application of the scheduler; `forget_at` is set while it has no pods."""
 
     id: str
     queue: str
     submitted: int  # in order
     forget_at: float | None = None
-    message: str = ""
 
 
 class Scheduler:
@@ -53,7 +51,6 @@ class Scheduler:
         self.timing = timing
         self.tree = QueueTree(config)
         self.applications: dict[str, Application] = {}
-        self.rejected: dict[str, Application] = {}
         self.used: dict[str, dict[str, int]] = {}
         self.pending: dict[str, dict[str, int]] = {}
         self._requests: dict[str, tuple[tuple[str, bool], dict[str, int]]] = {}
@@ -110,13 +107,9 @@ class Scheduler:
         try:
             queue = self.tree.place(name, asked, namespace, gang, is_bound)
         except ApplicationRejected as rejected:
-            self.rejected[name] = Application(
-                id=name, queue="", submitted=self._submissions, message=str(rejected)
-            )
             for pod in pods:
                 self._fail(pod, str(rejected))
             return
-        self.rejected.pop(name, None)
         self.applications[name] = Application(id=name, queue=queue, submitted=self._submissions)
 
     def _fail(self, pod: Object, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from dnm.lab.sandbox.deletion import FINISHED
 from dnm.lab.sandbox.http_values import Answer, Request, json_answer
@@ -14,7 +14,7 @@ from dnm.lab.sandbox.pod_reading import (
     yunikorn_units,
 )
 from dnm.lab.sandbox.queue_tree import ancestors
-from dnm.lab.sandbox.scheduler import Application, Scheduler
+from dnm.lab.sandbox.scheduler import Scheduler
 from dnm.lab.sandbox.store import Object, Store
 from dnm.lab.sandbox.yunikorn_config import YunikornConfig
 
@@ -33,46 +33,22 @@ class YunikornApi:
             return self._validate(request)
         if request.method != "GET":
             return _error(405, "Method Not Allowed")
-        if route == "config":
-            return self._config(request)
-        steps = route.split("/")
-        if steps[:2] == ["partition", "default"] and len(steps) > 2:
-            return self._partition(steps[2:])
-        if route == "clusters":
-            return json_answer([self._cluster()])
-        if route == "partitions":
-            return json_answer([self._partition_summary()])
-        return _error(404, "Not Found")
+        found: dict[str, Callable[[], Object | list[Object]]] = {
+            "config": self._config,
+            "clusters": self._clusters,
+            "partition/default/queues": lambda: self._queue("root"),
+            "partition/default/applications/active": self._applications,
+        }
+        return json_answer(found[route]()) if route in found else _error(404, "Not Found")
 
     def _validate(self, request: Request) -> Answer:
         reason = self.config.refusal(request.body.decode("utf-8", "surrogateescape"))
         return json_answer({"allowed": not reason, "reason": reason})
 
-    def _config(self, request: Request) -> Answer:
-        """YAML unless JSON is asked for; the text is the one in force, with its checksum."""
-        checksum = self.config.checksum
-        if "application/json" in request.headers.get("accept", ""):
-            partitions = [{"Name": "default"}] if self.config.partition else []
-            return json_answer({"Partitions": partitions, "Checksum": checksum, "Extra": {}})
-        text = f"{self.config.text.rstrip()}\nchecksum: {checksum}\n"
-        return Answer(body=text.encode(), content_type="application/x-yaml")
-
-    def _partition(self, steps: list[str]) -> Answer:
-        if steps == ["queues"]:
-            return json_answer(self._queue("root"))
-        if len(steps) == 2 and steps[0] == "queue":
-            path = steps[1].lower()
-            known = path in self.config.queues or path in self._dynamic()
-            return json_answer(self._queue(path)) if known else _error(404, "Queue not found")
-        if steps == ["applications", "active"]:
-            return json_answer(self._applications())
-        if steps == ["applications", "rejected"]:
-            return json_answer([self._rejected(one) for one in self.scheduler.rejected.values()])
-        if steps == ["applications", "completed"]:
-            return json_answer([])
-        if steps == ["nodes"]:
-            return json_answer([self._node(node) for node in self.store.objects("nodes")])
-        return _error(404, "Not Found")
+    def _config(self) -> Object:
+        """As JSON, which dnm asks for: what is in force, by its checksum."""
+        partitions = [{"Name": "default"}] if self.config.partition else []
+        return {"Partitions": partitions, "Checksum": self.config.checksum, "Extra": {}}
 
     # --- queues -----------------------------------------------------------------------------
 
@@ -139,50 +115,16 @@ class YunikornApi:
             "taskGroupName": task_group_of(pod),
         }  # fmt: skip
 
-    def _rejected(self, application: Application) -> Object:
-        return {
-            "applicationID": application.id, "queueName": application.queue,
-            "partition": "default", "applicationState": "Rejected",
-            "rejectedMessage": application.message,
-        }  # fmt: skip
-
     def _total(self, pods: list[Object]) -> dict[str, int]:
         return total(self.scheduler.request(pod) for pod in pods)
 
     # --- the rest ---------------------------------------------------------------------------
 
-    def _node(self, node: Object) -> Object:
-        name = node["metadata"]["name"]
-        pods = [
-            pod
-            for pod in self.store.objects("pods")
-            if pod["spec"].get("nodeName") == name and pod["status"].get("phase") not in FINISHED
-        ]
-        own = [pod for pod in pods if application_of(pod)]
-        foreign = [pod for pod in pods if not application_of(pod)]
-        return {
-            "nodeID": name, "hostName": name,
-            "capacity": yunikorn_units(node["status"]["allocatable"]),
-            "allocated": self._total(own), "occupied": self._total(foreign),
-            "schedulable": not node["spec"].get("unschedulable", False),
-        }  # fmt: skip
-
-    def _cluster(self) -> Object:
-        return {
-            "clusterName": "kubernetes",
-            "partition": "default",
+    def _clusters(self) -> list[Object]:
+        return [{
+            "clusterName": "kubernetes", "partition": "default",
             "rmBuildInformation": [{"buildVersion": self.config.version, "rmId": "sandbox"}],
-        }
-
-    def _partition_summary(self) -> Object:
-        used: Any = self.scheduler.used.get("root", {})
-        capacity = {"capacity": _sizes(self.store), "usedCapacity": used}
-        return {
-            "name": "default",
-            "clusterId": "sandbox",
-            "capacity": capacity,
-            "totalNodes": sum(1 for _ in self.store.objects("nodes")),
-        }
+        }]  # fmt: skip
 
 
 def _is_hidden(pod: Object) -> bool:

@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import Any
 
 EPISODE_RUNS = 40
-OFF = ""  # blows that are not yet withstood, by name
 _REPOSITORY = Path(__file__).parents[3]
 _LONGEST = 1800.0  # seconds of one episode
 
 
-def play_episode(seed: int, number: int, runs: int, without: str, logs: Path) -> dict[str, Any]:
+def play_episode(seed: int, number: int, runs: int, logs: Path) -> dict[str, Any]:
     """What came of it; its log stays where it broke."""
     log = logs / f"{seed}-{number}.log"
     command = [
         sys.executable, "-m", "tests.proof.storm.episode", "--seed", str(seed),
-        "--number", str(number), "--runs", str(runs), "--without", without, "--log", str(log),
+        "--number", str(number), "--runs", str(runs), "--log", str(log),
     ]  # fmt: skip
     done = subprocess.run(
         command, cwd=_REPOSITORY, capture_output=True, text=True, timeout=_LONGEST, check=False
@@ -42,7 +41,7 @@ def play_episode(seed: int, number: int, runs: int, without: str, logs: Path) ->
 
 
 def play_storm(
-    seed: int, runs: int, at_once: int, without: str = OFF, episode_runs: int = EPISODE_RUNS
+    seed: int, runs: int, at_once: int, episode_runs: int = EPISODE_RUNS
 ) -> tuple[Counter[str], list[str], float]:
     """Counts, what broke, and the longest run in seconds."""
     logs = Path(tempfile.mkdtemp(prefix="dnm-storm-logs-"))
@@ -52,8 +51,7 @@ def play_storm(
     sizes = [min(episode_runs, runs - first) for first in range(0, runs, episode_runs)]
     with ThreadPoolExecutor(at_once) as pool:
         asked = [
-            pool.submit(play_episode, seed, number, size, without, logs)
-            for number, size in enumerate(sizes)
+            pool.submit(play_episode, seed, number, size, logs) for number, size in enumerate(sizes)
         ]
         for done, one in enumerate(asked, start=1):
             result = one.result()
@@ -81,13 +79,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--runs", type=int, default=1000, help="with blows; calm ones come beside")
     parser.add_argument("--at-once", type=int, default=min(4, os.cpu_count() or 1))
-    parser.add_argument("--without", default=OFF, help="names of blows, with commas between them")
     options = parser.parse_args()
     print(f"storm of {options.runs} runs, --seed {options.seed}", flush=True)
     begun = time.monotonic()
-    counts, broken, longest = play_storm(
-        options.seed, options.runs, options.at_once, options.without
-    )
+    counts, broken, longest = play_storm(options.seed, options.runs, options.at_once)
     for kind in ("exit", "action", "strike", "blow"):
         words = [f"{name.partition(' ')[2]} {count}" for name, count in sorted(counts.items())
                  if name.startswith(kind)]  # fmt: skip

@@ -24,7 +24,6 @@ from tests.proof.storm.world import DEV, LAB, PERMANENT, SIZES, Ended, Strike, W
 STRUCK_SHARE = 0.35  # of the runs are struck by a signal
 CALM_RUNS = 90  # at most, to settle
 ADVICE_AFTER = 15  # quiet runs: then an administrator does what `dnm status` tells him
-STRANDED = "stranded"  # in `--without`: claims of dead converters are ended before the next run
 _PAUSE = 0.15  # seconds between two runs
 _CALM_PAUSE = 0.4
 
@@ -34,10 +33,10 @@ class Broken(Exception):
 
 
 class Episode:
-    """`number` and the seed say which blows fall; `without` names blows that are off."""
+    """`number` and the seed say which blows fall."""
 
-    def __init__(self, world: World, seed: int, number: int, without: frozenset[str]) -> None:
-        self.world, self.seed, self.number, self.without = world, seed, number, without
+    def __init__(self, world: World, seed: int, number: int) -> None:
+        self.world, self.seed, self.number = world, seed, number
         self.counts: Counter[str] = Counter()
         self.longest = 0.0
         self.told = ""  # what the last run said
@@ -47,7 +46,7 @@ class Episode:
             rng = random.Random(f"{self.seed}/{self.number}/{run}")
             self.world.say(f"--- {run}")
             self._prepare(rng)
-            for blow in choose(rng, self.without):
+            for blow in choose(rng):
                 done = blow.strike(self.world, random.Random(rng.random()))
                 self.world.say(f"  {blow.name}: {done}")
                 self.counts[f"blow {blow.name}"] += 1
@@ -64,8 +63,6 @@ class Episode:
         share, seconds = rng.random(), rng.choice((0.1, 0.15, 0.4))
         if share < 0.7:
             world.sandbox.faults.clear()
-        if STRANDED in self.without:
-            self.counts["stranded claims released"] += world.release_stranded()
         if share < 0.3:
             with world.sandbox.lock:
                 world.sandbox.conversion.behaviours.clear()
@@ -165,8 +162,6 @@ class Episode:
         world.wait_for_converters()
         # A child of a converter that was killed from outside is its site's, and stays.
         processes.kill(one for one in processes.descendants() if one.role == "hook")
-        if STRANDED in self.without:
-            self.counts["stranded claims released"] += world.release_stranded()
         for name in ("a", "b", DEV, LAB):
             self._judge(world.run("reset", name), is_calm=True)
         names = world.sandbox.add_pods(
@@ -227,15 +222,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--number", type=int, default=0)
     parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--without", default="")
     parser.add_argument("--log", type=Path)
     options = parser.parse_args()
     processes.adopt_orphans()
-    without = frozenset(filter(None, options.without.split(",")))
     directory = Path(tempfile.mkdtemp(prefix="dnm-storm-"))
     directory.chmod(0o755)
     world = World(directory)
-    episode = Episode(world, options.seed, options.number, without)
+    episode = Episode(world, options.seed, options.number)
     begun, broken = time.monotonic(), ""
     try:
         episode.play(options.runs)

@@ -228,44 +228,6 @@ class World:
             if node["spec"].get("unschedulable") and not notes.get(FENCED):
                 self.set_unschedulable(node["metadata"]["name"], False)
 
-    def stranded(self) -> list[str]:
-        """Machines that were claimed by converters of which none is at work any more; and those
-        that are neither in Slurm nor in Kubernetes while the registry has nothing of them."""
-        at_work = [
-            process for process in processes.descendants() if {"--set", "k8s"} <= {*process.words}
-        ]
-        if self.repair is not None:  # what the registry has of them can't be read
-            return []
-        recorded = self.registry.read_text() if self.registry.exists() else ""
-        nodes = self.node_names()
-        with self.sandbox.lock:
-            conversion = self.sandbox.conversion
-            coming = {one.machine for one in conversion.joining._arrivals}
-            for operation in conversion._operations.values():
-                coming |= set(operation.machines) if operation.behaviour.detached else set()
-            away = {
-                machine.name: machine.place
-                for machine in self.sandbox.batch.machines.values()
-                if machine.name not in {*coming, *nodes}
-            }
-        lost = [
-            name
-            for name, place in away.items()
-            if place == "leaving"
-            or (place == "kubernetes" and name not in recorded and '"count"' not in recorded)
-        ]
-        return [] if at_work else sorted(lost)
-
-    def release_stranded(self) -> int:
-        """As a site's converter does with its own journal, or a person by hand."""
-        names = self.stranded()
-        with self.sandbox.lock:
-            for name in names:
-                self.sandbox.batch.release(self.sandbox.batch.machines[name])
-        if names:
-            self.say(f"  stranded claims are ended: {names}")
-        return len(names)
-
     # --- requests ------------------------------------------------------------------------------
 
     def _note_arrival(self, request: Request) -> None:
