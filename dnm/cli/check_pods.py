@@ -11,7 +11,7 @@ from dnm.cli.findings import Finding, doubtful, fine, wrong
 from dnm.cli.output import amounts
 from dnm.demand.constraints import NodeTraits, tolerates, why_unfit
 from dnm.demand.demand import Demand, gather_demand
-from dnm.demand.device_use import with_devices
+from dnm.demand.pod_waits import with_devices
 from dnm.demand.waiting import DemandFacts
 from dnm.kube.client import KubeClient
 from dnm.kube.opening import list_daemons

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from dnm.demand.demand import NO_USE, Demand
 from dnm.model.pod import Pod, PodShape, TaskGroup
 from dnm.model.pod_waits import GROUPS, Device, DeviceFacts, GroupFacts, PodWaits
 from dnm.model.printable import printable
@@ -32,6 +33,15 @@ Matches = Callable[[Device], bool]
 
 
 # --- devices ---------------------------------------------------------------------------------
+
+
+def with_devices(demand: Demand, waits: PodWaits) -> Demand:
+    """Returns the demand with what is allocated on each node among what it uses."""
+    nodes = dict(demand.nodes)
+    for name, taken in waits.taken.items():
+        use = nodes.get(name, NO_USE)
+        nodes[name] = msgspec.structs.replace(use, used={**use.used, **taken})
+    return msgspec.structs.replace(demand, nodes=nodes)
 
 
 def understand_devices(

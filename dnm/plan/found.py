@@ -3,13 +3,17 @@ instance's mark, those that came by hand, and those that are claimed for it. Pur
 
 A mark alone is a hint, which the ledger or Slurm must confirm. What came by hand is seen, named,
 and taken in by `dnm adopt` alone. Found count under the caps. What was on its way back, or may not
-be gone on with, joins the record at once; whether an interrupted lending is still wanted is decided
-with the other conversions (`resumption.py`).
+be gone on with, joins the record at once.
+
+A lending that stopped in the middle is worth a node to whoever wants one of its namespace and type,
+within caps and brakes: it is asked for by name (`new_requests.py`). What nobody wants is taken into
+the record as on its way back, and the next run calls the converter for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Container, Iterable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -18,6 +22,7 @@ from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import ClaimedNode, LentNode, Phase
 from dnm.model.node import Mark, Node
+from dnm.model.orders import Way
 from dnm.model.printable import printable
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
@@ -25,6 +30,7 @@ from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.facts import Facts, changed, node_verdict
 from dnm.plan.inputs import Inputs
+from dnm.sizing.caps import NodePool
 
 
 class Found(Value):
@@ -72,10 +78,10 @@ def _from_mark(config: Config, name: str, mark: Mark, now: datetime) -> LentNode
     """Its queue is the namespace's and its type that of its name, whatever the mark says."""
     policy = config.namespaces[mark.namespace]
     node_type = config.type_of(name) or policy.node_types[0]
-    return newly_recorded(config, node_type, mark.namespace, Phase.JOINING, now)
+    return _newly_recorded(config, node_type, mark.namespace, Phase.JOINING, now)
 
 
-def newly_recorded(
+def _newly_recorded(
     config: Config, node_type: str, namespace: str, phase: Phase, now: datetime
 ) -> LentNode:
     """Returns the record of a node that this instance has lent before, and that enters a phase."""
@@ -183,7 +189,7 @@ class Case(Value):
 
     def lent(self, phase: Phase, *, note: str = "", error: str = "") -> Found:
         now, namespace = self.facts.now, self.claim.namespace
-        one = newly_recorded(self.config, self.node_type, namespace, phase, now)
+        one = _newly_recorded(self.config, self.node_type, namespace, phase, now)
         one = changed(one, error=error)
         return Found(
             nodes={self.name: one},
@@ -254,3 +260,40 @@ def _judge_ended(case: Case) -> Found:
 def claim_verdict(name: str, one: ClaimedNode) -> NodeVerdict:
     """What is said of a node that only counts."""
     return node_verdict(name, Verdict.WAIT, Reason.CLAIMED, one.why)
+
+
+# --- interrupted lendings ----------------------------------------------------------------------
+
+_NOT_WANTED = "its conversion was interrupted and is not wanted any more: it goes back"
+
+
+def resumable_nodes(config: Config, registry: Registry) -> dict[NodePool, list[str]]:
+    """Returns the nodes that can be gone on with, by what they would be lent as."""
+    found: dict[NodePool, list[str]] = defaultdict(list)
+    for name, one in sorted(registry.claimed.items()):
+        policy = config.namespaces.get(one.namespace)
+        if one.can_resume and policy is not None:
+            found[NodePool(policy.queue, one.namespace, one.node_type)].append(name)
+    return dict(found)
+
+
+def give_back_unwanted(
+    inputs: Inputs, registry: Registry, wanted: Mapping[NodePool, int], undecided: Collection[str]
+) -> tuple[Registry, dict[str, NodeVerdict]]:
+    """Takes those that are wanted no more into the record as returning; `wanted`: how many of each
+    pool are, by requests that wait. Nothing is decided for `undecided` queues, nor without the
+    batch side or in a pause."""
+    if inputs.facts.batch is None or inputs.paused(Way.RETURNING):
+        return registry, {}
+    nodes, claimed = dict(registry.nodes), dict(registry.claimed)
+    verdicts = {}
+    for pool, names in resumable_nodes(inputs.config, registry).items():
+        if pool.queue in undecided:
+            continue
+        for name in names[wanted.get(pool, 0) :]:
+            del claimed[name]
+            nodes[name] = _newly_recorded(
+                inputs.config, pool.node_type, pool.namespace, Phase.RETURNING, inputs.now
+            )
+            verdicts[name] = node_verdict(name, Verdict.REVERT, Reason.CLAIMED, _NOT_WANTED)
+    return msgspec.structs.replace(registry, nodes=nodes, claimed=claimed), verdicts

@@ -135,7 +135,7 @@ def _gather_demand(
     demand = gather_demand(pods.pods, config, limits, facts)
     if not snapshot.waits:
         return demand
-    from dnm.demand.device_use import with_devices
+    from dnm.demand.pod_waits import with_devices
 
     return with_devices(demand, snapshot.waits)
 

@@ -19,10 +19,10 @@ from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Verdict
 from dnm.plan.brakes import OF_THE_MOMENT, OF_THE_QUEUE, OF_THE_SIZE, Wish, first_objection
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
 from dnm.plan.facts import node_verdict
+from dnm.plan.found import give_back_unwanted, resumable_nodes
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import fresh_budget, lendable_names
 from dnm.plan.limits import PlannedLimits, why_unjudged
-from dnm.plan.resumption import give_back_unwanted, resumable_nodes
 from dnm.plan.rule import nodes_kept_out, rules_of
 from dnm.sizing.caps import NodePool
 from dnm.sizing.queue_sizing import QueueSizing, Sizing

@@ -18,9 +18,9 @@ from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
 from dnm.plan.brakes import OF_THE_MOMENT, OF_THE_QUEUE, OF_THE_SIZE, Wish, first_objection
 from dnm.plan.counting import count_missing
+from dnm.plan.found import resumable_nodes
 from dnm.plan.lendable import fresh_budget, lendable_names
 from dnm.plan.new_requests import Conversions, resumed, with_fresh, with_request
-from dnm.plan.resumption import resumable_nodes
 from dnm.plan.rule import nodes_kept_out
 from dnm.sizing.caps import Bound, NodePool
 

@@ -239,19 +239,10 @@ def check(problem: Problem, packing: Packing) -> None:
 @settings(max_examples=300, deadline=None)
 @given(problems())
 def test_a_packing_keeps_every_rule(problem: Problem) -> None:
-    check(problem, least_nodes(problem))
-
-
-@settings(max_examples=100, deadline=None)
-@given(problems())
-def test_the_same_problem_has_the_same_answer(problem: Problem) -> None:
-    assert least_nodes(problem) == least_nodes(problem)
-
-
-@settings(max_examples=100, deadline=None)
-@given(problems())
-def test_what_was_left_does_not_fit_any_new_node_that_can_be_had(problem: Problem) -> None:
+    """And what was left does not fit any new node that can be had."""
     packing = least_nodes(problem)
+    check(problem, packing)
+    assert least_nodes(problem) == packing
     for item, left in zip(problem.items, packing.left, strict=True):
         if left and not item.at_most_one_new and not item.exclusive:
             assert all(

@@ -11,7 +11,8 @@ from functools import cache
 from itertools import product
 
 from dnm.sizing.packing import least_nodes
-from dnm.sizing.packing_problem import Bin, BinType, Item, Packing, Problem, Vector
+from dnm.sizing.packing_problem import Bin, BinType, Item, Problem, Vector
+from tests.sizing.test_packing import check
 
 SEED = 20260302
 INSTANCES = 500
@@ -93,26 +94,14 @@ def optimum(problem: Problem) -> int:
     return over_rooms(0, counts)
 
 
-def assert_valid(problem: Problem, packing: Packing) -> None:
-    free = [list(one.free) for one in problem.bins]
-    free += [list(problem.bin_types[bin_type].free) for bin_type in packing.opened]
-    for item, placed, left in zip(problem.items, packing.placed, packing.left, strict=True):
-        assert left == 0 and sum(count for _, count in placed) == item.count
-        for one, count in placed:
-            if one < len(problem.bins):
-                assert problem.bins[one].node_class in item.node_classes
-            for axis, ask in enumerate(item.request):
-                free[one][axis] -= ask * count
-    assert all(amount >= 0 for one in free for amount in one)
-
-
 def test_least_nodes_is_the_optimum_or_one_above() -> None:
     source = random.Random(SEED)
     equal = 0
     for number in range(INSTANCES):
         problem = random_problem(source)
         packing = least_nodes(problem)
-        assert_valid(problem, packing)
+        check(problem, packing)
+        assert not any(packing.left)
         best = optimum(problem)
         got = len(packing.opened)
         assert best <= got <= best + 1, f"instance {number} of seed {SEED}: {got} for {best}"

@@ -1,5 +1,5 @@
 """How long an idle node is kept: which pauses are noted, and what follows from them and from what
-going and coming back costs."""
+going and coming back costs; and how long lending takes, as it is learned from what it took."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from dnm.plan.idle_times import (
     cost_of,
     cost_of_return,
     idle_times,
+    lend_time,
     note_gaps,
+    note_lends,
+    return_time,
 )
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
-from tests.plan.worlds import serving
+from tests.plan.worlds import World, serving
 
 MINUTE = timedelta(minutes=1)
 CONFIG = a_config(pod_minute_worth=0.0)
@@ -225,3 +228,79 @@ def test_a_node_waits_for_the_time_that_was_learned(idle_for: timedelta, reason:
     assert verdict.reason is reason
     if reason is Reason.IDLE_LONG_ENOUGH:
         assert plan.registry.idle_gaps[QUEUE].open == (NOW - idle_for,)
+
+
+# --- how long lending takes ----------------------------------------------------------------------
+
+TOOK = {
+    "nine": (tuple(range(9)), 1800),
+    "ten": ((60,) * 9 + (600,), 600),
+    "twenty, of which one is late": ((60,) * 19 + (900,), 60),
+    "forty, of which three are late": ((60,) * 37 + (900,) * 3, 900),
+    "longer than a conversion may take": ((10**6,) * 10, 2700),
+}
+
+
+@pytest.mark.parametrize(("seconds", "expected"), TOOK.values(), ids=TOOK)
+def test_the_time_is_one_that_few_take_longer_than(seconds: tuple[int, ...], expected: int) -> None:
+    config = a_config()
+    lends = Registry(lend_times={"a": LendTimes(lends=seconds)})
+    returns = Registry(lend_times={"a": LendTimes(returns=seconds)})
+    assert lend_time(config, lends, "a") == timedelta(seconds=expected)
+    assert return_time(config, returns, "a") == timedelta(seconds=expected)
+    assert lend_time(config, returns, "a") == timedelta(minutes=30)
+
+
+def times_noted(before: Registry, after: Registry, *returned: str) -> LendTimes:
+    verdicts = {
+        name: NodeVerdict(node=name, verdict=Verdict.REVERT, reason=Reason.RETURNED)
+        for name in returned
+    }
+    return note_lends(a_config(), before, after, verdicts, NOW).lend_times.get("a", LendTimes())
+
+
+ASKED = NOW - timedelta(minutes=7)
+SERVES = a_lent_node(asked_at=ASKED)
+JOINS = a_lent_node(Phase.JOINING, asked_at=ASKED)
+GOES = a_lent_node(Phase.RETURNING)
+
+
+def of(**nodes: object) -> Registry:
+    return Registry(nodes=nodes)  # type: ignore[arg-type]
+
+
+NOTED = {
+    "it joined": (of(a1=JOINS), of(a1=SERVES), (), LendTimes(lends=(420,))),
+    "at once": (of(), of(a1=SERVES), (), LendTimes(lends=(420,))),
+    "it serves on": (of(a1=SERVES), of(a1=SERVES), (), LendTimes()),
+    "it joins": (of(), of(a1=JOINS), (), LendTimes()),
+    "nobody knows when it was asked for": (of(), of(a1=a_lent_node()), (), LendTimes()),
+    "its fence was lifted": (
+        of(a1=a_lent_node(Phase.RELEASING, asked_at=ASKED)), of(a1=SERVES), (), LendTimes(),
+    ),
+    "it is back": (of(a1=GOES), of(), ("a1",), LendTimes(returns=(300,))),
+    "it is forgotten": (of(a1=GOES), of(), (), LendTimes()),
+    "clocks went back": (
+        of(), of(a1=a_lent_node(asked_at=NOW + timedelta(hours=1))), (), LendTimes(lends=(0,)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "returned", "expected"), NOTED.values(), ids=NOTED)
+def test_what_it_took_is_noted(
+    before: Registry, after: Registry, returned: tuple[str, ...], expected: LendTimes
+) -> None:
+    assert times_noted(before, after, *returned) == expected
+
+
+def test_forty_are_kept_of_types_that_there_are() -> None:
+    times = {"a": LendTimes(lends=(1,) * 40), "gone": LendTimes(lends=(1,))}
+    before = Registry(lend_times=times, nodes={"a1": JOINS})
+    after = Registry(lend_times=times, nodes={"a1": SERVES})
+    kept = note_lends(a_config(), before, after, {}, NOW).lend_times
+    assert kept == {"a": LendTimes(lends=(*(1,) * 39, 420))}
+
+
+def test_a_request_knows_when_it_was_written_and_so_do_its_nodes() -> None:
+    world = World().recorded(requests=(a_request(asked_at=ASKED, names=("a001",)),)).node("a001")
+    assert world.plan().registry.nodes["a001"].asked_at == ASKED
