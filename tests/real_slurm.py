@@ -203,9 +203,8 @@ class SlurmLab:
     def stop_controller(self, sent: signal.Signals = signal.SIGTERM) -> None:
         self._end("slurmctld", sent)
 
-    def start_slurmd(self, node: str, rebooted: bool = False) -> None:
-        """`rebooted` makes it report a new boot time."""
-        self._spawn("slurmd", "-N", node, *(["-b"] if rebooted else []))
+    def start_slurmd(self, node: str) -> None:
+        self._spawn("slurmd", "-N", node)
 
     def stop_slurmd(self, node: str) -> None:
         self._end(f"slurmd-{node}")

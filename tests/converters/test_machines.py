@@ -26,50 +26,33 @@ FAR = Reservation(
 )
 
 
-@pytest.mark.parametrize(
-    ("fields", "reservations", "reason"),
-    [
-        pytest.param({"comment": POD}, (), "its slurmd runs in pod slurm/batch-x7f2k", id="a-pod"),
-        pytest.param(
-            {"comment": POD, "state": "IDLE+DYNAMIC_NORM"},
-            (),
-            "its slurmd runs in pod slurm/batch-x7f2k",
-            id="a-dynamic-node-in-a-pod",
-        ),
-        pytest.param(
-            {"state": "IDLE+DYNAMIC_NORM"}, (), "state flag DYNAMIC_NORM", id="a-dynamic-node"
-        ),
-        pytest.param({"state": "IDLE+EXTERNAL"}, (), "state flag EXTERNAL", id="the-bridge-s"),
-        pytest.param(
-            {"state": "IDLE+DRAIN", "reason": "slurm-operator: Pod (s/p) was cordoned"},
-            (),
-            "drained by slurm-operator, which alone lifts that: slurm-operator: Pod",
-            id="the-operator-s-drain",
-        ),
-        pytest.param(
-            {"state": "MIXED+DRAIN", "reason": "slurm-bridge: slurm-bridge: removing"},
-            (),
-            "drained by slurm-bridge, which alone",
-            id="the-bridge-s-drain",
-        ),
-        pytest.param(
-            {"reason": "slurm-bridge: Corresponding Kubernetes node (/a001) is unschedulable"},
-            (),
-            "slurm-bridge has drained it before (slurm-bridge: Corresponding",
-            id="a-reason-that-stayed",
-        ),
-        pytest.param(
-            {}, (FAR,), "reservation SlurmOperatorMaint-batch is slurm-operator's", id="maintenance"
-        ),
-        pytest.param({"comment": "rack 7"}, (), "-", id="a-comment-of-the-site-s"),
-        pytest.param({"comment": '{"namespace":"x"}'}, (), "-", id="json-of-the-site-s"),
-        pytest.param({"reason": "not slurm-bridge: x"}, (), "-", id="another-s-reason"),
-    ],
-)
-def test_a_node_of_slinky_s_is_not_lent(
-    fields: dict[str, Any], reservations: tuple[Reservation, ...], reason: str
-) -> None:
-    facts = SlurmFacts(nodes=(node(**fields),), jobs=(), reservations=reservations, read_at=NOW)
+OF_SLINKY: dict[str, tuple[dict[str, Any], str]] = {
+    "a pod": ({"comment": POD}, "its slurmd runs in pod slurm/batch-x7f2k"),
+    "a dynamic node in a pod": (
+        {"comment": POD, "state": "IDLE+DYNAMIC_NORM"}, "its slurmd runs in pod slurm/batch-x7f2k"),
+    "a dynamic node": ({"state": "IDLE+DYNAMIC_NORM"}, "state flag DYNAMIC_NORM"),
+    "the bridge's": ({"state": "IDLE+EXTERNAL"}, "state flag EXTERNAL"),
+    "the operator's drain": (
+        {"state": "IDLE+DRAIN", "reason": "slurm-operator: Pod (s/p) was cordoned"},
+        "drained by slurm-operator, which alone lifts that: slurm-operator: Pod"),
+    "the bridge's drain": (
+        {"state": "MIXED+DRAIN", "reason": "slurm-bridge: slurm-bridge: removing"},
+        "drained by slurm-bridge, which alone"),
+    "a reason that stayed": (
+        {"reason": "slurm-bridge: Corresponding Kubernetes node (/a001) is unschedulable"},
+        "slurm-bridge has drained it before (slurm-bridge: Corresponding"),
+    "maintenance": ({}, "reservation SlurmOperatorMaint-batch is slurm-operator's"),
+    "a comment of the site's": ({"comment": "rack 7"}, "-"),
+    "JSON of the site's": ({"comment": '{"namespace":"x"}'}, "-"),
+    "another's reason": ({"reason": "not slurm-bridge: x"}, "-"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OF_SLINKY)
+def test_a_node_of_slinky_s_is_not_lent(case: str) -> None:
+    fields, reason = OF_SLINKY[case]
+    maintained = (FAR,) if case == "maintenance" else ()
+    facts = SlurmFacts(nodes=(node(**fields),), jobs=(), reservations=maintained, read_at=NOW)
     (judged,) = judge_nodes(facts, RULES)
     assert judged.reason.startswith(reason)
     assert (judged.verdict is ListVerdict.OK) == (reason == "-")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.converters.conversion import NodeConversion, NotClaimed, Sides, run_stages
+from dnm.converters.conversion import NodeConversion, NotClaimed, run_stages
 from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE, OnNode, judge_places, why_busy, why_not_moved
 from dnm.converters.nodeset_stages import (
@@ -20,7 +20,6 @@ from dnm.converters.nodeset_stages import (
     leave,
     may_leave,
 )
-from dnm.converters.pool import Candidate
 from dnm.converters.programs import program_of
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
@@ -104,7 +103,6 @@ def test_its_pod_goes_only_when_slurm_shows_that_it_is_reserved(tmp_path: Path) 
 def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
     made = program(tmp_path)
     world = made.world
-    drain = SlurmSide.drain
 
     class Lifted(SlurmSide):
         def read_jobs_on(self, node: str) -> Any:
@@ -112,10 +110,8 @@ def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
             world.machines[node].reason = ""
             return super().read_jobs_on(node)
 
-    assert drain is Lifted.drain
-    pool = made.pool()
-    pool.sides = Sides(slurm=lambda _: Lifted(world), kube=lambda _: KubeSide(world))
-    (found,) = pool.lend([Candidate(node=NODE)], 1, "a", "dev")
+    made.slurm = Lifted
+    found = made.lend()
     assert found.result == "skipped" and "not drained by us" in found.error
     assert "remove label" not in world.log
     assert_batch(world)

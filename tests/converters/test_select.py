@@ -35,39 +35,24 @@ BOOKED_LATER = f"{booking_name('w', NOW + timedelta(hours=4), 'test')}-a001"
 OTHERS = f"{booking_name('w', NOW, 'other')}-a001"
 
 
+_NODE = SlurmNode(
+    name="a001", state=parse_state("IDLE"), cpus_allocated=0, memory_allocated=0,
+    partitions=("main",), slurmd_started=NOW - timedelta(days=2),
+    last_busy=NOW - timedelta(hours=1),
+)  # fmt: skip
+_JOB = SlurmJob(
+    id="7", display_id="7", state="RUNNING", user="fill", account="spare", partitions=("main",),
+    node_count=1, priority=100, start=NOW - timedelta(minutes=5), reservation="", nodes=("a001",),
+    planned_nodes=(),
+)  # fmt: skip
+
+
 def node(name: str = "a001", state: str = "IDLE", **fields: Any) -> SlurmNode:
-    return SlurmNode(
-        **{
-            "name": name,
-            "state": parse_state(state),
-            "cpus_allocated": 0,
-            "memory_allocated": 0,
-            "partitions": ("main",),
-            "slurmd_started": NOW - timedelta(days=2),
-            "last_busy": NOW - timedelta(hours=1),
-            **fields,
-        }
-    )
+    return msgspec.structs.replace(_NODE, name=name, state=parse_state(state), **fields)
 
 
 def job(**fields: Any) -> SlurmJob:
-    return SlurmJob(
-        **{
-            "id": "7",
-            "display_id": "7",
-            "state": "RUNNING",
-            "user": "fill",
-            "account": "spare",
-            "partitions": ("main",),
-            "node_count": 1,
-            "priority": 100,
-            "start": NOW - timedelta(minutes=5),
-            "reservation": "",
-            "nodes": ("a001",),
-            "planned_nodes": (),
-            **fields,
-        }
-    )
+    return msgspec.structs.replace(_JOB, **fields)
 
 
 def reservation(name: str, begins: timedelta, *nodes: str, lasts: int = 60) -> Reservation:

@@ -13,10 +13,11 @@ import base64
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import quote
 
 import msgspec
@@ -55,6 +56,15 @@ _SOCKET = "unix:"
 _LOCKED = timedelta(minutes=1)  # Slurm's shortest reservation
 _NO_TOKEN = 1007  # SLURM_PROTOCOL_AUTHENTICATION_ERROR
 _UNSPECIFIED = -1  # all that 22.05 says of a bad token and of a slurmctld that is away
+
+
+def _unable(what: str) -> Callable[..., NoReturn]:
+    """A call that slurmrestd has no word for."""
+
+    def refuse(self: SlurmRestClient, *_: object, **__: object) -> NoReturn:
+        raise self._cannot(what)
+
+    return refuse
 
 
 class SlurmRestClient:
@@ -151,25 +161,9 @@ class SlurmRestClient:
         if not any(one.name == name and one.nodes == (node,) for one in self.read_reservations()):
             raise SlurmOutcomeUnknown(f"the reservation {name} does not hold {node} alone")
 
-    def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
-        raise self._cannot("book nodes for events")
-
-    def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
-        raise self._cannot("book nodes for events")
-
-    def create_overlapping_reservation(
-        self, name: str, node: str, end: datetime | None = None
-    ) -> None:
-        raise self._cannot("share reservations out")
-
-    def take_turn(self, name: str, node: str) -> None:
-        raise self._cannot("share reservations out")
-
-    def keeps_accounts(self) -> bool:
-        raise self._cannot("charge nodes to accounts")
-
-    def charge_reservation(self, name: str, account: str) -> None:
-        raise self._cannot("charge nodes to accounts")
+    book = move_booking = _unable("book nodes for events")
+    create_overlapping_reservation = take_turn = _unable("share reservations out")
+    keeps_accounts = charge_reservation = _unable("charge nodes to accounts")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
         """Leaves it to the reservation's end, which comes next."""
