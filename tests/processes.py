@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,3 +115,10 @@ class Warm:
 def the_warm() -> Warm:
     """The one of this process, which ends with it."""
     return Warm(Path(tempfile.mkdtemp(prefix="dnm-warm-")))
+
+
+def node_convert(arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
+    """Starts node-convert, from an interpreter that has everything imported (warm.py)."""
+    job = {"program": "node-convert", "arguments": arguments, "directory": os.getcwd()}
+    (child,) = the_warm().start({**job, "environment": dict(environment)})
+    return child

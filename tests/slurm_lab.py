@@ -23,7 +23,7 @@ import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import SlurmError
-from tests.processes import Child, the_warm
+from tests.processes import Child, node_convert
 from tests.real_slurm import SlurmLab, missing_programs
 from tests.real_slurm_hooks import write_lab_hooks
 from tests.site import ini_text
@@ -157,9 +157,7 @@ class SlurmSite:
 
     def begin(self, *arguments: str, **environment: str) -> Child:
         """The same from an interpreter that has everything imported (warm.py)."""
-        job = {"program": "node-convert", "arguments": arguments, "directory": os.getcwd()}
-        (child,) = the_warm().start({**job, "environment": self._environ(environment)})
-        return child
+        return node_convert(arguments, self._environ(environment))
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         child = self.begin(*arguments, **environment)

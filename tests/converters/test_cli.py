@@ -17,6 +17,7 @@ from dnm.converters.cli import main
 from dnm.converters.journal import JournalStore, Line, StageMark
 from dnm.converters.settings import load_settings
 from tests.converters.played import a_journal
+from tests.processes import node_convert
 
 SAMPLE = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states1"
 BOOKING = "--book x --node-type a --num-nodes 1 --from 2026-12-01T09:00:00Z"
@@ -66,19 +67,9 @@ class Host:
         self.store.save(a_journal(node, node_type="a", lines=(line,), **fields))
 
     def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "dnm.converters.cli", *arguments],
-            env={
-                "PATH": f"{self.directory}/bin:{os.environ['PATH']}",
-                "PYTHONPATH": os.getcwd(),
-                "DNM_CONFIG": str(self.config),
-                **environ,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        path = f"{self.directory}/bin:{os.environ['PATH']}"
+        given = {"PATH": path, "DNM_CONFIG": str(self.config), **environ}
+        return subprocess.CompletedProcess(arguments, *node_convert(arguments, given).wait())
 
 
 @pytest.fixture
