@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from dnm.converters.machines import Machines, plain_state
-from dnm.converters.select import Judged, ListVerdict
+from dnm.converters.select import Judged, ListVerdict, held
 from dnm.converters.slurm.text import SlurmNode
 from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, SLURM_NAME
@@ -97,14 +95,9 @@ def judge_bridged(judged: Sequence[Judged], at: Mapping[str, BridgedNode]) -> Se
     service."""
     known = {one.node.name for one in judged}
     absent = [_absent(one) for name, one in sorted(at.items()) if one.taken and name not in known]
-    return [*(_held(one, at.get(one.node.name)) for one in judged), *absent]
-
-
-def _held(one: Judged, at: BridgedNode | None) -> Judged:
-    if one.verdict is ListVerdict.SKIP:
-        return one
-    why = why_not_moved(one.node.name, at)
-    return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=why) if why else one
+    names = (one.node.name for one in judged)
+    why = [why_not_moved(name, at.get(name)) for name in names]
+    return [*map(held, judged, why), *absent]
 
 
 def _absent(one: BridgedNode) -> Judged:

@@ -23,7 +23,7 @@ import msgspec
 
 from dnm.converters.journal import Direction, Journal, JournalStore
 from dnm.converters.marks import instances_on, operation_of, reason_of_drain
-from dnm.converters.select import Judged, ListVerdict, SlurmFacts, format_duration
+from dnm.converters.select import Judged, SlurmFacts, format_duration, held
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.model.batch import BatchClaim
@@ -126,14 +126,8 @@ def hold_unreadable(
 ) -> tuple[Judged, ...]:
     """Returns the verdicts, where a node whose journal can't be read is not to be had: a conversion
     would stop at it each time."""
-    return tuple(
-        msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=claims[one.node.name].error)
-        if one.verdict is not ListVerdict.SKIP
-        and one.node.name in claims
-        and claims[one.node.name].error
-        else one
-        for one in judged
-    )
+    errors = {node: claim.error for node, claim in claims.items()}
+    return tuple(held(one, errors.get(one.node.name, "")) for one in judged)
 
 
 def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:
@@ -212,15 +206,16 @@ def hold_failed(
     now: datetime,
 ) -> tuple[Judged, ...]:
     """Returns the verdicts, where a node that rests after a failure is not to be had."""
-    return tuple(_held(one, journals.get(one.node.name), shortest, now) for one in judged)
+    return tuple(
+        held(one, _why_rests(journals.get(one.node.name), shortest, now)) for one in judged
+    )
 
 
-def _held(one: Judged, journal: Journal | None, shortest: timedelta, now: datetime) -> Judged:
+def _why_rests(journal: Journal | None, shortest: timedelta, now: datetime) -> str:
     until = rests_until(journal, shortest) if journal else None
-    if journal is None or until is None or now >= until or one.verdict is ListVerdict.SKIP:
-        return one
+    if journal is None or until is None or now >= until:
+        return ""
     failures = _failures(journal)
     times = "" if failures == 1 else f" {failures} times in a row"
     why = f" ({journal.error})" if journal.error else ""
-    reason = f"its conversion failed{times}{why}: left alone for {format_duration(until - now)}"
-    return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=reason)
+    return f"its conversion failed{times}{why}: left alone for {format_duration(until - now)}"

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from dnm.converters.select import Judged, ListVerdict
+from dnm.converters.select import Judged, ListVerdict, held
 from dnm.demand.constraints import tolerates
 from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.node_type import Taint
@@ -219,13 +217,9 @@ def judge_places(
 ) -> Sequence[Judged]:
     """Returns the verdicts, where a node that can't be moved, or of whose pod the operator says
     that it is not idle, is not to be had."""
-    return [_held(one, places[one.node.name], label) for one in judged]
+    return [held(one, _why_held(one, places[one.node.name], label)) for one in judged]
 
 
-def _held(one: Judged, at: OnNode, label: tuple[str, str]) -> Judged:
-    if one.verdict is ListVerdict.SKIP:
-        return one
+def _why_held(one: Judged, at: OnNode, label: tuple[str, str]) -> str:
     why = why_not_moved(one.node.name, at, label)
-    if not why and one.verdict is ListVerdict.OK:
-        why = why_busy(at.pods[0])
-    return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=why) if why else one
+    return why or (why_busy(at.pods[0]) if one.verdict is ListVerdict.OK else "")

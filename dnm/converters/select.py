@@ -68,6 +68,14 @@ class Judged(Value, frozen=True):
         )
 
 
+def held(one: Judged, why: str) -> Judged:
+    """Returns the verdict, where a node that there is a reason to leave is not to be had. Empty:
+    there is none; what is not to be had anyway keeps its own."""
+    if one.verdict is ListVerdict.SKIP or not why:
+        return one
+    return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=why)
+
+
 class _Index:
     """The facts by node, made once for all of them."""
 
@@ -309,11 +317,8 @@ def _protect(
             and not set(one.node.partitions).isdisjoint(job.partitions)
         ]
         for place in free[-job.node_count :]:
-            found[place] = msgspec.structs.replace(
-                found[place],
-                verdict=ListVerdict.SKIP,
-                reason=f"pending job {job.display_id} needs {count_of(job.node_count, 'node')}",
-            )
+            needs = count_of(job.node_count, "node")
+            found[place] = held(found[place], f"pending job {job.display_id} needs {needs}")
     return found
 
 
