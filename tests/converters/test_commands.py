@@ -55,14 +55,28 @@ def test_a_controller_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 def test_commands_are_lists_of_one_node() -> None:
     end = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-    assert reserve_command("k8s-a001", "a001", None)[-3:] == [
-        "StartTime=now", "Duration=UNLIMITED", "Users=root",
-    ]  # fmt: skip
-    with_end = reserve_command("k8s-a001", "a001", end, "IGNORE_JOBS")
-    assert "EndTime=2026-11-20T12:00:00" in with_end and with_end[-1] == "Flags=IGNORE_JOBS"
+    with_end = reserve_command("k8s-a001", "a001", end)
+    assert with_end[-3:] == ["StartTime=now", "EndTime=2026-11-20T12:00:00", "Users=root"]
     assert drain_command("a001", "dnm:x why; rm -rf", {"comment": "m"})[3:] == [
         "state=drain", "reason=dnm:x why; rm -rf", "comment=m",
     ]  # fmt: skip
+
+
+def test_a_node_is_reserved_as_far_as_jobs_and_others_let_it(tmp_path: Path) -> None:
+    """Without a flag Slurm refuses it where a job runs; with OVERLAP nobody's is in the way."""
+    client = client_with(tmp_path, scontrol=f"echo $* >>{tmp_path}/told")
+    client.create_reservation("k8s-a001", "a001")
+    client.create_reservation("k8s-a001", "a001", ignore_jobs=True)
+    client.create_overlapping_reservation("k8s-a001", "a001")
+    client.take_turn("k8s_turn", "a001")
+    create, name = "create reservation", "ReservationName=k8s-a001 Nodes=a001 StartTime=now"
+    assert (tmp_path / "told").read_text().splitlines() == [
+        f"{create} {name} Duration=UNLIMITED Users=root",
+        f"{create} {name} Duration=UNLIMITED Users=root Flags=IGNORE_JOBS",
+        f"{create} {name} Duration=UNLIMITED Users=root Flags=IGNORE_JOBS,OVERLAP",
+        f"{create} ReservationName=k8s_turn Nodes=a001 StartTime=now Duration=1 Users=root "
+        "Flags=IGNORE_JOBS,OVERLAP",
+    ]
 
 
 def test_a_reservation_is_charged_and_given_back_by_one_command_each(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ LENDING = (
     ("convert.prepare:after", True), ("convert.reach:after", False),
     pytest.param("slurm.drain:after", False, marks=pytest.mark.night),
 )  # fmt: skip
-RETURNING = ("convert.reset:after",)
+RETURNING = (pytest.param("convert.reset:after", marks=pytest.mark.night),)
 
 
 class Place:

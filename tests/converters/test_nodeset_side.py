@@ -179,6 +179,20 @@ def test_a_node_is_changed_all_at_once(kube: KubeSide) -> None:
     assert (back.taints, back.is_cordoned) == ((), False)
 
 
+def test_a_taint_that_stays_keeps_the_time_since_when_it_is_on(
+    kube: KubeSide, sandbox: Sandbox
+) -> None:
+    stored = sandbox.store.get("nodes", "", "a000")
+    assert stored is not None
+    stored["spec"]["taints"][0]["timeAdded"] = "2026-11-20T12:00:00Z"
+    node = kube.read_node("a000")
+    assert node is not None
+    kube.change(node, {"dev": "true"}, node.taints)
+    after = sandbox.store.get("nodes", "", "a000")
+    assert after is not None and "dev" in after["metadata"]["labels"]
+    assert after["spec"]["taints"][0]["timeAdded"] == "2026-11-20T12:00:00Z"
+
+
 def test_only_the_pods_of_slurmd_on_that_node(kube: KubeSide, sandbox: Sandbox) -> None:
     sandbox.add_namespace("slurm")
     for name, node, labels in (

@@ -6,7 +6,7 @@ import pytest
 
 from dnm.converter.node_list import parse_list
 from dnm.converters.listing import list_as_json, list_as_text, with_reasons
-from dnm.converters.marks import slurm_reason_of
+from dnm.converters.marks import other_instance, reason_of_drain, slurm_reason_of
 from dnm.converters.select import SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation
@@ -42,6 +42,12 @@ def test_a_reason_tells_whose_it_is(
     assert (found and found.instance) == instance
     if found is not None:
         assert found.line == f"{reason} [root@2026-11-20T12:00:00Z]"
+
+
+def test_a_reason_that_slurm_leaves_on_a_node_in_service_is_no_mark() -> None:
+    found = [node(state=state, reason="dnm:other op=1") for state in ("IDLE+DRAIN", "IDLE")]
+    assert [other_instance(OURS, one) for one in found] == ["other", ""]
+    assert [reason_of_drain(one) for one in found] == ["dnm:other op=1", ""]
 
 
 @pytest.mark.parametrize(

@@ -255,8 +255,10 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
     site.assert_in_service(*NODES[:10])
 
 
+@night
 def test_a_reason_that_slurm_leaves_on_a_node_is_no_mark(site: SlurmSite, tmp_path: Path) -> None:
-    """Slurm 23.11 to 25.11 without slurmdbd keeps the Reason of a drain that was lifted."""
+    """Slurm 23.11 to 25.11 without slurmdbd keeps the Reason of a drain that was lifted, the
+    installed one does not (test_reasons.py)."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other", instance="other")
     for made, node in ((site, "a001"), (other, "a002")):
         for direction in ("k8s", "batch"):
