@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,6 +106,7 @@ def runs(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
     sandbox.add_node("n2")
     sandbox.add_pods(5, "dev")
     sandbox.tick(60)
+    sandbox.store.version += 5  # something else was written
     return Runs(sandbox, tmp_path)
 
 
@@ -166,6 +168,31 @@ def expired(runs: Runs) -> None:
     runs.sandbox.fault("status", path="^/api/v1/pods$", code=410, times=1)
 
 
+def restored(runs: Runs) -> None:
+    runs.sandbox.store.version -= 8
+
+
+def restored_and_counts_on(runs: Runs) -> None:
+    """The pod that changed last is another now, and nobody tells of it."""
+    store = runs.sandbox.store
+    name = max(
+        runs.sandbox.objects("pods", "dev"), key=lambda pod: int(pod["metadata"]["resourceVersion"])
+    )["metadata"]["name"]
+    runs.sandbox.delete("pods", name, "dev")
+    store.events.pop()
+    runs.sandbox.add_pods(1, "dev", name="since")
+
+
+def restored_a_little(runs: Runs, of: str) -> None:
+    """To after the last change that was told, and before the list."""
+    runs.sandbox.store.version -= 3
+    if of == "pods":
+        runs.sandbox.add_pods(1, "dev", name="since")
+    else:
+        runs.sandbox.add_node("since")
+    runs.sandbox.store.version += 5
+
+
 def hung_up(runs: Runs) -> None:
     runs.sandbox.fault("lost", path="^/api/v1/pods$", times=1)
 
@@ -210,6 +237,10 @@ STRIKES: dict[Callable[[Runs], None], str] = {
     replaced: "foreign",
     no_watch: "forbidden",
     no_identity: "forbidden",
+    restored: "backwards",
+    restored_and_counts_on: "backwards",
+    partial(restored_a_little, of="pods"): "backwards",
+    partial(restored_a_little, of="nodes"): "backwards",
     hung_up: "unproved",
     no_barrier: "failed",
     refused: "failed",
@@ -228,8 +259,8 @@ def test_whatever_is_not_proved_is_the_full_list_of_the_same_run(
     runs: Runs, strike: Callable[[Runs], None], reason: str
 ) -> None:
     runs.read_right("list", "first")
-    runs.sandbox.add_pods(2, "dev", name="later")
     strike(runs)
+    runs.sandbox.add_pods(2, "dev", name="later")
     runs.read_right("list", reason)
 
 

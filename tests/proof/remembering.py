@@ -20,8 +20,8 @@ from dnm.model.node import Node
 from dnm.model.pod import Pod, PodList
 from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
-from tests.kube.fake_api import ApiServer, Cluster, Object, Watches
 from tests.proof.edges import PREFIX, ModelKube, RunsDnm, Weather, as_read
+from tests.proof.fake_api import ApiServer, Cluster, Object, Watches
 from tests.proof.world import World
 from tests.scripted_server import an_access
 
@@ -69,11 +69,11 @@ class Told:
 
     def suffer(self, how: str) -> None:
         """What happens to the API server, until it is well again."""
-        cluster, (server, _) = self.cluster, self.cluster.servers
+        cluster, server = self.cluster, self.cluster.server
         match how:
             case "restart":
                 self.look()
-                cluster.servers[0] = ApiServer(after=cluster.etcd.revision)
+                cluster.server = ApiServer(after=cluster.etcd.revision)
             case "forget":
                 server.after = max(server.after, cluster.etcd.revision - 5)
             case "lag":

@@ -1,7 +1,5 @@
-"""An etcd, and two API servers with caches and rings of their own before it, as watches show them.
-
-They restart, lag, forget and break off; the etcd is restored from backups. Of dnm there is nothing
-in it but what `Watches` speaks.
+"""An etcd, and an API server with a cache and a ring of its own before it, as watches show them. It
+restarts, lags, forgets and breaks off. Of dnm there is nothing in it but what `Watches` speaks.
 """
 
 from __future__ import annotations
@@ -49,10 +47,6 @@ class Etcd:
         data = {**self.objects.pop((kind, name)), "version": self.revision}
         self.events.append(Event(self.revision, "DELETED", kind, data))
 
-    def backup(self) -> Etcd:
-        # A restored cluster makes new uids: they are random.
-        return Etcd(self.revision, dict(self.objects), list(self.events), self.uids + 1000)
-
 
 @dataclass
 class ApiServer:
@@ -63,7 +57,7 @@ class ApiServer:
 
 
 class Watches:
-    """One connection; a balancer may send the watch to another server than the barrier."""
+    """One connection."""
 
     waited = 0.0
 
@@ -93,14 +87,12 @@ class Watches:
 class Cluster:
     document: Document
     etcd: Etcd = field(default_factory=Etcd)
-    servers: list[ApiServer] = field(default_factory=lambda: [ApiServer(), ApiServer()])
-    answering: int = 0
+    server: ApiServer = field(default_factory=ApiServer)
     cut_after: int = 1000
-    left_out: set[int] = field(default_factory=set)
     has_bookmarks: bool = True
 
     def watch(self, kind: str, since: int) -> Iterator[bytes]:
-        server = self.servers[self.answering]
+        server = self.server
         if since < server.after:
             status = {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}}
             yield json.dumps({"type": "ERROR", "object": status}).encode()
@@ -110,9 +102,8 @@ class Cluster:
         for event in self.etcd.events:
             if since < event.revision <= reached and event.kind == kind:
                 last = event.revision
-                if event.revision not in self.left_out:
-                    item = {"kind": kind, **self.document(kind, event.data)}
-                    yield json.dumps({"type": event.type, "object": item}).encode()
+                item = {"kind": kind, **self.document(kind, event.data)}
+                yield json.dumps({"type": event.type, "object": item}).encode()
         if self.has_bookmarks and reached > max(since, last):
             mark = {"kind": kind, "metadata": {"resourceVersion": str(reached)}}
             yield json.dumps({"type": "BOOKMARK", "object": mark}).encode()
