@@ -24,8 +24,7 @@ from tests.kubelet.judging import (
     some_settings,
     stricter,
 )
-from tests.kubelet.test_numa import ADMITTED, ANSWERS
-from tests.kubelet.test_vectors import OURS, VECTORS
+from tests.kubelet.test_vectors import ADMITTED, ANSWERS, OURS, VECTORS
 from tests.real.build import program
 from tests.real.kubelets import HEAD, boot
 from tests.real.versions import JUDGE, KUBELETS
