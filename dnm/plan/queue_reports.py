@@ -20,8 +20,7 @@ from dnm.model.verdict import Verdict
 from dnm.plan.conversions import Decided
 from dnm.plan.inputs import Inputs
 from dnm.queues.edit_report import numbers_now
-from dnm.sizing.caps import NodePool
-from dnm.sizing.queue_sizing import QueueSizing
+from dnm.sizing.queue_sizing import QueueSizing, count_by_type
 
 
 def queue_statuses(decided: Decided) -> dict[str, QueueStatus]:
@@ -150,20 +149,13 @@ def _decision(
         used=status.used,
         limit=inputs.limits[queue].max if queue in inputs.limits else {},
         headroom=headroom(inputs.limits, used, queue) if is_limited else {},
-        wanted=_by_type(sizing.wanted),
+        wanted=count_by_type(sizing.wanted),
         # What a brake, a pause or another host kept from being lent was not granted.
-        granted=_by_type(sizing.granted) if status.verdict == Verdict.CONVERT.value else {},
+        granted=count_by_type(sizing.granted) if status.verdict == Verdict.CONVERT.value else {},
         no_room=sizing.no_room,
         no_quota=sizing.no_quota,
         pods=_lacking(inputs, sizing),
     )
-
-
-def _by_type(nodes: Mapping[NodePool, int]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for pool, count in nodes.items():
-        counts[pool.node_type] += count
-    return dict(sorted(counts.items()))
 
 
 def _lacking(inputs: Inputs, sizing: QueueSizing) -> tuple[str, ...]:

@@ -91,6 +91,14 @@ class Sizing(Value):
         return {name: n for one in self.queues.values() for name, n in one.fits.items()}
 
 
+def count_by_type(pools: Mapping[NodePool, int]) -> dict[str, int]:
+    """Returns how many nodes of each type these are, by its name."""
+    counts: Counter[str] = Counter()
+    for pool, count in pools.items():
+        counts[pool.node_type] += count
+    return dict(sorted(counts.items()))
+
+
 # --- in words --------------------------------------------------------------------------------
 
 _MOST_KINDS = 3  # of pods that no node helps, one named of each

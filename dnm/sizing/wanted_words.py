@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from dnm.model.printable import count_of
 from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
-from dnm.sizing.queue_sizing import QueueSizing
+from dnm.sizing.queue_sizing import QueueSizing, count_by_type
 from dnm.sizing.quota import Shortage
 
 
@@ -16,20 +14,14 @@ def tell_wanted(sizing: QueueSizing) -> tuple[Verdict, Why, str]:
     wanted, granted = sum(sizing.wanted.values()), sum(sizing.granted.values())
     verdict = Verdict.CONVERT if granted else Verdict.WAIT
     reason, detail = _why_wanted(sizing)
-    details = [detail, f"wants {_by_type(sizing)}"]
+    types = count_by_type(sizing.wanted).items()
+    details = [detail, f"wants {', '.join(f'{count} of type {name}' for name, count in types)}"]
     if granted < wanted:
         details.append(_what_stops(sizing, granted))
     if not granted:
         details[0] = f"{reason.text}: {detail}"
         reason = _why_none(sizing)
     return verdict, reason, "; ".join(filter(None, details))
-
-
-def _by_type(sizing: QueueSizing) -> str:
-    types: Counter[str] = Counter()
-    for pool, count in sizing.wanted.items():
-        types[pool.node_type] += count
-    return ", ".join(f"{count} of type {name}" for name, count in sorted(types.items()))
 
 
 def _what_stops(sizing: QueueSizing, granted: int) -> str:

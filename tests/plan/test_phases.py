@@ -304,14 +304,9 @@ def test_a_node_has_its_whole_time_to_join(seconds: int, phase: Phase) -> None:
 @pytest.mark.parametrize("phase", list(Phase))
 def test_a_new_phase_begins_with_a_clean_sheet(phase: Phase) -> None:
     before = a_lent_node(
-        Phase.RETURNING,
-        attempts=2,
-        is_handed_over=True,
-        retry_after=NOW,
-        error="no power",
-        converter=CONVERTER,
-        since=LONG_AGO,
-    )
+        Phase.RETURNING, attempts=2, is_handed_over=True, retry_after=NOW, error="no power",
+        converter=CONVERTER, since=LONG_AGO,
+    )  # fmt: skip
     after = enter_phase(before, phase, NOW)
     assert after == a_lent_node(phase, since=NOW, counted=before.counted)
 

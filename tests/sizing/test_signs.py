@@ -14,7 +14,7 @@ from dnm.model.observed import StalledPods
 from dnm.model.pod import NodeSelectorTerm, Requirement, TaskGroup, Toleration
 from dnm.model.queue_path import known_lineage
 from dnm.model.reason import Reason
-from dnm.sizing.caps import NodePool, count_left
+from dnm.sizing.caps import NodePool
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.releases import Candidates, Releases, choose_releases
 from tests.scenes import (
@@ -110,41 +110,6 @@ def test_min_nodes_ask_for_no_more_than_the_budget(cap: int, granted: int) -> No
     policies = {"dev": policy("dev", DEV, "a", min_nodes=3)}
     sizing = sizing_of([], left=budget(total=cap), namespaces=policies)
     assert sum(sizing.wanted().values()) == 3 and sum(sizing.granted().values()) == granted
-
-
-LENT = [("a", "dev"), ("a", "gpu"), ("g", "gpu")]
-
-
-@pytest.mark.parametrize(
-    ("caps", "at_hand", "left"),
-    [
-        pytest.param({}, {}, {"max_converted_nodes": 27}, id="the cap of all"),
-        pytest.param({"all": 2}, {}, {"max_converted_nodes": 0}, id="never less than none"),
-        pytest.param({"all": 9, "type": 3}, {},
-                     {"max_converted_nodes": 6, "max_nodes of node type a": 1}, id="of a type"),
-        pytest.param({"all": 9, "namespace": 5}, {},
-                     {"max_converted_nodes": 6, "max_nodes of namespace dev": 4},
-                     id="of a namespace"),
-        pytest.param({"all": 9}, {"a": 0, "g": 4},
-                     {"max_converted_nodes": 6, "batch nodes of type a": 0,
-                      "batch nodes of type g": 4}, id="what is at hand is not used up"),
-    ],
-)  # fmt: skip
-def test_what_caps_leave_is_counted_once(
-    caps: dict[str, int], at_hand: dict[str, int], left: dict[str, int]
-) -> None:
-    conf = config(
-        max_converted_nodes=caps.get("all", 30),
-        node_types={
-            **TYPES,
-            "a": msgspec.structs.replace(TYPES["a"], max_nodes=caps.get("type")),
-        },
-        namespaces={
-            "dev": policy("dev", DEV, "a", max_nodes=caps.get("namespace")),
-            "gpu": policy("gpu", GPU, "g"),
-        },
-    )
-    assert count_left(conf, LENT, at_hand).left == left
 
 
 def test_a_budget_is_taken_from_and_given_back_by_every_bound_of_a_pool() -> None:
