@@ -99,17 +99,6 @@ def test_a_stale_write_is_refused_and_a_current_one_is_not(
     assert changed is None or changed["data"]["k"] == "2"
 
 
-def test_a_json_patch_tests_what_it_found(kube: Clients, site_map: Any) -> None:
-    version = site_map["metadata"]["resourceVersion"]
-    patch = [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-        {"op": "replace", "path": "/data/k", "value": "2"},
-    ]
-    changed = kube.core.patch_namespaced_config_map(**CONFIG, body=patch)
-    assert changed.data == {"k": "2"}
-    assert code_of(lambda: kube.core.patch_namespaced_config_map(**CONFIG, body=patch))[0] == 422
-
-
 def test_a_write_without_a_change_keeps_the_version(kube: Clients, site_map: Any) -> None:
     again = kube.core.patch_namespaced_config_map(**CONFIG, body={"data": {"k": "1"}})
     assert again.metadata.resource_version == site_map["metadata"]["resourceVersion"]
@@ -236,24 +225,6 @@ def test_a_long_list_comes_in_chunks_and_packed_where_that_is_asked_for(sandbox:
     assert packed[0]["Content-Encoding"] == "gzip" and gzip.decompress(packed[1]) == plain
 
 
-def test_lists_are_selected_by_the_server(sandbox: Sandbox, kube: Clients) -> None:
-    sandbox.add_node("k1")
-    names = sandbox.add_pods(3, "dev", labels={"app": "a"})
-    sandbox.add_pods(2, "other")
-    sandbox.finish_pods(names[:1], "dev")
-    sandbox.bind(names[1], "k1", "dev")
-
-    def found(**query: str) -> list[str]:
-        listed = kube.core.list_pod_for_all_namespaces(**query)
-        return [pod.metadata.name for pod in listed.items]
-
-    assert found(field_selector="status.phase!=Succeeded,spec.nodeName=") == [
-        "pod-2", "pod-0", "pod-1",
-    ]  # fmt: skip
-    assert found(field_selector="spec.nodeName=k1") == ["pod-1"]
-    assert found(label_selector="app in (a)", field_selector="status.phase=Succeeded") == ["pod-0"]
-
-
 def test_a_watch_tells_every_change(live_sandbox: Sandbox) -> None:
     kube = Clients(live_sandbox)
     live_sandbox.add_pods(1, "dev")
@@ -344,53 +315,6 @@ def test_only_the_pod_that_was_meant_is_evicted(sandbox: Sandbox, kube: Clients)
 
 
 # --- access ----------------------------------------------------------------------------------
-
-
-def test_what_is_not_allowed_is_forbidden(sandbox: Sandbox, kube: Clients) -> None:
-    sandbox.add_namespace("dev")
-    sandbox.access.restrict({("list", "pods", "dev"), ("patch", "nodes", "*")})
-    kube.core.list_namespaced_pod("dev")
-    assert code_of(kube.core.list_pod_for_all_namespaces) == (
-        403,
-        'pods is forbidden: User "system:serviceaccount:dnm:dnm" cannot list resource "pods" in '
-        'API group "" at the cluster scope',
-    )
-    assert code_of(lambda: kube.core.read_namespaced_pod("p", "dev"))[0] == 403
-    assert code_of(lambda: kube.core.patch_node("k1", {}))[0] == 404
-
-    def may(**asked: str) -> bool:
-        review = {"spec": {"resourceAttributes": asked}}
-        return bool(kube.authorization.create_self_subject_access_review(review).status.allowed)
-
-    assert may(verb="list", resource="pods", namespace="dev")
-    assert not may(verb="list", resource="pods")
-    assert may(verb="patch", resource="nodes")
-
-
-def test_a_role_allows_what_its_rules_say(sandbox: Sandbox, kube: Clients) -> None:
-    sandbox.create(manifests.config_map_manifest("site", "yunikorn", {}))
-    sandbox.create(manifests.config_map_manifest("other", "yunikorn", {}))
-    role = {"kind": "Role", "metadata": {"namespace": "yunikorn"}, "rules": [
-        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["site"],
-         "verbs": ["get"]}
-    ]}  # fmt: skip
-    cluster_role = {"kind": "ClusterRole", "metadata": {}, "rules": [
-        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["*"]}
-    ]}  # fmt: skip
-    sandbox.access.restrict_to_manifests([role, cluster_role])
-    kube.core.read_namespaced_config_map(**CONFIG)
-    assert code_of(lambda: kube.core.read_namespaced_config_map("other", "yunikorn"))[0] == 403
-    assert code_of(lambda: kube.core.list_namespaced_config_map("yunikorn"))[0] == 403
-    kube.apps.list_deployment_for_all_namespaces()
-    used = {(attempt.verb, attempt.resource) for attempt in sandbox.access.used}
-    assert used == {("get", "configmaps"), ("list", "configmaps"), ("list", "deployments")}
-
-
-def test_the_date_header_is_the_clock_of_the_sandbox(sandbox: Sandbox) -> None:
-    sandbox.clock.set(1_700_000_000)
-    assert raw(sandbox, "GET", "/version")[1]["Date"] == "Tue, 14 Nov 2023 22:13:20 GMT"
-    sandbox.clock.skew_seconds = 3600
-    assert raw(sandbox, "GET", "/version")[1]["Date"] == "Tue, 14 Nov 2023 23:13:20 GMT"
 
 
 NODE: dict[str, Any] = {"metadata": {"name": "k9"}}

@@ -96,25 +96,3 @@ def test_a_fault_is_for_some_requests_only(site: Sandbox) -> None:
     codes = [send(site)[0], send(site, "GET")[0], send(site)[0], send(site)[0], send(site)[0]]
     assert codes == [200, 200, 500, 500, 200]
     assert send(site, "GET", "/api/v1/nodes")[0] == 200
-
-
-def test_a_stopped_server_refuses_and_comes_back_on_its_port(site: Sandbox) -> None:
-    site.stop()
-    assert send(site)[0] == 0
-    site.start()
-    assert send(site)[0] == 200
-
-
-def test_faults_can_be_switched_over_http(site: Sandbox) -> None:
-    connection = http.client.HTTPConnection(urlsplit(site.url).netloc, timeout=300)
-    for method, body, expected in (
-        ("POST", {"kind": "status", "code": 503}, 503),
-        ("DELETE", {}, 200),
-        ("POST", {"kind": "unheard-of"}, 200),
-    ):
-        connection.request(method, "/sandbox/faults", json.dumps(body))
-        answer = connection.getresponse()
-        answer.read()
-        assert answer.status == (400 if body.get("kind") == "unheard-of" else 200)
-        assert send(site)[0] == expected
-    connection.close()

@@ -90,17 +90,7 @@ def node_roles(node: Object) -> str:
     )
 
 
-def _deployment_row(deployment: Object) -> list[Any]:
-    status = deployment.get("status") or {}
-    wanted = deployment["spec"].get("replicas", 1)
-    return [f"{status.get('readyReplicas', 0)}/{wanted}", status.get("updatedReplicas", 0),
-            status.get("availableReplicas", 0)]  # fmt: skip
-
-
 _COLUMNS: dict[str, tuple[tuple[str, ...], _Row]] = {
     "pods": (("Ready", "Status", "Restarts", "+IP", "+Node"), _pod_row),
     "nodes": (("Status", "Roles", "Version"), _node_row),
-    "deployments": (("Ready", "Up-to-date", "Available"), _deployment_row),
-    "namespaces": (("Status",), lambda item: [item["status"].get("phase", "")]),
-    "configmaps": (("Data",), lambda item: [len(item.get("data") or {})]),
 }

@@ -87,12 +87,6 @@ def api_fault(world: World, rng: random.Random) -> str:
     return f"{kind} {shown} at {details['path']!r} x{details['times']}"
 
 
-@blow(2)
-def faults_end(world: World, rng: random.Random) -> str:
-    world.sandbox.faults.clear()
-    return ""
-
-
 @blow(1)
 def scheduler_restarts(world: World, rng: random.Random) -> str:
     with world.sandbox.lock:

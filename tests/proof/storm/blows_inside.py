@@ -145,17 +145,3 @@ def kubelet_is_away(world: World, rng: random.Random) -> str:
         world.sandbox.set_ready(name, is_ready)
         world.unready.add(name)
     return f"{name} {is_ready}"
-
-
-@blow(1)
-def kubelet_reaches_out(world: World, rng: random.Random) -> str:
-    """For what is not its own: the server must refuse, or this is a blow of another kind."""
-    node = pick(rng, world.node_names())
-    path = rng.choice(("/api/v1/nodes/k001", "/api/v1/namespaces/yunikorn/configmaps/"
-                       "yunikorn-configs"))  # fmt: skip
-    if node is None or path.endswith(f"/{node}"):
-        return "none"
-    status = ask_as_kubelet(world, node, path, {"metadata": {"annotations": {"x": "y"}}})
-    if status == 200:
-        world.doubled.append(f"the kubelet of {node} wrote {path}")
-    return f"{node} {path}: {status}"
