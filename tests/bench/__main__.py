@@ -1,4 +1,4 @@
-"""`python -m tests.bench`: measures dnm against the plain client, kubectl and curl.
+"""`python -m tests.bench`: measures dnm against the plain client and curl.
 
 Prints the tables and writes them to docs/bench.md. Exit code 1: a ratio missed its limit. `--quick`
 leaves the largest cluster out and writes nothing.
@@ -7,10 +7,8 @@ leaves the largest cluster out and writes nothing.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +23,6 @@ from tests.bench.measure import Command, MeasureError, Sample, median, take_turn
 from tests.bench.report import (
     CHANGES,
     CURL,
-    KUBECTL,
     PLAIN,
     PLAN,
     REAL_SERVER,
@@ -44,7 +41,6 @@ ROOT = Path(__file__).resolve().parents[2]
 DNM = (sys.executable, "-c", "from dnm.cli.app import main; main()")
 SELECTOR = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 LISTING = "relist_minutes = 0\n"  # full lists; `tests.bench.changes` measures the others
-KUBECTL_UP_TO = 100_000  # pods; above that it runs out of memory
 PLAIN_BYTES_A_POD = 90_000  # of memory, with version 37 of the client
 
 
@@ -71,7 +67,7 @@ def serving(size: Size) -> Iterator[tuple[str, Path]]:
 
 
 def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
-    """What is measured at this size. kubectl and the plain client only where they can be."""
+    """What is measured at this size. the plain client only where it can be."""
     home = directory / "home"
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
@@ -92,9 +88,6 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
     ]
     if free_memory() > size.pods * PLAIN_BYTES_A_POD:
         commands.append(Command(PLAIN, plain, kubeconfig))
-    if shutil.which("kubectl") and size.pods <= KUBECTL_UP_TO:
-        arguments = ("kubectl", "get", "pods", "-A", "-o", "json")
-        commands.append(Command(KUBECTL, arguments, kubeconfig))
     return commands
 
 
@@ -108,18 +101,12 @@ def free_memory() -> int:
 
 def setting(repeat: int, before: float) -> list[str]:
     """Where and with what it was measured; `before`: the load before it began."""
-    lines = [
+    return [
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {platform.system()} "
         f"{platform.machine()}, medians of {repeat}, {tell_load(before)}",
         f"Python {platform.python_version()}, kubernetes {version('kubernetes')}, "
         f"msgspec {version('msgspec')}",
     ]
-    if shutil.which("kubectl"):
-        said = subprocess.run(
-            ["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True
-        )
-        lines.append(f"kubectl {json.loads(said.stdout)['clientVersion']['gitVersion']}")
-    return lines
 
 
 def measure_size(size: Size, repeat: int) -> Mapping[str, Sample]:

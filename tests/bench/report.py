@@ -13,7 +13,6 @@ RUN = "dnm run"
 SHARED = "dnm run, state = kubernetes"
 PLAN = "dnm plan"
 PLAIN = "plain client"
-KUBECTL = "kubectl"
 
 Results = Mapping[Size, Mapping[str, Sample]]
 
@@ -23,7 +22,6 @@ WORDS = {
     SHARED: "the same with `state = kubernetes`",
     PLAN: "`dnm plan`, a tenth of the pods pending",
     PLAIN: "the same reads, the official client's objects",
-    KUBECTL: "`kubectl get pods -A -o json`",
 }
 
 
@@ -41,7 +39,6 @@ class Target:
 TARGETS = (
     Target(f"`{RUN}` / {PLAIN}: wall", "wall", RUN, PLAIN, (1 / 2, 1 / 18, 1 / 60)),
     Target(f"`{RUN}` / {PLAIN}: peak memory", "peak_bytes", RUN, PLAIN, (0.7, 1 / 4, 1 / 10)),
-    Target(f"`{RUN}` / `{KUBECTL}`: wall", "wall", RUN, KUBECTL, (1.0, 1 / 20, None)),
     Target(f"`{RUN}` / {CURL}: wall", "wall", RUN, CURL, (None, 20.0, 9.0)),
     Target(f"with `state = kubernetes` / `{RUN}`: wall", "wall", SHARED, RUN, (1.3, 1.3, 1.2)),
     Target(f"`{PLAN}` / `{RUN}`: wall", "wall", PLAN, RUN, (1.3, 1.5, 2.0)),

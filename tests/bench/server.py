@@ -240,8 +240,6 @@ class StaticServer:
             return b'{"kind":"Namespace","metadata":{"name":"kube-system","uid":"bench"}}', 200
         if path == "/version":
             return b'{"major":"1","minor":"34","gitVersion":"v1.34.4"}', 200
-        if path in _DISCOVERY:
-            return json.dumps(_DISCOVERY[path]).encode(), 200
         return b'{"kind":"Status","status":"Failure","reason":"NotFound","code":404}', 404
 
     def _send(self, connection: socket.socket, body: bytes, status: int = 200) -> int:
@@ -296,31 +294,6 @@ class StaticServer:
                 connection.fileno(), self._files[name], position, stop - position
             )
         return total
-
-
-def _resources(group: str, *names: tuple[str, str, bool]) -> dict[str, object]:
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": group,
-        "resources": [
-            {
-                "name": name,
-                "singularName": kind.lower(),
-                "namespaced": namespaced,
-                "kind": kind,
-                "verbs": ["get", "list"],
-            }
-            for name, kind, namespaced in names
-        ],
-    }
-
-
-_DISCOVERY: dict[str, object] = {
-    "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
-    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
-    "/api/v1": _resources("v1", ("pods", "Pod", True), ("nodes", "Node", False)),
-}
 
 
 def main() -> None:
