@@ -14,7 +14,6 @@ import msgspec
 import pytest
 import yaml
 
-from dnm.cli.check_cluster import permissions
 from dnm.config.keys import (
     DEFAULT_QUEUE_MAP,
     SETTINGS,
@@ -23,6 +22,7 @@ from dnm.config.load import load_config
 from dnm.config.opening_values import opening_steps
 from dnm.model.config import Config
 from dnm.model.node_type import NodeType
+from dnm.run.permissions import permissions
 from packages.reference import GROUPS, default_of
 
 ROOT = Path(__file__).parent.parent

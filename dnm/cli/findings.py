@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
+import msgspec
+
 from dnm.cli.output import print_document, print_line
 from dnm.model.errors import DnmError
 from dnm.model.printable import Meaning
@@ -74,11 +76,7 @@ def print_findings_document(findings: Sequence[Finding], output: str) -> None:
     print_document({
         "schema": "dnm.check/1",
         "ok": not any(finding.result is CheckResult.FAILED for finding in findings),
-        "checks": [
-            {"check": finding.check, "result": finding.result.value, "text": finding.text,
-             "remedy": finding.remedy}
-            for finding in findings
-        ],
+        "checks": [msgspec.structs.asdict(finding) for finding in findings],
     }, output)  # fmt: skip
 
 

@@ -85,21 +85,13 @@ def _report(judged: list[Judgement], output: str) -> int:
 
 
 def _judgement_document(judged: Judgement) -> dict[str, Any]:
-    def plain(found: RuleViolation) -> dict[str, Any]:
-        return {
-            "rule": found.rule,
-            "queue": found.queue,
-            "line": found.line,
-            "message": found.message,
-        }
-
     return {
         "schema": CHECK_SCHEMA,
         "file": judged.file,
         "ok": judged.is_ok,
         "taken": judged.is_taken,
-        "violations": [plain(found) for found in judged.violations],
-        "advice": [plain(found) for found in judged.advice],
+        "violations": [msgspec.structs.asdict(found) for found in judged.violations],
+        "advice": [msgspec.structs.asdict(found) for found in judged.advice],
     }
 
 

@@ -65,48 +65,36 @@ def describe_action(action: Action) -> dict[str, Any]:
     return {"action": kind, **fields}
 
 
+# In the words in which a run tells it.
+_LINES: Mapping[type, str] = {
+    MarkNode: "mark node={0.node} queue={0.mark.queue}",
+    EndConverter: "end-converter of={0.key} pid={0.process.pid}",
+    Fence: "fence node={0.node}",
+    Unfence: "unfence node={0.node}",
+    RelabelNode: "move node={0.node} to={0.mark.namespace}",
+    EvictPods: "evict node={0.node}",
+    ReturnNode: "return node={0.node}",
+    ShowState: "show-state node={0.node} slurm={slurm}",
+    HoldClosed: "{opens} node={0.node}",
+    StartPod: "start-pod node={0.node} pod={0.pod.namespace}/{0.pod.name}",
+    DropPods: "drop-pods node={0.node}",
+    BookNodes: "book booking={0.booking.name} type={0.booking.node_type} count={0.booking.count}",
+    UnbookNodes: "unbook booking={0.name} reason={0.why!r}",
+    StartConversion: "convert type={0.request.node_type} count={0.request.count} "
+    "namespace={0.request.namespace} queue={0.request.queue}",
+}
+
+
 def action_lines(action: Action) -> list[str]:
-    """Returns an action as `key=value`, in the words in which a run tells it: a line a limit."""
+    """Returns an action as `key=value`: a line a limit."""
     if isinstance(action, SetQueueLimits):
         return [change.line for change in action.edit.changes] or ["action=write-ledger"]
-    return [_line(action)]
-
-
-def _line(action: Action) -> str:
-    match action:
-        case MarkNode(node=node, mark=mark):
-            return f"action=mark node={node} queue={mark.queue}"
-        case EndConverter(key=key, process=process):
-            return f"action=end-converter of={key} pid={process.pid}"
-        case Fence(node=node):
-            return f"action=fence node={node}"
-        case Unfence(node=node):
-            return f"action=unfence node={node}"
-        case RelabelNode(node=node, mark=mark):
-            return f"action=move node={node} to={mark.namespace}"
-        case EvictPods(node=node):
-            return f"action=evict node={node}"
-        case ReturnNode(node=node):
-            return f"action=return node={node}"
-        case ShowState(node=node, wanted=shown):
-            return f"action=show-state node={node} slurm={repr(shown.text) if shown else 'none'}"
-        case HoldClosed(node=node, is_closed=is_closed):
-            return f"action={'close' if is_closed else 'open'} node={node}"
-        case StartPod(node=node, pod=pod):
-            return f"action=start-pod node={node} pod={pod.namespace}/{pod.name}"
-        case DropPods(node=node):
-            return f"action=drop-pods node={node}"
-        case BookNodes(booking=one):
-            return f"action=book booking={one.name} type={one.node_type} count={one.count}"
-        case UnbookNodes(name=name, why=why):
-            return f"action=unbook booking={name} reason={why!r}"
-        case StartConversion(request=request):
-            return (
-                f"action=convert type={request.node_type} count={request.count} "
-                f"namespace={request.namespace} queue={request.queue}"
-            )
-        case _:
-            raise AssertionError(action)
+    words = {}
+    if isinstance(action, ShowState):
+        words["slurm"] = repr(action.wanted.text) if action.wanted else "none"
+    if isinstance(action, HoldClosed):
+        words["opens"] = "close" if action.is_closed else "open"
+    return [f"action={_LINES[type(action)].format(action, **words)}"]
 
 
 def _explained(one: QueueVerdict | NodeVerdict) -> dict[str, str]:

@@ -7,12 +7,12 @@ import ctypes
 import gc
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from dnm.cli.history import QuestionError, lines_since, make_accounts, parse_moment
 from dnm.cli.lending_report import seen_sentence
@@ -273,21 +273,7 @@ def simulation_document(
 
 
 def _figures(one: Figures) -> dict[str, Any]:
-    return {
-        "pods_waited_minutes": round(one.pods.total, 1),
-        "pods_p95_minutes": round(one.pods.late, 1),
-        "pods_longest_minutes": round(one.pods.longest, 1),
-        "pods_unserved": one.unserved,
-        "lent_node_hours": round(one.lent, 1),
-        "idle_node_hours": round(one.idle, 1),
-        "converting_node_hours": round(one.booting, 1),
-        "conversions": one.conversions,
-        "failed_conversions": one.failures,
-        "returned_within_30_min": one.short,
-        "jobs_waited_minutes": round(one.jobs.total, 1),
-        "jobs_p95_minutes": round(one.jobs.late, 1),
-        "jobs_longest_minutes": round(one.jobs.longest, 1),
-    }
+    return {key: find(one) for _, key, find in (*_ROWS, *_JOB_ROWS)}
 
 
 def _price(compared: Comparison, name: str) -> dict[str, Any]:
@@ -304,22 +290,24 @@ def _price(compared: Comparison, name: str) -> dict[str, Any]:
     }
 
 
-_ROWS = (
-    ("pods waited, minutes", "pods_waited_minutes"),
-    ("  95th of a hundred", "pods_p95_minutes"),
-    ("  the longest", "pods_longest_minutes"),
-    ("  never began", "pods_unserved"),
-    ("node-hours lent", "lent_node_hours"),
-    ("  idle", "idle_node_hours"),
-    ("  on the way", "converting_node_hours"),
-    ("conversions", "conversions"),
-    ("  failed", "failed_conversions"),
-    ("  back within 30 min", "returned_within_30_min"),
+# What stands before it, its key, and the figure.
+_Rows: TypeAlias = tuple[tuple[str, str, Callable[[Figures], float]], ...]
+_ROWS: _Rows = (
+    ("pods waited, minutes", "pods_waited_minutes", lambda one: round(one.pods.total, 1)),
+    ("  95th of a hundred", "pods_p95_minutes", lambda one: round(one.pods.late, 1)),
+    ("  the longest", "pods_longest_minutes", lambda one: round(one.pods.longest, 1)),
+    ("  never began", "pods_unserved", lambda one: one.unserved),
+    ("node-hours lent", "lent_node_hours", lambda one: round(one.lent, 1)),
+    ("  idle", "idle_node_hours", lambda one: round(one.idle, 1)),
+    ("  on the way", "converting_node_hours", lambda one: round(one.booting, 1)),
+    ("conversions", "conversions", lambda one: one.conversions),
+    ("  failed", "failed_conversions", lambda one: one.failures),
+    ("  back within 30 min", "returned_within_30_min", lambda one: one.short),
 )
-_JOB_ROWS = (
-    ("jobs waited, minutes", "jobs_waited_minutes"),
-    ("  95th of a hundred", "jobs_p95_minutes"),
-    ("  the longest", "jobs_longest_minutes"),
+_JOB_ROWS: _Rows = (
+    ("jobs waited, minutes", "jobs_waited_minutes", lambda one: round(one.jobs.total, 1)),
+    ("  95th of a hundred", "jobs_p95_minutes", lambda one: round(one.jobs.late, 1)),
+    ("  the longest", "jobs_longest_minutes", lambda one: round(one.jobs.longest, 1)),
 )
 _PRICE_ROWS = (
     ("job-minutes paid for lending", "jobs_paid_minutes"),
@@ -336,9 +324,9 @@ def print_simulation(document: Mapping[str, Any]) -> None:
         f"{document['pods']:,} pods, {document['jobs']:,} jobs, seed {document['seed']}"
     )
     print_line()
-    rows = [[title, *(_shown(one[key]) for one in shown)] for title, key in _ROWS]
+    rows = [[title, *(_shown(one[key]) for one in shown)] for title, key, _ in _ROWS]
     if document["jobs"]:
-        rows += [[title, *(_shown(one[key]) for one in shown)] for title, key in _JOB_ROWS]
+        rows += [[title, *(_shown(one[key]) for one in shown)] for title, key, _ in _JOB_ROWS]
         paid = [one["price"] or {} for one in shown]
         rows += [[title, *(_shown(one.get(key)) for one in paid)] for title, key in _PRICE_ROWS]
     print_table(document["workload"], ["", *(one["name"] for one in shown)], rows, "nothing")

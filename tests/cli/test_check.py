@@ -17,7 +17,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.last_run import RunRecord
 from dnm.model.lent import LentNode, Phase
 from dnm.model.registry import Registry
-from tests.cli.check_site import INI, QUEUES, CheckedSite, add_settings
+from tests.cli.check_site import INI, QUEUES, SIDECAR, CheckedSite, add_settings, ask_the_scheduler
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,13 +30,6 @@ def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
 def test_a_host_without_syslog_is_well_where_stderr_has_the_log() -> None:
     (syslog,) = check_syslog({"DNM_LOG_CONSOLE": "1"})
     assert syslog.result is CheckResult.OK
-
-
-def test_a_key_that_is_gone_is_a_warning(site: CheckedSite) -> None:
-    site.write("dnm.ini", INI.replace("[settings]\n", "[settings]\nforecast_share = 1\n", 1))
-    (gone,) = [finding for finding in site.findings() if "forecast_share" in finding.text]
-    assert (gone.check, gone.result) == ("configuration", CheckResult.WARNING)
-    assert "min_nodes or an event" in gone.text and "take the key out" in gone.remedy
 
 
 def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,109 +127,140 @@ def _untold_by_its_list(site: CheckedSite) -> None:
     _replace_converter(site, f"#!/bin/sh\n[ \"$2\" ] && exit 2\ncat <<'.'\n{table}.\n")
 
 
-BROKEN: list[object] = [
-    pytest.param(lambda s: add_settings(s, "headrom = 1\n"), "configuration", "failed",
-                 "did you mean 'headroom'?", 2, id="unknown-key"),
-    pytest.param(lambda s: s.ini.chmod(0o666), "configuration", "failed", "chmod go-w", 2,
-                 id="ini-of-everybody"),
-    pytest.param(lambda s: _gone(s.state), "state directory", "failed", "mkdir -p -m 755", 2,
-                 id="no-state-directory"),
-    pytest.param(lambda s: s.state.chmod(0o777), "state directory", "failed", "chmod go-w", 2,
-                 id="state-of-everybody"),
-    pytest.param(lambda s: (s.state / "converted_nodes.json").write_text("{"), "registry", "failed",
-                 "can't be trusted", 2, id="registry-cut-off"),
-    pytest.param(lambda s: _lend(s, phase=Phase.FAILED, error="it burns"), "registry", "warning",
-                 "a001 has failed: it burns", 0, id="failed-node"),
-    pytest.param(lambda s: _lend(s, namespace="old"), "registry", "warning",
-                 "serves old, which is not monitored", 0, id="namespace-left"),
-    pytest.param(lambda s: _lend(s, owner="before"), "registry", "warning",
-                 "was lent by the instance before", 0, id="instance-renamed"),
-    pytest.param(lambda s: s.record(Registry(by_hand=("a003",))), "by hand", "warning",
-                 "a003 came to Kubernetes by hand, and is not recorded", 0, id="came-by-hand"),
-    pytest.param(_old_lock, "last run", "warning", "is the timer on?", 0, id="no-run-for-long"),
-    pytest.param(lambda s: s.record(Registry(last_run=RunRecord(exit_code=1, errors=("late",)))),
-                 "last run", "warning", "ended with code 1: late", 0, id="last-run-failed"),
-    pytest.param(lambda s: (s.directory / "sandbox/node-convert").chmod(0o644), "converter",
-                 "failed", "chmod +x", 1, id="converter-not-executable"),
-    pytest.param(lambda s: (s.directory / "sandbox/node-convert").chmod(0o777), "converter",
-                 "failed", "chmod go-w", 1, id="converter-of-everybody"),
-    pytest.param(lambda s: add_settings(s, "[node_convert]\nparalel = 4\n"), "converter",
-                 "failed", "did you mean 'parallel'?", 1, id="converter-section"),
-    pytest.param(lambda s: add_settings(s, "[node_convert]\nparallel = 4\n"), "converter",
-                 "ok", "[node_convert]", 0, id="converter-section-right"),
-    pytest.param(lambda s: _replace_converter(s, "#!/bin/sh\necho no >&2; exit 3\n"),
-                 "batch nodes", "failed", "exit 3 no", 1, id="list-fails"),
-    pytest.param(lambda s: add_settings(s, "node_type = q\n"), "batch nodes", "warning",
-                 "lists no node of the type q", 0, id="type-without-nodes"),
-    pytest.param(lambda s: add_settings(s, "exclude_nodes = a[001-002]\n"), "kept out", "ok",
-                 "2 nodes: a[001-002]", 0, id="kept-out"),
-    pytest.param(lambda s: add_settings(s, "exclude_nodes = a0001\n"), "kept out", "warning",
-                 "exclude_nodes names a0001, which the converter does not list", 0,
-                 id="kept-out-mistyped"),
-    pytest.param(lambda s: add_settings(s, "exclude_nodes = partition bach\n"),
-                 "kept out", "warning", "exclude_nodes names partition bach, which no node has", 0,
-                 id="partition-mistyped"),
-    pytest.param(_untold_by_its_list, "kept out", "warning",
-                 "the converter can't be told which to leave out: dnm names every node", 0,
-                 id="kept-out-untold"),
-    pytest.param(_untold_by_its_list, "kept out", "warning",
-                 "does not say what 3 nodes have: these are not lent", 0,
-                 id="features-untold"),
-    pytest.param(lambda s: (s.directory / "sandbox/kubeconfig").unlink(), "kubeconfig", "failed",
-                 "there is no such file", 1, id="no-kubeconfig"),
-    pytest.param(lambda s: (s.directory / "sandbox/kubeconfig").chmod(0o644), "kubeconfig",
-                 "warning", "chmod 600", 0, id="kubeconfig-readable"),
-    pytest.param(lambda s: (s.directory / "sandbox/kubeconfig").chmod(0o666), "kubeconfig",
-                 "failed", "chmod go-w", 1, id="kubeconfig-of-everybody"),
-    pytest.param(lambda s: s.sandbox.server.stop(), "Kubernetes", "failed", "is it up?", 1,
-                 id="api-down"),
-    pytest.param(lambda s: s.sandbox.set_queues("partitions: ["), "queue document", "failed",
-                 "can't be read", 1, id="document-unreadable"),
-    pytest.param(lambda s: s.sandbox.set_queues(QUEUES.replace("320G", "320GB")),
-                 "queue document", "failed", "line 7", 1, id="quantity-refused"),
-    pytest.param(lambda s: s.sandbox.set_queues(
-        QUEUES.replace("{max: {", "{guaranteed: {vcore: 90}, max: {")), "queue document", "failed",
-                 "guaranteed vcore 90 is larger than its max, 80", 1, id="rule-broken"),
-    pytest.param(lambda s: s.sandbox.delete("configmaps", "yunikorn-configs", "yunikorn"),
-                 "queue document", "failed", "there is no queues.yaml", 1, id="no-document"),
-    pytest.param(lambda s: s.sandbox.set_queues(QUEUES + "---\nmore: true\n"), "queue document",
-                 "failed", "several YAML documents", 1, id="document-not-editable"),
-    pytest.param(lambda s: s.sandbox.set_queues(QUEUES.replace("vcore: 80", "cpu: 80")),
-                 "queue document", "warning", "YuniKorn's name is 'vcore'", 0, id="cpu-for-vcore"),
-    pytest.param(lambda s: s.write("map.json", '{"dev": "root.dew"}'), "queue of dev", "failed",
-                 "there is no root.dew in the queue document, did you mean 'root.dev'?", 1,
-                 id="queue-not-there"),
-    pytest.param(lambda s: s.sandbox.set_queues(QUEUES.replace("vcore: 80", 'vcore: "\\x38\\x30"')),
-                 "queue of dev", "failed", "gets no node, since its limit can't grow: line",
-                 1, id="limit-not-writable"),
-    pytest.param(lambda s: s.write("map.json", '{"dev": "root.parent"}'), "queue of dev",
-                 "warning", "has 1 queue below it", 0, id="queue-is-a-parent"),
-    pytest.param(lambda s: s.write("map.json", '{"dev": "root.parent.leaf"}'), "queue of dev",
-                 "ok", "without a limit of its own", 0, id="queue-without-limit"),
-    pytest.param(_mark_small_node, "nodes", "warning", "brings 96 vcore, not 128 vcore", 0,
-                 id="smaller-than-promised"),
-    pytest.param(lambda s: s.sandbox.add_pods(2, "dev", queue="root.dev", cpu="200"),
-                 "node types", "warning", "2 pending pods of dev (pod-0, pod-1)", 0,
-                 id="pods-too-big"),
-    pytest.param(lambda s: s.sandbox.add_pods(1, "dev", queue="root.dev",
-                                              spec={"nodeSelector": {"disk": "ssd"}}),
-                 "node types", "warning", "disk=ssd", 0, id="pods-that-select"),
-    pytest.param(lambda s: s.sandbox.add_pods(1, "dev", queue="root.dev",
-                                              spec={"schedulingGates": [{"name": "x"}]}),
-                 "pods", "warning", "don't count: held back by a scheduling gate", 0, id="gated"),
-]  # fmt: skip
+BINPACKING = "{type: binpacking}"
+PREEMPTING = QUEUES.replace(
+    "  - name: default\n",
+    "  - name: default\n    preemption: {quotapreemptionenabled: true}\n",
+).replace("- name: dev\n", "- name: dev\n            properties: {quota.preemption.delay: 5m}\n")
 
 
-@pytest.mark.parametrize(("break_it", "check", "result", "text", "exit_code"), BROKEN)
-def test_broken(
-    site: CheckedSite, break_it: Callable[[CheckedSite], object], check: str, result: str,
-    text: str, exit_code: int, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+def _another_document(site: CheckedSite) -> None:
+    ask_the_scheduler(site).sandbox.set_queues(QUEUES.replace("vcore: 80", "vcore: 90"))
+
+
+def _pods(site: CheckedSite, **spec: object) -> None:
+    site.sandbox.add_pods(1, "dev", queue="root.dev", cpu="2", memory="1G", spec=spec)
+
+
+BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
+    "unknown key": (lambda s: add_settings(s, "headrom = 1\n"),
+        "configuration failed", "did you mean 'headroom'?", 2),
+    "ini of everybody": (lambda s: s.ini.chmod(0o666), "configuration failed", "chmod go-w", 2),
+    "no state directory": (lambda s: _gone(s.state),
+        "state directory failed", "mkdir -p -m 755", 2),
+    "state of everybody": (lambda s: s.state.chmod(0o777),
+        "state directory failed", "chmod go-w", 2),
+    "registry cut off": (lambda s: (s.state / "converted_nodes.json").write_text("{"),
+        "registry failed", "can't be trusted", 2),
+    "failed node": (lambda s: _lend(s, phase=Phase.FAILED, error="it burns"),
+        "registry warning", "a001 has failed: it burns", 0),
+    "namespace left": (lambda s: _lend(s, namespace="old"),
+        "registry warning", "serves old, which is not monitored", 0),
+    "instance renamed": (lambda s: _lend(s, owner="before"),
+        "registry warning", "was lent by the instance before", 0),
+    "came by hand": (lambda s: s.record(Registry(by_hand=("a003",))),
+        "by hand warning", "a003 came to Kubernetes by hand, and is not recorded", 0),
+    "no run for long": (_old_lock, "last run warning", "is the timer on?", 0),
+    "last run failed": (
+        lambda s: s.record(Registry(last_run=RunRecord(exit_code=1, errors=("late",)))),
+        "last run warning", "ended with code 1: late", 0,
+    ),
+    "converter not executable": (lambda s: (s.directory / "sandbox/node-convert").chmod(0o644),
+        "converter failed", "chmod +x", 1),
+    "converter of everybody": (lambda s: (s.directory / "sandbox/node-convert").chmod(0o777),
+        "converter failed", "chmod go-w", 1),
+    "converter section": (lambda s: add_settings(s, "[node_convert]\nparalel = 4\n"),
+        "converter failed", "did you mean 'parallel'?", 1),
+    "converter section right": (lambda s: add_settings(s, "[node_convert]\nparallel = 4\n"),
+        "converter ok", "[node_convert]", 0),
+    "list fails": (lambda s: _replace_converter(s, "#!/bin/sh\necho no >&2; exit 3\n"),
+        "batch nodes failed", "exit 3 no", 1),
+    "type without nodes": (lambda s: add_settings(s, "node_type = q\n"),
+        "batch nodes warning", "lists no node of the type q", 0),
+    "kept out": (lambda s: add_settings(s, "exclude_nodes = a[001-002]\n"),
+        "kept out ok", "2 nodes: a[001-002]", 0),
+    "kept out mistyped": (lambda s: add_settings(s, "exclude_nodes = a0001\n"),
+        "kept out warning", "exclude_nodes names a0001, which the converter does not list", 0),
+    "partition mistyped": (lambda s: add_settings(s, "exclude_nodes = partition bach\n"),
+        "kept out warning", "exclude_nodes names partition bach, which no node has", 0),
+    "kept out untold": (_untold_by_its_list,
+        "kept out warning", "the converter can't be told which to leave out: dnm names every", 0),
+    "features untold": (_untold_by_its_list,
+        "kept out warning", "does not say what 3 nodes have: these are not lent", 0),
+    "no kubeconfig": (lambda s: (s.directory / "sandbox/kubeconfig").unlink(),
+        "kubeconfig failed", "there is no such file", 1),
+    "kubeconfig readable": (lambda s: (s.directory / "sandbox/kubeconfig").chmod(0o644),
+        "kubeconfig warning", "chmod 600", 0),
+    "kubeconfig of everybody": (lambda s: (s.directory / "sandbox/kubeconfig").chmod(0o666),
+        "kubeconfig failed", "chmod go-w", 1),
+    "api down": (lambda s: s.sandbox.server.stop(), "Kubernetes failed", "is it up?", 1),
+    "document unreadable": (lambda s: s.sandbox.set_queues("partitions: ["),
+        "queue document failed", "can't be read", 1),
+    "quantity refused": (lambda s: s.sandbox.set_queues(QUEUES.replace("320G", "320GB")),
+        "queue document failed", "line 7", 1),
+    "rule broken": (
+        lambda s: s.sandbox.set_queues(QUEUES.replace("{max", "{guaranteed: {vcore: 90}, max")),
+        "queue document failed", "guaranteed vcore 90 is larger than its max, 80", 1,
+    ),
+    "no document": (lambda s: s.sandbox.delete("configmaps", "yunikorn-configs", "yunikorn"),
+        "queue document failed", "there is no queues.yaml", 1),
+    "document not editable": (lambda s: s.sandbox.set_queues(QUEUES + "---\nmore: true\n"),
+        "queue document failed", "several YAML documents", 1),
+    "cpu for vcore": (lambda s: s.sandbox.set_queues(QUEUES.replace("vcore: 80", "cpu: 80")),
+        "queue document warning", "YuniKorn's name is 'vcore'", 0),
+    "queue not there": (lambda s: s.write("map.json", '{"dev": "root.dew"}'),
+        "queue of dev failed", "no root.dew in the queue document, did you mean 'root.dev'?", 1),
+    "limit not writable": (
+        lambda s: s.sandbox.set_queues(QUEUES.replace("vcore: 80", 'vcore: "\\x38\\x30"')),
+        "queue of dev failed", "gets no node, since its limit can't grow: line", 1,
+    ),
+    "queue is a parent": (lambda s: s.write("map.json", '{"dev": "root.parent"}'),
+        "queue of dev warning", "has 1 queue below it", 0),
+    "queue without limit": (lambda s: s.write("map.json", '{"dev": "root.parent.leaf"}'),
+        "queue of dev ok", "without a limit of its own", 0),
+    "smaller than promised": (_mark_small_node,
+        "nodes warning", "brings 96 vcore, not 128 vcore", 0),
+    "pods too big": (lambda s: s.sandbox.add_pods(2, "dev", queue="root.dev", cpu="200"),
+        "node types warning", "2 pending pods of dev (pod-0, pod-1)", 0),
+    "pods that select": (
+        lambda s: _pods(s, nodeSelector={"disk": "ssd"}),
+        "node types warning", "disk=ssd", 0,
+    ),
+    "gated": (
+        lambda s: _pods(s, schedulingGates=[{"name": "x"}]),
+        "pods warning", "don't count: held back by a scheduling gate", 0,
+    ),
+    "a key that is gone": (lambda s: add_settings(s, "forecast_share = 1\n"),
+        "configuration warning", "min_nodes or an event", 0),
+    "the scheduler has another document": (_another_document,
+        "YuniKorn failed", "another document in force", 1),
+    "its limit is another": (_another_document,
+        "YuniKorn warning", "its limit is 80 vcore, 320G memory, the document's 90 vcore", 1),
+    "the scheduler does not answer": (
+        lambda s: add_settings(s, "yunikorn_url = http://127.0.0.1:9\n"), "YuniKorn failed", "", 1,
+    ),
+    "quota preemption": (lambda s: s.sandbox.set_queues(PREEMPTING),
+        "queue document warning", "quota preemption is on", 0),
+    "pods are spread": (lambda s: s.sandbox.set_queues(QUEUES.replace(BINPACKING, "{type: fair}")),
+        "queue document warning", "nodesortpolicy is fair", 0),
+    "pods are spread by default": (
+        lambda s: s.sandbox.set_queues(QUEUES.replace(f"    nodesortpolicy: {BINPACKING}\n", "")),
+        "queue document warning", "set nodesortpolicy: {type: binpacking}", 0,
+    ),
+    "sidecars, and no scheduler asked": (lambda s: _pods(s, initContainers=[SIDECAR]),
+        "pods warning", "can't ask for the release, and counts them once set yunikorn_url", 0),
+    "the clock": (lambda s: s.sandbox.clock.set(s.sandbox.clock.now() + 3600),
+        "clock failed", "chronyc", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken(site: CheckedSite, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    break_it, found, text, exit_code = BROKEN[name]
     break_it(site)
     assert run_checks(site.ini, os.environ, "json") == exit_code
-    document = json.loads(capsys.readouterr().out)
-    shown = [" ".join(found.values()) for found in document["checks"]]
-    matching = [line for line in shown if line.startswith(f"{check} {result} ") and text in line]
+    shown = [" ".join(one.values()) for one in json.loads(capsys.readouterr().out)["checks"]]
+    matching = [line for line in shown if line.startswith(f"{found} ") and text in line]
     assert matching, "\n".join(shown)
 
 
@@ -271,3 +295,23 @@ def test_words_where_the_terminal_has_no_ticks(
         text = out.read()
     assert "FAIL converter: " in text
     assert " -> install it" in text
+
+
+LIMITS = "- {limit: all, users: ['*'], maxresources: {vcore: 8}}"
+LIMITED = {
+    "users of the queue": ("- name: dev\n", f"- name: dev\n            limits: [{LIMITS[2:]}]\n"),
+    "applications": ("- name: dev\n", "- name: dev\n            maxapplications: 2\n"),
+    "users of root": ("- name: root\n", f"- name: root\n        limits: [{LIMITS[2:]}]\n"),
+    "of the partition": ("- name: default\n", f"- name: default\n    limits: [{LIMITS[2:]}]\n"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_limits_that_only_the_scheduler_counts_are_named(site: CheckedSite, name: str) -> None:
+    """Without yunikorn_url; with it their pods are known."""
+    before, after = LIMITED[name]
+    site.sandbox.set_queues(QUEUES.replace(before, after, 1))
+    shown = [finding for finding in site.findings() if "does not consider" in finding.text]
+    assert [one.remedy for one in shown] == ["set yunikorn_url"], site.findings()
+    ask_the_scheduler(site)
+    assert not [finding for finding in site.findings() if "does not consider" in finding.text]

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 import yaml
 
+from dnm.cli.app import app, named_app
 from dnm.lab.sandbox.cluster import Sandbox
-from tests.cli.test_verbs import ALL, VERBS
 from tests.site import QUEUE, Site, a_workshop_site, read_terminal
+
+ALL = typer.main.get_command(app)
+VERBS = sorted(ALL.commands)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
@@ -260,3 +264,23 @@ def test_the_log_says_why_and_for_whom(sandbox: Sandbox, tmp_path: Path) -> None
         if "action=convert" in line
     ]  # fmt: skip
     assert "reason='its pods" in line and line.endswith(" instance=prod")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_of_a_verb_that_is_named_the_others_are_not_built(verb: str) -> None:
+    built = typer.main.get_command(named_app(verb))
+    assert list(built.commands) == [verb]  # type: ignore[attr-defined]
+    whole = ALL.commands[verb]  # type: ignore[attr-defined]
+    alone = built.commands[verb]  # type: ignore[attr-defined]
+    assert [one.name for one in alone.params] == [one.name for one in whole.params]
+    assert (alone.help, built.params[0].name) == (whole.help, "version")
+
+
+@pytest.mark.parametrize("word", ["", "--version", "-h", "stat", "queues-show", "run "])
+def test_all_are_there_where_none_is_named(word: str) -> None:
+    assert named_app(word) is app
+
+
+def test_all_are_there_for_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_DNM_COMPLETE", "complete_bash")
+    assert named_app("run") is app

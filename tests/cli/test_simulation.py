@@ -115,12 +115,6 @@ class Killed:
         os._exit(9)
 
 
-def test_a_process_that_is_killed_is_a_sentence() -> None:
-    workload: Any = Killed()
-    with pytest.raises(SimulationError, match="is there memory for it"):
-        _play(workload, {"configured": None})
-
-
 class Sleeping:
     """Is played for ever."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from dnm.cli.health import judge_health
 from dnm.cli.status import status_document
 from dnm.cli.status_view import print_status, run_lines
 from dnm.host.place import host_name
+from dnm.model.config import Config
 from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.orders import LOST, LendOrder, Pause
@@ -170,23 +170,36 @@ def test_a_pause_that_is_over_is_none(capsys: pytest.CaptureFixture[str]) -> Non
     assert "paused" not in shown(capsys, Registry(pause=pause))
 
 
-HEALTH = [
-    pytest.param({}, 0, ("ok", 0), id="ok"),
-    pytest.param({"exit_code": 1, "errors": ("the API is away",)}, 0, ("failed", 1), id="failed"),
-    pytest.param({"exit_code": 2}, 0, ("person", 2), id="asks"),
-    pytest.param({}, 3600, ("stale", 2), id="stale"),
-    pytest.param({"exit_code": 1}, 3600, ("stale", 2), id="stale-and-failed"),
-]
-
-
-@pytest.mark.parametrize(("run", "age", "expected"), HEALTH)
-def test_health(tmp_path: Path, run: dict[str, Any], age: int, expected: tuple[str, int]) -> None:
-    config, now = a_config(tmp_path), NOW + timedelta(seconds=30 + age)
+def ended_at(moment: datetime, directory: Path) -> Config:
+    """A site whose last run began and ended then."""
+    config = a_config(directory)
     for path in (config.lock_path, config.converted_nodes_path):
         path.touch()
-        os.utime(path, (NOW.timestamp(), NOW.timestamp()))
-    word, _, exit_code = judge_health(config, Registry(last_run=RunRecord(**run)), now)
-    assert (word, exit_code) == expected
+        os.utime(path, (moment.timestamp(), moment.timestamp()))
+    return config
+
+
+FAILED = {"a001": a_lent_node(Phase.FAILED, error="no boot")}
+# Of the last run, of the registry, minutes since -> word, why, exit code
+HEALTH: dict[str, tuple[dict[str, Any], dict[str, Any], int, tuple[str, str, int]]] = {
+    "ok": ({}, {}, 0, ("ok", "", 0)),
+    "failed": ({"exit_code": 1, "errors": ("the API is away",)}, {}, 0,
+               ("failed", "the API is away", 1)),
+    "asks": ({"exit_code": 2, "errors": ("which?",)}, {}, 0, ("person", "which?", 2)),
+    "stale": ({}, {}, 60, ("stale", "the last run began 60 min ago", 2)),
+    "stale and failed": ({"exit_code": 1}, {}, 60, ("stale", "the last run", 2)),
+    "a lost registry": ({}, {"pause": Pause(since=NOW, who=LOST, reason="it is gone")}, 0,
+                        ("person", "it is gone", 2)),
+    "a failed node": ({}, {"nodes": FAILED}, 0, ("person", "a001 has failed: no boot", 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTH)
+def test_health(tmp_path: Path, name: str) -> None:
+    run, registry, minutes, (word, why, exit_code) = HEALTH[name]
+    config, now = ended_at(NOW, tmp_path), NOW + timedelta(minutes=minutes)
+    judged = judge_health(config, Registry(last_run=RunRecord(**run), **registry), now)
+    assert (judged[0], judged[2]) == (word, exit_code) and judged[1].startswith(why)
 
 
 def a_status(**changes: Any) -> QueueStatus:
@@ -240,33 +253,12 @@ def test_quiet_troubles(
     tmp_path: Path, status: dict[str, Any], registry: dict[str, Any], said: str
 ) -> None:
     """No run is stopped by them: health and status say the same."""
-    config = a_config(tmp_path)
-    for path in (config.lock_path, config.converted_nodes_path):
-        path.touch()
-        os.utime(path, (NOW.timestamp(), NOW.timestamp()))
+    config = ended_at(NOW, tmp_path)
     run = RunRecord(queues={QUEUE: a_status(**status)})
     recorded = Registry(last_run=run, **registry)
     expected = ("warning", said, 1) if said else ("ok", "", 0)
     assert judge_health(config, recorded, NOW) == expected
     assert status_document(config, recorded, NOW)["warnings"] == ([said] if said else [])
-
-
-def test_a_lost_registry_needs_a_person(tmp_path: Path) -> None:
-    config = a_config(tmp_path)
-    for path in (config.lock_path, config.converted_nodes_path):
-        path.touch()
-    now = NOW.fromtimestamp(time.time(), NOW.tzinfo)
-    pause = Pause(since=now, who=LOST, reason="it is gone")
-    assert judge_health(config, Registry(pause=pause), now) == ("person", "it is gone", 2)
-
-
-def test_a_failed_node_needs_a_person(tmp_path: Path) -> None:
-    config = a_config(tmp_path)
-    for path in (config.lock_path, config.converted_nodes_path):
-        path.touch()
-    registry = Registry(nodes={"a001": a_lent_node(Phase.FAILED, error="no boot")})
-    now = NOW.fromtimestamp(time.time(), NOW.tzinfo)
-    assert judge_health(config, registry, now) == ("person", "a001 has failed: no boot", 2)
 
 
 def test_a_run_that_has_not_ended_has_no_exit_code(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.check_cluster import permissions
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import LentNode, Phase
 from dnm.model.opening import OPENING_TAINT
+from dnm.run.permissions import permissions
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 MINUTE = timedelta(minutes=1).total_seconds()

@@ -12,8 +12,8 @@ from dnm.config.files import MOST_EVENTS
 from dnm.model.calendar import CalendarEvent
 from dnm.model.registry import Registry
 from dnm.verbs.event import add_event, move_event, remove_event
-from dnm.verbs.refusal import Refusal
 from tests.builders import NOW, a_config
+from tests.verbs import sentence
 
 BEGINS = (NOW + timedelta(days=2)).replace(tzinfo=None)
 EVENT = CalendarEvent(
@@ -23,11 +23,6 @@ OVER = {"begins": BEGINS - timedelta(days=9), "ends": BEGINS - timedelta(days=8)
 CONFIG = a_config(calendar_events=(replace(EVENT, name="course"),))
 REGISTRY = Registry(events={"old": replace(EVENT, name="old")})
 FULL = Registry(events={f"e{n}": replace(EVENT, name=f"e{n}") for n in range(MOST_EVENTS)})
-
-
-def sentence(answer: object) -> str:
-    assert isinstance(answer, Refusal) and answer.what, answer
-    return answer.sentence
 
 
 NOT_ADDED: dict[str, tuple[Registry, dict[str, Any], str]] = {

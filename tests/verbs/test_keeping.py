@@ -26,6 +26,7 @@ from dnm.verbs.keeping import (
 )
 from dnm.verbs.refusal import Refusal
 from tests.builders import NOW, QUEUE, a_batch_node, a_config, a_lent_node, facts
+from tests.verbs import sentence
 
 HOUR = timedelta(hours=1)
 SOON = NOW + 5 * HOUR
@@ -40,11 +41,6 @@ REGISTRY = Registry(
     },
     claimed={"elsewhere": CLAIMED},
 )
-
-
-def sentence(answer: object) -> str:
-    assert isinstance(answer, Refusal) and answer.what, answer
-    return answer.sentence
 
 
 # --- hold, exclude ---------------------------------------------------------------------------

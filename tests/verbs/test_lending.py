@@ -24,6 +24,7 @@ from dnm.verbs.lending import (
 )
 from dnm.verbs.refusal import Refusal
 from tests.builders import FENCED, NOW, QUEUE, a_config, a_lent_node, a_node, a_request
+from tests.verbs import sentence
 
 LATER = NOW + timedelta(hours=9)
 DEV = NamespacePolicy(name="dev", queue=QUEUE, node_types=("a",), max_nodes=3)
@@ -46,12 +47,6 @@ REGISTRY = Registry(
     orders=(ORDER,),
     excluded={"a008": Keeping(since=NOW, until=LATER)},
 )
-
-
-def sentence(answer: object) -> str:
-    assert isinstance(answer, Refusal), answer
-    assert answer.what, "it names what is refused"
-    return answer.sentence
 
 
 def orders(config: Any = CONFIG, **words: Any) -> Any:

@@ -14,17 +14,13 @@ from dnm.model.registry import Registry
 from dnm.verbs.refusal import Refusal
 from dnm.verbs.taking_in import adopt, forget
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node
+from tests.verbs import sentence
 
 CONFIG = a_config(exclude_nodes=frozenset({"a009"}))
 CLAIMED = ClaimedNode(node_type="a", namespace="dev")
 REGISTRY = Registry(nodes={"a002": a_lent_node()}, claimed={"a001": CLAIMED, "a003": CLAIMED})
 OTHERS = replace(MARK, instance="other")
 OUT = a_batch_node(in_service=False)
-
-
-def sentence(answer: object) -> str:
-    assert isinstance(answer, Refusal) and answer.what, answer
-    return answer.sentence
 
 
 def adopted(

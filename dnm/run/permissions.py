@@ -1,0 +1,97 @@
+"""What a run asks of the API, and what happens without it; etc/rbac.yaml grants exactly this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dnm.model.config import Config
+from dnm.model.value import Value
+from dnm.queues.source import DEFAULTS_NAME
+from dnm.run.kube_state import object_name
+
+
+class Permission(Value, frozen=True):
+    """Something a run does. `is_needed` is False where a run goes on without it, knowing less."""
+
+    verb: str
+    resource: str  # with its subresource: pods/eviction
+    without: str  # what happens without it
+    namespace: str = ""  # empty: cluster-wide
+    name: str = ""
+    group: str = ""
+    is_needed: bool = True
+
+
+_IN_LARGE_CLUSTERS = "in a large cluster every run reads the full lists"
+_PULLS = "dnm pulls no image and starts no probe on a node that joins"
+_FOR_CHANGES = (
+    Permission(verb="watch", resource="nodes", is_needed=False, without=_IN_LARGE_CLUSTERS),
+    Permission(verb="watch", resource="pods", is_needed=False, without=_IN_LARGE_CLUSTERS),
+    Permission(verb="get", resource="namespaces", name="kube-system", is_needed=False,
+               without=_IN_LARGE_CLUSTERS),
+)  # fmt: skip
+
+
+def _for_state(config: Config) -> Iterator[Permission]:
+    """What a registry in Kubernetes takes."""
+    name = object_name(config.instance_id)
+    for resource, group, what in (
+        ("secrets", "", "the registry can't be read or written, and nothing is done"),
+        ("leases", "coordination.k8s.io", "nobody knows who is at work, and nothing is done"),
+    ):
+        yield from (
+            Permission(verb=verb, resource=resource, group=group, without=what,
+                       namespace=config.state_namespace, name="" if verb == "create" else name)
+            for verb in ("get", "patch", "create")
+        )  # fmt: skip
+
+
+def permissions(config: Config) -> tuple[Permission, ...]:
+    """What a run asks for; etc/rbac.yaml grants exactly this."""
+    where, name = config.yunikorn_cm_namespace, config.yunikorn_cm_name
+    only_converter = "node-convert can't do it, where it uses dnm's kubeconfig"
+    return (
+        Permission(verb="list", resource="nodes", without="nothing is decided"),
+        Permission(verb="get", resource="nodes", without="no node is fenced or returned"),
+        Permission(verb="patch", resource="nodes", without="no node is marked or fenced"),
+        Permission(verb="list", resource="pods",
+                   without="pods are read by namespace, and no node is ever returned, since pods "
+                   "of any namespace may run on it"),
+        *(_FOR_CHANGES if config.relist_interval else ()),
+        Permission(verb="get", resource="configmaps", namespace=where, name=name,
+                   without="the queues are not known"),
+        Permission(verb="update", resource="configmaps", namespace=where, name=name,
+                   without="no limit is changed, and nothing is done: nobody knows who acts"),
+        Permission(verb="get", resource="configmaps", namespace=where, name=DEFAULTS_NAME,
+                   is_needed=False, without="queues that stand only there are not known"),
+        Permission(verb="list", resource="persistentvolumeclaims", is_needed=False,
+                   without="pending pods with claims count for nothing"),
+        Permission(verb="list", resource="persistentvolumes", is_needed=False,
+                   without="pending pods with claims count for nothing"),
+        Permission(verb="delete", resource="nodes", is_needed=False, without=only_converter),
+        Permission(verb="create", resource="pods/eviction", is_needed=False,
+                   without=f"`dnm return --evict` is refused, and {only_converter}"),
+        *(_for_state(config) if config.state == "kubernetes" else ()),
+        *(
+            Permission(verb=verb, resource=resource, group=group, is_needed=is_needed, without=why)
+            for verb, resource, group, is_needed, why in opening_rights(config)
+        ),
+        *((Permission(verb="patch", resource="nodes/status", is_needed=False,
+                      without="no Node shows how Slurm has it (node_conditions)"),
+           ) if config.node_conditions else ()),
+        Permission(verb="create", resource="events", namespace="default", is_needed=False,
+                   group="events.k8s.io", without="kubectl does not show what becomes of nodes"),
+    )  # fmt: skip
+
+
+def opening_rights(config: Config) -> Iterator[tuple[str, str, str, bool, str]]:
+    """Yields what the steps take: verb, resource, group, whether nothing opens without it, why."""
+    kinds = {step.kind for one in config.node_types.values() for step in one.opens_when}
+    if kinds & {"daemonset", "daemonsets"}:
+        why = "no node is opened whose type waits for DaemonSets"
+        yield "list", "daemonsets", "apps", True, why
+    if "probe" in kinds:
+        yield "get", "podtemplates", "", True, "no node is opened whose type has a probe"
+    if kinds & {"image", "images", "probe"}:
+        yield "create", "pods", "", False, _PULLS
+        yield "delete", "pods", "", False, "dnm leaves its own pods on nodes that it has opened"
