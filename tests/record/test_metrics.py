@@ -334,28 +334,6 @@ def dashboard() -> dict[str, Any]:
     return found
 
 
-def test_the_dashboard_is_one_that_imports() -> None:
-    board = dashboard()
-    assert board["id"] is None and board["schemaVersion"] == 39 and len(board["uid"]) <= 40
-    variables = {one["name"]: one for one in board["templating"]["list"]}
-    assert variables["datasource"]["type"] == "datasource"
-    assert "__inputs" not in board
-    ids = [panel["id"] for panel in board["panels"]]
-    assert len(ids) == len(set(ids))
-    taken: set[tuple[int, int]] = set()
-    for panel in board["panels"]:
-        assert panel["type"] in ("timeseries", "stat", "table", "state-timeline")
-        assert panel["datasource"]["uid"] == "${datasource}"
-        at = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
-        }
-        assert not cells & taken and at["x"] + at["w"] <= 24, panel["title"]
-        taken |= cells
-
-
 def test_grafanas_own_sdk_reads_the_dashboard_and_loses_nothing() -> None:
     board = dashboard()
     register_default_plugins()

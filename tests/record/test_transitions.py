@@ -12,7 +12,7 @@ from dnm.cli.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, HistoryLine, Memory, Operation
 from dnm.model.last_run import QueueStatus, RunRecord
-from dnm.model.lent import Leaving, Move, Phase
+from dnm.model.lent import Leaving, LentNode, Move, Phase
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
@@ -67,150 +67,94 @@ def nodes(**entries: Any) -> Registry:
     return Registry(nodes=entries)
 
 
-CASES = [
-    pytest.param(EMPTY, EMPTY, {}, [], id="nothing"),
-    pytest.param(
-        Registry(requests=(a_request(),)), nodes(a001=NODE(Phase.JOINING)), {},
-        ["node lent a001 >joining"], id="lent",
-    ),
-    pytest.param(
-        Registry(requests=(a_request(),)), nodes(a001=NODE(Phase.SERVING)), said(Reason.JOINED),
-        ["node lent a001 >joining JOINED", "node joined a001 joining>serving JOINED"],
-        id="lent-and-joined-at-once",
-    ),
-    pytest.param(
-        EMPTY, nodes(a001=NODE(Phase.JOINING)),
+JOINS, LEAVES, RETURNS = NODE(Phase.JOINING), NODE(Phase.RELEASING), NODE(Phase.RETURNING)
+# what becomes of a001, and the verdict on it -> the line without its name and the verdict's code
+OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] = {
+    "joined": (JOINS, NODE(), Reason.JOINED, "joined joining>serving"),
+    "fenced": (NODE(), LEAVES, Reason.IDLE_LONG_ENOUGH, "fenced serving>releasing"),
+    "un-fenced": (LEAVES, NODE(), Reason.DEMAND_RETURNED, "unfenced releasing>serving"),
+    "moving": (NODE(), MOVES, MOVING, "moving serving>moving"),
+    "moved": (MOVES, NODE(namespace="two"), MOVED, "moved moving>serving"),
+    "stays": (MOVES, NODE(), STAYS, "unfenced moving>serving"),
+    "turned-back": (MOVES, NODE(Phase.MOVING, move=Move(to="two", goes_back=True)), MOVING,
+                    "turned-back moving>moving"),
+    "emptying": (NODE(), NODE(leaves=Leaving.OVERDUE), Reason.LEAVING, "emptying serving>serving"),
+    "kept": (NODE(leaves=Leaving.FOR_JOBS), NODE(), Reason.IN_USE, "kept serving>serving"),
+    "emptied": (NODE(leaves=Leaving.SPENT), LEAVES, Reason.LEAVING, "fenced serving>releasing"),
+    "returning": (LEAVES, RETURNS, Reason.RETURNING, "returning releasing>returning"),
+    "returned": (RETURNS, None, Reason.RETURNED, "returned returning>"),
+    "gone": (NODE(), None, Reason.GONE, "forgotten serving>"),
+    "a return that failed": (RETURNS, NODE(Phase.RETURNING, error="exit 3"), None,
+                             "return-failed returning>returning"),
+    "failed": (JOINS, NODE(Phase.FAILED, error="late"), Reason.LATE, "failed joining>failed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_A_NODE)
+def test_what_becomes_of_a_node_is_a_line(name: str) -> None:
+    old, new, reason, told = OF_A_NODE[name]
+    event, phases = told.split()
+    line = f"node {event} a001 {phases} {reason.name if reason else ''}".strip()
+    before, after = (nodes(**({"a001": one} if one else {})) for one in (old, new))
+    check_told(before, after, said(reason) if reason else {}, [line])
+
+
+ASKED = Registry(requests=(a_request(),))
+BACKS_OFF = Registry(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)})
+CHANGED = f"{QUEUE}: max vcore was changed to 99"
+CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
+    "nothing": (EMPTY, EMPTY, {}, []),
+    "lent": (ASKED, nodes(a001=JOINS), {}, ["node lent a001 >joining"]),
+    "lent and joined at once": (
+        ASKED, nodes(a001=NODE()), said(Reason.JOINED),
+        ["node lent a001 >joining JOINED", "node joined a001 joining>serving JOINED"]),
+    "adopted": (
+        EMPTY, nodes(a001=JOINS),
         {"notes": ("node=a001 carries our mark and is recorded again",)},
-        ["node adopted a001 >joining"], id="adopted",
-    ),
-    pytest.param(
-        nodes(a001=NODE(Phase.JOINING)), nodes(a001=NODE()), said(Reason.JOINED),
-        ["node joined a001 joining>serving JOINED"], id="joined",
-    ),
-    pytest.param(
-        nodes(a001=NODE()), nodes(a001=NODE(Phase.RELEASING)), said(Reason.IDLE_LONG_ENOUGH),
-        ["node fenced a001 serving>releasing IDLE_LONG_ENOUGH"], id="fenced",
-    ),
-    pytest.param(
-        nodes(a001=NODE(Phase.RELEASING)), nodes(a001=NODE()), said(Reason.DEMAND_RETURNED),
-        ["node unfenced a001 releasing>serving DEMAND_RETURNED"], id="un-fenced",
-    ),
-    pytest.param(
-        nodes(a001=NODE()), nodes(a001=MOVES), said(MOVING),
-        ["node moving a001 serving>moving MOVING"], id="moving",
-    ),
-    pytest.param(
-        nodes(a001=MOVES), nodes(a001=NODE(namespace="two")), said(MOVED),
-        ["node moved a001 moving>serving MOVED"], id="moved",
-    ),
-    pytest.param(
-        nodes(a001=MOVES), nodes(a001=NODE()), said(STAYS),
-        ["node unfenced a001 moving>serving STAYS"], id="stays",
-    ),
-    pytest.param(
-        nodes(a001=MOVES), nodes(a001=NODE(Phase.MOVING, move=Move(to="two", goes_back=True))),
-        said(MOVING), ["node turned-back a001 moving>moving MOVING"], id="turned-back",
-    ),
-    pytest.param(
-        nodes(a001=NODE()), nodes(a001=NODE(leaves=Leaving.OVERDUE)), said(Reason.LEAVING),
-        ["node emptying a001 serving>serving LEAVING"], id="emptying",
-    ),
-    pytest.param(
-        nodes(a001=NODE(leaves=Leaving.FOR_JOBS)), nodes(a001=NODE()), said(Reason.IN_USE),
-        ["node kept a001 serving>serving IN_USE"], id="kept",
-    ),
-    pytest.param(
-        nodes(a001=NODE(leaves=Leaving.SPENT)), nodes(a001=NODE(Phase.RELEASING)),
-        said(Reason.LEAVING), ["node fenced a001 serving>releasing LEAVING"], id="emptied",
-    ),
-    pytest.param(
-        nodes(a001=NODE(Phase.RELEASING)), nodes(a001=NODE(Phase.RETURNING)),
-        said(Reason.RETURNING), ["node returning a001 releasing>returning RETURNING"],
-        id="returning",
-    ),
-    pytest.param(
-        nodes(a001=NODE(Phase.RETURNING)), EMPTY, said(Reason.RETURNED),
-        ["node returned a001 returning> RETURNED"], id="returned",
-    ),
-    pytest.param(
-        nodes(a001=NODE()), EMPTY, said(Reason.GONE), ["node forgotten a001 serving> GONE"],
-        id="gone",
-    ),
-    pytest.param(
-        nodes(a001=NODE(Phase.RETURNING)), nodes(a001=NODE(Phase.RETURNING, error="exit 3")), {},
-        ["node return-failed a001 returning>returning"], id="a-return-that-failed",
-    ),
-    pytest.param(
-        nodes(a001=NODE(Phase.JOINING)), nodes(a001=NODE(Phase.FAILED, error="late")),
-        said(Reason.LATE), ["node failed a001 joining>failed LATE"], id="failed",
-    ),
-    pytest.param(
-        EMPTY, Registry(requests=(a_request(),)), {}, ["request requested r1"], id="requested",
-    ),
-    pytest.param(
-        Registry(requests=(a_request(),)), Registry(requests=(a_request(error="exit 1"),)), {},
-        ["request failed r1"], id="a-converter-that-failed",
-    ),
-    pytest.param(
-        Registry(requests=(a_request(count=2),)), nodes(a001=NODE(Phase.JOINING)), {},
-        ["request given-up r1", "node lent a001 >joining"], id="one-of-two-came",
-    ),
-    pytest.param(
-        Registry(requests=(a_request(is_given_up=True, error="exit 1"),)), EMPTY, {}, [],
-        id="what-failed-is-not-told-again",
-    ),
-    pytest.param(
+        ["node adopted a001 >joining"]),
+    "requested": (EMPTY, ASKED, {}, ["request requested r1"]),
+    "a converter that failed": (
+        ASKED, Registry(requests=(a_request(error="exit 1"),)), {}, ["request failed r1"]),
+    "one of two came": (
+        Registry(requests=(a_request(count=2),)), nodes(a001=JOINS), {},
+        ["request given-up r1", "node lent a001 >joining"]),
+    "what failed is not told again": (
+        Registry(requests=(a_request(is_given_up=True, error="exit 1"),)), EMPTY, {}, []),
+    "a cap in effect": (
         seen("ENOUGH", "keep"), seen("CAPPED"), {},
-        [f"queue wait {QUEUE} keep ENOUGH>wait CAPPED CAPPED"], id="a-cap-in-effect",
-    ),
-    pytest.param(seen("CAPPED"), seen("CAPPED"), {}, [], id="a-cap-still-in-effect"),
-    pytest.param(
+        [f"queue wait {QUEUE} keep ENOUGH>wait CAPPED CAPPED"]),
+    "a cap still in effect": (seen("CAPPED"), seen("CAPPED"), {}, []),
+    "a breaker opens": (
         EMPTY, Registry(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW, trips=1)}), {},
-        [f"breaker opened {QUEUE} closed>open BREAKER"], id="a-breaker-opens",
-    ),
-    pytest.param(
+        [f"breaker opened {QUEUE} closed>open BREAKER"]),
+    "a breaker closes": (
         Registry(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW)}),
         Registry(breakers={QUEUE: Breaker(unused=2)}), {},
-        [f"breaker closed {QUEUE} open>closed"], id="a-breaker-closes",
-    ),
-    pytest.param(
-        EMPTY, Registry(breakers={QUEUE: Breaker(unused=1)}), {}, [], id="a-strike-is-no-trip",
-    ),
-    pytest.param(
-        EMPTY, Registry(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)}), {},
-        ["backoff begun a BACKOFF"], id="a-back-off-begins",
-    ),
-    pytest.param(
-        Registry(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)}), EMPTY, {},
-        ["backoff over a"], id="a-back-off-is-over",
-    ),
-    pytest.param(
-        EMPTY, Registry(pause=Pause(since=NOW, reason="maintenance")), {}, ["pause begun dnm"],
-        id="a-pause",
-    ),
-    pytest.param(
+        [f"breaker closed {QUEUE} open>closed"]),
+    "one that went unused is no trip": (
+        EMPTY, Registry(breakers={QUEUE: Breaker(unused=1)}), {}, []),
+    "a back-off begins": (EMPTY, BACKS_OFF, {}, ["backoff begun a BACKOFF"]),
+    "a back-off is over": (BACKS_OFF, EMPTY, {}, ["backoff over a"]),
+    "a pause": (
+        EMPTY, Registry(pause=Pause(since=NOW, reason="maintenance")), {}, ["pause begun dnm"]),
+    "re-applied": (
         EMPTY, EMPTY, {"notes": (f"{QUEUE}: back at its baseline (max vcore), as after",)},
-        [f"limit re-applied {QUEUE}"], id="re-applied",
-    ),
-    pytest.param(
-        EMPTY, EMPTY, {"notes": (f"{QUEUE}: max vcore was changed to 99, which is",)},
-        [f"limit found-changed {QUEUE}"], id="found-changed",
-    ),
-    pytest.param(
+        [f"limit re-applied {QUEUE}"]),
+    "found changed": (EMPTY, EMPTY, {"notes": (CHANGED,)}, [f"limit found-changed {QUEUE}"]),
+    "found once": (
+        Registry(last_run=RunRecord(notes=(CHANGED,))), EMPTY, {"notes": (CHANGED,)}, []),
+    "a calendar": (
         EMPTY, Registry(calendars={"w.ics": KeptCalendar(troubles=("is cut off",))}), {},
-        ["calendar unreadable w.ics"], id="a-calendar",
-    ),
-    pytest.param(
-        Registry(last_run=RunRecord(notes=(f"{QUEUE}: max vcore was changed to 99",))), EMPTY,
-        {"notes": (f"{QUEUE}: max vcore was changed to 99",)}, [], id="found-once",
-    ),
-]  # fmt: skip
+        ["calendar unreadable w.ics"]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "after", "why", "expected"), CASES)
-def test_what_a_difference_tells(
-    before: Registry, after: Registry, why: dict[str, Any], expected: list[str]
-) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_difference_tells(name: str) -> None:
+    check_told(*CASES[name])
+
+
+def check_told(before: Registry, after: Registry, why: dict[str, Any], expected: list[str]) -> None:
     assert lines(before, after, cause(**why)) == expected
     told = tell_change(before, after, cause(**why))
     assert {line.kind for line in told.memory.untold} <= {*KINDS}, "dnm history --kind"

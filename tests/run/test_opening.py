@@ -1,5 +1,5 @@
 """`opens_when` over HTTP with the real client: what a run reads and starts, in what order, and that
-no pod comes to a node before its list holds."""
+no pod comes to a node before its list holds; and `sick_when`, from the sign on the Node on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from dnm.cli.check_batch import check_sick
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.lent import LentNode, Phase
+from dnm.model.batch import BatchList
+from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.opening import OPENING_TAINT
 from dnm.run.permissions import permissions
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
@@ -162,3 +164,33 @@ def test_nothing_more_is_read_once_no_node_joins(make_site: Callable[..., Site])
     site.run()
     later = [str(one) for one in site.sandbox.requests.all()]
     assert later and not [one for one in later if "daemonsets" in one or "nodes/a001" in one]
+
+
+def test_a_sick_node_is_emptied_and_not_returned_by_a_converter_that_would_resume_it(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_node("k1", cpu="4", memory="16G")
+    sandbox.add_machines(1)
+    site = Site(sandbox, tmp_path / "site", sick_when="condition GpuOk=False")
+    sandbox.add_pods(30, "dev", queue=QUEUE, cpu="4", memory="16G")
+    site.run_until_rest()
+    assert site.registry.nodes["a001"].leaves is None
+
+    def fail(node: Any) -> None:
+        node["status"]["conditions"].append({"type": "GpuOk", "status": "False"})
+
+    sandbox.edit("nodes", "a001", fail)
+    said = ""
+    for _ in range(8):
+        result = site.run()
+        said += "; ".join(result.outcome.errors if result.outcome else ())
+        sandbox.tick(60)
+    entry = site.registry.nodes["a001"]
+    assert (entry.sick, entry.leaves) == ("GpuOk:False", Leaving.SICK)
+    assert not [one for one in sandbox.objects("pods") if one["spec"].get("nodeName") == "a001"]
+    assert "is sick (GpuOk:False), and its converter can't leave it drained" in said
+    assert sandbox.get("nodes", "a001") is not None and not sandbox.violations
+    (found,) = check_sick(site.config, BatchList(nodes={}))
+    assert found.text.startswith("the converter does not name --leave-drained")
+    assert not list(check_sick(site.config, BatchList(nodes={}, leaves_drained=True)))
