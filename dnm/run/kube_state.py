@@ -13,8 +13,9 @@ import base64
 import gzip
 import hashlib
 import re
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -22,9 +23,11 @@ from dnm.kube.errors import ApiRefused
 from dnm.kube.state import StateObjects
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
+from dnm.model.lease import Place
 from dnm.model.state import StoredRegistry
 from dnm.run.file_state import LARGEST
-from dnm.run.lease_lock import LeaseLock
+from dnm.run.lease_lock import LeaseLock, since_boot
+from dnm.run.state import unreadable
 
 _NOW, _BEFORE = "registry.json", "previous.json"
 _PACKED_FROM = 256 * 1024  # bytes
@@ -45,92 +48,75 @@ def full_name(config: Config) -> str:
     return f"{config.state_namespace}/{object_name(config.instance_id)}"
 
 
-class KubeState:
+class KubeState(LeaseLock):
     """The Secret of an instance as one run knows it, and the run's right to write it."""
 
     kind = "kubernetes"
 
-    def __init__(self, config: Config, objects: StateObjects, lock: LeaseLock) -> None:
+    def __init__(
+        self,
+        config: Config,
+        objects: StateObjects,
+        place: Place,
+        clock: Callable[[], float] = since_boot,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(config, objects, place, clock, sleep)
         name = full_name(config)
         self.where = f"Secret {name}"
         self.previous = f"{_BEFORE} in Secret {name}"
         self._lease_name = f"Lease {name}"
-        self._objects, self._lock = objects, lock
-        self._known: StoredRegistry | None = None
+        self._stored: StoredRegistry | None = None
         self._is_read = False
 
-    @property
-    def until(self) -> float | None:
-        return self._lock.until
-
     def read(self) -> bytes | None:
-        known = self._look()
+        known = self._find()
         return None if known is None or known == _unwritten(known) else self._document(known)
 
     def why_missing(self) -> str | None:
-        if self._look() is not None or not self._lock.highest:
+        if self._find() is not None or not self.highest:
             return None
         return (
             f"the registry {self.where} is missing, but {self._lease_name} says that "
-            f"{self._lock.highest} runs have acted: restore it from a backup, or delete the "
+            f"{self.highest} runs have acted: restore it from a backup, or delete the "
             "Lease too if no node is lent"
         )
-
-    @property
-    def follows(self) -> bool:
-        return self._lock.follows
-
-    def stand_by(self) -> None:
-        self._lock.stand_by()
 
     def begin(self) -> None:
         """The object comes before the Lease: where there is a Lease it has been there."""
         if missing := self.why_missing():
             raise RegistryError(missing)
-        if self._look() is None:
-            self._known = self._create()
-        self._lock.take(above=self._known.number if self._known else 0)
-
-    @property
-    def holder(self) -> str:
-        return self._lock.holder
-
-    def seize(self) -> None:
-        self._lock.seize()
-
-    def keep(self, anew: bool = False) -> None:
-        self._lock.keep(anew)
-
-    def end(self) -> None:
-        self._lock.give_up()
+        if self._find() is None:
+            self._stored = self._create()
+        self.take(above=self._stored.number if self._stored else 0)
 
     def write(self, content: bytes) -> bool:
         """Under the version that this run knows. A run that does not act yet begins to."""
-        before, known = self.read(), self._known
+        before, known = self.read(), self._stored
         stands = before == content
-        if known is not None and stands and self._lock.number in (0, known.number):
+        if known is not None and stands and self.number in (0, known.number):
             return False
         self.begin()
-        self._lock.keep()
-        assert self._known is not None
-        data = self._known.data if stands else self._pack(content, before or b"")
-        stored = replace(self._known, number=self._lock.number, data=data)
+        self.keep()
+        assert self._stored is not None
+        data = self._stored.data if stands else self._pack(content, before or b"")
+        stored = replace(self._stored, number=self.number, data=data)
         try:
-            self._known = self._objects.write_registry(stored)
+            self._stored = self._objects.write_registry(stored)
         except KubeConflict as error:
-            raise self._lock.lose() from error
+            raise self.lose() from error
         except KubeError as error:
-            self._known = self._after_lost_answer(stored, error)
+            self._stored = self._after_lost_answer(stored, error)
         return not stands
 
     # --- the object ---------------------------------------------------------------------------
 
-    def _look(self) -> StoredRegistry | None:
+    def _find(self) -> StoredRegistry | None:
         """The Lease is read first: whoever takes it after that is met by its version."""
         if not self._is_read:
-            _ = self._lock.highest
-            self._known, self._is_read = self._objects.read_registry(), True
-        return self._known
+            _ = self.highest
+            self._stored, self._is_read = self._objects.read_registry(), True
+        return self._stored
 
     def _create(self) -> StoredRegistry:
         try:
@@ -176,10 +162,7 @@ class KubeState:
         try:
             return unpack(stored.data, _NOW)
         except ValueError as error:
-            raise RegistryError(
-                f"the registry {self.where} can't be trusted, nothing was touched: {error}. "
-                f"Compare it with {self.previous} and with `kubectl get nodes`, then restore it"
-            ) from error
+            raise RegistryError(unreadable(self, str(error))) from error
 
 
 def _unwritten(stored: StoredRegistry) -> StoredRegistry:

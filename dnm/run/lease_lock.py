@@ -85,12 +85,12 @@ class LeaseLock:
     def __init__(
         self,
         config: Config,
-        lease: StateObjects,
+        objects: StateObjects,
         place: Place,
-        clock: Callable[[], float] = since_boot,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
     ) -> None:
-        self._lease, self._place, self._clock, self._sleep = lease, place, clock, sleep
+        self._objects, self._place, self._clock, self._sleep = objects, place, clock, sleep
         self._instance = config.instance_id
         self._seconds = lease_seconds(config)
         self._sighting = config.lock_path.with_suffix(".seen")
@@ -150,7 +150,9 @@ class LeaseLock:
         loses its right where a sleeper would. Raises KubeError."""
         found, number = self._look(), self._next_number(0)
         free = {"holder": "", "run": "", "home": "", "boot": ""}
-        self._known = self._lease.write_lease(msgspec.structs.replace(found, number=number, **free))
+        self._known = self._objects.write_lease(
+            msgspec.structs.replace(found, number=number, **free)
+        )
 
     def take(self, above: int = 0) -> None:
         """Makes this run the one at work, with a number above all that were. Raises LockedError,
@@ -195,14 +197,14 @@ class LeaseLock:
             + ": it writes nothing any more"
         )
 
-    def give_up(self) -> None:
+    def end(self) -> None:
         """Lets others act at once; where that can't be said, they wait for its time to be over."""
         known, number = self._known, self.number
         self.number, self._known = 0, None
         if known is not None and number and not self._is_lost:
             free = msgspec.structs.replace(known, holder="", run="", home="", boot="")
             with suppress(KubeError, StoppedError):
-                self._lease.write_lease(free)
+                self._objects.write_lease(free)
 
     # --- the Lease ----------------------------------------------------------------------------
 
@@ -232,7 +234,7 @@ class LeaseLock:
 
     def _look(self) -> RunLease:
         if self._known is None:
-            self._known = self._lease.read_lease()
+            self._known = self._objects.read_lease()
         return self._known
 
     def _write_or_find(self, number: int) -> bool:
@@ -241,7 +243,7 @@ class LeaseLock:
         try:
             self._write(number)
         except KubeConflict:
-            self._known = self._lease.read_lease()
+            self._known = self._objects.read_lease()
             if self._known.run != self._run:
                 return False
             self._write(number)
@@ -249,7 +251,7 @@ class LeaseLock:
 
     def _write(self, number: int) -> None:
         asked_at = self._clock()
-        self._known = self._lease.write_lease(
+        self._known = self._objects.write_lease(
             RunLease(
                 version=self._look().version,
                 holder=self._place.holder,

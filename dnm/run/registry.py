@@ -62,10 +62,9 @@ def state_in(config: Config, kube: KubeClient) -> State:
     """Returns the place in the cluster behind this client."""
     from dnm.host.place import this_place
     from dnm.run.kube_state import KubeState, object_name
-    from dnm.run.lease_lock import LeaseLock
 
     objects = kube.state_objects(config.state_namespace, object_name(config.instance_id))
-    return KubeState(config, objects, LeaseLock(config, objects, this_place(config)))
+    return KubeState(config, objects, this_place(config))
 
 
 def load_registry(config: Config, now: datetime, state: State | None = None) -> Registry:

@@ -25,7 +25,7 @@ from dnm.model.orders import Pause
 from dnm.model.registry import Registry
 from dnm.model.state import HIGHEST, RunLease
 from dnm.run.kube_state import KubeState, object_name, pack, unpack
-from dnm.run.lease_lock import LeaseLock, find_holder, lease_seconds
+from dnm.run.lease_lock import find_holder, lease_seconds
 from dnm.run.registry import encode_registry
 from tests.builders import NOW
 from tests.site import Site
@@ -48,8 +48,7 @@ class Host:
 
     def run(self) -> KubeState:
         objects = KubeClient.connect(self.config).state_objects("dnm", NAME)
-        lock = LeaseLock(self.config, objects, self.place, lambda: self.seconds, self.sleep)
-        return KubeState(self.config, objects, lock)
+        return KubeState(self.config, objects, self.place, lambda: self.seconds, self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
