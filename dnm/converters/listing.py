@@ -100,10 +100,10 @@ def _with_reason(one: Judged, claim: BatchClaim | None, settings: Settings) -> J
     is_claimed = claim is not None and claim.instance == settings.instance
     said = slurm_reason_of(settings, one.node, is_claimed)
     one = msgspec.structs.replace(one, slurm_reason=said)
-    drain = one.batch_node.others_drain
-    if claim is None or drain is None:
+    is_drained = "DRAIN" in one.node.state.flags
+    if claim is None or said is None or said.instance or not is_drained:
         return one
-    return msgspec.structs.replace(one, reason=f"{one.reason}; drained by another: {drain.line}")
+    return msgspec.structs.replace(one, reason=f"{one.reason}; drained by another: {said.line}")
 
 
 def list_as_json(

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 
@@ -99,7 +100,8 @@ class ConversionPool:
                     if not waiting or failures >= count:
                         return
                     candidate = waiting.pop(0)
-                result = self._lend_locked(candidate, node_type, namespace)
+                lend = partial(self._lend, candidate, node_type, namespace)
+                result = self._locked(candidate.node, lend, busy=_skipped)
                 with self._lock:
                     results.append(result)
                     failures += result.result == "failed"
@@ -110,73 +112,52 @@ class ConversionPool:
         self._in_parallel([lend_one] * count)
         return results
 
-    def _lend_locked(self, candidate: Candidate, node_type: str, namespace: str) -> NodeResult:
-        with self.store.lock(candidate.node) as is_ours:
-            if not is_ours:
-                return _skipped(candidate.node, BUSY)
-            try:
-                journal = self.store.load(candidate.node)
-            except DnmError as error:
-                return _failed(candidate.node, str(error))
-            if journal is None or not journal.is_open:
-                facts = {_VERDICT: candidate.why, JOBS: candidate.jobs, **carry_over(journal)}
-                journal = self.new_journal(
-                    candidate.node, Direction.K8S, facts, namespace, node_type
-                )
-            elif journal.instance != self.settings.instance:
-                return _skipped(candidate.node, f"instance {journal.instance} works on it")
-            elif journal.way is Direction.BATCH:
-                return _skipped(candidate.node, "it is on its way back; --resume finishes that")
-            elif journal.namespace != namespace:
-                why = (
-                    f"its conversion for '{journal.namespace}' is unfinished; --resume gives it "
-                    "back"
-                )
-                return _skipped(candidate.node, why)
-            request, account = self.settings.request, self.settings.account
-            charged = {**journal.facts, **({ACCOUNT: account} if account else {})}
-            return self.carry_on(msgspec.structs.replace(journal, request=request, facts=charged))
+    def _lend(
+        self, candidate: Candidate, node_type: str, namespace: str, journal: Journal | None
+    ) -> NodeResult:
+        node = candidate.node
+        if journal is None or not journal.is_open:
+            facts = {_VERDICT: candidate.why, JOBS: candidate.jobs, **carry_over(journal)}
+            journal = self.new_journal(node, Direction.K8S, facts, namespace, node_type)
+        elif journal.instance != self.settings.instance:
+            return _skipped(node, f"instance {journal.instance} works on it")
+        elif journal.way is Direction.BATCH:
+            return _skipped(node, "it is on its way back; --resume finishes that")
+        elif journal.namespace != namespace:
+            why = f"its conversion for '{journal.namespace}' is unfinished; --resume gives it back"
+            return _skipped(node, why)
+        request, account = self.settings.request, self.settings.account
+        charged = {**journal.facts, **({ACCOUNT: account} if account else {})}
+        return self.carry_on(msgspec.structs.replace(journal, request=request, facts=charged))
 
     # --- Kubernetes -> batch ------------------------------------------------------------------
 
     def bring_back(self, nodes: Iterable[str]) -> list[NodeResult]:
-        return self._each(nodes, self._bring_back_locked)
+        return self._each(nodes, self._bring_back)
 
-    def _bring_back_locked(self, node: str) -> NodeResult:
-        with self.store.lock(node) as is_ours:
-            if not is_ours:
-                return _failed(node, BUSY)
-            try:
-                journal = self.store.load(node)
-            except DnmError as error:
-                return _failed(node, str(error))
-            if journal is None or not journal.is_open:
-                is_lent = journal and (journal.direction is Direction.K8S or journal.error)
-                known = journal if is_lent else None  # an error: it was not given back after all
-                served = (known.namespace, known.node_type) if known else ()
-                journal = self.new_journal(node, Direction.BATCH, carry_over(journal), *served)
-            elif journal.instance != self.settings.instance:
-                return _failed(node, f"instance {journal.instance} works on it")
-            journal = msgspec.structs.replace(journal, direction=Direction.BATCH)
-            return self.carry_on(journal)
+    def _bring_back(self, node: str, journal: Journal | None) -> NodeResult:
+        if journal is None or not journal.is_open:
+            is_lent = journal and (journal.direction is Direction.K8S or journal.error)
+            known = journal if is_lent else None  # an error: it was not given back after all
+            served = (known.namespace, known.node_type) if known else ()
+            journal = self.new_journal(node, Direction.BATCH, carry_over(journal), *served)
+        elif journal.instance != self.settings.instance:
+            return _failed(node, f"instance {journal.instance} works on it")
+        return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     # --- both ---------------------------------------------------------------------------------
 
     def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
         """Takes up open journals, back to Slurm: whether a lending that was interrupted is still
         wanted nobody here knows. Who does goes on with it by `lend`."""
-        return self._each([journal.node for journal in journals], self._resume_locked)
+        return self._each([journal.node for journal in journals], self._resume)
 
-    def _resume_locked(self, node: str) -> NodeResult:
-        with self.store.lock(node) as is_ours:
-            if not is_ours:
-                return _failed(node, BUSY)
-            journal = self.store.load(node)
-            if journal is None or not journal.is_open:
-                return _skipped(node, "another converter has finished it")
-            if self._is_counted(journal):
-                return _skipped(node, "dnm counts it as lent, and returns it when it is idle")
-            return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
+    def _resume(self, node: str, journal: Journal | None) -> NodeResult:
+        if journal is None or not journal.is_open:
+            return _skipped(node, "another converter has finished it")
+        if self._is_counted(journal):
+            return _skipped(node, "dnm counts it as lent, and returns it when it is idle")
+        return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def _is_counted(self, journal: Journal) -> bool:
         """Whether the conversion had as good as ended, and the Node serves: it has dnm's mark."""
@@ -185,19 +166,31 @@ class ConversionPool:
         node = self.sides.kube(self.settings).read_node(journal.node)
         return node is not None and node.is_marked_by(journal.instance)
 
-    def _each(self, nodes: Iterable[str], work: Callable[[str], NodeResult]) -> list[NodeResult]:
+    def _each(
+        self, nodes: Iterable[str], work: Callable[[str, Journal | None], NodeResult]
+    ) -> list[NodeResult]:
         results: list[NodeResult] = []
 
         def do(node: str) -> None:
-            try:
-                result = work(node)
-            except DnmError as error:
-                result = _failed(node, str(error))
+            result = self._locked(node, partial(work, node))
             results.append(result)
             self.on_result(result)
 
-        self._in_parallel([lambda node=node: do(node) for node in nodes])  # type: ignore[misc]
+        self._in_parallel([partial(do, node) for node in nodes])
         return results
+
+    def _locked(
+        self,
+        node: str,
+        work: Callable[[Journal | None], NodeResult],
+        busy: Callable[[str, str], NodeResult] | None = None,
+    ) -> NodeResult:
+        """What comes of the work with the node's lock, and its last journal."""
+        try:
+            with self.store.lock(node) as is_ours:
+                return work(self.store.load(node)) if is_ours else (busy or _failed)(node, BUSY)
+        except DnmError as error:
+            return _failed(node, str(error))
 
     def _in_parallel(self, work: Sequence[Callable[[], None]]) -> None:
         with ThreadPoolExecutor(max(1, min(len(work), self.settings.parallel))) as pool:

@@ -19,7 +19,7 @@ import msgspec
 from dnm.converters.machines import maintained_nodes, plain_state, why_not_ours
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
-from dnm.model.batch import BatchNode, SlurmReason
+from dnm.model.batch import SlurmReason
 from dnm.model.booking import booking_on
 from dnm.model.printable import count_of
 from dnm.model.slurm_state import in_service_of
@@ -55,17 +55,6 @@ class Judged(Value, frozen=True):
     in_service: bool | None
     jobs: tuple[SlurmJob, ...] = ()
     slurm_reason: SlurmReason | None = None  # filled for the list
-
-    @property
-    def batch_node(self) -> BatchNode:
-        return BatchNode(
-            name=self.node.name,
-            state=self.node.state.text,
-            verdict=self.verdict.value,
-            reason=self.reason,
-            in_service=self.in_service,
-            slurm_reason=self.slurm_reason,
-        )
 
 
 def held(one: Judged, why: str) -> Judged:
