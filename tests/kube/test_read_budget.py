@@ -67,18 +67,22 @@ def pages(total: int) -> int:
     return -(-total // PAGE)
 
 
+WHERE_NAMED = {"dnm.kube.credentials", "dnm.queues.yunikorn_rest"}  # by the site's configuration
+
+
 @pytest.mark.parametrize(
-    ("verb", "twin"),
+    ("verb", "twin", "unused"),
     [
-        pytest.param("run", "quiet", id="a run with nothing to do"),
-        pytest.param("plan", "busy", id="a plan for pending pods"),
+        pytest.param("run", "quiet", {"dnm.queues.writer"}, id="a run with nothing to do"),
+        pytest.param("plan", "busy", {"dnm.run.actuator", "dnm.queues.writer"},
+                     id="a plan for pending pods"),
     ],
-)
-def test_one_list_of_each_kind_and_one_look_at_each_config_map(
-    server: StaticServer, tmp_path: Path, verb: str, twin: str
+)  # fmt: skip
+def test_one_list_of_each_kind_one_look_at_each_config_map_and_nothing_loaded_for_more(
+    server: StaticServer, tmp_path: Path, verb: str, twin: str, unused: set[str]
 ) -> None:
-    config = at(server, tmp_path, twin)
-    dnm(verb, "--config", str(config), home=tmp_path)
+    loaded = modules_after(tmp_path, verb, "--config", str(at(server, tmp_path, twin)))
+    assert "kubernetes" in loaded and not (WHERE_NAMED | unused) & loaded
     requests = server.take_served().requests
     first_pages = [request for request in requests if "continue=" not in request]
     nodes, pods = (line.replace("TWIN", twin) for line in LISTS)
@@ -104,23 +108,16 @@ def test_in_a_large_cluster_the_pods_are_one_answer(tmp_path: Path) -> None:
     assert not any("pods" in request for request in requests[3:])
 
 
-def test_no_byte_is_read_twice_and_none_of_finished_pods(
-    server: StaticServer, tmp_path: Path
-) -> None:
-    config = at(server, tmp_path, "quiet")
-    dnm("run", "--config", str(config), home=tmp_path)
-    read = server.take_served().bytes_sent
-    written = write_cluster(SIZE, tmp_path)
-    needed = written["quiet"].offsets[-1] + written["nodes"].offsets[-1]
-    assert needed <= read <= needed * 1.01
-
-
 def test_a_second_run_reads_the_same_and_writes_nothing(
     server: StaticServer, tmp_path: Path
 ) -> None:
+    """Nor is any byte read twice, or of finished pods."""
     config = at(server, tmp_path, "quiet")
     dnm("run", "--config", str(config), home=tmp_path)
     first, before = server.take_served(), contents(config.parent)
+    written = write_cluster(SIZE, tmp_path)
+    needed = written["quiet"].offsets[-1] + written["nodes"].offsets[-1]
+    assert needed <= first.bytes_sent <= needed * 1.01
     dnm("run", "--config", str(config), home=tmp_path)
     assert server.take_served() == first
     assert all(request.startswith("GET ") for request in first.requests)
@@ -167,24 +164,6 @@ def test_status_asks_nobody_and_loads_no_client(server: StaticServer, tmp_path: 
     loaded = modules_after(tmp_path, "status", "--config", str(config))
     assert server.take_served().requests == []
     assert not {*CLIENT, "dnm.kube", "yaml", "dnm.queues"} & loaded
-
-
-WHERE_NAMED = ("dnm.kube.credentials", "dnm.queues.yunikorn_rest")  # by the site's configuration
-
-
-@pytest.mark.parametrize(
-    ("verb", "twin", "unused"),
-    [
-        pytest.param("run", "quiet", ("dnm.queues.writer",), id="a run that edits nothing"),
-        pytest.param("plan", "busy", ("dnm.run.actuator", "dnm.queues.writer"), id="a plan"),
-    ],
-)
-def test_nothing_is_loaded_that_is_not_used(
-    server: StaticServer, tmp_path: Path, verb: str, twin: str, unused: tuple[str, ...]
-) -> None:
-    config = at(server, tmp_path, twin)
-    loaded = modules_after(tmp_path, verb, "--config", str(config))
-    assert "kubernetes" in loaded and not {*WHERE_NAMED, *unused} & loaded
 
 
 def modules_after(home: Path, *arguments: str) -> set[str]:
