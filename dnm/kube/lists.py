@@ -78,14 +78,6 @@ _decode_versions = msgspec.json.Decoder(_ItemVersions).decode
 _decode_whole = msgspec.json.Decoder(_WholeList).decode
 
 
-def make_list_path(path: str, query: Mapping[str, str], token: str, items: int) -> str:
-    """Returns path and query of one page of at most `items`; an empty token asks for the first."""
-    fields = {**query, "limit": str(items)}
-    if token:
-        fields["continue"] = token
-    return f"{path}?{urlencode(fields)}"
-
-
 def read_list(session: Session, what: List) -> Generator[memoryview, None, str]:
     """Yields the pages of a LIST, each valid until the next is asked for.
 
@@ -126,7 +118,9 @@ def _read_page(session: Session, what: List, token: str, items: int) -> tuple[me
     """The page, and how many items the next one may have."""
     while True:
         try:
-            page = session.read(make_list_path(what.path, what.query, token, items)).body
+            more = {"continue": token} if token else {}
+            query = urlencode({**what.query, "limit": str(items), **more})
+            page = session.read(f"{what.path}?{query}").body
         except AnswerTooLarge as error:
             if items == 1:
                 raise ListTooLarge(str(error)) from error

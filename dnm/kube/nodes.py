@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from dnm.kube.errors import clean
+from dnm.kube.objects import decode_raw_page
 from dnm.model.node import Mark, Node, ShownState
 from dnm.model.node_type import Taint
 from dnm.model.quantity import QuantityError, kube_resources
@@ -88,24 +89,13 @@ class _NodePage(msgspec.Struct, frozen=True):
     items: list[_Node]
 
 
-class _RawPage(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw]
-
-
-class _Name(msgspec.Struct, frozen=True):
+class _Least(msgspec.Struct, frozen=True):
     name: str
+    annotations: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Named(msgspec.Struct, frozen=True):
-    metadata: _Name
-
-
-class _Marks(msgspec.Struct, frozen=True):
-    annotations: _Annotations | None = None
-
-
-class _Marked(msgspec.Struct, frozen=True):
-    metadata: _Marks
+    metadata: _Least
 
 
 class _WholeNode(_Node, frozen=True, kw_only=True):
@@ -115,10 +105,9 @@ class _WholeNode(_Node, frozen=True, kw_only=True):
 _decode_capacity = msgspec.json.Decoder(dict[str, str] | None).decode
 _NO_AMOUNTS = _NodeStatus()
 _NO_MARK = _Annotations()
-_decode_raw_page = msgspec.json.Decoder(_RawPage).decode
 _decode_item = msgspec.json.Decoder(_Node).decode
 _decode_name = msgspec.json.Decoder(_Named).decode
-_decode_marks = msgspec.json.Decoder(_Marked).decode
+_decode_marks = msgspec.json.Decoder(_Annotations | None).decode
 _decode_page = msgspec.json.Decoder(_NodePage).decode
 _decode_node = msgspec.json.Decoder(_WholeNode).decode
 
@@ -145,7 +134,7 @@ def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list
     try:
         nodes = _decode_page(page).items
     except msgspec.ValidationError:
-        items = _decode_raw_page(page).items
+        items = decode_raw_page(page).items
         return [_read_alone(item, has_capacity) for item in items]
     return [_reduce_or_doubt(node, has_capacity) for node in nodes]
 
@@ -164,12 +153,11 @@ def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
     try:
         return _reduce_or_doubt(_decode_item(item), has_capacity)
     except msgspec.ValidationError as error:
-        name = _decode_name(item).metadata.name
-        mark = None
+        least, mark = _decode_name(item).metadata, None
         with suppress(msgspec.ValidationError):
-            mark = _mark(_decode_marks(item).metadata.annotations)
-        why = f"node {clean(name)} can't be read: {clean(str(error))}"
-        return Node(name=name, allocatable={}, is_ready=False, mark=mark, unreadable=why)
+            mark = _mark(_decode_marks(least.annotations))
+        why = f"node {clean(least.name)} can't be read: {clean(str(error))}"
+        return Node(name=least.name, allocatable={}, is_ready=False, mark=mark, unreadable=why)
 
 
 def _reduce_or_doubt(node: _Node, has_capacity: bool) -> Node:

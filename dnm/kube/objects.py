@@ -26,6 +26,12 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
+class RawPage(msgspec.Struct, frozen=True):
+    """A page of a list whose items are looked at one by one; they end with the page."""
+
+    items: list[msgspec.Raw]
+
+
 class _FieldsOwner(msgspec.Struct, frozen=True, rename="camel"):
     manager: str = ""
     operation: str = ""
@@ -58,6 +64,9 @@ class _Identified(msgspec.Struct, frozen=True):
 
 class _ObjectKind(msgspec.Struct, frozen=True):
     kind: str
+
+
+decode_raw_page = msgspec.json.Decoder(RawPage).decode
 
 
 def read_uid(body: memoryview | bytes) -> str:

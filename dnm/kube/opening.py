@@ -15,7 +15,7 @@ from dnm.host.fault_points import fault_point
 from dnm.kube.constraints import NodeRules
 from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.lists import List
-from dnm.kube.objects import Metadata, check_kind
+from dnm.kube.objects import Metadata, check_kind, decode_raw_page
 from dnm.kube.requests import ApiRequests
 from dnm.model.close_look import Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
 from dnm.model.errors import KubeConflict, KubeError
@@ -127,10 +127,6 @@ class _Node(_Lean, frozen=True):
     status: _NodeStatus = _NodeStatus()
 
 
-class _Page(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw]
-
-
 def look_closely(
     requests: ApiRequests, asked: Iterable[Asked]
 ) -> dict[str, CloseLook | Unreadable]:
@@ -187,7 +183,7 @@ def _list(requests: ApiRequests, what: List, rule: str, of: type[T]) -> list[T]:
     """Reads a whole list. Raises KubeError."""
 
     def read(page: memoryview) -> Iterator[T]:
-        for item in msgspec.json.decode(page, type=_Page).items:
+        for item in decode_raw_page(page).items:
             yield msgspec.json.decode(bytes(item), type=of)  # the page's buffer is used again
 
     with requests.asking(rule, rule), fault_point("kube.look_closely"):

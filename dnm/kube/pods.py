@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dnm.kube.errors import clean
+from dnm.kube.objects import decode_raw_page
 from dnm.kube.pod_fields import (
     EMPTY,
     decode_all_labels,
@@ -40,10 +41,6 @@ class _PodVolume(msgspec.Struct, frozen=True, rename={"claim": "persistentVolume
     ephemeral: msgspec.Raw = EMPTY
 
 
-class _RawPage(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw]
-
-
 class _PlaceName(msgspec.Struct, frozen=True):
     name: str
     namespace: str
@@ -60,7 +57,6 @@ class _Place(msgspec.Struct, frozen=True):
     spec: _PlaceNode
 
 
-_decode_raw_page = msgspec.json.Decoder(_RawPage).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
 _decode_volumes = msgspec.json.Decoder(list[_PodVolume]).decode
 
@@ -95,7 +91,7 @@ class PodReducer:
         try:
             items = self._decode(page).items
         except msgspec.ValidationError:
-            for alone in _decode_raw_page(page).items:
+            for alone in decode_raw_page(page).items:
                 self._add_alone(alone)
             return
         self._add_items(items, page)

@@ -161,8 +161,6 @@ class Reflector:
         try:
             lists = self._lists()
             if lists is not None and self.reading.reason == Why.DUE and self._file is not None:
-                if self._file.head.rests:
-                    raise _rest(self._file)
                 self._compare(access, self._file, *lists)
         except NotProved as lack:
             self._change(reason=str(lack.why), sentence=str(lack))
@@ -183,7 +181,7 @@ class Reflector:
             raise self._without_store(Why.SMALL, "there is nothing whose change could be told")
         if len(pods.names) < self._config.watch_from_pods:
             raise self._without_store(Why.SMALL, "it is a small cluster")
-        if self.reading.reason == Why.DUE and self._file is not None:
+        if self.reading.reason == Why.DUE and self._file and not self._file.head.rests:
             self._compare(access, self._file, nodes, pods)
             if self.reading.trouble:
                 note_distrust(self._path, self.reading.trouble)
@@ -244,26 +242,17 @@ class Reflector:
     ) -> None:
         """What was kept, brought to the moment of the lists by a watch, must equal them."""
         if file.head.rests:
-            return
+            raise _rest(file)
+        assert self._nodes is not None
         try:
-            differences = self.find_differences(access, file, nodes, pods)
+            with _not_proved(), self._open_watchers(access, self._config) as watchers:
+                lasts = read_version(self._nodes[1]), read_version(self._pods_version)
+                store, _ = catch_up(self._config, watchers, file, lasts)
         except NotProved as lack:
             self._change(compared="unproved", sentence=f"{lack.why}: {lack}")
             return
-        self._change(compared="different" if differences else "equal")
-        if differences:
-            self._change(trouble=differences)
-
-    def find_differences(
-        self, access: Access, file: StoreFile, nodes: tuple[Node, ...], pods: PodColumns
-    ) -> str:
-        """Returns a sentence that names the first differences; empty where there is none. Raises
-        NotProved where what is kept can't be brought to the moment of the lists."""
-        assert self._nodes is not None
-        with _not_proved(), self._open_watchers(access, self._config) as watchers:
-            lasts = read_version(self._nodes[1]), read_version(self._pods_version)
-            store, _ = catch_up(self._config, watchers, file, lasts)
-        return find_differences((store.nodes, store.pods), (nodes, pods))
+        differences = find_differences((store.nodes, store.pods), (nodes, pods))
+        self._change(compared="different" if differences else "equal", trouble=differences)
 
 
 def _rest(file: StoreFile) -> NotProved:

@@ -145,6 +145,8 @@ def test_a_field_is_read(parts: tuple[dict[str, Any], ...], expected: dict[str, 
                      id="annotation"),
         pytest.param({"queue": "root.b"}, {}, "root.b", id="old label"),
         pytest.param({}, {}, "", id="none"),
+        *(pytest.param({key: "root.x"}, {key: "root.x"}, "", id=f"another name, {key}")
+          for key in ("/", "queue_path", "site/queue")),
     ],
 )  # fmt: skip
 def test_the_queue_that_is_asked_for(
@@ -155,29 +157,15 @@ def test_the_queue_that_is_asked_for(
     assert reduce_one(metadata, spec).queue == queue
 
 
-def test_another_name_of_the_queue_is_ignored() -> None:
-    for key in ("/", "queue_path", "site/queue"):
-        for field in ("annotations", "labels"):
-            assert reduce_one({field: {key: "root.x"}}).queue == ""
-
-
 def test_pods_without_an_application_of_their_own_share_one_a_namespace() -> None:
-    spec = {"schedulerName": "yunikorn"}
-    pods = reduce_all(
-        a_pod({"name": "a"}, spec),
-        a_pod({"name": "b", "namespace": "other"}, spec),
-        a_pod({"name": "c", "labels": {"yunikorn.apache.org/app-id": "x-uniqueautogen"}}, spec),
-        a_pod(
-            {"name": "d", "uid": "u2", "labels": {"yunikorn.apache.org/app-id": "x-uniqueautogen"}},
-            spec,
-        ),
-    ).pods
-    assert [pod.app_id for pod in pods] == [
-        "yunikorn-dev-autogen",
-        "yunikorn-other-autogen",
-        "x-u1",
-        "x-u2",
-    ]
+    own = {"yunikorn.apache.org/app-id": "x-uniqueautogen"}
+    metadatas: list[dict[str, Any]] = [
+        {"name": "a"}, {"name": "b", "namespace": "other"}, {"name": "c", "labels": own},
+        {"name": "d", "uid": "u2", "labels": own},
+    ]  # fmt: skip
+    pods = reduce_all(*(a_pod(one, {"schedulerName": "yunikorn"}) for one in metadatas)).pods
+    autogen = ["yunikorn-dev-autogen", "yunikorn-other-autogen"]
+    assert [pod.app_id for pod in pods] == [*autogen, "x-u1", "x-u2"]
 
 
 # --- requests --------------------------------------------------------------------------------
