@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from ssl import SSLEOFError
-from typing import Any, Protocol
+from typing import Any
 
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -141,19 +141,43 @@ class Answer(HTTPResponse):
         super().__init__(sock, **options)
         self.fp.close()
         self.fp = io.BufferedReader(_TimedReader(wire, sock), _READ_AHEAD)
-        self.is_packed = False
+        self._unpacker: Any = None  # of what gzip has packed
         wire.answer = self
 
     def begin(self) -> None:
         super().begin()
-        self.is_packed = self.headers.get("Content-Encoding", "").lower() == "gzip"
+        if self.headers.get("Content-Encoding", "").lower() == "gzip":
+            self._unpacker = zlib.decompressobj(31)
+            self._packed = memoryview(bytearray(_READ_AHEAD))
         del self.headers["Content-Encoding"]  # nobody else is to unpack it
 
     def fill(self, view: memoryview) -> int:
         """Fills the view as far as the body goes; less than all of it only at the end."""
+        return self._fill(view) if self._unpacker is None else self._unpack(view)
+
+    def _fill(self, view: memoryview) -> int:
         size = self.readinto(view)
         if size < len(view) and self.length:
             raise ConnectionResetError(_CUT)
+        return size
+
+    def _unpack(self, view: memoryview) -> int:
+        size, unpacker = 0, self._unpacker
+        while size < len(view) and not unpacker.eof:
+            more: bytes | memoryview = unpacker.unconsumed_tail
+            if not more:
+                more = self._packed[: self._fill(self._packed)]
+            try:
+                plain = unpacker.decompress(more, len(view) - size)
+            except zlib.error as error:
+                raise ValueError(f"it can't be unpacked: {error}") from error
+            if not more and not plain:
+                raise ValueError("it is cut off")
+            view[size : size + len(plain)] = plain
+            size += len(plain)
+        if unpacker.eof:
+            while self._fill(self._packed):  # the frame's own end, and what nobody reads
+                pass
         return size
 
     def read(self, amount: int | None = None) -> bytes:
@@ -205,17 +229,6 @@ class AnswerTooLarge(ValueError):
         super().__init__(f"the answer is larger than {largest} bytes")
 
 
-class Body(Protocol):
-    """The bytes of an answer, out of their frame."""
-
-    def fill(self, view: memoryview) -> int: ...
-
-
-def open_body(response: Answer) -> Body:
-    """Returns the body of an answer that is about to be read."""
-    return _Unpacked(response) if response.is_packed else response
-
-
 class BodyBuffer:
     """A body that was read is valid until the next one is."""
 
@@ -225,10 +238,10 @@ class BodyBuffer:
 
     def read(self, response: Answer) -> memoryview:
         """The whole body, unpacked."""
-        body, size = open_body(response), 0
+        size = 0
         self._reserve(0, (response.length or 0) + 1)
         while True:
-            size += body.fill(memoryview(self._bytes)[size:])
+            size += response.fill(memoryview(self._bytes)[size:])
             if size > self._largest:
                 raise AnswerTooLarge(self._largest)
             if size < len(self._bytes):
@@ -244,31 +257,3 @@ class BodyBuffer:
             larger = bytearray(min(used + more, self._largest + 1))
             larger[:used] = memoryview(self._bytes)[:used]
             self._bytes = larger
-
-
-class _Unpacked:
-    """What gzip has packed."""
-
-    def __init__(self, packed: Body) -> None:
-        self._packed = packed
-        self._unpacker = zlib.decompressobj(31)
-        self._buffer = memoryview(bytearray(_READ_AHEAD))
-
-    def fill(self, view: memoryview) -> int:
-        size, unpacker = 0, self._unpacker
-        while size < len(view) and not unpacker.eof:
-            more: bytes | memoryview = unpacker.unconsumed_tail
-            if not more:
-                more = self._buffer[: self._packed.fill(self._buffer)]
-            try:
-                plain = unpacker.decompress(more, len(view) - size)
-            except zlib.error as error:
-                raise ValueError(f"it can't be unpacked: {error}") from error
-            if not more and not plain:
-                raise ValueError("it is cut off")
-            view[size : size + len(plain)] = plain
-            size += len(plain)
-        if unpacker.eof:
-            while self._packed.fill(self._buffer):  # the frame's own end, and what nobody reads
-                pass
-        return size

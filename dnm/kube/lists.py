@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
 import msgspec
@@ -78,8 +78,8 @@ _decode_versions = msgspec.json.Decoder(_ItemVersions).decode
 _decode_whole = msgspec.json.Decoder(_WholeList).decode
 
 
-def read_list(session: Session, what: List) -> Generator[memoryview, None, str]:
-    """Yields the pages of a LIST, each valid until the next is asked for.
+def read_list(session: Session, what: List, take: Callable[[memoryview], None]) -> str:
+    """Gives the pages of a LIST to `take`, each valid until the next.
 
     A page that is too large is asked for again with fewer items, so
     that large objects cost time and no memory. Raises ApiRefused with status 410 where the list
@@ -88,11 +88,11 @@ def read_list(session: Session, what: List) -> Generator[memoryview, None, str]:
     the list.
     """
     if what.is_long and _streams_lists(session):
-        return (yield from _read_in_one(session, what))
-    return (yield from _read_in_pages(session, what))
+        return _read_in_one(session, what, take)
+    return _read_in_pages(session, what, take)
 
 
-def _read_in_pages(session: Session, what: List) -> Generator[memoryview, None, str]:
+def _read_in_pages(session: Session, what: List, take: Callable[[memoryview], None]) -> str:
     give_up = time.monotonic() + _LIST_TIMEOUTS * session.timeout
     token, version, items = "", "", _PAGE_ITEMS
     while True:
@@ -103,7 +103,7 @@ def _read_in_pages(session: Session, what: List) -> Generator[memoryview, None, 
         if head.token and head.token == token:
             raise ValueError("the server gives the same page again and again")
         token, version = head.token, head.version
-        yield page
+        take(page)
         if not token:
             return version
         _check_time(give_up)
@@ -139,7 +139,7 @@ def _streams_lists(session: Session) -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= _STREAMS_FROM
 
 
-def _read_in_one(session: Session, what: List) -> Generator[memoryview, None, str]:
+def _read_in_one(session: Session, what: List, take: Callable[[memoryview], None]) -> str:
     give_up = time.monotonic() + _LIST_TIMEOUTS * session.timeout
     version = ""
     with session.open(f"{what.path}?{urlencode(what.query)}") as body:
@@ -149,7 +149,7 @@ def _read_in_one(session: Session, what: List) -> Generator[memoryview, None, st
                 if head.token:
                     raise ValueError("it is not all of the list")
                 version = head.version
-            yield page
+            take(page)
             _check_time(give_up)
             session.go_on()
     return version

@@ -3,8 +3,8 @@ for whatever goes wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TypeVar
 
@@ -48,8 +48,7 @@ class ApiRequests:
         for attempt in range(_RESTARTS):
             take = restart()
             try:
-                with closing(read_list(self.session, what)) as pages:
-                    return _hand_on(pages, take)
+                return read_list(self.session, what, take)
             except _FAILURES as error:
                 status = error.status if isinstance(error, ApiRefused) else 0
                 may_help = status == 410 or (what.is_long and status != 403)
@@ -96,13 +95,3 @@ class ApiRequests:
                 return False
             raise
         return True
-
-
-def _hand_on(pages: Generator[memoryview, None, str], take: Callable[[memoryview], None]) -> str:
-    while True:
-        try:
-            page = next(pages)
-        except StopIteration as end:
-            version: str = end.value
-            return version
-        take(page)

@@ -20,7 +20,7 @@ import msgspec
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
-from dnm.http.reader import Body, BodyBuffer, Wire, cause_of, open_body
+from dnm.http.reader import Answer, BodyBuffer, Wire, cause_of
 from dnm.kube.access import Access, is_loopback
 from dnm.kube.errors import ApiRefused, LostAnswer, clean, describe
 from dnm.model.errors import KubeError
@@ -110,12 +110,12 @@ class Session:
         return self._retry("POST", path, body)
 
     @contextmanager
-    def open(self, path: str) -> Iterator[Body]:
+    def open(self, path: str) -> Iterator[Answer]:
         """A GET whose answer is read as it comes, once; a time-out until it begins, and one more
         with each `go_on`."""
         self._body = BodyBuffer()  # without the room for the largest page so far
         with self._wire.reading(self._send("GET", path)) as answer:
-            yield open_body(answer)
+            yield answer
 
     def go_on(self) -> None:
         """Allows the answer that is being read one more time-out."""

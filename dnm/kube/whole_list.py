@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnm.http.reader import LARGEST_BODY, AnswerTooLarge, Body
+from dnm.http.reader import LARGEST_BODY, Answer, AnswerTooLarge
 
 _BETWEEN = b'},{"metadata":{'
 _BEGIN, _END = b'{"items":[', b"]}"
 _PAGE = 1 << 20  # bytes
 
 
-def cut_list(body: Body, page: int = _PAGE) -> Iterator[memoryview]:
+def cut_list(body: Answer, page: int = _PAGE) -> Iterator[memoryview]:
     """Yields pages of about `page` bytes, each valid until the next is asked for; the first has the
     head of the list. Raises what `body` does, and AnswerTooLarge where there is nowhere to cut."""
     lead = len(_BEGIN)
