@@ -1,5 +1,5 @@
-"""What persons say of nodes, in the middle of a history: a change of a registry each, as the verbs
-write it down."""
+"""What persons say of nodes, in the middle of a history: their verbs, as the commands call them.
+What one refuses changes nothing."""
 
 from __future__ import annotations
 
@@ -9,30 +9,22 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.lent import Emptying
 from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
+from dnm.verbs import keeping, lending
+from dnm.verbs.refusal import Refusal
 
 _WHILE = timedelta(minutes=30)
 _GRACE = timedelta(minutes=2)
-_STAYS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
-Said = Callable[[Config, Registry, str, datetime], Registry]
+Said = Callable[[Config, Registry, str, datetime], Registry | Refusal]
 
 
-def hold(config: Config, registry: Registry, node: str, now: datetime) -> Registry:
-    """Any node, for a while."""
-    keeping = Keeping(since=now, until=now + _WHILE, who="kim")
-    held = tuple(sorted({*registry.held, node}))
-    return _with(registry, held=held, holds={**registry.holds, node: keeping})
+def _a_while(now: datetime) -> Keeping:
+    return Keeping(since=now, until=now + _WHILE, who="kim")
 
 
-def exclude(config: Config, registry: Registry, node: str, now: datetime) -> Registry:
-    """Any node, for a while."""
-    keeping = Keeping(since=now, until=now + _WHILE, who="kim")
-    return _with(registry, excluded={**registry.excluded, node: keeping})
-
-
-def lend(config: Config, registry: Registry, node: str, now: datetime) -> Registry:
+def _lend(config: Config, registry: Registry, node: str, now: datetime) -> Registry | Refusal:
     """One node more, of the type of the one that is named, whatever brakes say."""
     policy = min(config.namespaces.values(), key=lambda one: one.name)
     node_type = config.type_of(node)
@@ -42,44 +34,40 @@ def lend(config: Config, registry: Registry, node: str, now: datetime) -> Regist
         id=f"lend-{len(registry.orders)}-{now:%H%M%S}", node_type=node_type, count=1, who="kim",
         namespace=policy.name, since=now, until=now + _WHILE, is_forced=True,
     )  # fmt: skip
-    return _with(registry, orders=(*registry.orders, order))
+    return lending.lend(config, registry, order)
 
 
-def extend(config: Config, registry: Registry, node: str, now: datetime) -> Registry:
-    entry = registry.nodes.get(node)
-    if entry is None or entry.owner != config.instance_id or entry.phase not in _STAYS:
-        return registry
-    stays = msgspec.structs.replace(entry, stays_until=now + _WHILE)
-    return _with(registry, nodes={**registry.nodes, node: stays})
+def _give_back(
+    config: Config, registry: Registry, node: str, now: datetime, emptying: Emptying | None = None
+) -> Registry | Refusal:
+    found = lending.what_goes_back(config, registry, (), (node,))
+    if isinstance(found, Refusal):
+        return found
+    return lending.give_back(config, registry, node, now, emptying)
 
 
-def give_back(config: Config, registry: Registry, node: str, now: datetime) -> Registry:
-    entry = registry.nodes.get(node)
-    if entry is None or entry.owner != config.instance_id or entry.phase not in _STAYS:
-        return registry
-    gone = msgspec.structs.replace(entry, leaves=Leaving.BY_HAND, stays_until=None, order="")
-    orders = tuple(order for order in registry.orders if order.id != entry.order)
-    return _with(registry, nodes={**registry.nodes, node: gone}, orders=orders)
+_SAID: Mapping[str, Said] = {
+    "hold": lambda c, r, node, now: keeping.hold(c, r, node, _a_while(now)),
+    "exclude": lambda c, r, node, now: keeping.exclude(c, r, node, _a_while(now)),
+    "lend": _lend,
+    "extend": lambda c, r, node, now: lending.extend(c, r, node, now + _WHILE),
+    "return": _give_back,
+    "return --evict": lambda c, r, node, now: _give_back(
+        c, r, node, now, Emptying(since=now + _GRACE)
+    ),
+}
+SAID = sorted(_SAID)
 
 
-def evict(config: Config, registry: Registry, node: str, now: datetime) -> Registry:
-    """As `give_back`, and its pods are asked to go."""
-    after = give_back(config, registry, node, now)
-    if after == registry:
-        return registry
-    entry = msgspec.structs.replace(after.nodes[node], emptying=Emptying(since=now + _GRACE))
-    return _with(after, nodes={**after.nodes, node: entry})
-
-
-SAID: Mapping[str, Said] = {
-    "hold": hold, "exclude": exclude, "lend": lend, "extend": extend, "return": give_back,
-    "return --evict": evict,
-}  # fmt: skip
+def say(what: str, config: Config, registry: Registry, node: str, now: datetime) -> Registry:
+    """Returns the registry with what was said of a node, lent or not."""
+    said = _SAID[what](config, registry, node, now)
+    return registry if isinstance(said, Refusal) else said
 
 
 def silent(registry: Registry) -> Registry:
     """Returns the registry as if nobody had said anything of a node."""
-    return _with(
+    return msgspec.structs.replace(
         registry, held=(), holds={}, excluded={}, orders=(),
         nodes={
             name: msgspec.structs.replace(entry, stays_until=None)
@@ -89,7 +77,3 @@ def silent(registry: Registry) -> Registry:
             msgspec.structs.replace(one, stays_until=None) for one in registry.requests
         ),
     )  # fmt: skip
-
-
-def _with(registry: Registry, **changes: object) -> Registry:
-    return msgspec.structs.replace(registry, **changes)

@@ -42,7 +42,7 @@ from dnm.run.runner import run_pass
 from dnm.run.verbs import change_in, change_registry
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
-from tests.proof.persons import SAID, silent
+from tests.proof.persons import say, silent
 from tests.proof.remembering import RememberingKube, Told
 from tests.proof.reserving import ADMIN, at, reserve
 from tests.proof.world import (
@@ -585,7 +585,7 @@ class Play:
         names = sorted(self.world.machines)
         name = names[node % len(names)]
         with suppress(RegistryError):
-            self._change(host, lambda r: SAID[what](host.config, r, name, host.now()))
+            self._change(host, lambda r: say(what, host.config, r, name, host.now()))
 
     def resume(self, number: int) -> None:
         host = self.hosts[number % len(self.hosts)]
