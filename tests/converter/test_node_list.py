@@ -216,8 +216,9 @@ def test_secrets_in_a_list_are_blacked_out_and_never_taken_for_a_node(tmp_path: 
 
 
 def test_secrets_in_a_claim_are_blacked_out_and_its_names_are_not_changed(tmp_path: Path) -> None:
-    claim = {"instance": "prod", "namespace": "dev", "error": "its journal holds hunter2"}
-    said = {"text": "hunter2 broke", "by": "hunter2", "instance": "validation"}
+    later = {"what a later converter adds": 1}
+    claim = {"instance": "prod", "namespace": "dev", "error": "its journal holds hunter2", **later}
+    said = {"text": "hunter2 broke", "by": "hunter2", "instance": "validation", **later}
     row = {"node": "a001", "state": "IDLE", "verdict": "SKIP", "claim": claim}
     nodes = [{**row, "slurm_reason": said}]
     (tmp_path / "list").write_text(json.dumps({"nodes": nodes}))

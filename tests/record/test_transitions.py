@@ -197,16 +197,18 @@ def test_what_is_counted() -> None:
     lent = tell_change(
         asked, replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)}), cause(3)
     )
-    serving = tell_change(lent, replace(lent, nodes={"a001": NODE()}), cause(4))
+    serving = tell_change(lent, replace(lent, nodes={"a001": NODE()}), cause(5))
     back = tell_change(serving, replace(serving, nodes={}), cause(64, **said(Reason.RETURNED)))
     totals = back.memory.totals
     assert totals.conversions == {"a": {"joined": 1}}
     assert totals.reversions == {"a": {"returned": 1}}
     assert totals.lent_seconds == {QUEUE: {"a": 61 * 60.0}}
     durations = totals.conversion_seconds["a"]
-    assert (durations.number, durations.total) == (1, 240.0)
+    assert (durations.number, durations.total) == (1, 300.0)
     assert durations.counts == (0, 0, 1, 1, 1, 1, 1, 1)
     assert (back.memory.lent, back.memory.asked) == ({}, {})
+    given_up = tell_change(Registry(requests=(a_request(count=3),)), EMPTY, cause(5))
+    assert given_up.memory.totals.conversions == {"a": {"failed": 3}}
     assert back.memory.untold[-1].numbers == {"lent_seconds": 61 * 60}
 
 
