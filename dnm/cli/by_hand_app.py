@@ -7,12 +7,12 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, time, timedelta
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from dnm.cli import completion
-from dnm.cli.one_run import pass_once, print_run
+from dnm.cli.one_run import pass_once, print_run, reader_may_leave
 from dnm.cli.options import (
     ConfigOption,
     ForOption,
@@ -23,32 +23,24 @@ from dnm.cli.options import (
     UntilOption,
     YesOption,
 )
-from dnm.cli.stopping import reader_may_leave
 from dnm.model.config import Config
 
 _YEAR = timedelta(days=366)
 NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
-LentNodes = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="NODE...",
-        help="Names or host lists: a[001-004].",
-        autocompletion=completion.nodes,
-        show_default=False,
-    ),
-]
+
+
+def _nodes(text: str = "Names or host lists: a[001-004].", **more: Any) -> Any:
+    return typer.Argument(metavar="NODE...", help=text, show_default=False, **more)
+
+
+AnyNodes = Annotated[list[str], _nodes()]
+LentNodes = Annotated[list[str], _nodes(autocompletion=completion.nodes)]
 NodesOrOrders = Annotated[
     list[str],
-    typer.Argument(
-        metavar="NODE...",
-        help="Lent nodes, host lists, or the name that `dnm lend` printed.",
+    _nodes(
+        "Lent nodes, host lists, or the name that `dnm lend` printed.",
         autocompletion=completion.nodes,
-        show_default=False,
     ),
-]
-AnyNodes = Annotated[
-    list[str],
-    typer.Argument(metavar="NODE...", help="Names or host lists: a[001-004].", show_default=False),
 ]
 NowOption = Annotated[bool, typer.Option("--now", help="Make a run at once.")]
 
@@ -238,7 +230,7 @@ def give_back(
     is_now: NowOption = False,
 ) -> list[str]:
     """Fence lent nodes; each goes back once its pods have ended, or were evicted."""
-    from dnm.cli.give_back import Evict, give_back, make_sure
+    from dnm.cli.by_hand import Evict, give_back, make_sure
 
     if waits and evicts:
         raise typer.BadParameter("write --when-empty or --evict, not both")

@@ -62,7 +62,7 @@ def run_checks(
 ) -> int:
     """Looks, prints (`--output json` is schema dnm.check/1), and returns the exit code: 2 where the
     configuration or the state is wrong, 1 where anything else is, 0 for warnings or nothing."""
-    from dnm.cli.progress import progress
+    from dnm.cli.paint import progress
 
     findings: list[Finding] = []
     with progress("looking") as tell:

@@ -1,6 +1,6 @@
 """`dnm check`, the cluster's part: the kubeconfig, the clock, permissions.
 
-What is behind them is in `check_queues.py` and `check_pods.py`.
+What is behind them is in `check_pods.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,14 @@ from shlex import quote
 
 import msgspec
 
-from dnm.cli.check_pods import check_nodes, check_opening, check_pods
-from dnm.cli.check_queues import check_queue_document, check_queues, check_scheduler
+from dnm.cli.check_pods import (
+    check_nodes,
+    check_opening,
+    check_pods,
+    check_queue_document,
+    check_queues,
+    check_scheduler,
+)
 from dnm.cli.check_slinky import check_slinky
 from dnm.cli.findings import CheckResult, Finding, doubtful, fine, guarded, skipped, wrong
 from dnm.converter.contract import given_to_converter

@@ -26,10 +26,9 @@ def plan(
     ] = False,
 ) -> int:
     """Show what a run would do and why; writes nothing."""
-    from dnm.cli.one_run import shown_at_work
+    from dnm.cli.one_run import reader_may_leave, shown_at_work
     from dnm.cli.output import print_document
     from dnm.cli.report import plan_document, print_plan
-    from dnm.cli.stopping import reader_may_leave
     from dnm.run.planning import plan_pass
 
     moment = None
@@ -147,7 +146,7 @@ def history(
 ) -> None:
     """Show what happened, and why; newest last."""
     from dnm.cli.history import show_history
-    from dnm.cli.stopping import reader_may_leave
+    from dnm.cli.one_run import reader_may_leave
 
     with reader_may_leave():
         show_history(config, about, (since, until), kind, output)
@@ -166,8 +165,8 @@ def report(
     output: HistoryOption = "text",
 ) -> int:
     """Show what was lent, for whom, how long pods waited, and what held nodes back."""
+    from dnm.cli.one_run import reader_may_leave
     from dnm.cli.report_page import show_report
-    from dnm.cli.stopping import reader_may_leave
 
     with reader_may_leave():
         if not form and not against:
@@ -200,8 +199,8 @@ def simulate(
 ) -> None:
     """Play the record, or a workload, under this configuration and another one."""
     from dnm.cli.interrupted import told_with
+    from dnm.cli.one_run import reader_may_leave
     from dnm.cli.simulation import Question, simulate_question
-    from dnm.cli.stopping import reader_may_leave
 
     question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
     with reader_may_leave(), told_with("a simulation changes nothing"):

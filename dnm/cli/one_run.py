@@ -1,17 +1,23 @@
-"""One pass as a command makes it: `dnm run`, and `--now` of the verbs."""
+"""One pass as a command makes it, `dnm run` and `--now` of the verbs: made and printed; and how a
+command ends before its end, by a signal or since its reader has left."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from contextlib import AbstractContextManager, closing, nullcontext
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from typing import TYPE_CHECKING, NoReturn
 
-from dnm.cli.stopping import StopSignals, reader_may_leave
 from dnm.cli.verbs import is_console_log_asked
+from dnm.host.fault_points import waits_too_long
+from dnm.model.errors import StoppedError
 from dnm.model.printable import count_of
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from dnm.model.config import Config
     from dnm.model.plan import Pass
 
@@ -37,7 +43,7 @@ def shown_at_work(
     long as the last run of `config`; to nobody else anything."""
     if is_quiet or not sys.stderr.isatty():
         return nullcontext()
-    from dnm.cli.progress import working
+    from dnm.cli.paint import working
     from dnm.run.recorded import read_last_run
 
     return working(what, read_last_run(config).took if config else None)
@@ -90,3 +96,66 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
         coming = sum(request.count for request in registry.requests if not request.is_given_up)
         parts = [*(count_of(*one) for one in counts), *([f"{coming} coming"] if coming else [])]
         print_line(", ".join(parts))
+
+
+# --- how it ends before its end --------------------------------------------------------------
+
+_LOOK_EVERY = 0.1  # seconds, from the end of a signal's grace on
+
+
+class StopSignals:
+    """The first TERM or INT lets the step under way end within this grace; a second INT leaves.
+    When it is over, waits for others end where they are, and so does whatever waits later."""
+
+    def __init__(self, grace: timedelta) -> None:
+        self.came = self._is_at_once = False
+        self._grace = grace.total_seconds()
+        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGINT, self._note)
+        signal.signal(signal.SIGALRM, self._end_wait)
+
+    def _note(self, number: int, frame: object) -> None:
+        if self.came and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        is_first, self.came = not self.came, True
+        if is_first:
+            signal.setitimer(signal.ITIMER_REAL, max(self._grace, _LOOK_EVERY), _LOOK_EVERY)
+        if self._is_at_once:
+            self._leave()
+        elif is_first and sys.stderr.isatty():
+            print("finishing the step under way; Ctrl-C again leaves it", file=sys.stderr)
+
+    def _end_wait(self, number: int, frame: object) -> None:
+        if waits_too_long():
+            raise StoppedError(f"a signal: {self._grace:g} s of grace were over")
+
+    def close(self) -> None:
+        """Ends no wait any more."""
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # the interpreter's end would give it back
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """While a run only looks and plans, nothing is half done: it ends where it is, however long
+        that would take. Raises StoppedError."""
+        self._is_at_once = True
+        try:
+            if self.came:
+                self._leave()
+            yield
+        finally:
+            self._is_at_once = False
+
+    def _leave(self) -> NoReturn:
+        self._is_at_once = False  # what cleans up on the way out is not interrupted
+        raise StoppedError("ended by a signal before anything was done: the next run looks anew")
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """What is printed inside may be cut off by its reader, e.g. `head`: the exit code is steady."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

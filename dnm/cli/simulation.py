@@ -124,7 +124,7 @@ def _play(
 
 def _hear(ends: Mapping[str, Connection]) -> dict[str, tuple[Figures, tuple[str, ...]]]:
     """Waits for what each comes to; raises EOFError where one ended without."""
-    from dnm.cli.progress import progress
+    from dnm.cli.paint import progress
 
     done = dict.fromkeys(ends, 0.0)
     played: dict[str, tuple[Figures, tuple[str, ...]]] = {}

@@ -16,9 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from dnm.cli.health import warn_of_last_run, warn_of_quiet
+from dnm.cli.one_run import reader_may_leave
 from dnm.cli.output import print_document, sitting_rows, waiting_rows
 from dnm.cli.status_view import print_status
-from dnm.cli.stopping import reader_may_leave
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.stopping import StopSignals
+from dnm.cli.one_run import StopSignals
 from dnm.config.lab import RUN_KEYS
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import StoppedError

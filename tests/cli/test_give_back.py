@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from dnm.cli.admin import pause
-from dnm.cli.by_hand import adopt, lend
-from dnm.cli.give_back import Evict, give_back, make_sure
+from dnm.cli.by_hand import Evict, adopt, give_back, lend, make_sure
 from dnm.cli.person import RefusedError
 from dnm.cli.status import status_document
 from dnm.cli.status_view import by_hand_lines

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from dnm.cli import progress
+from dnm.cli import paint
 from dnm.cli.output import print_line, print_table
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
@@ -194,8 +194,8 @@ def test_progress_has_the_time_that_is_left_and_goes_away(
     for name, value in {**environment, "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stderr", err)
-    monkeypatch.setattr("dnm.cli.progress._QUIET", -1.0)
-    with progress.progress("playing") as tell:
+    monkeypatch.setattr("dnm.cli.paint._QUIET", -1.0)
+    with paint.progress("playing") as tell:
         tell(0.25)
         tell(0.5)
         print("what is said meanwhile")
@@ -222,12 +222,12 @@ def test_work_that_says_nothing_is_shown_too(monkeypatch: pytest.MonkeyPatch) ->
     """With what is left where the last time is known, else with how long it has taken."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("dnm.cli.progress._QUIET", 0.0)
-    monkeypatch.setattr("dnm.cli.progress._LOOK_EVERY", 0.001)
+    monkeypatch.setattr("dnm.cli.paint._QUIET", 0.0)
+    monkeypatch.setattr("dnm.cli.paint._LOOK_EVERY", 0.001)
     for usual, word in ((timedelta(hours=2), "left"), (None, "for")):
         err = Drawn()
         monkeypatch.setattr("sys.stderr", err)
-        with progress.working("running", usual):
+        with paint.working("running", usual):
             assert err.was_drawn.wait(300)
         said = err.getvalue()
         assert word in said and said.endswith("\x1b[1A\x1b[2K")

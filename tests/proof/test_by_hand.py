@@ -19,8 +19,7 @@ import msgspec
 import pytest
 
 from dnm.cli import admin, by_hand
-from dnm.cli.by_hand import adopt, extend, lend
-from dnm.cli.give_back import Evict, give_back
+from dnm.cli.by_hand import Evict, adopt, extend, give_back, lend
 from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
