@@ -72,6 +72,10 @@ def _of_queues(facts: Facts, amounts: Callable[[QueueStatus], Resources]) -> Sam
             )
 
 
+def _one(value: float, **labels: str) -> Samples:
+    yield Sample(value=int(value), labels=labels)
+
+
 def _moment(moment: datetime | None) -> Samples:
     if moment is not None:
         yield Sample(value=moment.timestamp())
@@ -118,10 +122,8 @@ def _nodes(facts: Facts) -> Samples:
 
 
 def _claimed(facts: Facts) -> Samples:
-    """Of every type, zero too. What no run goes on with or gives back is stranded."""
-    found = Counter(one.node_type for one in facts.registry.claimed.values())
-    for node_type in sorted({*facts.config.node_types, *found}):
-        yield Sample(value=found[node_type], labels={"type": node_type})
+    """What no run goes on with or gives back is stranded."""
+    return _by_type(facts, Counter(one.node_type for one in facts.registry.claimed.values()))
 
 
 def _oldest(facts: Facts) -> Samples:
@@ -177,31 +179,22 @@ def _missing(facts: Facts) -> Samples:
             yield Sample(value=missing, labels={"queue": queue, "by": by})
 
 
-def _lost(facts: Facts) -> Samples:
-    pause = facts.registry.pause
-    yield Sample(value=int(pause is not None and pause.who == LOST))
-
-
 def _caps(facts: Facts, number: Callable[[CapUse], int]) -> Samples:
     for cap in facts.caps:
         yield Sample(value=number(cap), labels={"scope": cap.scope})
 
 
-def _results(counts: Mapping[str, Mapping[str, int]], names: tuple[str, ...]) -> Samples:
-    for node_type, results in sorted(counts.items()):
-        for result in names:
-            labels = {"type": node_type, "result": result}
-            yield Sample(value=results.get(result, 0), labels=labels)
+def _by_type(facts: Facts, counts: Mapping[str, int]) -> Samples:
+    """Of every type, zero too."""
+    for node_type in sorted({*facts.config.node_types, *counts}):
+        yield Sample(value=counts.get(node_type, 0), labels={"type": node_type})
 
 
-def _with_zeros(facts: Facts, counts: Mapping[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    return {**{name: {} for name in facts.config.node_types}, **counts}
-
-
-def _moves(facts: Facts) -> Samples:
-    moves = facts.registry.memory.totals.moves
-    for node_type in sorted({*facts.config.node_types, *moves}):
-        yield Sample(value=moves.get(node_type, 0), labels={"type": node_type})
+def _results(facts: Facts, counts: Mapping[str, Mapping[str, int]], went_well: str) -> Samples:
+    for result in (went_well, "failed"):
+        found = {node_type: of.get(result, 0) for node_type, of in counts.items()}
+        for one in _by_type(facts, found):
+            yield Sample(value=one.value, labels={**one.labels, "result": result})
 
 
 def _lent_seconds(facts: Facts) -> Samples:
@@ -247,10 +240,6 @@ def _backoffs(facts: Facts) -> Samples:
         yield Sample(value=max(left, 0.0), labels={"type": name})
 
 
-def _paused(facts: Facts) -> Samples:
-    yield Sample(value=int(is_in_force(facts.registry.pause, facts.now)))
-
-
 def _paused_since(facts: Facts) -> Samples:
     pause = facts.registry.pause
     if pause is not None and is_in_force(pause, facts.now):
@@ -261,7 +250,7 @@ _Make = Callable[[Facts], Samples]
 
 TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
     ("dnm_build_info", GAUGE, "The release of dnm, as a label.",
-     lambda facts: iter([Sample(value=1, labels={"version": facts.version})])),
+     lambda facts: _one(1, version=facts.version)),
     ("dnm_last_run_timestamp_seconds", GAUGE, "When the last run began.",
      lambda facts: _moment(facts.times.began)),
     ("dnm_last_success_timestamp_seconds", GAUGE, 
@@ -280,7 +269,7 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
      "How long it waited for the server to say that this was all; in the file alone.",
      lambda facts: _of_reading(facts, lambda reading: reading.waited)),
     ("dnm_last_run_exit_code", GAUGE, "What the last run exited with.",
-     lambda facts: iter([Sample(value=facts.registry.last_run.exit_code)])),
+     lambda facts: _one(facts.registry.last_run.exit_code)),
     ("dnm_nodes", GAUGE, "Lent nodes by phase; requested: asked for and not come yet.", _nodes),
     ("dnm_claimed_nodes", GAUGE, "Nodes that are claimed in Slurm for dnm and not lent.",
      _claimed),
@@ -310,12 +299,11 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
      _missing),
     ("dnm_queue_verdict_info", GAUGE, "What the last run decided for a queue, and why.", _verdicts),
     ("dnm_conversions_total", COUNTER, "Nodes that were asked for, by how it went.",
-     lambda facts: _results(_with_zeros(facts, facts.registry.memory.totals.conversions),
-                            ("joined", "failed"))),
+     lambda facts: _results(facts, facts.registry.memory.totals.conversions, "joined")),
     ("dnm_reversions_total", COUNTER, "Returns of nodes, by how they went.",
-     lambda facts: _results(_with_zeros(facts, facts.registry.memory.totals.reversions),
-                            ("returned", "failed"))),
-    ("dnm_moves_total", COUNTER, "Nodes that changed their queue without a reboot.", _moves),
+     lambda facts: _results(facts, facts.registry.memory.totals.reversions, "returned")),
+    ("dnm_moves_total", COUNTER, "Nodes that changed their queue without a reboot.",
+     lambda facts: _by_type(facts, facts.registry.memory.totals.moves)),
     ("dnm_conversion_duration_seconds", HISTOGRAM, "From asking for a node to its serving.",
      _durations),
     ("dnm_opening_duration_seconds", HISTOGRAM,
@@ -323,12 +311,14 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
     ("dnm_node_seconds_lent_total", COUNTER, "Time for which nodes were lent.", _lent_seconds),
     ("dnm_breaker_open", GAUGE, "1 while the breaker of a queue is open.", _breakers),
     ("dnm_backoff_seconds", GAUGE, "For how long a node type still backs off.", _backoffs),
-    ("dnm_paused", GAUGE, "1 while dnm is paused.", _paused),
+    ("dnm_paused", GAUGE, "1 while dnm is paused.",
+     lambda facts: _one(is_in_force(facts.registry.pause, facts.now))),
     ("dnm_paused_since_timestamp_seconds", GAUGE, "Since when, while it is.", _paused_since),
     ("dnm_registry_lost", GAUGE,
-     "1 while the registry is one that began anew, and nobody has seen it.", _lost),
+     "1 while the registry is one that began anew, and nobody has seen it.",
+     lambda facts: _one(bool(facts.registry.pause and facts.registry.pause.who == LOST))),
     ("dnm_history_untold_lines", GAUGE, "Lines that wait to be written to the history.",
-     lambda facts: iter([Sample(value=len(facts.registry.memory.untold))])),
+     lambda facts: _one(len(facts.registry.memory.untold))),
 )  # fmt: skip
 
 
