@@ -67,7 +67,8 @@ def reduce_one(*parts: dict[str, Any]) -> Pod:
     [
         pytest.param(({"creationTimestamp": "2026-05-01T00:00:00Z"},),
                      {"created": "2026-05-01T00:00:00Z"}, id="created"),
-        pytest.param(({"creationTimestamp": None, "labels": None, "annotations": None},),
+        pytest.param(({"creationTimestamp": None, "labels": None, "annotations": None},
+                      {"nodeSelector": None, "tolerations": None, "affinity": None}),
                      {"created": ""}, id="nulls"),
         pytest.param(({"deletionTimestamp": "2026-05-01T00:00:00Z"},),
                      {"is_terminating": True}, id="terminating"),

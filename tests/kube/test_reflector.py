@@ -339,6 +339,25 @@ def test_a_server_that_leaves_an_event_out_is_found_and_not_believed_again(runs:
     runs.read_right("changes")
 
 
+@pytest.mark.parametrize(
+    ("changes", "asks_for_pods", "reason"),
+    [
+        pytest.param({"relist_interval": timedelta(), "watch_from_pods": 6}, True, "off", id="off"),
+        pytest.param({}, False, "partial", id="no pods were listed"),
+        pytest.param({"watch_from_pods": 6}, True, "small", id="five pods"),
+        pytest.param({"watch_from_pods": 5}, True, "first", id="as many as it takes"),
+    ],
+)
+def test_the_first_run_keeps_a_large_cluster_and_says_why_no_other(
+    runs: Runs, changes: dict[str, Any], asks_for_pods: bool, reason: str
+) -> None:
+    runs.change(**changes)
+    with closing(KubeClient.connect(runs.config)) as kube:
+        assert kube.read_nodes() and (not asks_for_pods or kube.read_pods(()))
+        assert kube.keep().reason == reason
+    assert runs.store.exists() == (reason == "first")
+
+
 def test_another_release_believes_again(runs: Runs) -> None:
     distrust_path(runs.store).write_text("0.0.1\nsomething was left out\n")
     runs.read_right("list", "first")
