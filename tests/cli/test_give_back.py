@@ -17,7 +17,7 @@ from dnm.cli.status import status_document
 from dnm.cli.status_view import by_hand_lines
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
-from dnm.model.lent import Leaving, Phase
+from dnm.model.lent import Phase
 from dnm.verbs.lending import Wanted
 from tests.cli.test_permissions import RBAC
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
@@ -142,13 +142,6 @@ def test_a_pause_is_said(site: Site) -> None:
     )
     (said,) = lend(site.config, Wanted(namespace="dev", count=1))
     assert "dnm is paused, and asks for it after `dnm resume`; `dnm return" in said
-
-
-def test_the_last_word_holds(site: Site) -> None:
-    give_back(site.config, ["a001"], "", SURE)
-    give_back(site.config, ["a001"])
-    entry = site.registry.nodes["a001"]
-    assert entry.leaves is Leaving.BY_HAND and entry.emptying is None
 
 
 def test_who_says_no_changes_nothing(site: Site) -> None:

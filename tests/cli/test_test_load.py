@@ -100,6 +100,10 @@ def test_two_loads_share_nothing_and_one_is_scaled_and_deleted(
     assert {pod["metadata"]["labels"]["applicationId"] for pod in sandbox.objects("pods", "dev")
             } == {one}  # fmt: skip
     capsys.readouterr()
+    assert list_loads(config, "dev") == 0
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split() == ["NAMESPACE", "NAME", "QUEUE", "PODS", "READY", "CREATED"]
+    assert line.split()[:4] == ["dev", one, "root.dev", "5"]
     assert list_loads(config, output="json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "dnm.test-load/1"
@@ -140,16 +144,6 @@ def test_a_load_in_a_namespace_that_is_not_monitored_is_seen_and_deleted(
     assert "mine" in shown and "theirs" not in shown
     assert delete_loads(config) == 0
     assert [item["metadata"]["name"] for item in sandbox.objects("deployments")] == ["theirs"]
-
-
-def test_list_is_a_table(
-    config: Config, created: Callable[[Load], str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = created(Load(namespace="dev", replicas=3, name="load-1"))
-    assert list_loads(config, "dev") == 0
-    header, line = capsys.readouterr().out.splitlines()
-    assert header.split() == ["NAMESPACE", "NAME", "QUEUE", "PODS", "READY", "CREATED"]
-    assert line.split()[:5] == ["dev", name, "root.dev", "3", "0"]
 
 
 def test_the_manifest(config: Config) -> None:

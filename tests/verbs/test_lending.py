@@ -208,6 +208,8 @@ def test_a_returned_node_leaves_and_its_order_shrinks(emptying: Emptying | None)
     assert entry.emptying == emptying
     assert [(order.count, order.nodes) for order in after.orders] == [(1, ("a050",))]
     assert give_back(CONFIG, after, "a001", NOW, emptying) == after, "said twice"
+    last = give_back(CONFIG, after, "a001", NOW)
+    assert isinstance(last, Registry) and last.nodes["a001"].emptying is None, "the last word holds"
     alone = give_back(CONFIG, replace(before, orders=(replace(ORDER, count=1),)), "a001", NOW)
     assert isinstance(alone, Registry) and alone.orders == ()
 
