@@ -2,8 +2,9 @@
 
 The pod is the one that the API server has stored, with all that admission has put into it. Its
 image is a root in which the deb is installed as the Containerfile says. Its volumes have the
-owners and modes that kubelets give (pkg/volume/util/atomic_writer.go; an emptyDir, and the
-folder of a ConfigMap, is open to everybody), and it has its service account's token, its user, no
+owners and modes that kubelets give (pkg/volume/util/atomic_writer.go; the folder of a ConfigMap or
+an emptyDir is open to everybody, and so, with the sticky bit, is the root of the tmpfs that holds
+a Secret or a projected volume), and it has its service account's token, its user, no
 capability that it does not ask for, a root that can't be written if it says so, and no variable but
 its own and those of every pod.
 """
@@ -138,7 +139,7 @@ def make_volume(rig: Rig, pod: Json, volume: Json, directory: Path) -> Path:
             write_all(directory, projected(rig, pod, one), volume["projected"], group)
     elif "emptyDir" not in volume:
         raise AssertionError(f"a volume of another kind: {volume}")
-    directory.chmod(0o777)
+    directory.chmod(0o1777 if volume.keys() & {"secret", "projected"} else 0o777)
     return directory
 
 

@@ -143,6 +143,7 @@ def test_the_pod_may_do_no_more_than_its_account(
     assert said.stderr.count("Read-only file system") == 2
     assert {line.partition("=")[0] for line in lines[3:]} - {"PWD", "_", "SHLVL", "OLDPWD"} == {
         "PATH", "HOSTNAME", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT",
+        "DNM_LOG_CONSOLE",
     }  # fmt: skip
     account = "system:serviceaccount:dnm:dynamic-node-manager-in-cluster"
     for verb, answer in (("list pods", "yes"), ("delete pods", "no"), ("list secrets", "no")):
