@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPException, HTTPResponse, IncompleteRead
-from ssl import SSLEOFError
+from ssl import VERIFY_X509_PARTIAL_CHAIN, SSLEOFError
 from typing import Any
 
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, ProxyError
+from urllib3.util.ssl_ import create_urllib3_context
 
 LARGEST_BODY = 1 << 26  # bytes; a page of 500 pods has some 6 MB
 _READ_AHEAD = 1 << 18
@@ -52,11 +53,11 @@ class Wire:
         # urllib3's own way to other connections; to its types they are classes.
         manager.pool_classes_by_scheme = {
             "http": partial(self._pool, HTTPConnectionPool, _PlainConnection),  # type: ignore[dict-item]
-            "https": partial(self._pool, HTTPSConnectionPool, _TlsConnection),  # type: ignore[dict-item]
+            "https": partial(self._pool, _tls_pool, _TlsConnection),  # type: ignore[dict-item]
         }
 
     def _pool(
-        self, kind: type[HTTPConnectionPool], connection: Any, *place: Any, **options: Any
+        self, kind: Callable[..., HTTPConnectionPool], connection: Any, *place: Any, **options: Any
     ) -> HTTPConnectionPool:
         pool = kind(*place, **options)
         pool.ConnectionCls = partial(connection, self)  # type: ignore[assignment]
@@ -220,6 +221,17 @@ class _PlainConnection(_Timed, HTTPConnection):
 
 class _TlsConnection(_Timed, HTTPSConnection):
     pass
+
+
+def _tls_pool(*place: Any, **options: Any) -> HTTPSConnectionPool:
+    """Judges certificates by Go's rules, as kubectl does: whatever the site's file holds is
+    trusted, and a CA need not say what its key is for, as Python asks from 3.13 on."""
+    context = create_urllib3_context(
+        cert_reqs=options.get("cert_reqs"), verify_flags=VERIFY_X509_PARTIAL_CHAIN
+    )
+    if not options.get("ca_certs"):
+        context.load_default_certs()
+    return HTTPSConnectionPool(*place, ssl_context=context, **options)
 
 
 class AnswerTooLarge(ValueError):

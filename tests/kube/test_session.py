@@ -511,7 +511,7 @@ def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificates for 127.0.0.1 and api.example.org that vouch for themselves, one of them ended;
-    and a file that is none."""
+    one that the first has issued; and a file that is none."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the openssl command")
     directory = tmp_path_factory.mktemp("tls")
@@ -521,7 +521,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ended = (
         "openssl x509 -in cert.pem -signkey key.pem -days -1 -copy_extensions copyall -out old.pem"
     )
-    for words in ([*command.split(), *subject, *files], ended.split()):
+    issued = "openssl req -x509 -key key.pem -CA cert.pem -CAkey key.pem -days 2 -out issued.pem"
+    named = ["-subj", "/CN=issued", *subject[2:]]
+    for words in ([*command.split(), *subject, *files], ended.split(), [*issued.split(), *named]):
         subprocess.run(words, check=True, capture_output=True, cwd=directory)
     (directory / "none.pem").write_text("no PEM")
     return directory
@@ -554,14 +556,17 @@ def own(certificate: bytes, key: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"insecure-skip-tls-verify": True}, {"tls-server-name": "api.example.org"}],
-    ids=["known authority", "verification switched off", "server name"],
-)
-def test_a_trusted_server_is_talked_to(authority: Path, changes: dict[str, Any]) -> None:
-    believed = {} if "insecure-skip-tls-verify" in changes else known(pem(authority, "cert"))
+    ("certificate", "changes"),
+    [("cert", {}), ("cert", {"insecure-skip-tls-verify": True}),
+     ("cert", {"tls-server-name": "api.example.org"}), ("issued", {})],
+    ids=["known authority", "verification switched off", "server name", "itself, not its issuer"],
+)  # fmt: skip
+def test_a_trusted_server_is_talked_to(
+    authority: Path, certificate: str, changes: dict[str, Any]
+) -> None:
+    believed = {} if "insecure-skip-tls-verify" in changes else known(pem(authority, certificate))
     said = [answer(nodes_page("a", token="t"), chunked=11), answer(nodes_page("b"))]
-    with serving(*said, tls=server_side(authority)) as server:
+    with serving(*said, tls=server_side(authority, certificate)) as server:
         nodes = a_client(server.url, **believed, **changes).read_nodes()
     assert not isinstance(nodes, Unreadable) and len(nodes) == 2
     assert server.connections == 1
