@@ -5,6 +5,7 @@ Keys and defaults are those of the code; here stand what a key is for, and when 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -69,7 +70,7 @@ class Group(NamedTuple):
 def default_of(section: str, key: str) -> str:
     """Returns the default as it would be written in the file; `none` where there is none."""
     field = DECLARED[section][key][0]
-    value = getattr(_MODELS.get(section), field, None) if field else None
+    value = getattr(_MODELS.get(section), field, None) if field not in ("", "options") else None
     if (section, key) in _OTHER:
         return _OTHER[section, key]
     if isinstance(value, bool):
@@ -98,12 +99,18 @@ def page() -> Iterator[str]:
             yield f"| `{row.key}` | {default} | {row.about} | {row.leave} |"
     yield from ("", "## What rules say", "", "| reason | what would change it |", "|---|---|")
     for one in list_reasons():
-        if one not in OF_THE_SPINE:
-            yield f"| {one.text} | {one.change or 'nothing has to'} |"
+        if one.change and one not in OF_THE_SPINE:
+            yield f"| {one.text} | {one.change} |"
+
+
+def _of_rules(group: Group) -> list[Row]:
+    kind = re.findall(r"\w+", group.section)[0]
+    return [Row(key, one.about, one.leave) for key, one in keys.OF_RULES[kind].items()]
 
 
 def _read(text: str) -> tuple[list[str], list[Group]]:
-    """`= title = section = about` begins a group; `key | about | leave alone` is a row."""
+    """`= title = section = about` begins a group; `key | about | leave alone` is a row; `*`: here
+    stand the keys of rules, with the words that are declared with them."""
     head: list[str] = []
     groups: list[Group] = []
     for line in text.splitlines():
@@ -111,8 +118,9 @@ def _read(text: str) -> tuple[list[str], list[Group]]:
             title, section, about = f"{line[2:]} ".split(" = ", 2)
             groups.append(Group(title, section, about.strip(), ()))
         elif groups and line:
-            row = Row(*(part.strip() for part in line.split(" | ")))
-            groups[-1] = groups[-1]._replace(rows=(*groups[-1].rows, row))
+            is_row = line != "*"
+            rows = [Row(*map(str.strip, line.split(" | ")))] if is_row else _of_rules(groups[-1])
+            groups[-1] = groups[-1]._replace(rows=(*groups[-1].rows, *rows))
         else:
             head.append(line)
     return head, groups

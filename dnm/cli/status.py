@@ -160,7 +160,7 @@ def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> d
         else None,
         "held": name in registry.held,
         "stays_until": entry.stays_until if entry.is_kept_at(now) else None,
-        "leaves": entry.leaves.value if entry.leaves else "",
+        "leaves": entry.leaves or "",
         "emptying": msgspec.structs.asdict(entry.emptying) if entry.emptying else None,
         "error": entry.error,
         "reason": registry.last_run.nodes.get(name, ""),
@@ -244,7 +244,7 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
         "budgets": {
             name: {
                 "node_hours_left": round(left, 1),
-                "of": config.namespaces[name].node_hours_per_week,
+                "of": config.namespaces[name].options["node_hours_per_week"],
             }
             for name, left in hours_left(config, registry, now).items()
         },

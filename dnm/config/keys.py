@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dnm.config import kubelet_values, names, numbers, shares, values
 from dnm.config.opening_values import opening_steps, sick_signs
@@ -24,6 +24,36 @@ YEAR = 31_536_000  # seconds
 
 Parser = Callable[[str], Any]
 Keys = Mapping[str, tuple[str, Parser]]
+
+
+class RuleKey(NamedTuple):
+    """Declares a key that one rule alone reads. Where it is set, what it says stands by its name in
+    `options` of the model."""
+
+    parse: Parser
+    about: str  # what it is for, as docs/configuration.md says it
+    leave: str  # when to leave it alone
+
+
+# The keys of rules, by the kind of section
+OF_RULES: Mapping[str, Mapping[str, RuleKey]] = {
+    "settings": {
+        "max_lend_hours": RuleKey(
+            numbers.hours(0, 8_760),
+            "a node that has been lent for so long is fenced and goes back once empty; 0: never",
+            "without nodes that must be rebooted",
+        ),
+    },
+    "namespace": {
+        "node_hours_per_week": RuleKey(
+            numbers.amount(0, 10_000_000), "its budget, from Monday, 00:00 UTC", "without budgets"
+        ),
+    },
+}
+
+
+def _of_rules(kind: str) -> Keys:
+    return {key: ("options", declared.parse) for key, declared in OF_RULES[kind].items()}
 
 
 # [settings] -> Config
@@ -53,7 +83,6 @@ SETTINGS: Keys = {
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, YEAR)),
     "relist_minutes": ("relist_interval", numbers.minutes(0, 1_440)),
     "batch_floor": ("*", shares.floors),
-    "max_lend_hours": ("max_lend", numbers.hours(0, 8_760)),
     "events_zone": ("events_zone", names.time_zone),
     "calendar": ("", values.names),
     "event_reservations": ("book_ahead", numbers.booked_ahead),
@@ -66,6 +95,7 @@ SETTINGS: Keys = {
     "demand_days": ("demand_keep", numbers.days(0, 36_500)),
     "pass_environment": ("pass_environment", names.variable_names),
     "state_group": ("state_group", names.group_name),
+    **_of_rules("settings"),
 }
 
 # [namespace:NAME] -> NamespacePolicy
@@ -73,10 +103,10 @@ NAMESPACE_KEYS: Keys = {
     "node_type": ("node_types", names.node_type_names),
     "max_nodes": ("max_nodes", numbers.cap),
     "min_nodes": ("min_nodes", numbers.whole_number(0, 100_000)),
-    "node_hours_per_week": ("node_hours_per_week", numbers.amount(0, 10_000_000)),
     "priority": ("priority", numbers.whole_number(-1_000_000, 1_000_000)),
     "pod_minute_worth": ("pod_minute_worth", numbers.amount(0, 1_000)),
     "charge_account": ("charge_account", names.charged_account),
+    **_of_rules("namespace"),
 }
 
 # [node_type:NAME] -> NodeType; a key that looks like RESOURCE is an amount of it

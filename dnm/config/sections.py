@@ -201,6 +201,8 @@ def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, (field, _) in keys.items():
         if field and (value := parsed.get(key)) is not None:
+            if field == "options":
+                value = {**found.get(field, {}), key: value}
             found |= value if field == "*" else {field: value}
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,11 +28,11 @@ class NamespacePolicy(Value):
     min_nodes: int = 0
     min_of_type: Mapping[str, int] = {}  # of these, so many of a type; for now, never a key
     min_nodes_by: str = ""  # what raised it for now, as people are told; empty: the key itself
-    node_hours_per_week: float | None = None  # None: no budget
     priority: int = 0  # above 0: it comes before jobs that wait
     reversion_idle: timedelta | None = None  # None: as long as it pays
     pod_minute_worth: float | None = None  # None: that of all
     charge_account: str = ""  # empty: that of all; for now, that of an event
+    options: Mapping[str, Any] = {}  # keys of rules that are set
 
 
 class Config(Value):
@@ -57,7 +58,6 @@ class Config(Value):
     batch_floor: Floor | None = None  # of each node type that has none of its own
     type_floors: Mapping[str, Floor] = {}
     partition_floors: Mapping[str, Floor] = {}
-    max_lend: timedelta = timedelta()  # zero: for as long as they are used
     pod_minute_worth: float = 0.1  # node-minutes that a minute of a waiting pod is worth
     max_converted_nodes: int | Share = 30
     max_conversions_per_run: int = 4
@@ -99,6 +99,7 @@ class Config(Value):
     batch_list_command: Path | None = None  # None: the converter has a list
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter
     state_group: str = ""  # who may read the record besides its owner; empty: nobody
+    options: Mapping[str, Any] = {}  # keys of rules that are set
 
     @property
     def lock_path(self) -> Path:
@@ -138,12 +139,6 @@ class Config(Value):
         """Returns what a minute of its waiting pods is worth, in minutes of a node."""
         own = policy.pod_minute_worth
         return self.pod_minute_worth if own is None else own
-
-    @property
-    def counts_lending(self) -> bool:
-        """Whether something depends on how long a node is lent."""
-        budgets = (one.node_hours_per_week for one in self.namespaces.values())
-        return bool(self.max_lend) or any(one is not None for one in budgets)
 
     @property
     def has_shares(self) -> bool:

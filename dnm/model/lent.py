@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
+from typing import Annotated
+
+import msgspec
 
 from dnm.model.node import Mark
 from dnm.model.opening import Opening
@@ -21,12 +24,10 @@ class Phase(Enum):
     FAILED = "failed"
 
 
-class Leaving(Enum):
-    """Why a node that serves is fenced, to go back as soon as it is empty."""
+class Leaving:
+    """Why a node that serves is fenced, to go back as soon as it is empty, whatever a person has
+    said before; other words are a rule's own, and that of one that is off is over."""
 
-    FOR_JOBS = "for-jobs"  # of an older dnm: the fence comes off
-    OVERDUE = "overdue"
-    SPENT = "spent"
     KEPT_OUT = "kept-out"
     NOT_OPENED = "not-opened"
     SICK = "sick"
@@ -98,7 +99,8 @@ class LentNode(Value):
     retry_after: datetime | None = None
     error: str = ""
     converter: ConverterProcess | None = None
-    leaves: Leaving | None = None  # None: its queue keeps it for as long as it wants it
+    # Why it leaves; None: its queue keeps it for as long as it wants it.
+    leaves: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     emptying: Emptying | None = None  # None: its pods run on, whether it leaves or not
     lent_since: datetime | None = None  # kept where something depends on it
     asked_at: datetime | None = None  # when its request was written; None: not known
@@ -113,8 +115,9 @@ class LentNode(Value):
 
     def is_kept_at(self, now: datetime) -> bool:
         """Whether a person has lent it, or extended it, for a time that is not over."""
-        told_to_go = self.leaves not in (None, Leaving.OVERDUE, Leaving.SPENT, Leaving.FOR_JOBS)
-        return self.stays_until is not None and now < self.stays_until and not told_to_go
+        told_to_go = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.SICK, Leaving.BY_HAND)
+        is_in_time = self.stays_until is not None and now < self.stays_until
+        return is_in_time and self.leaves not in told_to_go
 
     @property
     def account(self) -> str:

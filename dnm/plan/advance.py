@@ -56,7 +56,7 @@ def advance(inputs: Inputs) -> Advanced:
     in_use = {**arrivals.nodes, **claims.nodes}
     adopted = _adopted(inputs, {**in_use, **claims.claimed})
     refused = _unwelcome(inputs, recorded, {**in_use, **adopted.nodes})
-    before = _dated(config, refused.nodes)
+    before = _dated(inputs, refused.nodes)
     after = _look_at(inputs, recorded, before)
     failures = [*arrivals.failures, *_results(before, after), *refused.failures]
     registry = msgspec.structs.replace(
@@ -144,9 +144,10 @@ def _unwelcome(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]
     return after
 
 
-def _dated(config: Config, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
-    """With the time since when each is lent, where something depends on it."""
-    if not config.counts_lending:
+def _dated(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
+    """With the time since when each is lent, where a rule asks for it."""
+    rules = rules_of(inputs.config, inputs.registry, inputs.facts) if nodes else ()
+    if not any(rule.counts_lending for rule in rules):
         return dict(nodes)
     return {
         name: entry if entry.lent_since else msgspec.structs.replace(entry, lent_since=entry.since)

@@ -244,10 +244,10 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
     """Why it leaves, and whether its pods are asked to go."""
     entry, inputs = case.entry, case.inputs
     detail = (
-        "a person returns it" if entry.leaves is Leaving.BY_HAND else "what spoke for it is over"
+        "a person returns it" if entry.leaves == Leaving.BY_HAND else "what spoke for it is over"
     )
     for rule in rules_of(inputs.config, case.registry, inputs.facts):
-        if rule.leaving is entry.leaves:
+        if rule.leaving == entry.leaves:
             detail = rule.why_leaving
     if entry.emptying is not None:
         stopped = case.objection.detail if case.objection else None

@@ -152,7 +152,7 @@ def _with_leaving(inputs: Inputs, registry: Registry) -> Registry:
     return msgspec.structs.replace(registry, nodes={**registry.nodes, **new})
 
 
-def _who_leaves(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, Leaving]]:
+def _who_leaves(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, str]]:
     for rule in rules_of(inputs.config, registry, inputs.facts):
         if rule.leaves and rule.leaving:
             yield from ((name, rule.leaving) for name in rule.leaves(inputs, registry))
@@ -168,10 +168,10 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
     """Whether the reason for which a node leaves holds no longer; that of a rule that is off does
     not."""
     leaves = registry.nodes[name].leaves
-    if leaves is Leaving.BY_HAND:
+    if leaves == Leaving.BY_HAND:
         return False
     rules = rules_of(inputs.config, registry, inputs.facts)
-    found = next((rule for rule in rules if rule.leaving is leaves), None)
+    found = next((rule for rule in rules if rule.leaving == leaves), None)
     return found is None or found.is_over is None or found.is_over(inputs, registry, name)
 
 

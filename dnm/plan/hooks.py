@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
+from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 
@@ -105,8 +105,9 @@ class Rule(Value):
     why_late: Callable[[Config, str], str] | None = None
     tells: Callable[[Inputs, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None = None
     books: Callable[[Config, Registry, Registry, datetime], Registry] | None = None
+    counts_lending: bool = False  # it asks for how long a node is lent
     # Which nodes leave although they are used, by which word, and until when.
-    leaving: Leaving | None = None
+    leaving: str | None = None  # the word of the record
     why_leaving: str = ""
     remembers: Callable[[Inputs, Registry], Registry] | None = None
     leaves: Callable[[Inputs, Registry], Iterable[str]] | None = None

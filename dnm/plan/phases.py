@@ -90,7 +90,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     assert facts.nodes is not None
     node = facts.nodes.get(name)
     is_here = node is not None and node.is_ready and not (node.is_deleting or node.unreadable)
-    if is_here and entry.leaves is Leaving.KEPT_OUT:
+    if is_here and entry.leaves == Leaving.KEPT_OUT:
         leaving = enter_phase(entry, Phase.RELEASING, facts.now)
         return becomes(name, leaving, Verdict.REVERT, Reason.LEAVING, "it is kept out of lending")
     has_ended = not facts.is_running(entry.converter)

@@ -39,7 +39,7 @@ def _keeps_nodes_out(config: Config, registry: Registry, facts: Facts | None) ->
     return any(keys) or bool(
         registry.excluded
         or registry.held
-        or any(one.leaves is Leaving.KEPT_OUT or one.is_unjudged for one in registry.nodes.values())
+        or any(one.leaves == Leaving.KEPT_OUT or one.is_unjudged for one in registry.nodes.values())
     )
 
 
@@ -48,8 +48,8 @@ def _has_floors(config: Config, registry: Registry, facts: Facts | None) -> bool
 
 
 def _has_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    budgets = (one.node_hours_per_week for one in config.namespaces.values())
-    return any(one is not None for one in budgets) or bool(registry.spent_hours)
+    budgets = ("node_hours_per_week" in one.options for one in config.namespaces.values())
+    return any(budgets) or bool(registry.spent_hours)
 
 
 def _moves(config: Config, registry: Registry, facts: Facts | None) -> bool:
@@ -99,7 +99,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("opening", _opens),
     ("sick", lambda config, registry, facts: bool(config.sick_when) or _has_sick(registry)),
     ("batch_floors", _has_floors),
-    ("max_lend", lambda config, registry, facts: bool(config.max_lend)),
+    ("max_lend", lambda config, registry, facts: bool(config.options.get("max_lend_hours"))),
     ("node_hours", _has_hours),
     ("moves", _moves),
     ("node_conditions", _shows_conditions),

@@ -220,8 +220,8 @@ def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[H
         yield line(event, numbers=_numbers(old, new, cause), **why)
     elif new.move != old.move:
         yield line("turned-back", numbers=_numbers(old, new, cause))
-    elif new.leaves is not old.leaves:
-        numbers: dict[str, object] = {"why": new.leaves.value} if new.leaves else {}
+    elif new.leaves != old.leaves:
+        numbers: dict[str, object] = {"why": new.leaves} if new.leaves else {}
         yield line("emptying" if new.leaves else "kept", numbers=numbers)
     elif new.emptying is not None and new.emptying != old.emptying and old.emptying is not None:
         numbers = {"asked": new.emptying.asked - old.emptying.asked}

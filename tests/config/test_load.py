@@ -317,7 +317,9 @@ GOOD = [
     pytest.param("state = kubernetes gpu", "state_namespace", "gpu", id="namespace-of-the-state"),
     pytest.param("calendar = d, /x/w.ics", "calendar", Path("/x/w.ics"), id="icalendar"),
     pytest.param("calendar = /x/events.d", "events_dir", Path("/x/events.d"), id="events.d"),
-    pytest.param("max_lend_hours = 72", "max_lend", timedelta(days=3), id="hours"),
+    pytest.param(
+        "max_lend_hours = 72", "options", {"max_lend_hours": timedelta(days=3)}, id="hours"
+    ),
     pytest.param("pod_minute_worth = 0.3", "pod_minute_worth", 0.3, id="price"),
     pytest.param("charge_account = -", "charge_account", "-", id="nobody"),
     pytest.param("charge_account = p_1.x", "charge_account", "p_1.x", id="an-account"),

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from dnm.config.keys import SETTINGS
-from dnm.model.config import Config
+from dnm.config.keys import OF_RULES
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Rule
 from dnm.plan.rule import TABLE
-from dnm.plan.rules.max_lend import RULE
+from dnm.plan.rules.node_hours import RULE
 from tests.docs.pages import PAGES, ROOT, quoted, section, table_of
 from tests.test_layers import HOUSE, room_of
 
@@ -54,22 +52,21 @@ def test_adding_a_rule_is_told_as_it_is() -> None:
     """The rule that is shown whole, with hooks, line, key and tests; and all hooks there are."""
     _, whole = section(PAGE, "Adding a rule").split("\n- ", 1)
     told, hooks = whole.split("The hooks, as ")
-    of_file, of_line, of_record, of_key, of_tests = (quoted(part) for part in told.split("\n- "))
-    assert of_file[0] == "dnm/plan/rules/max_lend.py"
+    of_file, of_line, of_key, of_page, of_tests = (quoted(part) for part in told.split("\n- "))
+    assert of_file[0] == "dnm/plan/rules/node_hours.py"
     given = {name for name in Rule.__struct_fields__ if getattr(RULE, name)}
-    assert {*of_file[2:]} == given
-    assert of_line[:2] == ["TABLE", "dnm/plan/rule.py"]
-    is_on = dict(TABLE)["max_lend"]
-    plain = Config(path=Path("x"), namespaces={}, node_types={})
+    assert given == {*of_file} & {*Rule.__struct_fields__}
+    assert [one.name for one in RULE.reasons] == of_file[1:2]
+    assert of_line == ["TABLE", "dnm/plan/rule.py"]
+    policy = NamespacePolicy(name="x", queue="root.x", node_types=())
+    plain = Config(path=Path("x"), namespaces={"x": policy}, node_types={})
+    budget = replace(policy, options={"node_hours_per_week": 1.0})
+    is_on = dict(TABLE)["node_hours"]
     assert not is_on(plain, Registry(), None)
-    assert is_on(replace(plain, max_lend=timedelta(hours=1)), Registry(), None)
-    assert of_record[0] == "Registry"
-    by = import_module(f"dnm.plan.rules.{of_record[2].removesuffix('.py')}").RULE
-    assert getattr(by, of_record[1])
-    assert SETTINGS[of_line[2]][0] == "max_lend"
-    for file, has in zip(of_key, (of_line[2], "max_lend", of_line[2]), strict=False):
-        assert has in (ROOT / file).read_text(encoding="utf-8"), file
-    assert "max_lend" in (ROOT / of_tests[0]).read_text(encoding="utf-8")
+    assert is_on(replace(plain, namespaces={"x": budget}), Registry(), None)
+    assert "node_hours_per_week" in OF_RULES["namespace"] and of_key[0] == "OF_RULES"
+    assert of_page == ["python -m packages.reference > docs/configuration.md"]
+    assert "node_hours" in (ROOT / of_tests[0]).read_text(encoding="utf-8")
     assert quoted(hooks)[:2] == ["Rule", "dnm/plan/hooks.py"]
     assert quoted(hooks)[2:] == [*Rule.__struct_fields__]
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import pytest
 
+from dnm.config.keys import OF_RULES
 from packages.reference import DECLARED
 from tests.docs.pages import PAGES, ROOT
 
 WORDS = 29_990
-KEYS = 90
+KEYS = 88  # but those of rules: each brings its own
 LINES = {"converters": 8_350, "lab": 6_891}
 
 
@@ -20,7 +21,8 @@ def test_the_pages_only_get_shorter() -> None:
 
 
 def test_there_are_only_ever_fewer_keys() -> None:
-    assert sum(map(len, DECLARED.values())) <= KEYS
+    of_rules = sum(map(len, OF_RULES.values()))
+    assert sum(map(len, DECLARED.values())) - of_rules <= KEYS
 
 
 @pytest.mark.parametrize(("wing", "most"), LINES.items())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import Leaving, Phase
+from dnm.model.lent import Phase
 from dnm.model.node_type import Taint
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
@@ -104,7 +104,7 @@ def test_an_interrupted_lending_is_not_gone_on_with_beside_the_bridge(
 
 def test_a_node_that_leaves_goes_on_leaving_under_the_taint() -> None:
     """Its pods are evicted, so it is empty soon: nobody has to do anything."""
-    world = serving(leaves=Leaving.OVERDUE, was_used=True)
+    world = serving(leaves="overdue", was_used=True)
     world.nodes[-1] = a_node(taints=(MANAGED,), is_cordoned=True, mark=FENCED)
     after = world.advanced()
     assert after.registry.nodes["a001"].phase is Phase.SERVING and not after.errors

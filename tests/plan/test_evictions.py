@@ -55,7 +55,7 @@ def test_pods_are_asked_to_go_behind_the_fence_and_before_anything_else_is_begun
     [
         pytest.param(told_to_go(emptying=None), id="its-pods-run-on"),
         pytest.param(told_to_go(emptying=Emptying(since=NOW + MINUTE)), id="not-yet"),
-        pytest.param(told_to_go(leaves=Leaving.OVERDUE), id="no-person-said-so"),
+        pytest.param(told_to_go(leaves="overdue"), id="no-person-said-so"),
         pytest.param(told_to_go(0), id="empty"),
         pytest.param(told_to_go(owner="other"), id="another-instance-s"),
         pytest.param(with_pod(is_terminating=True), id="they-go-already"),

@@ -11,7 +11,7 @@ import pytest
 
 from dnm.model.batch import WaitingJobs
 from dnm.model.config import Config
-from dnm.model.lent import Leaving, Phase
+from dnm.model.lent import Phase
 from dnm.model.observed import Breaker, SpentHours
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
@@ -37,7 +37,7 @@ def used(count: int = 1, **changes: Any) -> World:
     return world
 
 
-def leaving(plan: Plan) -> dict[str, Leaving]:
+def leaving(plan: Plan) -> dict[str, str]:
     return {name: one.leaves for name, one in plan.registry.nodes.items() if one.leaves}
 
 
@@ -53,20 +53,20 @@ def fences(plan: Plan) -> set[str]:
     [(0, 2, False), (3, 2, False), (2, 2, True), (1, 2, True)],
 )
 def test_a_node_that_was_lent_long_enough_is_fenced(hours: int, most: int, goes: bool) -> None:
-    plan = used().configured(max_lend=hours * HOUR).plan()
-    assert (leaving(plan) == {"a001": Leaving.OVERDUE}) is goes
+    plan = used().configured(options={"max_lend_hours": hours * HOUR}).plan()
+    assert (leaving(plan) == {"a001": "overdue"}) is goes
     assert (fences(plan) == {"a001"}) is goes
     assert (plan.nodes[0].reason is Reason.LEAVING) is goes
     assert not any(isinstance(action, SetQueueLimits) for action in plan.actions), "pods run on it"
 
 
 def test_no_more_are_fenced_at_once_than_may_go_back() -> None:
-    world = used(4).configured(max_lend=HOUR, max_reversions_per_run=3)
+    world = used(4).configured(options={"max_lend_hours": HOUR}, max_reversions_per_run=3)
     assert len(fences(world.plan())) == 3
 
 
 def test_since_when_it_is_lent_is_kept_over_its_phases() -> None:
-    plan = used().configured(max_lend=9 * HOUR).plan()
+    plan = used().configured(options={"max_lend_hours": 9 * HOUR}).plan()
     assert plan.registry.nodes["a001"].lent_since == LONG_AGO
     assert used().plan().registry.nodes["a001"].lent_since is None  # nothing depends on it
 
@@ -80,12 +80,15 @@ def test_since_when_it_is_lent_is_kept_over_its_phases() -> None:
     ],
 )
 def test_what_keeps_a_node(change: dict[str, Any], fenced_by: set[str]) -> None:
-    assert fences(used().configured(max_lend=HOUR).recorded(**change).plan()) == fenced_by
+    assert (
+        fences(used().configured(options={"max_lend_hours": HOUR}).recorded(**change).plan())
+        == fenced_by
+    )
 
 
 def test_an_administrator_s_cordon_stays_his() -> None:
     world = World().lent("a001", since=LONG_AGO).node("a001", is_cordoned=True)
-    plan = world.configured(max_lend=HOUR).plan()
+    plan = world.configured(options={"max_lend_hours": HOUR}).plan()
     assert not leaving(plan) and plan.nodes[0].reason is Reason.HELD_BY_ADMIN
 
 
@@ -94,8 +97,8 @@ def test_an_administrator_s_cordon_stays_his() -> None:
 
 def emptying(count: int = 0, **changes: Any) -> World:
     """A fenced node with so many pods."""
-    world = World().configured(max_lend=HOUR)
-    entry = {"was_used": True, "since": LONG_AGO, "leaves": Leaving.OVERDUE}
+    world = World().configured(options={"max_lend_hours": HOUR})
+    entry = {"was_used": True, "since": LONG_AGO, "leaves": "overdue"}
     world.lent("a001", **{**entry, **changes})
     world.node("a001", is_cordoned=True, mark=FENCED)
     return world.with_pods(*pods(count, SMALL, node="a001", running=True))
@@ -114,10 +117,10 @@ def test_empty_it_goes_back_whatever_its_queue_wants() -> None:
 
 
 def test_demand_takes_no_fence_off_that_it_did_not_bring() -> None:
-    world = fenced().with_pods(*pods(3)).configured(max_lend=HOUR)
+    world = fenced().with_pods(*pods(3)).configured(options={"max_lend_hours": HOUR})
     plain = world.plan().registry.nodes["a001"]
     entry = msgspec.structs.replace(
-        world.registry.nodes["a001"], leaves=Leaving.OVERDUE, lent_since=LONG_AGO
+        world.registry.nodes["a001"], leaves="overdue", lent_since=LONG_AGO
     )
     leaves = world.recorded(nodes={"a001": entry}).plan()
     assert plain.phase is Phase.SERVING
@@ -128,18 +131,22 @@ def test_demand_takes_no_fence_off_that_it_did_not_bring() -> None:
 @pytest.mark.parametrize(
     ("changes", "config"),
     [
-        pytest.param({}, {"max_lend": 0 * HOUR}, id="the-key-is-gone"),
-        pytest.param({"leaves": Leaving.SPENT}, {}, id="a-new-week-or-no-budget"),
-        pytest.param({"leaves": Leaving.FOR_JOBS}, {}, id="lending-has-no-regard-to-jobs"),
+        pytest.param({}, {"options": {}}, id="the-key-is-gone"),
+        pytest.param({"leaves": "spent"}, {}, id="a-new-week-or-no-budget"),
+        pytest.param({"leaves": "for-jobs"}, {}, id="lending-has-no-regard-to-jobs"),
     ],
 )
 def test_the_fence_comes_off_with_its_reason(changes: Any, config: dict[str, Any]) -> None:
-    plan = emptying(1, **changes).configured(**{"max_lend": 9 * HOUR, **config}).plan()
+    plan = (
+        emptying(1, **changes)
+        .configured(**{"options": {"max_lend_hours": 9 * HOUR}, **config})
+        .plan()
+    )
     assert not leaving(plan) and Unfence(node="a001") in plan.actions
 
 
 def test_a_node_that_had_to_go_does_not_count_as_unused() -> None:
-    went = a_lent_node(Phase.RETURNING, leaves=Leaving.OVERDUE)
+    went = a_lent_node(Phase.RETURNING, leaves="overdue")
     assert after_transition({}, went, None) == {}
     assert after_transition({}, a_lent_node(Phase.RETURNING), None)[went.queue] == Breaker(unused=1)
 
@@ -149,7 +156,8 @@ def test_a_node_that_had_to_go_does_not_count_as_unused() -> None:
 
 def budgeted(hours: float | None) -> Config:
     config = a_config()
-    return a_config(namespaces=namespace_policy(config, node_hours_per_week=hours))
+    options = {} if hours is None else {"node_hours_per_week": hours}
+    return a_config(namespaces=namespace_policy(config, options=options))
 
 
 @pytest.mark.parametrize(
@@ -213,8 +221,8 @@ def test_hours_of_nodes_that_have_gone_are_kept() -> None:
 def test_a_budget_that_is_used_up() -> None:
     """Two hours ago a node came; pods wait for another."""
     world = used(lent_since=LONG_AGO).with_pods(*pods(3))
-    world.configured(namespaces=namespace_policy(world.config, node_hours_per_week=2))
+    world.configured(namespaces=namespace_policy(world.config, options={"node_hours_per_week": 2}))
     plan = world.plan()
-    assert leaving(plan) == {"a001": Leaving.SPENT} and not plan.registry.requests
+    assert leaving(plan) == {"a001": "spent"} and not plan.registry.requests
     assert plan.queues[0].reason is HOURS_SPENT
     assert "node_hours_per_week of namespace dev used up" in plan.queues[0].sentence

@@ -161,7 +161,7 @@ WORLDS: dict[str, Callable[[], World]] = {
     "nobody wants one": lambda: of_idle(site()),
     "another type is wanted": lambda: of_idle(wanted(site(node_types=("b",)))),
     "a cap": lambda: of_idle(wanted(site(max_nodes=0))),
-    "a budget": lambda: of_idle(wanted(site(node_hours_per_week=1))).recorded(
+    "a budget": lambda: of_idle(wanted(site(options={"node_hours_per_week": 1}))).recorded(
         spent_hours={"notebook": SpentHours(week=week_of(NOW), seconds=3600)}
     ),
     "a breaker": lambda: idle().recorded(
@@ -446,7 +446,9 @@ def test_a_node_that_is_gone_is_no_queue_s() -> None:
 
 
 def test_hours_are_the_namespace_s_that_it_served() -> None:
-    config = _dev(site(node_hours_per_week=10), node_hours_per_week=10).config
+    config = _dev(
+        site(options={"node_hours_per_week": 10}), options={"node_hours_per_week": 10}
+    ).config
     hour = timedelta(hours=1)
     before = a_lent_node(lent_since=NOW - 3 * hour)
     after = a_lent_node(lent_since=NOW - 3 * hour, namespace="notebook", moved_at=NOW)

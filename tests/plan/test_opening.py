@@ -167,7 +167,7 @@ def test_declared_resources_are_a_step_too() -> None:
     world = joining("images", opening=None, since=NOW - timedelta(hours=1))
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], allocatable={"memory": 1})
     plan = world.plan()
-    assert entry_of(plan).leaves is Leaving.NOT_OPENED
+    assert entry_of(plan).leaves == Leaving.NOT_OPENED
     assert "resources: it offers no vcore" in plan.nodes[0].sentence
 
 

@@ -199,6 +199,7 @@ def test_what_comes_of_it_stays_its_time_and_is_told_with_who_and_why() -> None:
 
 
 IDLE = {"idle_since": NOW - timedelta(hours=9), "was_used": True}
+MINUTE_AT_MOST = {"options": {"max_lend_hours": timedelta(minutes=1)}}
 
 
 @pytest.mark.parametrize(
@@ -207,9 +208,9 @@ IDLE = {"idle_since": NOW - timedelta(hours=9), "was_used": True}
         pytest.param({"stays_until": LATER}, {}, Phase.SERVING, None, id="idle-and-kept"),
         pytest.param({"stays_until": NOW}, {}, Phase.RELEASING, None, id="its-time-is-over"),
         pytest.param({"stays_until": LATER, "lent_since": EARLIER},
-            {"max_lend": timedelta(minutes=1)}, Phase.SERVING, None, id="overdue"),
-        pytest.param({"stays_until": LATER, "leaves": Leaving.OVERDUE, "lent_since": EARLIER},
-            {"max_lend": timedelta(minutes=1)}, Phase.SERVING, None, id="extended-when-overdue"),
+            MINUTE_AT_MOST, Phase.SERVING, None, id="overdue"),
+        pytest.param({"stays_until": LATER, "leaves": "overdue", "lent_since": EARLIER},
+            MINUTE_AT_MOST, Phase.SERVING, None, id="extended-when-overdue"),
         pytest.param({"leaves": Leaving.BY_HAND}, {}, Phase.RELEASING, Leaving.BY_HAND,
             id="returned"),
         pytest.param({"leaves": Leaving.BY_HAND, "stays_until": LATER}, {}, Phase.RELEASING,
@@ -217,7 +218,7 @@ IDLE = {"idle_since": NOW - timedelta(hours=9), "was_used": True}
     ],
 )  # fmt: skip
 def test_what_stays(
-    changes: dict[str, Any], config: dict[str, Any], phase: Phase, leaves: Leaving | None
+    changes: dict[str, Any], config: dict[str, Any], phase: Phase, leaves: str | None
 ) -> None:
     world = World().lent("a001", **{**IDLE, **changes}).node("a001").configured(**config)
     entry = world.fates().registry.nodes["a001"]

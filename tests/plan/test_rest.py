@@ -116,7 +116,7 @@ class Budgeted(AwakePolicy):
                 name=name,
                 queue=queue,
                 node_types=("a",),
-                node_hours_per_week=hours if name == "ns-a" else None,
+                options={"node_hours_per_week": hours} if name == "ns-a" else {},
             )
             for name, (queue, _) in workload.namespaces.items()
         }

@@ -108,7 +108,7 @@ def make_config(
 FOR_SLURM: dict[str, dict[str, object]] = {
     "nothing": {},
     "floors": {"batch_floor": Floor(nodes=2)},
-    "time": {"max_lend": timedelta(minutes=20)},
+    "time": {"options": {"max_lend_hours": timedelta(minutes=20)}},
     "budget": {"node_hours_per_week": 4.0},
     "moves": {"move_in_place": True},
 }  # fmt: skip
@@ -119,7 +119,9 @@ def for_slurm(config: Config, rule: str) -> Config:
     changes = dict(FOR_SLURM[rule])
     hours = changes.pop("node_hours_per_week", None)
     namespaces = {
-        name: msgspec.structs.replace(policy, node_hours_per_week=hours)
+        name: msgspec.structs.replace(
+            policy, options={"node_hours_per_week": hours} if hours else {}
+        )
         for name, policy in config.namespaces.items()
     }
     if "move_in_place" in changes:
@@ -644,7 +646,7 @@ class Play:
         for host in self.hosts:
             host.skew = timedelta(0)
             # It moves nodes without any change in demand.
-            host.config = msgspec.structs.replace(host.config, max_lend=timedelta(0))
+            host.config = msgspec.structs.replace(host.config, options={})
             self._restore_registry(host)
             self._change(host, _rested)
             if self.books:

@@ -167,8 +167,8 @@ def test_a_verb_that_is_struck_was_said_or_was_not(base: Play, tmp_path: Path, v
         assert node in registry.nodes, "it has work"
         assert registry.held == left.held and [*registry.excluded] == [*left.excluded]
         assert [one.id for one in registry.orders] == [one.id for one in left.orders]
-        assert registry.nodes[node].leaves is left.nodes[node].leaves
-        is_fenced = registry.nodes[node].leaves is Leaving.BY_HAND
+        assert registry.nodes[node].leaves == left.nodes[node].leaves
+        is_fenced = registry.nodes[node].leaves == Leaving.BY_HAND
         assert play.world.nodes[node].is_cordoned is is_fenced
         assert (len(registry.nodes) > len(left.nodes)) is bool(registry.orders)
         assert not registry.memory.untold, "the runs tell what the verb could not"

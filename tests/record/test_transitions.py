@@ -12,7 +12,7 @@ from dnm.cli.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, HistoryLine, Memory, Operation
 from dnm.model.last_run import QueueStatus, RunRecord
-from dnm.model.lent import Leaving, LentNode, Move, Phase
+from dnm.model.lent import LentNode, Move, Phase
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
@@ -78,9 +78,9 @@ OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] =
     "stays": (MOVES, NODE(), STAYS, "unfenced moving>serving"),
     "turned-back": (MOVES, NODE(Phase.MOVING, move=Move(to="two", goes_back=True)), MOVING,
                     "turned-back moving>moving"),
-    "emptying": (NODE(), NODE(leaves=Leaving.OVERDUE), Reason.LEAVING, "emptying serving>serving"),
-    "kept": (NODE(leaves=Leaving.FOR_JOBS), NODE(), Reason.IN_USE, "kept serving>serving"),
-    "emptied": (NODE(leaves=Leaving.SPENT), LEAVES, Reason.LEAVING, "fenced serving>releasing"),
+    "emptying": (NODE(), NODE(leaves="overdue"), Reason.LEAVING, "emptying serving>serving"),
+    "kept": (NODE(leaves="for-jobs"), NODE(), Reason.IN_USE, "kept serving>serving"),
+    "emptied": (NODE(leaves="spent"), LEAVES, Reason.LEAVING, "fenced serving>releasing"),
     "returning": (LEAVES, RETURNS, Reason.RETURNING, "returning releasing>returning"),
     "returned": (RETURNS, None, Reason.RETURNED, "returned returning>"),
     "gone": (NODE(), None, Reason.GONE, "forgotten serving>"),

@@ -7,8 +7,9 @@ queue may be lent another.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
-from dnm.model.lent import Leaving, Phase
+from dnm.model.lent import Phase
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Rule
 from dnm.plan.inputs import Inputs
@@ -21,11 +22,13 @@ def _overdue(inputs: Inputs, registry: Registry) -> Iterator[str]:
 
 
 def _is_overdue(inputs: Inputs, registry: Registry, name: str) -> bool:
-    return inputs.now >= registry.nodes[name].lent_from + inputs.config.max_lend
+    most: timedelta = inputs.config.options["max_lend_hours"]
+    return inputs.now >= registry.nodes[name].lent_from + most
 
 
 RULE = Rule(
-    leaving=Leaving.OVERDUE,
+    counts_lending=True,
+    leaving="overdue",
     why_leaving="it has been lent for max_lend_hours",
     leaves=_overdue,
     is_over=lambda inputs, registry, name: not _is_overdue(inputs, registry, name),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.lent import LentNode, Phase
 from dnm.model.observed import SpentHours
 from dnm.model.reason import Why
 from dnm.model.registry import Registry
@@ -31,7 +31,7 @@ HOURS_SPENT = Why(
     in_vain=True,
     name="HOURS_SPENT",
 )
-_HOUR = timedelta(hours=1)
+_KEY, _HOUR = "node_hours_per_week", timedelta(hours=1)
 
 
 def week_of(now: datetime) -> datetime:
@@ -45,9 +45,9 @@ def hours_left(config: Config, registry: Registry, now: datetime) -> dict[str, f
     zero where pods have kept nodes since it was used up."""
     week = week_of(now)
     return {
-        name: policy.node_hours_per_week - _used(config, registry, name, week, now) / _HOUR
+        name: policy.options[_KEY] - _used(config, registry, name, week, now) / _HOUR
         for name, policy in config.namespaces.items()
-        if policy.node_hours_per_week is not None
+        if _KEY in policy.options
     }
 
 
@@ -80,7 +80,7 @@ def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[B
         lent += sum(one.namespace == name for one in registry.claimed.values())
         lent += sum(one.count for one in registry.requests if one.namespace == name)
         yield Bound(
-            name=f"node_hours_per_week of namespace {name}",
+            name=f"{_KEY} of namespace {name}",
             left=max(0, int(left) - lent),
             reason=HOURS_SPENT,
             namespaces=frozenset((name,)),
@@ -93,7 +93,7 @@ def note_hours(config: Config, before: Registry, after: Registry, now: datetime)
     week = week_of(now)
     spent = {}
     for name, policy in config.namespaces.items():
-        if policy.node_hours_per_week is None:
+        if _KEY not in policy.options:
             continue
         spent_so_far = after.spent_hours.get(name)
         is_of_week = spent_so_far is not None and spent_so_far.week == week
@@ -127,9 +127,10 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 RULE = Rule(
     reasons=(HOURS_SPENT,),
+    counts_lending=True,
     bounds=_bounds,
     books=note_hours,
-    leaving=Leaving.SPENT,
+    leaving="spent",
     why_leaving="node_hours_per_week of its namespace is used up",
     leaves=_overdrawn,
     is_over=_is_over,

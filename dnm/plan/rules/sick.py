@@ -45,7 +45,7 @@ def _first_sign(inputs: Inputs, node: Node) -> str:
 
 
 def _emptied(inputs: Inputs, entry: LentNode) -> LentNode:
-    if entry.leaves is Leaving.SICK and entry.emptying is None:
+    if entry.leaves == Leaving.SICK and entry.emptying is None:
         return replace(entry, emptying=Emptying(since=inputs.now))
     return entry
 
