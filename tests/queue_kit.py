@@ -10,11 +10,12 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
+from dnm.queues.decode import RuleViolation
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit import edit_source
 from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument, resolve_document
-from dnm.queues.tree import LimitPlace, parse_tree
+from dnm.queues.tree import LimitPlace, check_rules, parse_tree, read_tree
 
 DATA = Path(__file__).parent / "data" / "queues"
 CORPUS = {
@@ -83,6 +84,12 @@ def source(text: str, ledger: str = "") -> SourceDocument:
 
 def read(text: str, ledger: str = "") -> QueueDocument:
     return read_document(source(text, ledger))
+
+
+def check_text(text: str) -> tuple[RuleViolation, ...]:
+    """Why no limit of a text may be edited, whatever it is."""
+    tree, problems = read_tree(text)
+    return problems if tree is None or problems else check_rules(tree)
 
 
 def nodes_of(queue: str, *names: str, size: Resources = NODE) -> dict[str, dict[str, Resources]]:

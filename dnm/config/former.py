@@ -32,7 +32,7 @@ FORMER: Mapping[str, Mapping[str, tuple[str, Parser, str]]] = {
             "the queue map names the queues that may change",
         ),
         "history_days": (
-            "history_keep", numbers.days(0, 36_500), "the history is kept for 400 days",
+            "history_keep", numbers.span("days", 0, 36_500), "the history is kept for 400 days",
         ),
         "node_cpu_capacity": ("", values.quantity("vcore"), "cpu of [node_type:NAME] says it"),
         "node_memory_capacity": (
@@ -238,7 +238,7 @@ def _word_of(section: str, key: str, today: Sections) -> str:
     return f"{HAS_GONE}: {gone}" if gone else ""
 
 
-def gone_keys(section: str) -> frozenset[str]:
-    """Returns the keys that have no effect there any more, or have it elsewhere."""
+def is_gone(section: str, key: str) -> bool:
+    """Tells whether a key has no effect there any more, or has it elsewhere."""
     kind = section.partition(":")[0]
-    return frozenset((*RETIRED.get(kind, {}), *MOVED.get(kind, {})))
+    return key in RETIRED.get(kind, {}) or key in MOVED.get(kind, {})

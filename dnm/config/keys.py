@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dnm.config import kubelet_values, names, numbers, shares, values
+from dnm.config import kubelet_values, names, numbers, values
 from dnm.config.opening_values import opening_steps, sick_signs
 from dnm.config.values import path_text
 
@@ -39,7 +39,7 @@ class RuleKey(NamedTuple):
 OF_RULES: Mapping[str, Mapping[str, RuleKey]] = {
     "settings": {
         "max_lend_hours": RuleKey(
-            numbers.hours(0, 8_760),
+            numbers.span("hours", 0, 8_760),
             "a node that has been lent for so long is fenced and goes back once empty; 0: never",
             "without nodes that must be rebooted",
         ),
@@ -78,11 +78,11 @@ SETTINGS: Keys = {
     "charge_account": ("charge_account", names.charged_account),
     "charge_user_label": ("charge_user_label", names.label_key),
     "max_conversions_per_run": ("max_conversions_per_run", numbers.whole_number(0, 100_000)),
-    "headroom": ("headroom", shares.share),
+    "headroom": ("headroom", numbers.share),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, YEAR)),
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, YEAR)),
-    "relist_minutes": ("relist_interval", numbers.minutes(0, 1_440)),
-    "batch_floor": ("*", shares.floors),
+    "relist_minutes": ("relist_interval", numbers.span("minutes", 0, 1_440)),
+    "batch_floor": ("*", numbers.floors),
     "events_zone": ("events_zone", names.time_zone),
     "calendar": ("", values.names),
     "event_reservations": ("book_ahead", numbers.booked_ahead),
@@ -92,7 +92,7 @@ SETTINGS: Keys = {
     "yunikorn_url": ("yunikorn_url", names.url),
     "node_conditions": ("node_conditions", values.boolean),
     "metrics_file": ("metrics_file", path_text),
-    "demand_days": ("demand_keep", numbers.days(0, 36_500)),
+    "demand_days": ("demand_keep", numbers.span("days", 0, 36_500)),
     "pass_environment": ("pass_environment", names.variable_names),
     "state_group": ("state_group", names.group_name),
     **_of_rules("settings"),
@@ -122,10 +122,7 @@ NODE_TYPE_KEYS: Keys = {
 
 # [node_type:NAME] too -> KubeletSettings
 KUBELET_KEYS: Keys = {
-    "memory_manager_policy": (
-        "memory_manager_policy",
-        kubelet_values.one_of(kubelet_values.MEMORY_POLICIES),
-    ),
+    "memory_manager_policy": ("memory_manager_policy", kubelet_values.memory_policy),
     "eviction_hard_memory_available": (
         "eviction_hard_memory_available",
         kubelet_values.eviction_threshold,
@@ -133,19 +130,10 @@ KUBELET_KEYS: Keys = {
     "reserved_memory": ("reserved_memory", kubelet_values.reserved_memory),
     "kube_reserved": ("*", kubelet_values.kept_back("kube")),
     "system_reserved": ("*", kubelet_values.kept_back("system")),
-    "cpu_manager_policy": (
-        "cpu_manager_policy",
-        kubelet_values.one_of(kubelet_values.CPU_POLICIES),
-    ),
+    "cpu_manager_policy": ("cpu_manager_policy", kubelet_values.cpu_policy),
     "reserved_system_cpus": ("reserved_system_cpus", kubelet_values.cpu_list),
-    "topology_manager_policy": (
-        "topology_manager_policy",
-        kubelet_values.one_of(kubelet_values.TOPOLOGY_POLICIES),
-    ),
-    "topology_manager_scope": (
-        "topology_manager_scope",
-        kubelet_values.one_of(kubelet_values.TOPOLOGY_SCOPES),
-    ),
+    "topology_manager_policy": ("topology_manager_policy", kubelet_values.topology_policy),
+    "topology_manager_scope": ("topology_manager_scope", kubelet_values.topology_scope),
     "max_allowable_numa_nodes": ("max_allowable_numa_nodes", numbers.whole_number(8, 1024)),
     "max_pods": ("max_pods", numbers.whole_number(1, 1_000)),
     "numa_memory": ("numa_memory", kubelet_values.numa_memory),
@@ -188,28 +176,10 @@ RESOURCE = re.compile(
 # What a key means that stands there without a value; None: the same as one that is left out
 MAY_BE_EMPTY: Mapping[str, Any] = {
     "pass_environment": (),
-    **dict.fromkeys(
-        (
-            "kubeconfig_path",
-            "node_convert_path",
-            "batch_list_command",
-            "calendar",
-            "slurm_reservation_name",
-            "exclude_nodes",
-            "yunikorn_url",
-            "metrics_file",
-            "state_group",
-        )
-    ),
-}
-NODE_CONVERT_MAY_BE_EMPTY: Mapping[str, Any] = dict.fromkeys(
-    (
-        "slurmrestd_url",
-        "slurmrestd_token_file",
-        "order_file",
-        "node_search_domain",
-        "preempt_jobs_of",
-        "nodeset_label",
-        "hooks_dir",
-    )
-)
+    **dict.fromkeys((
+        "kubeconfig_path", "node_convert_path", "batch_list_command", "calendar",
+        "slurm_reservation_name", "exclude_nodes", "yunikorn_url", "metrics_file", "state_group",
+        "slurmrestd_url", "slurmrestd_token_file", "order_file", "node_search_domain",
+        "preempt_jobs_of", "nodeset_label", "hooks_dir",
+    )),
+}  # fmt: skip

@@ -14,10 +14,6 @@ from dnm.model.errors import DnmError
 from dnm.model.kubelet import ReservedMemory
 from dnm.model.quantity import parse_kubernetes, parse_whole
 
-MEMORY_POLICIES = ("None", "Static")
-CPU_POLICIES = ("none", "static")
-TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-TOPOLOGY_SCOPES = ("container", "pod")
 _PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?%")
 _CPUS = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*")
 _VERSION = re.compile(r"v?1\.([0-9]{1,2})(\.[0-9]{1,3})?([-+][0-9A-Za-z.+-]{1,40})?")
@@ -26,7 +22,7 @@ _PAGES = {"2Mi": 2 * 1024**2, "1Gi": 1024**3}
 _MOST = 2**60  # bytes; more is a slip of the pen, and beyond what every part of Kubernetes counts
 
 
-def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+def _one_of(*known: str) -> Callable[[str], str]:
     """A parser of words that the kubelet knows in this spelling only."""
 
     def parse(text: str) -> str:
@@ -36,6 +32,12 @@ def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+memory_policy = _one_of("None", "Static")
+cpu_policy = _one_of("none", "static")
+topology_policy = _one_of("none", "best-effort", "restricted", "single-numa-node")
+topology_scope = _one_of("container", "pod")
 
 
 def memory_amount(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Numbers and durations, one value at a time, as `values.py` reads texts."""
+"""Numbers, durations, shares and percentages, one value at a time, as `values.py` reads texts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 
-from dnm.config.shares import cap_share
+from dnm.config import names, values
 from dnm.config.values import _FALSE, TRUE
-from dnm.model.share import Share
+from dnm.model.share import Floor, Share
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
@@ -24,20 +24,12 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
-def minutes(least: int, most: int) -> Callable[[str], timedelta]:
-    """A parser of durations in whole minutes."""
+def span(unit: str, least: int, most: int) -> Callable[[str], timedelta]:
+    """A parser of durations in whole minutes, hours or days; the d of days may stand there."""
 
     def parse(text: str) -> timedelta:
-        return timedelta(minutes=whole_number(least, most)(text))
-
-    return parse
-
-
-def hours(least: int, most: int) -> Callable[[str], timedelta]:
-    """A parser of durations in whole hours."""
-
-    def parse(text: str) -> timedelta:
-        return timedelta(hours=whole_number(least, most)(text))
+        whole = text.removesuffix("d") if unit == "days" else text
+        return timedelta(**{unit: whole_number(least, most)(whole)})
 
     return parse
 
@@ -55,18 +47,14 @@ def amount(least: int, most: int) -> Callable[[str], float]:
     return parse
 
 
-def days(least: int, most: int) -> Callable[[str], timedelta]:
-    """A parser of durations in whole days, with or without the d."""
-
-    def parse(text: str) -> timedelta:
-        return timedelta(days=whole_number(least, most)(text.removesuffix("d")))
-
-    return parse
-
-
 def cap(text: str) -> int | Share:
     """A number of nodes, or a percentage of those that the batch side has."""
-    return cap_share(text) if "%" in text else whole_number(0, 100_000)(text)
+    if "%" not in text:
+        return whole_number(0, 100_000)(text)
+    percent = _percent(text)
+    if percent is None:
+        raise ValueError("is no percentage of the batch nodes; write one from 0% to 100%, e.g. 25%")
+    return Share(percent=percent)
 
 
 def booked_ahead(text: str) -> timedelta:
@@ -74,6 +62,60 @@ def booked_ahead(text: str) -> timedelta:
     if text.lower() in _FALSE or text == "0":
         return timedelta()
     try:
-        return timedelta(days=7) if text.lower() in TRUE else days(2, 365)(text)
+        return timedelta(days=7) if text.lower() in TRUE else span("days", 2, 365)(text)
     except ValueError as error:
         raise ValueError("is no number of days; write true for seven, or 2 to 365") from error
+
+
+def share(text: str) -> float:
+    """More than 0, at most 1."""
+    _refuse_percentage(text)
+    if not re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text) or not text:
+        raise ValueError("is not a share; write a number above 0 and up to 1, e.g. 0.95")
+    if not 0 < float(text) <= 1:
+        raise ValueError("is out of range; write a number above 0 and up to 1, e.g. 0.95")
+    return float(text)
+
+
+def _refuse_percentage(text: str) -> None:
+    if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,7})?) ?%{1,2}", text):
+        raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
+
+
+def floors(text: str) -> dict[str, object]:
+    """What Slurm keeps of each type of node, with others behind it: `10, b: 5%, partition p: 2`."""
+    found: dict[str, object] = {}
+    types: dict[str, Floor] = {}
+    partitions: dict[str, Floor] = {}
+    said: set[str] = set()
+    for entry in values.names(text):
+        of, _, amount = entry.rpartition(":")
+        kind, _, name = (of := " ".join(of.split())).rpartition(" ")
+        if of in said:
+            raise ValueError(f"has two for {of or 'all'}; write one")
+        said.add(of)
+        if not name:
+            found["batch_floor"] = floor(amount.strip())
+        elif kind == "partition":
+            partitions[names.partition_name(name)] = floor(amount.strip())
+        elif kind:
+            raise ValueError(f"has '{of}'; write TYPE: 5, or partition NAME: 5")
+        else:
+            types[name] = floor(amount.strip())
+    return {**found, "type_floors": types, "partition_floors": partitions}
+
+
+def floor(text: str) -> Floor:
+    """A number of nodes, or a percentage of them."""
+    if re.fullmatch(r"[0-9]{1,6}", text):
+        return Floor(nodes=int(text))
+    percent = _percent(text)
+    if percent is None:
+        raise ValueError("is no floor; write a number of nodes, e.g. 10, or a percentage, e.g. 5%")
+    return Floor(percent=percent)
+
+
+def _percent(text: str) -> float | None:
+    """None: it is no percentage from 0 to 100."""
+    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%{1,2}", text)
+    return None if found is None or float(found[1]) > 100 else float(found[1])

@@ -13,11 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config import values
-from dnm.config.files import (
-    Sections,
-    expand_path,
-    shown,
-)
+from dnm.config.files import Sections, expand_path, shown
 from dnm.config.keys import (
     BY_KIND,
     ELSEWHERE,
@@ -102,11 +98,7 @@ def named_sections(sections: Sections, kind: str) -> dict[str, str]:
 
 
 def parse_section(
-    section: str,
-    entries: Mapping[str, str],
-    keys: Keys,
-    problems: list[str],
-    may_be_empty: Mapping[str, Any] = MAY_BE_EMPTY,
+    section: str, entries: Mapping[str, str], keys: Keys, problems: list[str]
 ) -> dict[str, Any]:
     """Returns key -> value for the keys that are there and known, None for those without a usable
     value. Keys are known in any case."""
@@ -114,7 +106,9 @@ def parse_section(
     for written, text in entries.items():
         key = written.lower()
         if key not in keys:
-            if _is_gone(section, key):
+            from dnm.config.former import is_gone  # most sites have none
+
+            if is_gone(section, key):
                 continue
             hint = ELSEWHERE.get(key.partition("/")[0]) or values.suggest(key, keys)
             problems.append(problem(section, written, text, f"unknown key{hint}"))
@@ -122,8 +116,8 @@ def parse_section(
         if key in parsed:
             problems.append(problem(section, written, text, "is there twice; keep one"))
         parsed[key] = None
-        if not text and key in may_be_empty:
-            parsed[key] = may_be_empty[key]
+        if not text and key in MAY_BE_EMPTY:
+            parsed[key] = MAY_BE_EMPTY[key]
             continue
         try:
             if not text:
@@ -132,12 +126,6 @@ def parse_section(
         except ValueError as error:
             problems.append(problem(section, written, text, f"{error}{_comment_hint(text)}"))
     return parsed
-
-
-def _is_gone(section: str, key: str) -> bool:
-    from dnm.config.former import gone_keys
-
-    return key in gone_keys(section)
 
 
 def _comment_hint(text: str) -> str:

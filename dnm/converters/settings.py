@@ -17,7 +17,6 @@ from dnm.config.former import FORMER
 from dnm.config.keys import (
     KUBELET_KEYS,
     NODE_CONVERT_KEYS,
-    NODE_CONVERT_MAY_BE_EMPTY,
     NODE_TYPE_KEYS,
     SETTINGS,
 )
@@ -157,7 +156,7 @@ def load_settings(
     found = {"machines": machines, **_shared(sections, at, problems, machines.value)}
     entries = sections.get("node_convert", {})
     keys = known_keys("node_convert", entries, NODE_CONVERT_KEYS)
-    own = parse_section("node_convert", entries, keys, problems, NODE_CONVERT_MAY_BE_EMPTY)
+    own = parse_section("node_convert", entries, keys, problems)
     resolve_paths("node_convert", own, keys, at, problems)
     found |= fields_of(own, keys)
     if "lab" in sections:

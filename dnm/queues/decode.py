@@ -1,5 +1,5 @@
-"""YAML nodes -> values: what dnm reads of the document, as go-yaml v3 decodes it. All else is
-passed over, and is YuniKorn's to judge.
+"""YAML nodes -> values: what dnm reads of the document, as go-yaml v3 decodes it: the queues, their
+limits, and what an edit of these or an advice depends on. All else is YuniKorn's to judge.
 
 `null` leaves a field unset, text fields take any scalar as it is written, list items that are null
 vanish. A reader turns one node into a value, or into UNSET. What hides a number or is read in two
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from dnm.model.value import Value
-from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, YamlNode
+from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, YamlError, YamlNode
 
 
 class RuleViolation(Value):
@@ -23,6 +23,11 @@ class RuleViolation(Value):
     queue: str  # path, lower case; empty: not of one queue
     line: int
     message: str
+
+
+def violation_of(error: YamlError) -> RuleViolation:
+    """Returns what can't be read as a violation."""
+    return RuleViolation(rule=error.rule, queue="", line=error.line, message=str(error))
 
 
 class Struct:
@@ -38,14 +43,6 @@ _YES = frozenset(("true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "
 _NO = frozenset(("false", "False", "FALSE", "n", "N", "no", "No", "NO", "off", "Off", "OFF"))
 Reader = Callable[["Decoder", YamlNode], Any]
 UNSET: Final = object()
-
-
-class Abort(Exception):
-    """Nothing more can be read."""
-
-    def __init__(self, line: int, message: str, rule: str = "yaml") -> None:
-        super().__init__(message)
-        self.violation = RuleViolation(rule=rule, queue="", line=line, message=message)
 
 
 class Decoder:
@@ -75,12 +72,12 @@ class Decoder:
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """Returns what `reader` makes of the node, or of what the alias stands for."""
         if node.tag not in ("", "!!str"):
-            raise Abort(node.line, f"`{node.tag[:40]}`: {_OURS} take off the tag", "dialect")
+            raise YamlError(node.line, f"`{node.tag[:40]}`: {_OURS} take off the tag", "dialect")
         if node.kind is ALIAS:
             return self._follow(node, reader)
         self._alias_reads += bool(self._open_aliases)
         if self._alias_reads > _MOST_ALIASED:
-            raise Abort(node.line, f"aliases of aliases: {_OURS} write them out", "dialect")
+            raise YamlError(node.line, f"aliases of aliases: {_OURS} write them out", "dialect")
         self._shared_depth += node.is_aliased
         try:
             return reader(self, node)
@@ -90,7 +87,7 @@ class Decoder:
     def _follow(self, node: YamlNode, reader: Reader) -> Any:
         assert node.target is not None
         if id(node) in self._open_aliases:
-            raise Abort(node.line, f"anchor '{node.value}' contains itself")
+            raise YamlError(node.line, f"anchor '{node.value}' contains itself")
         self._open_aliases.add(id(node))
         try:
             return self.read(node.target, reader)
@@ -170,10 +167,123 @@ def _pairs(decoder: Decoder, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
     first: dict[str, YamlNode] = {}
     for key_node, value_node in zip(node.items[::2], node.items[1::2], strict=True):
         if key_node.value == "<<" and key_node.kind is SCALAR and not key_node.style:
-            raise Abort(key_node.line, f"`<<`: {_OURS} write out what it merges", "dialect")
+            raise YamlError(key_node.line, f"`<<`: {_OURS} write out what it merges", "dialect")
         key = decoder.read(key_node, read_text)
         if key is UNSET:
             continue
         if first.setdefault(key, key_node) is not key_node:
             decoder.problem(key_node, f"`{key}` stands in line {first[key].line} already")
         yield key, value_node
+
+
+# --- the structs of pkg/common/configs/config.go of yunikorn-core, as far as dnm reads them -------
+
+
+class Quantity:
+    """The value of a limit, unparsed. `is_shared`: an alias uses this text elsewhere."""
+
+    __slots__ = ("is_shared", "node", "text")
+
+    def __init__(self, text: str, node: YamlNode, is_shared: bool) -> None:
+        self.text = text
+        self.node = node
+        self.is_shared = is_shared
+
+
+Quantities = dict[str, Quantity]
+
+
+class QueueResources(Struct):
+    guaranteed: Quantities | None = None
+    max: Quantities | None = None
+
+
+class Limit(Struct):
+    """Of users or groups in one queue."""
+
+    limit = ""
+    maxresources: Quantities | None = None
+
+
+class Queue(Struct):
+    name = ""
+    parent = False
+    resources = QueueResources()
+    maxapplications = ""
+    properties: dict[str, str] | None = None
+    queues: list[Queue] | None = None
+    limits: list[Limit] | None = None
+
+
+class Preemption(Struct):
+    quotapreemptionenabled: bool | None = None
+
+
+class NodeSortPolicy(Struct):
+    type = ""
+
+
+class Partition(Struct):
+    name = ""
+    queues: list[Queue] | None = None
+    limits: list[Limit] | None = None
+    preemption = Preemption()
+    nodesortpolicy = NodeSortPolicy()
+
+
+class SchedulerConfig(Struct):
+    partitions: list[Partition] | None = None
+
+
+def decode(root: YamlNode | None) -> tuple[SchedulerConfig, tuple[RuleViolation, ...]]:
+    """Returns the configuration, and why it can't be read (empty: it can)."""
+    decoder = Decoder()
+    scheduler: Any = UNSET
+    if root is not None:
+        try:
+            scheduler = decoder.read(root, _read_scheduler)
+        except YamlError as error:
+            decoder.problems.append(violation_of(error))
+    known = scheduler if isinstance(scheduler, SchedulerConfig) else SchedulerConfig()
+    return known, tuple(decoder.problems)
+
+
+def _read_quantity(decoder: Decoder, node: YamlNode) -> Any:
+    text = read_text(decoder, node)
+    return text if text is UNSET else Quantity(text, node, decoder.is_shared)
+
+
+_read_quantities = map_of(
+    _read_quantity, lambda decoder, node: Quantity("", node, decoder.is_shared)
+)
+_read_limits = list_of(
+    struct_of(Limit, {"limit": read_text, "maxresources": _read_quantities}, "a limit")
+)
+_queue_fields: dict[str, Reader] = {
+    "name": read_text,
+    "parent": read_bool,
+    "resources": struct_of(
+        QueueResources, {"guaranteed": _read_quantities, "max": _read_quantities}, "resources"
+    ),
+    "maxapplications": read_text,
+    "properties": map_of(read_text, lambda decoder, node: ""),
+    "limits": _read_limits,
+}
+_read_queues = list_of(struct_of(Queue, _queue_fields, "a queue"))
+_queue_fields["queues"] = _read_queues  # queues contain queues
+_read_partition = struct_of(
+    Partition,
+    {
+        "name": read_text,
+        "queues": _read_queues,
+        "limits": _read_limits,
+        "preemption": struct_of(
+            Preemption, {"quotapreemptionenabled": read_bool}, "the preemption settings"
+        ),
+        "nodesortpolicy": struct_of(NodeSortPolicy, {"type": read_text}, "the node sorting policy"),
+    },
+    "a partition",
+)
+_read_scheduler = struct_of(
+    SchedulerConfig, {"partitions": list_of(_read_partition)}, "the configuration"
+)

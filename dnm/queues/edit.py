@@ -23,7 +23,6 @@ from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
 from dnm.queues.authors import is_anothers_matter, is_applied, is_written_by_others, ledger_in_force
 from dnm.queues.baselines import Baseline, compare, current
-from dnm.queues.blocked import hold_back, only_recorded
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit_report import (
     blocked_of,
@@ -45,11 +44,10 @@ from dnm.queues.ledger import (
     standing_totals,
     total_hash,
 )
-from dnm.queues.new_limits import aim_at, fit_limits, own_section
+from dnm.queues.new_limits import aim_at, fit_limits, hold_back, only_recorded, own_section
 from dnm.queues.source import SourceDocument, check_size
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
 from dnm.queues.tree import DocumentTree, LimitPlace
-from dnm.queues.validation import validate
 
 _TO_COME = "a-node-that-is-to-come-"
 
@@ -293,14 +291,13 @@ def _fit_validly(
         if not texts:
             return None, {}, dict(fitted.held)
         edited = replace_limits(tree, texts)
-        violations = validate(edited.scheduler)
-        if not violations:
+        if not edited.violations:
             held = dict(fitted.held)
             for place in attempt:
                 if attempt[place] < targets[place]:
                     held[place] = f"guaranteed {place.resource} does not grow along: {problem}"
             return edited, texts, held
-        problem = violations[0].message
+        problem = edited.violations[0].message
     raise QueueError(
         f"no valid edit of the queue document was found: {problem}; give the queue's ancestors the "
         "room that its lent nodes need, or take their limits out"

@@ -6,25 +6,22 @@ text is read again before it counts, and must be the same document but for these
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 
 from dnm.model.errors import QueueError
-from dnm.model.queue_path import lineage
 from dnm.model.value import Value
-from dnm.queues.schema import Quantities, Quantity, Queue, SchedulerConfig
-from dnm.queues.tree import DocumentTree, LimitPlace, read_tree
-from dnm.queues.validation import default_partition, root_of
+from dnm.queues.decode import RuleViolation
+from dnm.queues.tree import DocumentTree, LimitPlace, check_rules, read_tree
 from dnm.queues.yaml_nodes import YamlNode, digits_of
 
 
 class EditedText(Value):
-    """A text with other numbers that has not been read again yet; `scheduler` and `shape` are what
-    it must then read as."""
+    """A text with other numbers that has not been read again yet; `shape` is what it must then read
+    as. `violations`: the rules that it breaks."""
 
     text: str
-    scheduler: SchedulerConfig
     shape: list[object]
+    violations: tuple[RuleViolation, ...]
 
 
 def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> EditedText:
@@ -45,8 +42,8 @@ def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> Edite
         shape[node.shape_index] = _like_scalar(str(shape[node.shape_index]), text)
     return EditedText(
         text="".join(_spliced(tree.text, nodes)),
-        scheduler=_with_texts(tree.scheduler, texts),
         shape=shape,
+        violations=_judge_with(tree, texts),
     )
 
 
@@ -72,53 +69,17 @@ def why_not_changeable(tree: DocumentTree, place: LimitPlace) -> str | None:
     return None
 
 
-def _with_texts(scheduler: SchedulerConfig, texts: Mapping[LimitPlace, str]) -> SchedulerConfig:
-    """A copy of the default partition's queues that change; all else is shared."""
-    partition = default_partition(scheduler)
-    assert partition is not None
-    changes: dict[str, dict[str, dict[str, str]]] = {}  # queue -> kind -> resource -> text
-    for place, text in texts.items():
-        for path in lineage(place.queue):
-            changes.setdefault(path, {})
-        changes[place.queue].setdefault(place.kind, {})[place.resource] = text
-    root = root_of(partition)
-    queues = _queues_with(root, "root", changes)
-    if partition.queues and partition.queues[0] is root:
-        root = copy.copy(root)
-        root.queues = queues
-        queues = [root]
-    changed = copy.copy(partition)
-    changed.queues = queues
-    made = copy.copy(scheduler)
-    made.partitions = [changed if one is partition else one for one in scheduler.partitions or []]
-    return made
-
-
-def _queues_with(
-    parent: Queue, path: str, changes: Mapping[str, Mapping[str, Mapping[str, str]]]
-) -> list[Queue]:
-    """The queues below a parent, those that change copied."""
-    return [
-        _queue_with(queue, below, changes) if below in changes else queue
-        for queue in parent.queues or []
-        for below in (f"{path}.{queue.name.lower()}",)
-    ]
-
-
-def _queue_with(
-    queue: Queue, path: str, changes: Mapping[str, Mapping[str, Mapping[str, str]]]
-) -> Queue:
-    made = copy.copy(queue)
-    made.resources = copy.copy(queue.resources)
-    for kind, texts in changes[path].items():
-        quantities: Quantities = dict(getattr(queue.resources, kind))
-        for resource, text in texts.items():
-            before = quantities[resource]
-            quantities[resource] = Quantity(text, before.node, before.is_shared)
-        setattr(made.resources, kind, quantities)
-    if queue.queues:
-        made.queues = _queues_with(queue, path, changes)
-    return made
+def _judge_with(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> tuple[RuleViolation, ...]:
+    """What speaks against the tree with these numbers, which it holds for as long as it is judged:
+    a number that may be changed is of one place."""
+    before = {place: tree.places[place].text for place in texts}
+    try:
+        for place, text in texts.items():
+            tree.places[place].text = text
+        return check_rules(tree)
+    finally:
+        for place, text in before.items():
+            tree.places[place].text = text
 
 
 def _spliced(text: str, nodes: list[tuple[YamlNode, str]]) -> Iterator[str]:

@@ -9,8 +9,15 @@ from dnm.host.collection import without_collection
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
 from dnm.model.value import Resources, Value
-from dnm.queues.decode import RuleViolation
-from dnm.queues.schema import Partition, Quantity, Queue, SchedulerConfig, decode
+from dnm.queues.decode import (
+    Partition,
+    Quantity,
+    Queue,
+    RuleViolation,
+    SchedulerConfig,
+    decode,
+    violation_of,
+)
 from dnm.queues.validation import amounts_of, default_partition, root_of, validate, walk
 from dnm.queues.yaml_nodes import Composed, YamlError, compose
 
@@ -57,12 +64,6 @@ def parse_tree(text: str) -> DocumentTree:
     return tree
 
 
-def check_text(text: str) -> tuple[RuleViolation, ...]:
-    """Returns why no limit of a text may be edited, whatever it is; empty: they may."""
-    tree, problems = read_tree(text)
-    return problems if tree is None or problems else check_rules(tree)
-
-
 def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
     """Applies the rules that an edit of limits can break; empty: none is broken."""
     return validate(tree.scheduler)
@@ -76,15 +77,13 @@ def read_tree(text: str) -> tuple[DocumentTree | None, tuple[RuleViolation, ...]
             composed = compose(text)
             scheduler, problems = decode(composed.root)
     except YamlError as error:
-        violation = RuleViolation(rule=error.rule, queue="", line=error.line, message=str(error))
-        return None, (violation,)
+        return None, (violation_of(error),)
     except RecursionError:
-        violation = RuleViolation(rule="yaml", queue="", line=1, message="nested too deep")
-        return None, (violation,)
+        return None, (violation_of(YamlError(1, "nested too deep")),)
     if composed.root is not None and scheduler.partitions is None and not problems:
         # Something else was put in its place: a run says so, also where it has nothing to change.
         message = "it has no `partitions`, so it is no configuration of YuniKorn"
-        problems = (RuleViolation(rule="dialect", queue="", line=1, message=message),)
+        problems = (violation_of(YamlError(1, message, "dialect")),)
     return _tree_of(text, scheduler, composed), problems
 
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from dnm.model.quantity import INT64_MAX, QuantityError, format_amount, parse_yunikorn
 from dnm.model.value import Resources
-from dnm.queues.decode import RuleViolation
-from dnm.queues.schema import Partition, Quantities, Queue, SchedulerConfig
+from dnm.queues.decode import Partition, Quantities, Queue, RuleViolation, SchedulerConfig
 
 Report = Callable[[str, str, int, str], None]
 """Takes a violation: rule, queue path, line, message."""

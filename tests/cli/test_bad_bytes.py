@@ -24,7 +24,8 @@ from dnm.model.slurm_state import parse_state
 from dnm.queues.edit import edit_source
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.source import resolve_document
-from dnm.queues.tree import check_text, parse_tree
+from dnm.queues.tree import parse_tree
+from tests.queue_kit import check_text
 from tests.site import QUEUE, WORKSHOP_QUEUES
 
 SIZE = {"vcore": 128_000, "memory": 256 * 10**9}

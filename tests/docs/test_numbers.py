@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.config import shares
+from dnm.config import numbers
 from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_request
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.batch import BatchNode
@@ -189,7 +189,7 @@ def test_a_floor_leaves_as_many_as_the_row_says(row: list[str]) -> None:
         since=NOW, known_nodes=(),
     )  # fmt: skip
     registry = Registry(requests=(asked,) if int(coming) else ())
-    conf = config(batch_floor=shares.floor(floor))
+    conf = config(batch_floor=numbers.floor(floor))
     bounds = {bound.name: bound.left for bound in floor_bounds(conf, registry, batch)}
     assert bounds["batch_floor of type a"] == int(left)
 

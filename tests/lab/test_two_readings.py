@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dnm.lab.sandbox.pod_reading import AmountError, canonical_amount, kubernetes_amount
-from dnm.queues.tree import check_text
 from tests.lab.readings import (
     amount_by_dnm,
     amount_by_sandbox,
@@ -22,7 +21,7 @@ from tests.lab.readings import (
     pod_by_sandbox,
     pods,
 )
-from tests.queue_kit import DATA
+from tests.queue_kit import DATA, check_text
 
 TRIES = settings(
     max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

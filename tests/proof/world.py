@@ -27,8 +27,9 @@ from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape, Toleration
 from dnm.model.state import RunLease
-from dnm.queues.tree import check_text, parse_tree
+from dnm.queues.tree import parse_tree
 from tests.proof.reserving import look_for_lost_jobs
+from tests.queue_kit import check_text
 
 if TYPE_CHECKING:
     from tests.proof.edges import Operation

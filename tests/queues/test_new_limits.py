@@ -5,18 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dnm.model.value import Resources
-from dnm.queues.tree import check_text, parse_tree
-from tests.queue_kit import (
-    ONE,
-    TREE,
-    A,
-    B,
-    change,
-    edit,
-    lend,
-    limit,
-    nodes_of,
-)
+from dnm.queues.tree import parse_tree
+from tests.queue_kit import ONE, TREE, A, B, change, check_text, edit, lend, limit, nodes_of
 
 FLOORS = [
     pytest.param({A: {"vcore": 150_000}}, "150", "what its pods have or need", id="allocated"),

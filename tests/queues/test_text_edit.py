@@ -9,10 +9,8 @@ from dnm.model.errors import QueueError
 from dnm.model.quantity import format_yunikorn
 from dnm.model.value import Resources
 from dnm.queues.files import judge_text
-from dnm.queues.schema import SchedulerConfig
 from dnm.queues.text_edit import read_again, replace_limits, why_not_changeable
-from dnm.queues.tree import LimitPlace, check_text, parse_tree
-from dnm.queues.validation import root_of, validate, walk
+from dnm.queues.tree import LimitPlace, check_rules, parse_tree
 from dnm.queues.yaml_nodes import compose
 from tests.queue_kit import (
     AMOUNT,
@@ -21,6 +19,7 @@ from tests.queue_kit import (
     TREE,
     A,
     change,
+    check_text,
     edit,
     large_document,
     lend,
@@ -190,17 +189,8 @@ def test_the_tree_that_is_judged_is_the_tree_that_is_written(name: str) -> None:
     assert {place: again.places[place].text.strip() for place in texts} == {
         place: text.strip() for place, text in texts.items()
     }
-    assert numbers_of(edited.scheduler) == numbers_of(again.scheduler)
-    assert numbers_of(tree.scheduler) == numbers_of(parse_tree(CORPUS[name]).scheduler)
-    assert validate(edited.scheduler) == validate(again.scheduler)
-
-
-def numbers_of(scheduler: SchedulerConfig) -> list[tuple[str, str, str]]:
-    """Every limit of every partition."""
-    return [
-        (path, resource, quantity.text.strip())
-        for partition in scheduler.partitions or []
-        for path, _, queue in walk(root_of(partition))
-        for quantities in (queue.resources.max, queue.resources.guaranteed)
-        for resource, quantity in (quantities or {}).items()
+    assert edited.violations == check_rules(again)
+    before = parse_tree(CORPUS[name])
+    assert [one.text for one in tree.places.values()] == [
+        one.text for one in before.places.values()
     ]

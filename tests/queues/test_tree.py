@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnm.model.errors import QueueError
-from dnm.queues.tree import check_text, parse_tree
-from tests.queue_kit import (
-    CORPUS,
-    TREE,
-    change,
-    edit,
-    nodes_of,
-)
+from dnm.queues.tree import parse_tree
+from tests.queue_kit import CORPUS, TREE, change, check_text, edit, nodes_of
 
 
 def test_queues_have_lower_case_paths_and_their_limits() -> None:

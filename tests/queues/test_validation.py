@@ -18,9 +18,9 @@ from dnm.cli.queue_verbs import check_files
 from dnm.queues.advice import advise
 from dnm.queues.decode import RuleViolation
 from dnm.queues.files import judge_file
-from dnm.queues.tree import check_rules, check_text, parse_tree
+from dnm.queues.tree import check_rules, parse_tree
 from dnm.queues.yunikorn_rest import YunikornClient
-from tests.queue_kit import CORPUS, DATA, ONE, TREE, A, change, edit
+from tests.queue_kit import CORPUS, DATA, ONE, TREE, A, change, check_text, edit
 
 VECTORS = json.loads((DATA / "yunikorn_vectors.json").read_text())["config"]
 
