@@ -34,9 +34,8 @@ from dnm.model.value import Resources
 from dnm.plan.inputs import gather_inputs
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.record_lease import acts_elsewhere
-from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
-from dnm.queues.rebase import rebase_document
+from dnm.queues.rebase import Reading, rebase_document
 from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.planning import connect

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import msgspec
 
 from dnm.model.cluster import ConfigMap, FieldOwner
-from dnm.model.errors import QueueError
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.queue_edit import QueueWants
 from dnm.queues.baselines import current
@@ -34,17 +33,20 @@ from dnm.queues.ledger import (
 )
 from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument
 from dnm.queues.tree import DocumentTree, LimitPlace
+from dnm.queues.undecided import (
+    GONE,
+    NEVER_WRITTEN,
+    NOT_OF_THIS_TEXT,
+    OTHERS,
+    older_total,
+    undecided,
+    why_mixed,
+)
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 # Update the values of a chart or a module as a whole, without server-side apply.
 _WHOLE = frozenset(("helm", "helm-controller", "argocd-controller", "HashiCorp"))
 _OURS = "dnm"  # the API server names a writer after its User-Agent
-
-# What is asked about.
-_GONE = "the ledger of this instance is gone from the ConfigMap"
-_NEVER_WRITTEN = "the ConfigMap has no ledger of this instance"
-_NOT_OF_THIS_TEXT = "the ledger in the ConfigMap is not the one of this queue document"
-_OTHERS = "another instance's ledger is gone from the ConfigMap"
 
 
 class LedgerInForce(NamedTuple):
@@ -76,17 +78,17 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
     text = checksum(document.source.text)
     if then is None:
         if instance not in found.sections and any(wants.nodes.values()):
-            raise _undecided("no run has yet noted what its queues were before", _NEVER_WRITTEN)
+            raise undecided("no run has yet noted what its queues were before", NEVER_WRITTEN)
         then = found
     is_told = instance in then.sections or _is_moved(then)
     if found.text == text:
         if _is_moved(found) and _are_of_two_hands(document.source):
-            raise _undecided("one has put it there and another the limits", _NOT_OF_THIS_TEXT)
+            raise undecided("one has put it there and another the limits", NOT_OF_THIS_TEXT)
         _refuse_another_line(document.tree, found, then)
         chosen = _with_ours(document, then, instance)
     elif then.text == text and is_told:
         if then.sections and instance not in then.sections:
-            raise _undecided("the next run of the instance that lent may write it again", _OTHERS)
+            raise undecided("the next run of the instance that lent may write it again", OTHERS)
         _doubt_the_record(document, then, instance)
         chosen = LedgerInForce(then, _LOST if found.is_empty else _PUT_BACK)
     else:
@@ -104,12 +106,12 @@ def _of_another_text(document: QueueDocument, then: Ledger, instance: str) -> Le
     if found.is_empty:
         return _of_lost(document, then, instance)
     if found.text and is_written_by_dnm(document.source):
-        raise _undecided("another instance's next run may write it again", _NOT_OF_THIS_TEXT)
+        raise undecided("another instance's next run may write it again", NOT_OF_THIS_TEXT)
     knows_nothing = then == Ledger() and (instance in found.sections or not found.sections)
     if _is_put_there(document.source):
-        raise _undecided("somebody else than dnm has put it there", _NOT_OF_THIS_TEXT)
+        raise undecided("somebody else than dnm has put it there", NOT_OF_THIS_TEXT)
     if then != found and not knows_nothing:
-        raise _undecided("it is not the one that the last run noted either", _NOT_OF_THIS_TEXT)
+        raise undecided("it is not the one that the last run noted either", NOT_OF_THIS_TEXT)
     return LedgerInForce(found)
 
 
@@ -153,7 +155,7 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
     if then.text == found.text and _differ(
         document.tree, {*then.entries, *found.entries}, then, found
     ):
-        raise _undecided("the last run noted other baselines of the same limits", _NOT_OF_THIS_TEXT)
+        raise undecided("the last run noted other baselines of the same limits", NOT_OF_THIS_TEXT)
     if ours is None:
         return LedgerInForce(found)
     sections = {**found.sections, instance: ours}
@@ -162,7 +164,7 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
     if "with" not in held and not is_odd:
         return LedgerInForce(found)
     if held.keys() != {"with"} or found.origin != then.text:
-        raise _undecided(_why_mixed(document.tree, held))
+        raise undecided(why_mixed(document.tree, held))
     entries = {**then.entries, **found.entries}
     entries |= {
         place: LedgerEntry(then.entries[place].baseline, current(document.tree, place)[0])
@@ -189,8 +191,8 @@ def _doubt_the_record(document: QueueDocument, then: Ledger, instance: str) -> N
     with a number of his own: then it is no ledger that is old. Raises QueueError if so."""
     found, source = document.ledger, document.source
     if is_written_by_others(source) and _is_moved(then):
-        what = _GONE if found.is_empty else _NOT_OF_THIS_TEXT
-        raise _undecided("they stand as the last run noted them, and it did not write them", what)
+        what = GONE if found.is_empty else NOT_OF_THIS_TEXT
+        raise undecided("they stand as the last run noted them, and it did not write them", what)
     if not _owners(source) and {*found.sections, *then.sections} != {instance}:
         _refuse_older_totals(document.tree, found, all_totals(found))
 
@@ -208,7 +210,7 @@ def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInFo
         and is_written_by_dnm(source)
         and (then.is_empty or instance in then.sections or held.keys() - {"without"})
     ):
-        raise _undecided(_why_mixed(tree, held))
+        raise undecided(why_mixed(tree, held))
     lent = lent_amounts(then.sections.values())
     is_free = not (_is_moved(then) or any(lent.at(place) for place in tree.places))
     if is_free and (then.is_empty or is_written_by_others(source)):
@@ -218,7 +220,7 @@ def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInFo
         return fresh
     if held.keys() == {"with"} and is_ours and not then.text:  # an older dnm's, it may be its text
         return LedgerInForce(then, _LOST)
-    raise _undecided(_why_mixed(tree, held))
+    raise undecided(why_mixed(tree, held))
 
 
 def _held(
@@ -251,7 +253,7 @@ def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str
         entry = ledger.entries.get(place)
         is_new = entry is None or amount != parse_yunikorn(place.resource, entry.written)
         if is_new and total_hash(place, amount) in totals:
-            raise _older_total(place, text)
+            raise older_total(place, text)
 
 
 def _refuse_another_line(tree: DocumentTree, found: Ledger, then: Ledger) -> None:
@@ -263,12 +265,12 @@ def _refuse_another_line(tree: DocumentTree, found: Ledger, then: Ledger) -> Non
     if found.origin == then.origin:
         is_older = bool(totals.keys() - all_totals(found))
         if is_older and _differ(tree, then.entries.keys(), then, found):
-            raise _undecided("it lacks what the last run noted", _NOT_OF_THIS_TEXT)
+            raise undecided("it lacks what the last run noted", NOT_OF_THIS_TEXT)
         return
     for place in tree.places:
         text = found.entries[place].baseline if place in found.entries else current(tree, place)[0]
         if total_hash(place, parse_yunikorn(place.resource, text)) in totals:
-            raise _older_total(place, text)
+            raise older_total(place, text)
 
 
 def _refuse_half_a_manifest(tree: DocumentTree, ledger: Ledger) -> None:
@@ -280,46 +282,7 @@ def _refuse_half_a_manifest(tree: DocumentTree, ledger: Ledger) -> None:
             is_with = current(tree, place)[1] == parse_yunikorn(place.resource, entry.written)
             held.setdefault("with" if is_with else "without", []).append(place)
     if len(held) == 2:
-        raise _undecided(_why_mixed(tree, held), "a manifest was applied")
-
-
-# --- the question to a person, where limits and ledger don't tell what is lent -----------------
-
-
-def _undecided(why: str, what: str = _GONE) -> QueueError:
-    """Returns the question to a person, with what he can answer."""
-    return QueueError(
-        f"{what} while nodes are lent, and the limits don't tell whether they contain them: {why}. "
-        "Look at `dnm queues show`, then say "
-        "`dnm queues rebase --as total` if they do or `dnm queues rebase --as baseline` if not"
-    )
-
-
-def _why_mixed(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
-    """Says what of the limits that nodes move tells nothing."""
-    if "neither" in held:
-        place = held["neither"][0]
-        text = current(tree, place)[0].strip()
-        return f"{place.kind} {place.resource} of {place.queue} is {text}, which fits neither"
-    if not held:
-        return "they had no limits when they were last seen"
-    if len(held) == 1:
-        return "the document is another one than the last run has noted"
-    first, second = held["with"][0], held["without"][0]
-    return (
-        f"{first.kind} {first.resource} of {first.queue} contains them, {second.kind} "
-        f"{second.resource} of {second.queue} does not"
-    )
-
-
-def _older_total(place: LimitPlace, text: str) -> QueueError:
-    """Returns the question about a limit that is an older state's."""
-    return _undecided(
-        f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm itself has "
-        "written earlier, with other nodes in it; if it contains some of the lent nodes, first "
-        "write it as it is without any",
-        "the queue document was changed, as by an older export,",
-    )
+        raise undecided(why_mixed(tree, held), "a manifest was applied")
 
 
 # --- what the ConfigMap itself says -------------------------------------------------------------

@@ -9,20 +9,11 @@ what is lent is frozen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 from typing import NamedTuple
 
-from dnm.model.errors import QueueError
-from dnm.model.quantity import format_amount, format_yunikorn, parse_yunikorn
+from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.queues.ledger import Ledger, LedgerEntry, lent_amounts
 from dnm.queues.tree import DocumentTree, LimitPlace
-
-
-class Reading(Enum):
-    """What a person says that the limits in the document are (`dnm queues rebase`)."""
-
-    BASELINE = "baseline"  # they don't contain what is lent
-    TOTAL = "total"  # they do
 
 
 class Baseline(NamedTuple):
@@ -141,20 +132,3 @@ def _compare_one(tree: DocumentTree, ledger: Ledger, place: LimitPlace, lent: in
         return Baseline(text, amount, is_frozen=True, news="changed")
     rest = amount - lent
     return Baseline(format_yunikorn(place.resource, rest, text), rest, news="changed")
-
-
-# --- when a person says it ------------------------------------------------------------------
-
-
-def declared(tree: DocumentTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:
-    """Returns the baseline that follows from what a person says. Raises QueueError for a limit that
-    can't contain what is lent."""
-    text, amount = current(tree, place)
-    if reading is Reading.BASELINE or not lent:
-        return Baseline(text, amount)
-    if amount < lent:
-        raise QueueError(
-            f"{place.kind} {place.resource} of {place.queue} is {text}, less than the "
-            f"{format_amount(place.resource, lent)} that are lent, so it can't contain them"
-        )
-    return Baseline(format_yunikorn(place.resource, amount - lent, text), amount - lent)

@@ -23,6 +23,7 @@ from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
 from dnm.queues.authors import is_anothers_matter, is_applied, is_written_by_others, ledger_in_force
 from dnm.queues.baselines import Baseline, compare, current
+from dnm.queues.blocked import hold_back, only_recorded
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit_report import (
     blocked_of,
@@ -44,7 +45,7 @@ from dnm.queues.ledger import (
     standing_totals,
     total_hash,
 )
-from dnm.queues.new_limits import aim_at, fit_limits, hold_back, only_recorded, own_section
+from dnm.queues.new_limits import aim_at, fit_limits, own_section
 from dnm.queues.source import SourceDocument, check_size
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
 from dnm.queues.tree import DocumentTree, LimitPlace

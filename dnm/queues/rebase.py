@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 
 import msgspec
 
 from dnm.model.errors import QueueError
-from dnm.model.quantity import QuantityError
+from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.queues.authors import ledger_in_force
-from dnm.queues.baselines import Reading, compare, declared
+from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.document import QueueDocument
 from dnm.queues.edit import foresee, prove, refused_edit
 from dnm.queues.ledger import Ledger, lent_amounts
 from dnm.queues.new_limits import own_section
+from dnm.queues.tree import DocumentTree, LimitPlace
+
+
+class Reading(Enum):
+    """What a person says that the limits in the document are (`dnm queues rebase`)."""
+
+    BASELINE = "baseline"  # they don't contain what is lent
+    TOTAL = "total"  # they do
 
 
 def rebase_document(
@@ -63,6 +72,20 @@ def _rebase(
     for place, baseline in known.items():
         is_asked = is_lost or baseline.news or baseline.is_frozen
         if reading and is_asked and (not chosen or place.queue in chosen):
-            known[place] = declared(tree, place, reading, contained.at(place))
+            known[place] = _declared(tree, place, reading, contained.at(place))
     kept: Ledger = msgspec.structs.replace(ledger, sections=sections)
     return prove(document, foresee(document, kept, known, wants))
+
+
+def _declared(tree: DocumentTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:
+    """Returns the baseline that follows from what a person says. Raises QueueError for a limit that
+    can't contain what is lent."""
+    text, amount = current(tree, place)
+    if reading is Reading.BASELINE or not lent:
+        return Baseline(text, amount)
+    if amount < lent:
+        raise QueueError(
+            f"{place.kind} {place.resource} of {place.queue} is {text}, less than the "
+            f"{format_amount(place.resource, lent)} that are lent, so it can't contain them"
+        )
+    return Baseline(format_yunikorn(place.resource, amount - lent, text), amount - lent)

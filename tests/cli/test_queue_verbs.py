@@ -18,9 +18,8 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.plan.queue_reports import headroom
 from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
-from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
-from dnm.queues.rebase import rebase_document
+from dnm.queues.rebase import Reading, rebase_document
 from dnm.queues.source import SourceDocument
 from dnm.queues.tree import parse_tree
 from dnm.queues.yunikorn_rest import YunikornClient

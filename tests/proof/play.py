@@ -30,9 +30,8 @@ from dnm.model.registry import Registry
 from dnm.model.share import Floor
 from dnm.plan.facts import enter_phase
 from dnm.plan.limits import queue_wants, serving_sizes
-from dnm.queues.baselines import Reading
 from dnm.queues.document import read_document
-from dnm.queues.rebase import rebase_document
+from dnm.queues.rebase import Reading, rebase_document
 from dnm.queues.text_edit import replace_limits
 from dnm.queues.tree import LimitPlace, parse_tree
 from dnm.queues.writer import apply_queue_edit

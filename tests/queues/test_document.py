@@ -52,14 +52,13 @@ def test_a_node_is_counted_by_the_instance_that_lent_it(
     assert read(made.text, made.ledger).is_counted(node, instance) is is_counted
 
 
-STATES = [
-    pytest.param({"resource_version": "7"}, ("yunikorn", "yunikorn-configs", "queues.yaml", "7"),
-                 id="of the API"),
-    pytest.param({"resource_version": ""}, None, id="no resourceVersion"),
-]  # fmt: skip
+STATES = {
+    "of the API": ({"resource_version": "7"}, ("yunikorn", "yunikorn-configs", "queues.yaml", "7")),
+    "no resourceVersion": ({"resource_version": ""}, None),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "version"), STATES)
+@pytest.mark.parametrize(("fields", "version"), STATES.values(), ids=STATES)
 def test_a_state_of_the_document_is_told_by_its_resource_version(
     fields: dict[str, object], version: tuple[str, ...] | None
 ) -> None:

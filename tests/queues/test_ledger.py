@@ -7,9 +7,8 @@ import json
 import pytest
 
 from dnm.model.errors import QueueError
-from dnm.queues.baselines import Reading
 from dnm.queues.ledger import MOST_TOTALS, decode_ledger, encode_ledger
-from dnm.queues.rebase import rebase_document
+from dnm.queues.rebase import Reading, rebase_document
 from tests.queue_kit import (
     NODE,
     ONE,
@@ -37,26 +36,18 @@ def test_what_was_written_stands_there_where_it_does_not_follow() -> None:
     assert encode_ledger(decode_ledger(held.ledger)) == held.ledger
 
 
-BROKEN = [
-    pytest.param("{", "can't be read", id="no JSON"),
-    pytest.param('{"version":2}', "of version 2, this dnm knows 1", id="newer"),
-    pytest.param('{"version":1,"extra":1}', "unknown field `extra`", id="unknown field"),
-    pytest.param(
-        '{"version":1,"limits":{"root.a":{"max":{"vcore":"1.5"}}}}', "invalid", id="a bad number"
-    ),
-    pytest.param(
-        '{"version":1,"limits":{"root.a":{"min":{"vcore":"1"}}}}', "neither max", id="a bad kind"
-    ),
-    pytest.param(
-        '{"version":1,"instances":{"p":{"queues":{"root.a":{"n":0}}}}}', "index", id="no size"
-    ),
-    pytest.param(
-        '{"version":1,"instances":{"p":{"queues":{"root.a":{"n":-1}}}}}', ">= 0", id="minus"
-    ),
-]
+BROKEN = {
+    "no JSON": ("{", "can't be read"),
+    "newer": ('{"version":2}', "of version 2, this dnm knows 1"),
+    "unknown field": ('{"version":1,"extra":1}', "unknown field `extra`"),
+    "a bad number": ('{"version":1,"limits":{"root.a":{"max":{"vcore":"1.5"}}}}', "invalid"),
+    "a bad kind": ('{"version":1,"limits":{"root.a":{"min":{"vcore":"1"}}}}', "neither max"),
+    "no size": ('{"version":1,"instances":{"p":{"queues":{"root.a":{"n":0}}}}}', "index"),
+    "minus": ('{"version":1,"instances":{"p":{"queues":{"root.a":{"n":-1}}}}}', ">= 0"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("ledger", "reason"), BROKEN)
+@pytest.mark.parametrize(("ledger", "reason"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_ledger_is_never_an_empty_one(ledger: str, reason: str) -> None:
     with pytest.raises(QueueError, match=reason):
         decode_ledger(ledger)

@@ -12,10 +12,9 @@ import pytest
 from dnm.model.cluster import FieldOwner
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
-from dnm.queues.baselines import Reading
 from dnm.queues.edit import edit_source
 from dnm.queues.ledger import decode_ledger
-from dnm.queues.rebase import rebase_document
+from dnm.queues.rebase import Reading, rebase_document
 from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
 from tests.night import one_in
 from tests.queue_kit import (
@@ -58,55 +57,10 @@ def test_it_is_written_again_where_the_limits_stand_as_they_were_written() -> No
     assert lost(made.text, ONE, made.ledger).text == lend(TREE, ONE).text
 
 
-@pytest.mark.parametrize("kind", ["max", "guaranteed"])
-@pytest.mark.parametrize("queue", ["root.science", "root.science.x"])
-def test_a_limit_that_only_an_ancestor_has_is_not_added_to_twice(kind: str, queue: str) -> None:
-    """120 -> 130 -> 140, as long as the annotation was taken away."""
-    text = f"""\
-partitions:
-- name: default
-  queues:
-  - name: root
-    queues:
-    - name: science
-      resources: {{{kind}: {{vcore: 120}}}}
-      queues:
-      - name: x
-"""
-    nodes = nodes_of(queue, "n1", size={"vcore": 10_000})
-    now, then = text, ""
-    for _ in range(3):
-        made = lost(now, nodes, then)
-        assert limit(made, "root.science", kind=kind) == "130"
-        now, then = made.text, made.ledger
-    assert lost(now, {}, then).text == text
-
-
 def test_it_is_written_again_where_the_manifest_was_applied_too() -> None:
     made = lend(TREE, TWO)
     again = lost(TREE, TWO, made.ledger)
     assert (again.text, again.ledger) == (made.text, made.ledger)
-
-
-def test_the_first_growth_after_a_person_changed_the_baseline() -> None:
-    raised = change(TREE, "max: {vcore: 80,", "max: {vcore: 90,")
-    assert limit(lost(raised, ONE, ""), A) == "218"
-
-
-def test_the_first_growth_took_effect_and_its_ledger_was_lost_at_once() -> None:
-    made = lend(TREE, ONE)
-    assert lost(made.text, ONE, made.ledger).text == made.text
-
-
-def test_the_first_growth_was_noted_and_never_written() -> None:
-    made = lend(TREE, ONE)
-    assert lost(TREE, ONE, made.ledger).text == made.text
-
-
-def test_a_growth_that_was_noted_and_never_written() -> None:
-    one, two = lend(TREE, ONE), lend(TREE, TWO)
-    again = edit(one.text, one.ledger, TWO, remembered=two.ledger)
-    assert (again.text, told(again.ledger), again.notes) == (two.text, told(two.ledger), ())
 
 
 def test_a_shrink_that_was_held_is_still_known() -> None:
@@ -136,24 +90,6 @@ def test_an_older_ledger_was_put_back_beside_the_limits() -> None:
     assert edit(two.text, one.ledger, {}, remembered=two.ledger).text == TREE
 
 
-def test_an_older_export_was_put_back_as_a_whole() -> None:
-    one, two = lend(TREE, ONE), lend(TREE, TWO)
-    again = edit(one.text, one.ledger, TWO, remembered=two.ledger)
-    assert (again.text, told(again.ledger)) == (two.text, told(two.ledger))
-
-
-def test_both_instances_find_themselves() -> None:
-    first = lend(TREE, ONE)
-    both = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="test")
-    for order in (["prod", "test"], ["test", "prod"]):
-        text, ledger = both.text, ""
-        for instance in order:
-            nodes = ONE if instance == "prod" else nodes_of(B, "m1")
-            made = edit(text, ledger, nodes, instance=instance, remembered=both.ledger)
-            text, ledger = made.text, made.ledger
-        assert (text, ledger) == (both.text, both.ledger)
-
-
 def test_only_the_last_writer_knows_and_the_other_waits_for_it() -> None:
     first = lend(TREE, ONE)
     both = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="test")
@@ -162,17 +98,6 @@ def test_only_the_last_writer_knows_and_the_other_waits_for_it() -> None:
     healed = edit(both.text, "", nodes_of(B, "m1"), instance="test", remembered=both.ledger)
     assert (healed.text, healed.ledger) == (both.text, both.ledger)
     assert not edit(healed.text, healed.ledger, ONE, remembered=first.ledger).is_changed
-
-
-def test_another_has_written_in_between() -> None:
-    """Its section is there, ours is lost: what it lends is on top of what we knew."""
-    made = lend(TREE, ONE)
-    other = edit(made.text, "", nodes_of(B, "m1"), instance="test")
-    again = edit(other.text, other.ledger, ONE, remembered=made.ledger)
-    assert again.text == other.text and not again.refusal
-    gone = edit(again.text, again.ledger, {}, remembered=again.ledger)
-    back = edit(gone.text, gone.ledger, {}, instance="test", remembered=again.ledger)
-    assert back.text == TREE and back.ledger == ""
 
 
 UNDECIDED = [
@@ -215,13 +140,6 @@ def test_a_limit_that_is_new_since_the_last_run() -> None:
     then = lend(TREE, nodes).ledger
     assert "had no limits when they were last seen" in lost(limited, nodes, then).refusal
     assert lost(TREE, nodes, then).ledger == then
-
-
-def test_queues_below_each_other_are_not_counted_twice() -> None:
-    nodes = {**ONE, **nodes_of("root.science", "n2")}
-    made = lend(TREE, nodes)
-    again = lost(made.text, nodes, made.ledger)
-    assert (again.text, again.ledger) == (made.text, made.ledger)
 
 
 # --- who wrote what ------------------------------------------------------------------------------

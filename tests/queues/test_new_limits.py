@@ -37,32 +37,24 @@ def test_a_shrink_of_an_ancestor_stops_at_its_own_pods() -> None:
     assert limit(shrunk, "root.science") == "1100" and limit(shrunk, A) == "80"
 
 
-BY_HAND = [
-    pytest.param("max: {vcore: 64", "max: {vcore: 1100", "root.science", "1100", id="child max"),
-    pytest.param(
-        "guaranteed: {vcore: 136", "guaranteed: {vcore: 160", A, "80", id="guaranteed of its own"
-    ),
-    pytest.param(
+BY_HAND = {
+    "child max": ("max: {vcore: 64", "max: {vcore: 1100", "root.science", "1100"),
+    "guaranteed of its own": ("guaranteed: {vcore: 136", "guaranteed: {vcore: 160", A, "80"),
+    "guaranteed to children": (
         "          - name: free",
         "              - name: c\n"
         "                resources: {guaranteed: {memory: 60G, vcore: 30}}\n"
         "          - name: free",
-        "root.science",
-        "1000",
-        id="guaranteed to children",
-    ),
-    pytest.param(
+        "root.science", "1000"),
+    "a user's limit": (
         "              - name: b",
         "                limits: [{limit: l, users: [u], maxresources: {vcore: 100}}]\n"
         "              - name: b",
-        A,
-        "100",
-        id="a user's limit",
-    ),
-]
+        A, "100"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "queue", "text"), BY_HAND)
+@pytest.mark.parametrize(("old", "new", "queue", "text"), BY_HAND.values(), ids=BY_HAND)
 def test_a_shrink_stops_at_what_was_written_meanwhile(
     old: str, new: str, queue: str, text: str
 ) -> None:

@@ -33,48 +33,27 @@ def maps(
     )
 
 
-PLACES = [
-    pytest.param({"data": {"queues.yaml": TREE}}, None, "queues.yaml", id="data"),
-    pytest.param(
-        {"data": {"queues.yaml": TREE}},
-        {"data": {"queues.yaml": OTHER}},
-        "queues.yaml",
-        id="configs before defaults",
-    ),
-    pytest.param(
-        {"data": {"queues.yaml": OTHER}, "binary_data": {"queues.yaml.gz": packed(TREE)}},
-        None,
-        "queues.yaml.gz",
-        id="binaryData before data",
-    ),
-    pytest.param(
-        {"data": {"queues.yaml": TREE}},
-        {"binary_data": {"queues.yaml.gz": packed(OTHER)}},
-        "queues.yaml",
-        id="data of configs before binaryData of defaults",
-    ),
-    pytest.param(
-        {"data": {"service.policyGroup": "site", "site.yaml": TREE, "queues.yaml": OTHER}},
-        None,
-        "site.yaml",
-        id="policy group",
-    ),
-    pytest.param(
-        {"data": {"site.yaml": TREE, "queues.yaml": OTHER}},
-        {"data": {"service.policyGroup": "site"}},
-        "site.yaml",
-        id="policy group from defaults",
-    ),
-    pytest.param(
+PLACES = {
+    "data": ({"data": {"queues.yaml": TREE}}, None, "queues.yaml"),
+    "configs before defaults": ({"data": {"queues.yaml": TREE}}, {"data": {"queues.yaml": OTHER}},
+        "queues.yaml"),
+    "binaryData before data": (
+        {"data": {"queues.yaml": OTHER}, "binary_data": {"queues.yaml.gz": packed(TREE)}}, None,
+        "queues.yaml.gz"),
+    "data of configs before binaryData of defaults": ({"data": {"queues.yaml": TREE}},
+        {"binary_data": {"queues.yaml.gz": packed(OTHER)}}, "queues.yaml"),
+    "policy group": (
+        {"data": {"service.policyGroup": "site", "site.yaml": TREE, "queues.yaml": OTHER}}, None,
+        "site.yaml"),
+    "policy group from defaults": ({"data": {"site.yaml": TREE, "queues.yaml": OTHER}},
+        {"data": {"service.policyGroup": "site"}}, "site.yaml"),
+    "policy group of configs before that of defaults": (
         {"data": {"service.policyGroup": "queues", "queues.yaml": TREE, "site.yaml": OTHER}},
-        {"data": {"service.policyGroup": "site"}},
-        "queues.yaml",
-        id="policy group of configs before that of defaults",
-    ),
-]
+        {"data": {"service.policyGroup": "site"}}, "queues.yaml"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("configs", "defaults", "key"), PLACES)
+@pytest.mark.parametrize(("configs", "defaults", "key"), PLACES.values(), ids=PLACES)
 def test_the_document_in_force(
     configs: dict[str, object], defaults: dict[str, object] | None, key: str
 ) -> None:
@@ -83,32 +62,20 @@ def test_the_document_in_force(
     assert found.config_map is not None and found.config_map.name == "yunikorn-configs"
 
 
-REFUSED_PLACES = [
-    pytest.param(
-        None,
-        None,
-        "if YuniKorn really has none, there is no queues.yaml in the cluster",
-        id="no ConfigMap",
-    ),
-    pytest.param({"data": {}}, None, "no queues.yaml in yunikorn/yunikorn-configs", id="no key"),
-    pytest.param({"data": {"queues.yaml": ""}}, None, "is empty", id="empty"),
-    pytest.param(None, {"data": {"queues.yaml": TREE}}, "which Helm owns", id="only in defaults"),
-    pytest.param(
-        None,
-        {"data": {"queues.yaml": TREE}},
-        "no ConfigMap yunikorn/yunikorn-configs",
-        id="only in defaults, by a wrong name",
-    ),
-    pytest.param(
-        {"data": {}}, {"data": {"queues.yaml": TREE}}, "which Helm owns", id="configs has none"
-    ),
-    pytest.param(
-        {"data": {"queues.yaml": TREE}, "immutable": True}, None, "is immutable", id="immutable"
-    ),
-]
+REFUSED = {
+    "no ConfigMap": (None, None,
+        "if YuniKorn really has none, there is no queues.yaml in the cluster"),
+    "no key": ({"data": {}}, None, "no queues.yaml in yunikorn/yunikorn-configs"),
+    "empty": ({"data": {"queues.yaml": ""}}, None, "is empty"),
+    "only in defaults": (None, {"data": {"queues.yaml": TREE}}, "which Helm owns"),
+    "only in defaults, by a wrong name": (None, {"data": {"queues.yaml": TREE}},
+        "no ConfigMap yunikorn/yunikorn-configs"),
+    "configs has none": ({"data": {}}, {"data": {"queues.yaml": TREE}}, "which Helm owns"),
+    "immutable": ({"data": {"queues.yaml": TREE}, "immutable": True}, None, "is immutable"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("configs", "defaults", "reason"), REFUSED_PLACES)
+@pytest.mark.parametrize(("configs", "defaults", "reason"), REFUSED.values(), ids=REFUSED)
 def test_where_dnm_must_not_edit(
     configs: dict[str, object] | None, defaults: dict[str, object] | None, reason: str
 ) -> None:

@@ -26,32 +26,22 @@ from tests.queue_kit import (
     nodes_of,
 )
 
-UNEDITABLE = [
-    pytest.param(TREE + "---\nmore: 1\n", "several YAML documents (`---`)", id="several documents"),
-    pytest.param(
-        change(TREE, "name: free", "name: Root"),
-        "line 18: root.root is named like root",
-        id="a queue below root named root",
-    ),
-    pytest.param(
-        "partitions: [{name: default, queues: [{name: root}, {name: b}]}]",
-        "line 1: root.root is named like root",
-        id="root beside others",
-    ),
-    pytest.param(
+UNEDITABLE = {
+    "several documents": (TREE + "---\nmore: 1\n", "several YAML documents (`---`)"),
+    "a queue below root named root": (change(TREE, "name: free", "name: Root"),
+        "line 18: root.root is named like root"),
+    "root beside others": ("partitions: [{name: default, queues: [{name: root}, {name: b}]}]",
+        "line 1: root.root is named like root"),
+    "root in capitals beside others": (
         "partitions: [{name: default, queues: [{name: Root}, {name: b}]}]",
-        "line 1: root.root is named like root",
-        id="root in capitals beside others",
-    ),
-    pytest.param("partitions: []", "no partition `default`", id="no partition"),
-    pytest.param("# nothing\n", "no partition `default`", id="nothing"),
-    pytest.param(
-        "partitions: [{name: gpu, queues: []}]", "no partition `default`", id="another partition"
-    ),
-]
+        "line 1: root.root is named like root"),
+    "no partition": ("partitions: []", "no partition `default`"),
+    "nothing": ("# nothing\n", "no partition `default`"),
+    "another partition": ("partitions: [{name: gpu, queues: []}]", "no partition `default`"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "reason"), UNEDITABLE)
+@pytest.mark.parametrize(("text", "reason"), UNEDITABLE.values(), ids=UNEDITABLE)
 def test_documents_that_yunikorn_takes_and_dnm_leaves_alone(text: str, reason: str) -> None:
     assert check_text(text) == ()
     refused = edit(text, "", {}, remembered=None)

@@ -44,39 +44,30 @@ def test_an_all_zero_limit_is_no_limit() -> None:
     assert queues["root.closed_for_cpu"].max == {"vcore": 0, "memory": 320 * 10**9}
 
 
-UNREADABLE = [
-    pytest.param("partitions: [", "line 2: did not find expected", id="no YAML"),
-    pytest.param("a: *b", "line 1: unknown anchor 'b'", id="unknown anchor"),
-    pytest.param(
-        change(TREE, "max: {vcore: 64", "max: {vcore: 1, vcore: 64"),
-        "line 17: `vcore` stands in line 17 already",
-        id="key twice",
-    ),
-    pytest.param(
-        "a: 1\nb: 2\na: 3\n", "line 3: `a` stands in line 1 already", id="the later one is wrong"
-    ),
-    pytest.param("partitions:\n\t- name: default", "line 2", id="a tab indents"),
-    pytest.param("partitions:\n  - name: \x07", "unacceptable character", id="control character"),
-    pytest.param(
+UNREADABLE = {
+    "no YAML": ("partitions: [", "line 2: did not find expected"),
+    "unknown anchor": ("a: *b", "line 1: unknown anchor 'b'"),
+    "key twice": (change(TREE, "max: {vcore: 64", "max: {vcore: 1, vcore: 64"),
+        "line 17: `vcore` stands in line 17 already"),
+    "the later one is wrong": ("a: 1\nb: 2\na: 3\n", "line 3: `a` stands in line 1 already"),
+    "a tab indents": ("partitions:\n\t- name: default", "line 2"),
+    "control character": (
+        "partitions:\n  - name: \x07",
+        "unacceptable character"),
+    "it contains itself": (
         change(TREE, "- name: free", "- {name: x, queues: &a [{name: y, queues: *a}]}"),
-        "anchor 'a' contains itself",
-        id="it contains itself",
-    ),
-    pytest.param(
+        "anchor 'a' contains itself"),
+    "a second byte order mark": (
         change(TREE, "    queues:\n      - name: root", "\ufeff    queues:\n      - name: root"),
-        "line 3: a byte order mark",
-        id="a second byte order mark",
-    ),
-    pytest.param(
+        "line 3: a byte order mark"),
+    "a directive within": (
         change(TREE, "      - name: root", "%YAML 1.1\n      - name: root"),
-        "line 4: a line begins with `%`",
-        id="a directive within",
-    ),
-    pytest.param("partitions: " + "[" * 300, "nested deeper than 200", id="too deep"),
-]
+        "line 4: a line begins with `%`"),
+    "too deep": ("partitions: " + "[" * 300, "nested deeper than 200"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "reason"), UNREADABLE)
+@pytest.mark.parametrize(("text", "reason"), UNREADABLE.values(), ids=UNREADABLE)
 def test_what_yunikorn_can_not_read(text: str, reason: str) -> None:
     with pytest.raises(QueueError) as caught:
         parse_tree(text)

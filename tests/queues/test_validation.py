@@ -80,26 +80,16 @@ def test_what_yunikorn_takes_of_documents_made_by_chance_can_be_edited() -> None
 
 # --- what a violation says -----------------------------------------------------------------------
 
-VIOLATIONS = [
-    pytest.param(
-        change(TREE, "vcore: 80", "vcore: 7500m"),
-        ("R1", A, 13),
-        "root.science.a: guaranteed vcore 8 is larger than its max, 7500m",
-        id="R1: guaranteed above max",
-    ),
-    pytest.param(
-        change(TREE, "320G", "5T"),
-        ("R2", A, 14),
-        "root.science.a: max memory 5T is larger than the max of a queue above it, 4T",
-        id="R2: max above an ancestor's",
-    ),
-    pytest.param(
+VIOLATIONS = {
+    "R1: guaranteed above max": (change(TREE, "vcore: 80", "vcore: 7500m"), ("R1", A, 13),
+        "root.science.a: guaranteed vcore 8 is larger than its max, 7500m"),
+    "R2: max above an ancestor's": (change(TREE, "320G", "5T"), ("R2", A, 14),
+        "root.science.a: max memory 5T is larger than the max of a queue above it, 4T"),
+    "R3: children's guarantees above the parent's": (
         change(TREE, "guaranteed: {vcore: 40,", "guaranteed: {vcore: 7500m,"),
         ("R3", "root.science", 8),
-        "root.science: the children's guaranteed vcore 8 is larger than its guaranteed, 7500m",
-        id="R3: children's guarantees above the parent's",
-    ),
-    pytest.param(
+        "root.science: the children's guaranteed vcore 8 is larger than its guaranteed, 7500m"),
+    "R4: children's guarantees above the max": (
         change(
             change(TREE, "guaranteed: {vcore: 8, memory: 32G}", "guaranteed: {pods: 6}"),
             "max: {vcore: 1000, memory: 4T}",
@@ -107,30 +97,21 @@ VIOLATIONS = [
         ),
         ("R4", "root.science", 9),
         "root.science: the children's guaranteed pods 6 is larger than the tightest max up to "
-        "root, 5",
-        id="R4: children's guarantees above the max",
-    ),
-    pytest.param(
+        "root, 5"),
+    "L1: a user's limit above the queue's max": (
         change(
             TREE,
             "          - name: free",
             "          - name: free\n            resources: {max: {vcore: 2}}\n"
             "            limits:\n              - {limit: x, users: [u], maxresources: {vcore: 3}}",
         ),
-        ("L1", "root.free", 21),
-        "root.free: limit 'x': vcore 3 is larger than the queue's max, 2",
-        id="L1: a user's limit above the queue's max",
-    ),
-    pytest.param(
-        change(TREE, "vcore: 64", "vcore: 6.4"),
-        ("quantity", "root.science.b", 17),
-        "root.science.b: max vcore '6.4': invalid quantity",
-        id="a decimal",
-    ),
-]
+        ("L1", "root.free", 21), "root.free: limit 'x': vcore 3 is larger than the queue's max, 2"),
+    "a decimal": (change(TREE, "vcore: 64", "vcore: 6.4"), ("quantity", "root.science.b", 17),
+        "root.science.b: max vcore '6.4': invalid quantity"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "where", "message"), VIOLATIONS)
+@pytest.mark.parametrize(("text", "where", "message"), VIOLATIONS.values(), ids=VIOLATIONS)
 def test_a_violation_names_the_queue_the_line_and_both_numbers(
     text: str, where: tuple[str, str, int], message: str
 ) -> None:
@@ -182,21 +163,19 @@ def manifest(text: str, style: str = "|") -> str:
     )
 
 
-FILES = [
-    pytest.param(TREE, [], id="a plain document"),
-    pytest.param(BAD, [("R1", 13)], id="a plain bad one"),
-    pytest.param(manifest(TREE), [], id="a manifest"),
-    pytest.param(manifest(BAD), [("R1", 22)], id="lines are the manifest's"),
-    pytest.param(manifest(BAD, "json"), [("R1", 9)], id="a quoted text has one line"),
-    pytest.param(
-        "kind: Namespace\n---\n" + manifest(BAD), [("R1", 24)], id="behind another manifest"
-    ),
-    pytest.param("", [("document", 1)], id="nothing"),
-    pytest.param("{", [("yaml", 2)], id="no YAML"),
-]
+FILES = {
+    "a plain document": (TREE, []),
+    "a plain bad one": (BAD, [("R1", 13)]),
+    "a manifest": (manifest(TREE), []),
+    "lines are the manifest's": (manifest(BAD), [("R1", 22)]),
+    "a quoted text has one line": (manifest(BAD, "json"), [("R1", 9)]),
+    "behind another manifest": ("kind: Namespace\n---\n" + manifest(BAD), [("R1", 24)]),
+    "nothing": ("", [("document", 1)]),
+    "no YAML": ("{", [("yaml", 2)]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "found"), FILES)
+@pytest.mark.parametrize(("content", "found"), FILES.values(), ids=FILES)
 def test_files_and_manifests(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -118,34 +118,27 @@ def test_validate(verdict: dict[str, object], reason: str | None) -> None:
     assert server.paths == ["POST /ws/v1/validate-conf"]
 
 
-BROKEN = [
-    pytest.param(answer({"message": "gone"}, "404 Not Found"), "needs YuniKorn 1.5", id="404"),
-    pytest.param(answer(b"boom\x00", "500 Error"), "answers 500: boom", id="500"),
-    pytest.param(answer(b"<html>"), "what dnm can't read", id="no JSON"),
-    pytest.param(answer([1]), "what dnm can't read", id="another shape"),
-    pytest.param(b"nonsense\r\n\r\n", "does not answer", id="no HTTP"),
-    pytest.param(HANG_UP, "does not answer", id="hangs up"),
-    pytest.param(answer({}), "what dnm can't read", id="an empty object"),
-    pytest.param(Drip(b"", b"HTTP/1.1 200", 5), "does not answer", id="too slow"),
-    pytest.param(
+BROKEN = {
+    "404": (answer({"message": "gone"}, "404 Not Found"), "needs YuniKorn 1.5"),
+    "500": (answer(b"boom\x00", "500 Error"), "answers 500: boom"),
+    "no JSON": (answer(b"<html>"), "what dnm can't read"),
+    "another shape": (answer([1]), "what dnm can't read"),
+    "no HTTP": (b"nonsense\r\n\r\n", "does not answer"),
+    "hangs up": (HANG_UP, "does not answer"),
+    "an empty object": (answer({}), "what dnm can't read"),
+    "too slow": (Drip(b"", b"HTTP/1.1 200", 5), "does not answer"),
+    "a body that trickles": (
         Drip(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"{" * 1000, 0.05),
-        "does not answer",
-        id="a body that trickles",
-    ),
-    pytest.param(
+        "does not answer"),
+    "continue for ever": (
         Drip(b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, 0.002),
-        "does not answer",
-        id="continue for ever",
-    ),
-    pytest.param(
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{",
-        "larger than",
-        id="a length beyond all bounds",
-    ),
-]
+        "does not answer"),
+    "a length beyond all bounds": (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{",
+        "larger than"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "reason"), BROKEN)
+@pytest.mark.parametrize(("said", "reason"), BROKEN.values(), ids=BROKEN)
 def test_any_failure_is_a_sentence(said: bytes | Drip, reason: str) -> None:
     with ScriptedServer([said], closes=True) as server:
         client = YunikornClient(server.url, timeout=timedelta(seconds=0.3))
