@@ -103,8 +103,7 @@ def read_ini(path: Path, problems: list[str]) -> Sections:
     Only whole lines can be comments (`#`, `;`), also as the standard library has it. Sections
     [event:NAME] are left out.
     """
-    lines, events = split_events(read_trusted_text(path, "configuration file"))
-    return _without_events(lines, events, problems)
+    return read_ini_with_events(path, problems)[0]
 
 
 def read_ini_with_events(
@@ -113,18 +112,13 @@ def read_ini_with_events(
     """The same, and all lines, with the numbers of those of each section [event:NAME]: what is
     wrong in these is no problem of the file."""
     lines, events = split_events(read_trusted_text(path, "configuration file"))
-    return _without_events(lines, events, problems), lines, events
-
-
-def _without_events(
-    lines: list[str], events: Mapping[str, list[int]], problems: list[str]
-) -> Sections:
     of_events = lines_of_events(events)
     raw = parse_lines(["" if n in of_events else line for n, line in enumerate(lines)], problems)
     defaults = raw.pop("DEFAULT", {})
     if "settings" in raw:
         raw["settings"] = {**defaults, **raw["settings"]}
-    return {name: resolve_section(name, section, problems) for name, section in raw.items()}
+    found = {name: resolve_section(name, section, problems) for name, section in raw.items()}
+    return found, lines, events
 
 
 def split_events(text: str) -> tuple[list[str], dict[str, list[int]]]:

@@ -106,7 +106,7 @@ def load_config(
     _check_group(settings.get("state_group") or "", problems)
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
-    check_together(config, _queue_map_path(settings), problems)
+    check_together(config, given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
     if events:
         config = _with_events(config, read_events(events, zone, ""))
     if problems:
@@ -162,11 +162,6 @@ def _check_group(name: str, problems: list[str]) -> None:
         problems.append(problem("settings", "state_group", name, why))
 
 
-def _queue_map_path(settings: Mapping[str, Any]) -> Path:
-    path: Path = given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
-    return path
-
-
 def _namespaces(
     sections: Sections, settings: Mapping[str, Any], problems: list[str]
 ) -> dict[str, NamespacePolicy]:
@@ -199,7 +194,7 @@ def _namespaces(
 def _read_queues(settings: Mapping[str, Any], problems: list[str]) -> dict[str, str] | None:
     """None where nothing can be said about any namespace."""
     try:
-        return read_queue_map(_queue_map_path(settings), problems)
+        return read_queue_map(given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
     except ConfigError as error:
         problems.append(str(error))
         return None
@@ -208,7 +203,7 @@ def _read_queues(settings: Mapping[str, Any], problems: list[str]) -> dict[str, 
 def _queue_of(
     namespace: str, queues: Mapping[str, str], settings: Mapping[str, Any], problems: list[str]
 ) -> str:
-    file = _queue_map_path(settings)
+    file = given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
     if namespace not in queues:
         hint = values.suggest(namespace, queues) or f'; add "{namespace}": "root.…" there'
         problems.append(

@@ -7,6 +7,7 @@ API paths and annotations: RFC 1123 and the label grammar for Kubernetes, Slurm'
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from dnm.calendar.windows import zone_named
@@ -16,22 +17,71 @@ from dnm.model.errors import DnmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.node_type import Taint, fill_namespace
 
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_SLURM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DNS_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+_LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _SLURM_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}")
-_NODE_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61})")
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
-_GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+ -]{0,254}[$]?")
+_ENDS = "with a letter or digit at both ends"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def partition_name(text: str) -> str:
-    """A partition's name, as slurm.conf may have it."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", text):
-        raise ValueError("is no name of a partition; write it as in slurm.conf")
-    return text
+def _matching(
+    pattern: str, wrong: str, most: int = 10_000, may_be_empty: bool = False
+) -> Callable[[str], str]:
+    """A parser of what matches as a whole; `wrong` says what else is no such thing, `{}` is it."""
+    known = re.compile(pattern)
+
+    def parse(text: str) -> str:
+        if not (may_be_empty and not text) and (len(text) > most or not known.fullmatch(text)):
+            raise ValueError(wrong.format(text))
+        return text
+
+    return parse
+
+
+partition_name = _matching(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "is no name of a partition; write it as in slurm.conf"
+)
+# Whether there is a group of this name is looked up later.
+group_name = _matching(
+    r"[A-Za-z0-9_][A-Za-z0-9_.@+ -]{0,254}[$]?", "is not the name of a group; write e.g. hpcadmin"
+)
+object_name = _matching(
+    _DNS_SUBDOMAIN,
+    f"is not the name of a Kubernetes object; RFC 1123 allows a-z, 0-9, '-' and '.', {_ENDS}",
+    most=253,
+)
+# What stands in annotations and labels and in Slurm's reason of a drain.
+label_value = _matching(
+    _LABEL_VALUE,
+    f"is not usable as a name; write up to 63 letters, digits, '-', '_' and '.', {_ENDS}",
+)
+# What dnm calls a call of its converter: the id of a request, or the name of a node.
+request_id = _matching(r"[A-Za-z0-9._-]{1,253}", "is no request of dnm's; leave DNM_REQUEST unset")
+# Of a reservation: it reaches a command line and a comma-separated list.
+slurm_name = _matching(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+    "is not a name that Slurm takes; write up to 64 letters, digits, '-', '_' and '.', "
+    "beginning with a letter or digit",
+    may_be_empty=True,
+)
+account_name = _matching(
+    r"[-\w]*[^\W_][-\w]*", "is not the name of a user or account", 64, may_be_empty=True
+)
+preempt_mode = _matching(
+    "requeue|cancel",
+    "is neither requeue nor cancel; write requeue to let the jobs run again",
+)
+# It begins the names of its nodes, which are the same in Slurm and in Kubernetes.
+node_type_name = _matching(
+    _DNS_SUBDOMAIN, f"'{{}}' is not a node type; write a-z, 0-9, '-' and '.', {_ENDS}, e.g. a", 63
+)
+# Of node names, followed by digits: RFC 1123, but it may end in '-' or '.'.
+node_prefix = _matching(
+    r"[a-z0-9]([a-z0-9.-]{0,61})",
+    "'{}' is not the beginning of a Kubernetes node name; write a-z, 0-9, '-' and '.', e.g. gpu-",
+)
 
 
 def kept_out(text: str) -> dict[str, object]:
@@ -83,13 +133,6 @@ def variable_names(text: str) -> tuple[str, ...]:
     return found
 
 
-def group_name(text: str) -> str:
-    """Of a group of this host; whether there is one of this name is looked up later."""
-    if not _GROUP.fullmatch(text):
-        raise ValueError("is not the name of a group; write e.g. hpcadmin")
-    return text
-
-
 def state_place(text: str) -> dict[str, str]:
     """Where the registry is: `file`, or `kubernetes`, in the namespace behind it."""
     place, _, namespace = text.partition(" ")
@@ -102,48 +145,11 @@ def state_place(text: str) -> dict[str, str]:
     return {"state": place, "state_namespace": values.namespace(namespace.strip())}
 
 
-def object_name(text: str) -> str:
-    """The name of a Kubernetes object, e.g. a ConfigMap."""
-    if len(text) > 253 or not _DNS_SUBDOMAIN.fullmatch(text):
-        raise ValueError(
-            "is not the name of a Kubernetes object; RFC 1123 allows a-z, 0-9, '-' and '.', "
-            "with a letter or digit at both ends"
-        )
-    return text
-
-
-def label_value(text: str) -> str:
-    """What stands in annotations and labels and in Slurm's reason of a drain."""
-    if not _LABEL_VALUE.fullmatch(text):
-        raise ValueError(
-            "is not usable as a name; write up to 63 letters, digits, '-', '_' and '.', "
-            "with a letter or digit at both ends"
-        )
-    return text
-
-
 def label_key(text: str) -> str:
     prefix, slash, name = text.rpartition("/")
-    is_prefix = len(prefix) <= 253 and bool(_DNS_SUBDOMAIN.fullmatch(prefix))
-    if not _LABEL_VALUE.fullmatch(name) or (slash and not is_prefix):
+    is_prefix = len(prefix) <= 253 and bool(re.fullmatch(_DNS_SUBDOMAIN, prefix))
+    if not re.fullmatch(_LABEL_VALUE, name) or (slash and not is_prefix):
         raise ValueError(f"'{text}' is not a label key; write e.g. example.org/name")
-    return text
-
-
-def request_id(text: str) -> str:
-    """What dnm calls a call of its converter: the id of a request, or the name of a node."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}", text):
-        raise ValueError("is no request of dnm's; leave DNM_REQUEST unset")
-    return text
-
-
-def slurm_name(text: str) -> str:
-    """Of a reservation: it reaches a command line and a comma-separated list."""
-    if text and not _SLURM_NAME.fullmatch(text):
-        raise ValueError(
-            "is not a name that Slurm takes; write up to 64 letters, digits, '-', '_' and '.', "
-            "beginning with a letter or digit"
-        )
     return text
 
 
@@ -159,13 +165,6 @@ def slurm_reason(text: str) -> str:
     return text
 
 
-def account_name(text: str) -> str:
-    """Of a user or an account of Slurm."""
-    if text and (len(text) > 64 or not text.replace("-", "").replace("_", "").isalnum()):
-        raise ValueError("is not the name of a user or account")
-    return text
-
-
 def user_and_account(text: str) -> dict[str, str]:
     """`USER/ACCOUNT` of Slurm."""
     user, slash, account = text.partition("/")
@@ -174,20 +173,11 @@ def user_and_account(text: str) -> dict[str, str]:
     return {"preempt_user": account_name(user), "preempt_account": account_name(account)}
 
 
-def preempt_mode(text: str) -> str:
-    if text not in ("requeue", "cancel"):
-        raise ValueError("is neither requeue nor cancel; write requeue to let the jobs run again")
-    return text
-
-
 def slurmrestd_url(text: str) -> str:
     """Without a name and password in it: it is logged."""
-    is_socket = text.startswith("unix:/") and len(text) > len("unix:/")
-    if text and not is_socket and not (_URL.fullmatch(text) and _has_usable_host(text)):
-        raise ValueError(
-            "is not the address of slurmrestd; write e.g. http://127.0.0.1:6820 or "
-            "unix:/run/slurmrestd/slurmrestd.sock, without user name, password or query"
-        )
+    if not (text.startswith("unix:/") and len(text) > len("unix:/")):
+        here = "http://127.0.0.1:6820 or unix:/run/slurmrestd/slurmrestd.sock"
+        _check_address(text, "slurmrestd", here)
     if text.startswith("http://") and not _HTTP_HERE.match(text):
         raise ValueError(
             "would send the token over the network as it is; write https://… where slurmrestd "
@@ -204,16 +194,6 @@ def search_domain(text: str) -> str:
     return object_name(text.strip(".")) if text else ""
 
 
-def node_type_name(text: str) -> str:
-    """It begins the names of its nodes, which are the same in Slurm and in Kubernetes."""
-    if len(text) > 63 or not _DNS_SUBDOMAIN.fullmatch(text):
-        raise ValueError(
-            f"'{text}' is not a node type; write a-z, 0-9, '-' and '.', "
-            "with a letter or digit at both ends, e.g. a"
-        )
-    return text
-
-
 def node_type_names(text: str) -> tuple[str, ...]:
     """In order of preference."""
     found = names(text)
@@ -223,24 +203,18 @@ def node_type_names(text: str) -> tuple[str, ...]:
     return tuple(node_type_name(name) for name in found)
 
 
-def node_prefix(text: str) -> str:
-    """Of node names, followed by digits: RFC 1123, but it may end in '-' or '.'."""
-    if not _NODE_PREFIX.fullmatch(text):
-        raise ValueError(
-            f"'{text}' is not the beginning of a Kubernetes node name; "
-            "write a-z, 0-9, '-' and '.', e.g. gpu-"
-        )
-    return text
-
-
 def url(text: str) -> str:
     """Without a name and password in it: it is logged."""
+    _check_address(text, "YuniKorn's REST service", "http://yunikorn-service.yunikorn:9080")
+    return text.rstrip("/")
+
+
+def _check_address(text: str, of: str, example: str) -> None:
     if text and not (_URL.fullmatch(text) and _has_usable_host(text)):
         raise ValueError(
-            "is not the address of YuniKorn's REST service; write e.g. "
-            "http://yunikorn-service.yunikorn:9080, without user name, password or query"
+            f"is not the address of {of}; write e.g. {example}, without user name, password or "
+            "query"
         )
-    return text.rstrip("/")
 
 
 def _has_usable_host(address: str) -> bool:
@@ -294,7 +268,7 @@ def taints(text: str) -> tuple[Taint, ...]:
 def _check_template(key: str, value: str) -> None:
     """A namespace is a valid name at any place of a key or a value, so a short one stands in."""
     label_key(fill_namespace(key, "x"))
-    if value and not _LABEL_VALUE.fullmatch(fill_namespace(value, "x")):
+    if value and not re.fullmatch(_LABEL_VALUE, fill_namespace(value, "x")):
         raise ValueError(
             f"'{value}' is not a label value; write up to 63 letters, digits, '-', '_' and '.', "
             "with a letter or digit at both ends"
