@@ -34,11 +34,7 @@ def write(
     wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remembered)
     try:
         return apply_queue_edit(
-            kube,
-            PLACE,
-            lambda source: edit_source(source, wants),
-            yunikorn,
-            uptake,
+            kube, PLACE, lambda source: edit_source(source, wants), yunikorn, uptake
         )
     finally:
         kube.close()

@@ -48,9 +48,7 @@ def _write_pages(now: datetime) -> Iterator[tuple[str, Path]]:
     for old in state.glob("history*"):
         old.unlink()
     write_year(config.converted_nodes_path, now, days=14)
-    texts = {
-        "report": make_page(config, make_accounts(config, now - timedelta(days=10), now)),
-    }
+    texts = {"report": make_page(config, make_accounts(config, now - timedelta(days=10), now))}
     for name, text in texts.items():
         path = PLACE / f"{name}.html"
         path.write_text(text)

@@ -53,10 +53,7 @@ def config(**changes: Any) -> Config:
     """headroom 1 unless said otherwise, so that a row is about one rule."""
     values: dict[str, Any] = {
         "path": Path("/nonexistent/dnm.ini"),
-        "namespaces": {
-            "dev": policy("dev", DEV, "a"),
-            "gpu": policy("gpu", GPU, "g"),
-        },
+        "namespaces": {"dev": policy("dev", DEV, "a"), "gpu": policy("gpu", GPU, "g")},
         "node_types": {
             "a": NodeType(name="a", size=size(128, 256)),
             "g": NodeType(name="g", size={**size(64, 512), "nvidia.com/gpu": 4}),
@@ -156,10 +153,7 @@ def node_supply(
     leaving: Iterable[str] = (),
 ) -> NodeSupply:
     return NodeSupply(
-        nodes=tuple(nodes),
-        lent=entries or {},
-        incoming=tuple(incoming),
-        leaving=frozenset(leaving),
+        nodes=tuple(nodes), lent=entries or {}, incoming=tuple(incoming), leaving=frozenset(leaving)
     )
 
 

@@ -4,7 +4,6 @@ with the rest. `make test-packages` and tests/real/test_in_kubernetes.py play it
 from __future__ import annotations
 
 import configparser
-import json
 import os
 import re
 import shutil
@@ -317,8 +316,3 @@ def test_the_way_to_the_converter_uses_the_secret_that_is_mounted(tmp_path: Path
     _, said = called(tmp_path, str(DEPLOY / "instance" / "node-convert"), "--list")
     assert said[0] == "-F" and said[1].rpartition("/")[0] in mounted()
     assert said[2:] == ["converter", "node-convert", "--list"]
-
-
-def test_the_files_of_the_queue_maps_are_json() -> None:
-    for path in DEPLOY.rglob("namespace_queue_paths.json"):
-        assert isinstance(json.loads(path.read_text()), dict)

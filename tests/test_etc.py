@@ -14,10 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from dnm.config.keys import (
-    DEFAULT_QUEUE_MAP,
-    SETTINGS,
-)
+from dnm.config.keys import DEFAULT_QUEUE_MAP, SETTINGS
 from dnm.config.load import load_config
 from dnm.config.opening_values import opening_steps
 from dnm.model.config import Config

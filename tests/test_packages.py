@@ -10,12 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dnm.config.keys import (
-    KUBELET_KEYS,
-    NAMESPACE_KEYS,
-    NODE_CONVERT_KEYS,
-    SETTINGS,
-)
+from dnm.config.keys import KUBELET_KEYS, NAMESPACE_KEYS, NODE_CONVERT_KEYS, SETTINGS
 from dnm.model.errors import ExitCode
 from packages.build import PYTHONS, packaged_unit, project, stage_files, switched_off, verbs
 from packages.manuals import configuration_page, examples_of, exit_codes, included
@@ -106,11 +101,3 @@ def test_every_place_is_told() -> None:
     for one in CONTENT["contents"]:
         if one["dst"] != "/opt/dnm" and "/zsh/" not in one["dst"] and "/fish/" not in one["dst"]:
             assert any(one["dst"].startswith(path.rstrip("/")) for path in told), one["dst"]
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="'make test' installs shellcheck")
-def test_shellcheck_finds_no_fault() -> None:
-    done = subprocess.run(
-        ["shellcheck", *map(str, SCRIPTS)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout

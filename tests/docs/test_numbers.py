@@ -12,23 +12,21 @@ import pytest
 from dnm.config import numbers
 from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_request
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.batch import BatchNode
-from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.last_run import RunRecord
-from dnm.model.lent import ConversionRequest
 from dnm.model.node import Node
 from dnm.model.observed import Backoff, Breaker
-from dnm.model.plan import Plan, Snapshot
-from dnm.model.pod import Pod, PodList
+from dnm.model.plan import Plan
+from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Registry
 from dnm.plan.breaker import next_chance, with_failure
 from dnm.plan.idle_times import best_wait
-from dnm.plan.planner import make_plan
 from dnm.plan.rules.batch_floors import floor_bounds
 from dnm.queues.tree import parse_tree
+from tests.builders import a_batch_node, a_request
 from tests.docs.pages import quoted, section, table_of
+from tests.plan.worlds import World, queue_map
 from tests.queue_kit import TREE, A, change, edit, lend
 from tests.scenes import DEV, GPU, NOW, bound, config, entry, lent, node, pods, size
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
@@ -67,25 +65,11 @@ def plan(
     nodes: Sequence[Node],
     registry: Registry | None = None,
 ) -> Plan:
+    world = World().set(config=conf, registry=registry or Registry())
     text = DOCUMENT.format(*limit.split(" / "))
-    queue_map = ConfigMap(
-        namespace="yunikorn",
-        name="yunikorn-configs",
-        resource_version="1",
-        data={"queues.yaml": text},
-    )
-    at_hand = [f"a{number}" for number in range(900, 950)]
-    snapshot = Snapshot(
-        taken_at=NOW,
-        pods=PodList(pods=tuple(some), cluster_wide=True, unreadable={}),
-        nodes=tuple(nodes),
-        queue_maps=(queue_map, None),
-        batch={
-            name: BatchNode(name=name, state="IDLE", verdict="OK", in_service=True)
-            for name in at_hand
-        },
-    )
-    return make_plan(conf, registry or Registry(), snapshot)
+    batch = {name: a_batch_node(name) for name in (f"a{number}" for number in range(900, 950))}
+    world.set(pods=tuple(some), nodes=list(nodes), maps=(queue_map(text=text), None), batch=batch)
+    return world.plan()
 
 
 def asked_for(made: Plan, queue: str = DEV) -> int:
@@ -178,17 +162,9 @@ def test_changed_demand_has_its_chance_when_it_is_told() -> None:
 @pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "nodes that"), ids=" | ".join)
 def test_a_floor_leaves_as_many_as_the_row_says(row: list[str]) -> None:
     there, listed, coming, floor, left = row
-    batch = {
-        f"a{n:03}": BatchNode(
-            name=f"a{n:03}", state="IDLE", verdict="OK", in_service=n < int(there)
-        )
-        for n in range(int(listed))
-    }
-    asked = ConversionRequest(
-        id="r", node_type="a", namespace="dev", queue=DEV, owner="prod", count=int(coming),
-        since=NOW, known_nodes=(),
-    )  # fmt: skip
-    registry = Registry(requests=(asked,) if int(coming) else ())
+    names = [f"a{n:03}" for n in range(int(listed))]
+    batch = {name: a_batch_node(name, n < int(there)) for n, name in enumerate(names)}
+    registry = Registry(requests=(a_request(count=int(coming)),) if int(coming) else ())
     conf = config(batch_floor=numbers.floor(floor))
     bounds = {bound.name: bound.left for bound in floor_bounds(conf, registry, batch)}
     assert bounds["batch_floor of type a"] == int(left)

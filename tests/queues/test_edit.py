@@ -7,13 +7,7 @@ import pytest
 from dnm.model.cluster import ConfigMap
 from dnm.model.value import Resources
 from dnm.queues.document import read_document
-from dnm.queues.edit import (
-    edit_document,
-    edit_source,
-    foresee_edit,
-    why_no_shrink,
-    why_refused,
-)
+from dnm.queues.edit import edit_document, edit_source, foresee_edit, why_no_shrink, why_refused
 from dnm.queues.source import ANNOTATIONS_LIMIT, DATA_LIMIT, resolve_document
 from dnm.queues.tree import parse_tree
 from tests.queue_kit import (

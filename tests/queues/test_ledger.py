@@ -9,16 +9,7 @@ import pytest
 from dnm.model.errors import QueueError
 from dnm.queues.ledger import MOST_TOTALS, decode_ledger, encode_ledger
 from dnm.queues.rebase import Reading, rebase_document
-from tests.queue_kit import (
-    NODE,
-    ONE,
-    TREE,
-    A,
-    edit,
-    lend,
-    read,
-    wants,
-)
+from tests.queue_kit import NODE, ONE, TREE, A, edit, lend, read, wants
 
 
 def test_the_ledger_is_json_that_people_can_read() -> None:

@@ -177,10 +177,7 @@ FILES = {
 
 @pytest.mark.parametrize(("content", "found"), FILES.values(), ids=FILES)
 def test_files_and_manifests(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    content: str,
-    found: list[tuple[str, int]],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, found: list[tuple[str, int]]
 ) -> None:
     path = tmp_path / "queues.yaml"
     path.write_text(content)

@@ -45,10 +45,7 @@ def test_the_view() -> None:
     assert view.max["root"] == {"vcore": 1000} and view.allocated["root"] == {"vcore": 10}
     assert view.pending["root.science"] == {"memory": 5}
     assert view.allocated["root.science.dynamic"] == {}
-    assert view.queue_of_pod == {
-        "pod-1": "root.science.dynamic",
-        "pod-2": "root.science.dynamic",
-    }
+    assert view.queue_of_pod == {"pod-1": "root.science.dynamic", "pod-2": "root.science.dynamic"}
     assert server.paths == [
         "GET /ws/v1/partition/default/queues",
         "GET /ws/v1/partition/default/applications/active",
