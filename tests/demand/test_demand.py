@@ -326,8 +326,16 @@ def test_pods_of_other_schedulers_are_only_named_where_namespaces_are_monitored(
     assert gather(pods(4, SMALL, namespace="system", is_yunikorn=False)).uncounted == ()
 
 
-def test_claims_that_could_not_be_read_leave_their_pods_out() -> None:
-    facts = DemandFacts(now=NOW, claims=Unreadable(what="claims", error="403"))
+LOST_CLAIM = Claim(namespace="dev", name="data", phase="Lost")
+
+
+@pytest.mark.parametrize(
+    "claims", [Unreadable(what="claims", error="403"), (LOST_CLAIM,)], ids=["unreadable", "lost"]
+)
+def test_claims_that_no_node_can_have_leave_their_pods_out(
+    claims: tuple[Claim, ...] | Unreadable,
+) -> None:
+    facts = DemandFacts(now=NOW, claims=claims)
     found = gather_demand(
         pods(1, SMALL, claims=("data",)) + pods(1, SMALL, name="free"), config(), tree(), facts
     )

@@ -19,7 +19,7 @@ from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.history import HistoryLine
 from dnm.model.lent import Phase
-from dnm.model.observed import Backoff
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import LOST, Way
 from dnm.model.registry import Registry
 from dnm.record.history_file import History
@@ -36,6 +36,7 @@ FULL = Registry(
     nodes={"a001": a_lent_node(), "a002": a_lent_node(Phase.RETURNING, error="x")},
     requests=(a_request(),),
     backoffs={"a": Backoff(failures=2, until=NOW, ask_at_most=1)},
+    breakers={"root.dev": Breaker(unused=2)},
     held=("a001",),
 )
 
@@ -48,6 +49,11 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     assert save_registry(config, FULL)
     assert load_registry(config, NOW) == FULL
+
+
+def test_unused_conversions_are_counted_under_the_name_that_files_know() -> None:
+    breakers = json.loads(encode_registry(FULL))["breakers"]
+    assert breakers["root.dev"]["strikes"] == FULL.breakers["root.dev"].unused
 
 
 def test_an_unchanged_registry_is_not_written_again(tmp_path: Path) -> None:
