@@ -104,13 +104,15 @@ def page() -> Iterator[str]:
 
 
 def _of_rules(group: Group) -> list[Row]:
-    kind = re.findall(r"\w+", group.section)[0]
-    return [Row(key, one.about, one.leave) for key, one in keys.OF_RULES[kind].items()]
+    declared = keys.OF_RULES.get(re.findall(r"\w+", group.section)[0], {})
+    return [
+        Row(key, one.about, one.leave) for key, one in declared.items() if one.page == group.title
+    ]
 
 
 def _read(text: str) -> tuple[list[str], list[Group]]:
-    """`= title = section = about` begins a group; `key | about | leave alone` is a row; `*`: here
-    stand the keys of rules, with the words that are declared with them."""
+    """`= title = section = about` begins a group; `key | about | leave alone` is a row; keys of
+    rules follow, with the words that are declared with them."""
     head: list[str] = []
     groups: list[Group] = []
     for line in text.splitlines():
@@ -118,12 +120,11 @@ def _read(text: str) -> tuple[list[str], list[Group]]:
             title, section, about = f"{line[2:]} ".split(" = ", 2)
             groups.append(Group(title, section, about.strip(), ()))
         elif groups and line:
-            is_row = line != "*"
-            rows = [Row(*map(str.strip, line.split(" | ")))] if is_row else _of_rules(groups[-1])
-            groups[-1] = groups[-1]._replace(rows=(*groups[-1].rows, *rows))
+            row = Row(*map(str.strip, line.split(" | ")))
+            groups[-1] = groups[-1]._replace(rows=(*groups[-1].rows, row))
         else:
             head.append(line)
-    return head, groups
+    return head, [one._replace(rows=(*one.rows, *_of_rules(one))) for one in groups]
 
 
 HEAD, GROUPS = _read((Path(__file__).parent / "reference.txt").read_text(encoding="utf-8"))

@@ -33,6 +33,7 @@ class RuleKey(NamedTuple):
     parse: Parser
     about: str  # what it is for, as docs/configuration.md says it
     leave: str  # when to leave it alone
+    page: str  # the title there below which it stands
 
 
 # The keys of rules, by the kind of section
@@ -42,11 +43,15 @@ OF_RULES: Mapping[str, Mapping[str, RuleKey]] = {
             numbers.span("hours", 0, 8_760),
             "a node that has been lent for so long is fenced and goes back once empty; 0: never",
             "without nodes that must be rebooted",
+            "When a node goes back",
         ),
     },
     "namespace": {
         "node_hours_per_week": RuleKey(
-            numbers.amount(0, 10_000_000), "its budget, from Monday, 00:00 UTC", "without budgets"
+            numbers.amount(0, 10_000_000),
+            "its budget, from Monday, 00:00 UTC",
+            "without budgets",
+            "One namespace",
         ),
     },
 }
