@@ -338,7 +338,7 @@ def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
     path = quote(str(config.store_path))
     if reading.trouble:
         yield wrong(
-            "what is kept",
+            check,
             reading.trouble,
             f"set relist_minutes = 0 and tell who runs the API server; then remove {path}",
         )

@@ -188,7 +188,7 @@ LENDING = (
 
 
 def describe_lending(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
-    """What a conversion would do: (stage, command or deed)."""
+    """What a conversion would do: (stage, command or action)."""
     return [
         *to_k8s.describe_claim(settings, node, jobs),
         ("cordon", f"cordon {node}"),
@@ -382,7 +382,7 @@ RETURNING = (
 
 
 def describe_return(settings: Settings, node: str) -> list[tuple[str, str]]:
-    """What a return would do: (stage, command or deed)."""
+    """What a return would do: (stage, command or action)."""
     return [
         ("check", "scontrol -a -o show nodes; scontrol -a -o show partition"),
         ("fence", f"taint node {node} {FENCE.key}=:NoSchedule"),

@@ -262,8 +262,8 @@ class ConvertCall:
 
     def _show_plan(self, count: int, plans: Sequence[tuple[str, list[tuple[str, str]]]]) -> int:
         for node, lines in plans:
-            for stage, deed in lines:
-                print(f"{node} {stage}: {deed}")
+            for stage, action in lines:
+                print(f"{node} {stage}: {action}")
         if len(plans) < count:
             self._say(f"only {len(plans)} of {count} node(s) could be converted now")
         return ExitCode.OK if len(plans) >= count else ExitCode.FAILED

@@ -11,8 +11,9 @@ features and generic resources that it asks for are not looked at.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,16 +32,12 @@ from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmClient
 from dnm.converters.slurm.text import SlurmJob
 from dnm.model.batch import BatchClaim, WaitingJobs
+from dnm.model.errors import SlurmError
+from dnm.model.hostlist import expand_hostlist
 from dnm.model.printable import count_of, printable
 
 if TYPE_CHECKING:
     from dnm.converters.slurm.rest import SlurmRestClient
-import re
-from collections import Counter
-from collections.abc import Collection, Iterable
-
-from dnm.model.errors import SlurmError
-from dnm.model.hostlist import expand_hostlist
 
 Slurm: TypeAlias = "SlurmClient | SlurmRestClient"
 """Slurm, whichever way it is asked; what each call means is told at `SlurmClient`."""

@@ -142,7 +142,7 @@ LENDING = (
 
 
 def describe_lending(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
-    """What a conversion would do: (stage, command or deed)."""
+    """What a conversion would do: (stage, command or action)."""
     key, value = label_of(settings)
     return [
         *to_k8s.describe_claim(settings, node, jobs),
@@ -262,7 +262,7 @@ RETURNING = (
 
 
 def describe_return(settings: Settings, node: str) -> list[tuple[str, str]]:
-    """What a return would do: (stage, command or deed)."""
+    """What a return would do: (stage, command or action)."""
     key, value = label_of(settings)
     return [
         ("check", f"scontrol -a -o show node {node}; squeue -a -h -w {node}"),

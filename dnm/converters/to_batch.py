@@ -332,7 +332,7 @@ def undo_claim(conversion: NodeConversion) -> str:
 
 
 def describe(settings: Settings, node: str) -> list[tuple[str, str]]:
-    """What a return would do: (stage, command or deed)."""
+    """What a return would do: (stage, command or action)."""
     hooks = [("reset", describe_hook(settings, name, node)) for name in ("leave", "clear")]
     return [
         ("check", f"scontrol -a -o show node {node}; squeue -a -h -w {node}"),
@@ -347,7 +347,7 @@ def describe(settings: Settings, node: str) -> list[tuple[str, str]]:
 
 
 def describe_undo(settings: Settings, node: str, stage: str = "give back") -> list[tuple[str, str]]:
-    """What is undone of a claim: (stage, command or deed)."""
+    """What is undone of a claim: (stage, command or action)."""
     return [
         (stage, " ".join(resume_command(node, {"comment": "<cleared>"}))),
         (stage, f"scontrol delete ReservationName={settings.res_name}-{node}"),

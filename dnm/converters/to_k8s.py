@@ -127,7 +127,7 @@ STAGES = (
 
 
 def describe(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
-    """What a conversion would do: (stage, command or deed)."""
+    """What a conversion would do: (stage, command or action)."""
     name, wait = f"{settings.res_name}-{node}", settings.verify_seconds.total_seconds()
     reason = drain_reason(settings, "<operation>")
     lines = [

@@ -2,7 +2,7 @@
 instance's mark, those that came by hand, and those that are claimed for it. Pure.
 
 A mark alone is a hint, which the ledger or Slurm must confirm. What came by hand is seen, named,
-and taken in by `dnm adopt` alone. Found count under the caps. What was on its way back, or may not
+and taken in by `dnm adopt` alone. Claims count under the caps. What was on its way back, or may not
 be gone on with, joins the record at once.
 
 A lending that stopped in the middle is worth a node to whoever wants one of its namespace and type,
