@@ -31,11 +31,10 @@ from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.cap_shares import as_last_read, list_node_caps
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.idle_times import idle_times
-from dnm.plan.lendable import counted_as_lent
 from dnm.plan.rules.node_hours import hours_left
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry
-from dnm.sizing.caps import count_caps
+from dnm.sizing.caps import count_caps, lent_in
 
 # Why an idle node stays, however long it is idle.
 _KEPT = (Reason.KEPT_READY, Reason.HELD, Reason.HELD_BY_ADMIN, Reason.NEEDED)
@@ -191,7 +190,7 @@ def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
     return [
         f"{cap.cap}: {count_of(cap.lent, 'node')} lent or coming, and the cap is {cap.max}: those "
         "above it go back as they fall idle"
-        for cap in count_caps(as_last_read(config, registry), counted_as_lent(config, registry))
+        for cap in count_caps(as_last_read(config, registry), lent_in(registry))
         if cap.lent > cap.max
     ]
 
@@ -208,7 +207,7 @@ def _floors(config: Config) -> Iterator[dict[str, Any]]:
 def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
     cooldown = (cooldown_end(config, registry, now) or now) - now
     known = as_last_read(config, registry)
-    caps = count_caps(known, counted_as_lent(config, registry))
+    caps = count_caps(known, lent_in(registry))
     return {
         "cooldown_seconds": cooldown.total_seconds(),
         "caps": [{"cap": one.cap, "lent": one.lent, "max": one.max} for one in caps],

@@ -23,7 +23,7 @@ from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
 from dnm.plan.hooks import Budgeted
 from dnm.plan.rule import list_bounds, nodes_kept_out
-from dnm.sizing.caps import Bound, ConversionBudget, count_left
+from dnm.sizing.caps import Bound, ConversionBudget, count_left, lent_in
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
 if TYPE_CHECKING:
@@ -63,33 +63,16 @@ def _bounds(asked: Budgeted) -> Iterator[Bound]:
     yield from list_bounds(asked)
 
 
-def counted_as_lent(
-    config: Config, registry: Registry, facts: Facts | None = None
-) -> list[tuple[str, str]]:
-    """Returns (node type, namespace) of every node that counts under the caps: the union of lent
-    nodes, claimed nodes, conversions under way and, where there are facts, nodes marked as ours
-    where none of them contradicts the mark. One that changes its queue counts for both namespaces,
-    since it may go either way: without a type, for the other one."""
-    lent = [(entry.node_type, entry.namespace) for entry in registry.nodes.values()]
-    lent += [
-        ("", one.heads_for) for one in registry.nodes.values() if one.heads_for != one.namespace
+def counted_as_lent(config: Config, registry: Registry, facts: Facts) -> list[tuple[str, str]]:
+    """Returns (node type, namespace) of every node that counts under the caps: the union of what
+    the registry says and the nodes marked as ours where no fact contradicts the mark."""
+    return lent_in(registry) + [
+        (node.mark.node_type, node.mark.namespace)
+        for name, node in (facts.nodes or {}).items()
+        if node.mark and node.mark.instance == config.instance_id
+        if name not in registry.nodes and name not in registry.claimed
+        if facts.is_lent_by(name, config.instance_id) is not False
     ]
-    lent += [
-        (one.node_type, one.namespace)
-        for name, one in registry.claimed.items()
-        if name not in registry.nodes
-    ]
-    if facts is not None:
-        lent += [
-            (node.mark.node_type, node.mark.namespace)
-            for name, node in (facts.nodes or {}).items()
-            if node.mark and node.mark.instance == config.instance_id
-            if name not in registry.nodes and name not in registry.claimed
-            if facts.is_lent_by(name, config.instance_id) is not False
-        ]
-    for request in registry.requests:
-        lent += [(request.node_type, request.namespace)] * request.count
-    return lent
 
 
 def _at_hand(config: Config, registry: Registry, facts: Facts) -> dict[str, int]:

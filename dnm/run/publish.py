@@ -18,11 +18,10 @@ from dnm.model.last_run import RunRecord
 from dnm.model.registry import Registry
 from dnm.plan.cap_shares import as_last_read
 from dnm.plan.counting import count_missing_nodes
-from dnm.plan.lendable import counted_as_lent
 from dnm.record.exposition import Family, format_families
 from dnm.record.metrics import CapUse, Facts, RunTimes, make_families
 from dnm.run.recorded import read_last_run
-from dnm.sizing.caps import count_caps
+from dnm.sizing.caps import count_caps, lent_in
 
 log = logging.getLogger("dnm")
 
@@ -65,7 +64,7 @@ def publish_failure(config: Config, exit_code: int, began: datetime) -> None:
 def _facts(config: Config, registry: Registry, now: datetime, times: RunTimes) -> Facts:
     from importlib.metadata import version
 
-    caps = count_caps(as_last_read(config, registry), counted_as_lent(config, registry))
+    caps = count_caps(as_last_read(config, registry), lent_in(registry))
     return Facts(
         config=config,
         registry=registry,

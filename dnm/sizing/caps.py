@@ -15,6 +15,7 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.lent import LentNode
 from dnm.model.reason import Reason, Why
+from dnm.model.registry import Registry
 from dnm.model.share import Share
 from dnm.model.value import Value
 
@@ -109,6 +110,19 @@ class CapCount(Value):
     bound: Bound
     lent: int
     max: int
+
+
+def lent_in(registry: Registry) -> list[tuple[str, str]]:
+    """Returns (node type, namespace) of what the registry counts under the caps: lent nodes,
+    claimed nodes and conversions under way. One that changes its queue counts for both namespaces,
+    since it may go either way: without a type, for the other one."""
+    nodes, claimed = registry.nodes, registry.claimed
+    lent = [(one.node_type, one.namespace) for one in nodes.values()]
+    lent += [("", one.heads_for) for one in nodes.values() if one.heads_for != one.namespace]
+    lent += [(one.node_type, one.namespace) for name, one in claimed.items() if name not in nodes]
+    for request in registry.requests:
+        lent += [(request.node_type, request.namespace)] * request.count
+    return lent
 
 
 def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount]:

@@ -18,8 +18,8 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
 from dnm.plan.brakes import why_wait
-from dnm.plan.lendable import conversion_budget, counted_as_lent
-from dnm.sizing.caps import count_caps
+from dnm.plan.lendable import conversion_budget
+from dnm.sizing.caps import count_caps, lent_in
 from tests.builders import (
     NOW,
     QUEUE,
@@ -88,7 +88,7 @@ def test_without_facts_a_cap_counts_what_is_recorded() -> None:
         nodes={"a001": a_lent_node(), "a002": a_lent_node(namespace="two")},
         requests=(a_request(count=3),),
     )
-    found = count_caps(CAPPED, counted_as_lent(CAPPED, registry))
+    found = count_caps(CAPPED, lent_in(registry))
     assert [(cap.cap, cap.bound.name, cap.lent, cap.max) for cap in found] == [
         ("all", ALL, 5, 9),
         ("type a", OF_A, 5, 5),

@@ -19,8 +19,8 @@ from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
 from dnm.plan.claims import take_in_claims
 from dnm.plan.facts import Facts
-from dnm.plan.lendable import counted_as_lent
 from dnm.plan.requests import advance_request, advance_requests
+from dnm.sizing.caps import lent_in
 from tests.builders import (
     MARK,
     NOW,
@@ -134,7 +134,7 @@ def test_a_batch_side_that_can_not_be_read_forgets_no_claim() -> None:
     for batch in (UNREAD, None):
         plan = World().set(batch=batch).recorded(claimed=before.claimed).plan()
         assert plan.registry.claimed == before.claimed
-    assert counted_as_lent(a_config(), before) == [("a", "dev")]
+    assert lent_in(before) == [("a", "dev")]
 
 
 # --- requests whose converter died ---------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_claims_fill_the_caps_and_may_be_gone_on_with_all_the_same() -> None:
     world = stranded("a001", "a002", "a003", max_converted_nodes=3, max_conversions_per_run=9)
     plan = world.with_pods(*pods(5)).plan()
     assert asked(plan) == [("a001", 1), ("a002", 1), ("a003", 1)]
-    assert len(counted_as_lent(world.config, plan.registry)) == 3
+    assert len(lent_in(plan.registry)) == 3
 
 
 def test_what_is_claimed_for_others_leaves_no_room_for_fresh_nodes() -> None:

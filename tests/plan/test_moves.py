@@ -32,11 +32,10 @@ from dnm.model.pod import PodList, Toleration
 from dnm.model.share import Share
 from dnm.model.value import Unreadable
 from dnm.plan.breaker import after_transition
-from dnm.plan.lendable import counted_as_lent
 from dnm.plan.rules.moving import MOVING
 from dnm.plan.rules.namespace_labels import change_labels
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
-from dnm.sizing.caps import count_caps
+from dnm.sizing.caps import count_caps, lent_in
 from tests.builders import MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request
 from tests.plan.worlds import BIG, CONVERTER, LONG_AGO, SMALL, World, pods, queue_map
 
@@ -249,7 +248,7 @@ def test_a_move_goes_on_under_a_percentage_of_an_unknown_number() -> None:
 def test_while_it_moves_it_counts_under_both_caps_and_once_in_all() -> None:
     world = moving(site(max_nodes=1))
     _dev(world, max_nodes=1)
-    lent = counted_as_lent(world.config, world.registry)
+    lent = lent_in(world.registry)
     assert {one.cap: one.lent for one in count_caps(world.config, lent)} == {
         "all": 1, "namespace dev": 1, "namespace notebook": 1,
     }  # fmt: skip
