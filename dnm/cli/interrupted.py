@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -17,12 +18,17 @@ _UNFINISHED = "the next run finds out what was under way"
 
 def tell(error: BaseException) -> NoReturn:
     """Says it with the words that the interrupt has, where it has any, and ends the command. typer
-    makes a wordless exit code of one."""
+    makes a wordless exit code of one. Where the interrupt came as text was executed, as an import
+    of a dataclass does, Python would die of the signal at its very end (`Py_RunMain`, bpo-1054041):
+    so what is to be done at the end is done here."""
     at: BaseException | None = error
     while at is not None and not isinstance(at, KeyboardInterrupt):
         at = at.__cause__ or at.__context__
     _say(*(at.args if at else ()))
-    sys.exit(CODE)
+    atexit._run_exitfuncs()
+    with suppress(OSError):  # a reader that has left
+        sys.stdout.flush()
+    os._exit(CODE)
 
 
 def hear(ignored: UnraisableHookArgs) -> None:

@@ -443,6 +443,7 @@ def at(event, word, deed):
 TOLD = (130, "dnm: interrupted; the next run finds out what was under way\n")
 MOMENTS = {
     "while the command loads": ("at('import', 'typer', strike)", TOLD),
+    "while an import executes text": ("at('import', 'typer', lambda: exec('strike()'))", TOLD),
     "while the verb looks": ("at('open', '.ini', strike)", TOLD),
     "in a finalizer, where nobody catches it": ("at('import', 'typer', Finalized)", TOLD),
     "when the verb is done": ("atexit.register(strike)", (0, "")),
