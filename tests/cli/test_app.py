@@ -450,14 +450,21 @@ MOMENTS = {
 }
 
 
+COMMANDS = {
+    "dnm": [str(Path(sys.executable).with_name("dnm"))],
+    "python -m dnm.cli": [sys.executable, "-m", "dnm.cli"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_ctrl_c_is_told_in_a_sentence_whenever_it_comes(
-    site: Site, tmp_path: Path, moment: str
+    site: Site, tmp_path: Path, moment: str, command: str
 ) -> None:
     when, expected = MOMENTS[moment]
     (tmp_path / "sitecustomize.py").write_text(CTRL_C + when)
     done = subprocess.run(
-        [Path(sys.executable).with_name("dnm"), "status"],
+        [*COMMANDS[command], "status"],
         env={**os.environ, "PYTHONPATH": str(tmp_path), "DNM_CONFIG": str(site.path)},
         capture_output=True,
         text=True,
