@@ -1,4 +1,4 @@
-"""What a run is told: the configuration as values. Every default stands here and nowhere else."""
+"""What a run is told: the configuration as values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NamespacePolicy(Value):
 
 
 class Config(Value):
-    """Everything a run is told. Every default stands here and nowhere else."""
+    """Everything a run is told, with the default of every key that is a field of it."""
 
     path: Path
     namespaces: Mapping[str, NamespacePolicy]

@@ -1,7 +1,8 @@
 """Every error dnm raises on purpose: one parent, one sentence each.
 
-The message names the thing, the value that is wrong and the operator's next step. Only `cli.py`
-catches `DnmError`; edges translate foreign exceptions with `raise ... from`.
+The message names the thing, the value that is wrong and the operator's next step. Who can go on
+without what failed catches `DnmError`, and `cli/app.py` catches what is left; edges translate
+foreign exceptions with `raise ... from`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Phase(Enum):
 
 class Leaving:
     """Why a node that serves is fenced, to go back as soon as it is empty, whatever a person has
-    said before; other words are a rule's own, and that of one that is off is over."""
+    said before. Rules have words of their own; that of a rule that is off holds no more."""
 
     KEPT_OUT = "kept-out"
     NOT_OPENED = "not-opened"

@@ -52,7 +52,7 @@ def take_in_claims(
         _held(requests),
         _held(one for one in requests if facts.is_running(one.converter)),
     )
-    found = Found(claimed=_untold(remembered, facts))
+    found = Found(claimed=_left_behind(remembered, facts))
     out = unwelcome_nodes(config, before, facts)
     for name, row in sorted(facts.batch.items()):
         claim = row.claim
@@ -87,9 +87,9 @@ def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
     return frozenset(text for one in requests for text in (one.id, *one.names, one.node) if text)
 
 
-def _untold(remembered: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
-    """What a converter left behind that does not tell its claims: for as long as Slurm does not
-    have it."""
+def _left_behind(remembered: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
+    """Returns the nodes that a converter left behind which does not report its claims, until Slurm
+    has them in service."""
     assert facts.batch is not None
     rows = facts.batch
     return {

@@ -30,7 +30,7 @@ class Fate(Enum):
     EMPTIES = "leaves, and its pods are asked to go"
     MAY_GO = "goes if its queue can spare it"
     GOES = "is taken out of its queue's limits and fenced"
-    OFFERED = "is Slurm's again while it is fenced: the next look calls a person"
+    OFFERED = "is in service in Slurm again while it is fenced: the next run marks it failed"
     RETURNS = "is given to the converter"
 
 
@@ -67,7 +67,7 @@ class Case(Value):
 
 
 class At(Enum):
-    """What a node is up for."""
+    """Which decision about a node is open in this run."""
 
     LEAVING = "serves, and leaves whatever its queue wants"
     IDLE = "serves, and has been idle long enough"

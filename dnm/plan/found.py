@@ -136,10 +136,10 @@ def claim_as_known(
     """Returns the claim with what the record, or else its Node, knows better."""
     if entry is not None and entry.owner == config.instance_id:
         return msgspec.structs.replace(claim, namespace=entry.namespace, node_type=entry.node_type)
-    return claim if claim.direction == "batch" else _as_worn(config, claim, node)
+    return claim if claim.direction == "batch" else _as_its_node_says(config, claim, node)
 
 
-def _as_worn(config: Config, claim: BatchClaim, node: Node | None) -> BatchClaim:
+def _as_its_node_says(config: Config, claim: BatchClaim, node: Node | None) -> BatchClaim:
     """Without a record its Node tells which namespace it serves: a journal tells for which it was
     lent, and it may have moved since. By its mark; where that is lost, by its label. As long as its
     lending has not ended it can't have moved, and its journal knows."""

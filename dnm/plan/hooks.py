@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Budgeted(Value):
-    """What a bound is asked for. `resumable`: nodes of a type that are claimed already.
+    """From what a rule computes its bounds. `resumable`: nodes of a type that are claimed already.
     `is_move`: nothing is taken of Slurm."""
 
     config: Config

@@ -10,10 +10,10 @@ The stages, each a function of the values that it needs:
     plan_limits       PlannedLimits   the edit of the queue document
     plan_conversions  Conversions     requests, and a verdict for every queue
 
-Invariants it keeps (design, "What must always be true"): a conversion is only planned within every
-cap; a limit is computed from what serves now; a node is only handed to the converter when it has
-been seen fenced, empty, and out of Slurm's service; an unreadable fact plans no step that rests on
-it; without a change in demand the next plan is empty.
+Invariants it keeps; `plan/invariants.py` asks those that show in a plan of each one that is made:
+a conversion is only planned within every cap; a limit is computed from what serves now; a node is
+only handed to the converter when it has been seen fenced, empty, and out of Slurm's service; an
+unreadable fact plans no step that rests on it; without a change in demand the next plan is empty.
 """
 
 from __future__ import annotations

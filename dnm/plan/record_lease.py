@@ -59,8 +59,8 @@ class Actor(Value):
 
 class Judgement(Value):
     """`refusal`: why he must not act; None: he may, once the lease is written where it `is_due`.
-    `ours`: as it stands. `others`: it stands so, or stood so and was taken off. `now`: by the
-    server's clock. `note`: that somebody takes it off."""
+    `ours`: our lease as it was found. `others`: another's as it was found, or before it was taken
+    off. `now`: by the server's clock. `note`: that somebody takes it off."""
 
     now: datetime
     refusal: str | None = None
