@@ -13,10 +13,13 @@ until Slurm has it as it shall be.
 
 from __future__ import annotations
 
-from dnm.converters import to_k8s
+from collections.abc import Sequence
+
+from dnm.converters import to_batch, to_k8s
 from dnm.converters.bridge import (
     BridgedNode,
     Taken,
+    judge_bridged,
     split_partitions,
     why_not_back,
     why_not_moved,
@@ -30,14 +33,16 @@ from dnm.converters.claim import (
     release,
     settle_drain,
 )
-from dnm.converters.conversion import NodeConversion, NotClaimed, Stage
+from dnm.converters.conversion import DryRun, NodeConversion, NotClaimed, Program, Stage
+from dnm.converters.kube_side import KubeSide
 from dnm.converters.marks import refuse_other_instance
 from dnm.converters.nodeset import FENCE
-from dnm.converters.select import service_of
+from dnm.converters.select import Judged, SlurmFacts, judge_nodes, service_of
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.converters.standing_node import (
     CORDONED,
+    SHOW_FENCE,
     is_fence,
     is_fenced,
     is_our_cordon,
@@ -49,12 +54,9 @@ from dnm.converters.standing_node import (
 )
 from dnm.converters.standing_node import fence as put_fence
 from dnm.converters.to_batch import AlreadyBack
-from dnm.converters.to_batch import drain as evict_all
 from dnm.model.errors import ConverterError, KubeError, SlurmError
 from dnm.model.node import Node
 from dnm.model.slinky import BRIDGE_REASON, EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS
-
-TOUCHES = "cordon"
 
 
 def find_slurm_node(conversion: NodeConversion) -> SlurmNode | None:
@@ -177,28 +179,6 @@ def open_node(conversion: NodeConversion) -> str:
     return open_to_pods(conversion, why_not, is_uncordoned=True)
 
 
-LENDING = (
-    Stage("claim", to_k8s.claim, is_movable),
-    Stage("verify", to_k8s.verify),
-    Stage("cordon", cordon, may_cordon),
-    Stage("leave", leave, may_leave),
-    Stage("gone", gone),
-    Stage("open", open_node, is_lent_by_us),
-)
-
-
-def describe_lending(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
-    """What a conversion would do: (stage, command or action)."""
-    return [
-        *to_k8s.describe_claim(settings, node, jobs),
-        ("cordon", f"cordon {node}"),
-        ("leave", f"scontrol delete ReservationName={settings.res_name}-{node}"),
-        ("leave", f"label node {node} {EXTERNAL_NODE}-, if Slurm has it drained, no job"),
-        ("gone", f"wait until Slurm has no node {node} and the taint {MANAGED_TAINT} is off"),
-        ("open", f"labels and taints of the namespace; uncordon {node}"),
-    ]
-
-
 def _partitions(at: BridgedNode) -> str | None:
     """As they stand on the Node, else as they stood when it was lent."""
     return at.partitions or (at.taken.partitions if at.taken else None)
@@ -298,7 +278,7 @@ def drain(conversion: NodeConversion) -> str:
     """Evicts what is left, but for what belongs there; not where slurm-bridge may have pods."""
     if read_bridged(conversion).is_labelled:
         return "slurm-bridge has it"
-    return evict_all(conversion)
+    return to_batch.drain(conversion)
 
 
 def back(conversion: NodeConversion) -> str:
@@ -372,22 +352,47 @@ def hand_over(conversion: NodeConversion) -> str:
     return settle_drain(conversion, conversion.read_node(), is_ours=False)
 
 
-RETURNING = (
-    Stage("fence", fence),
-    Stage("drain", drain),
-    Stage("back", back),
-    Stage("known", known),
-    Stage("return", hand_over),
-)
+def _judge(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
+    """By Slurm as ever, by what Kubernetes says of them, and those that are lent, of which Slurm
+    has no record."""
+    at = {one.node.name: one for one in KubeSide(settings).bridge.read_nodes()}
+    return judge_bridged(judge_nodes(facts, settings, settings.read_order()), at)
 
 
-def describe_return(settings: Settings, node: str) -> list[tuple[str, str]]:
-    """What a return would do: (stage, command or action)."""
+def _show_leave(run: DryRun) -> list[str]:
     return [
-        ("check", "scontrol -a -o show nodes; scontrol -a -o show partition"),
-        ("fence", f"taint node {node} {FENCE.key}=:NoSchedule"),
-        ("drain", f"cordon {node}, evict its pods"),
-        ("back", f"label node {node} {EXTERNAL_NODE}, annotate {PARTITIONS}"),
-        ("known", f"wait until Slurm has {node} idle, with its partitions as features"),
-        ("return", f"uncordon {node}, wait until slurm-bridge has lifted its drain"),
+        f"scontrol delete ReservationName={run.settings.res_name}-{run.node}",
+        f"label node {run.node} {EXTERNAL_NODE}-, if Slurm has it drained, no job",
     ]
+
+
+PROGRAM = Program(
+    lending=(
+        *to_k8s.claiming(is_movable),
+        Stage("cordon", cordon, may_cordon, "cordon {node}"),
+        Stage("leave", leave, may_leave, _show_leave),
+        Stage(
+            "gone", gone,
+            shows=f"wait until Slurm has no node {{node}} and the taint {MANAGED_TAINT} is off",
+        ),
+        Stage(
+            "open", open_node, is_lent_by_us, "labels and taints of the namespace; uncordon {node}"
+        ),
+    ),
+    touches="cordon",
+    check=Stage("check", check, shows="scontrol -a -o show nodes; scontrol -a -o show partition"),
+    returning=(
+        Stage("fence", fence, shows=SHOW_FENCE),
+        Stage("drain", drain, shows=to_batch.SHOW_EVICTION),
+        Stage("back", back, shows=f"label node {{node}} {EXTERNAL_NODE}, annotate {PARTITIONS}"),
+        Stage(
+            "known", known,
+            shows="wait until Slurm has {node} idle, with its partitions as features",
+        ),
+        Stage(
+            "return", hand_over,
+            shows="uncordon {node}, wait until slurm-bridge has lifted its drain",
+        ),
+    ),
+    judge=_judge,
+)  # fmt: skip

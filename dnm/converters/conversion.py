@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from dnm.converters.claimed import what_to_do
 from dnm.converters.hooks import HookCall, find_hook, hook_environment, kubelet_facts, outlive
 from dnm.converters.journal import Book, Journal, StageMark
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.listing import Slurm, connect_slurm
+from dnm.converters.machines import Machines
+from dnm.converters.select import Judged, SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import SlurmNode
@@ -53,14 +55,78 @@ class StopRequest:
         (self.hurry if self.stop.is_set() else self.stop).set()
 
 
+class DryRun(NamedTuple):
+    """Whose stages are shown and not run; `jobs` would be preempted for it."""
+
+    settings: Settings
+    node: str
+    jobs: str = ""
+
+    def hook(self, name: str, otherwise: str = "") -> str:
+        """Returns how it is called, else what is done without it."""
+        path = find_hook(self.settings, name)
+        return f"{path} {self.node}" if path else otherwise or f"(no hook {name})"
+
+
 @dataclass(frozen=True)
 class Stage:
     """`act` does the work within the stage's time-out, raises DnmError where it can't, and returns
-    a note for the journal. `require`, the precondition, raises before the stage counts as begun."""
+    a note for the journal. `require`, the precondition, raises before the stage counts as begun.
+    `shows`: the commands and actions of it, in a dry run; in a text `{node}` is the node."""
 
     name: str
     act: Callable[[NodeConversion], str]
     require: Callable[[NodeConversion], None] | None = None
+    shows: str | Callable[[DryRun], Sequence[str]] = ""
+
+    def lines(self, run: DryRun) -> list[str]:
+        """Returns what a dry run prints of it."""
+        if isinstance(self.shows, str):
+            return self.shows.format(node=run.node).splitlines()
+        return list(self.shows(run))
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one program of the contract does with its machines, and which nodes it moves; choosing,
+    claiming, journals, locks, hooks and results are the same for all of them. `lending` and
+    `returning` are its stages; from `touches` on, a stage of `lending`, only all of `returning`
+    brings a node back. `check` raises `to_batch.AlreadyBack` where nothing has to be done. `judge`
+    returns every node with its verdict; it raises KubeError."""
+
+    lending: tuple[Stage, ...]
+    touches: str
+    check: Stage
+    returning: tuple[Stage, ...]
+    judge: Callable[[SlurmFacts, Settings], Sequence[Judged]]
+    check_settings: Callable[[Settings], object] = lambda _: None  # before anything is claimed
+    # Else all stages of a return run again in each call: of those that look what is there, each
+    # costs a request where nothing is to be done.
+    forget_what_is_undone: Callable[[NodeConversion], None] | None = None
+
+    @property
+    def claiming(self) -> tuple[Stage, ...]:
+        """The stages before anything of the node itself is touched."""
+        return self.lending[: [stage.name for stage in self.lending].index(self.touches)]
+
+    def has_touched(self, journal: Journal) -> bool:
+        """Whether a conversion got so far that lifting the drain does not bring the node back."""
+        return journal.has_begun(self.touches)
+
+
+def program_of(machines: Machines) -> Program:
+    """Returns the program that moves such machines; what only another one needs isn't loaded."""
+    if machines is Machines.PODS:
+        from dnm.converters import nodeset_stages
+
+        return nodeset_stages.PROGRAM
+    if machines is Machines.BRIDGED:
+        from dnm.converters import bridge_stages
+
+        return bridge_stages.PROGRAM
+    from dnm.converters import to_batch
+
+    return to_batch.PROGRAM
 
 
 @dataclass(frozen=True)
@@ -249,12 +315,6 @@ def check_hooks(settings: Settings, required: str, *others: str) -> None:
             raise ConverterError(missing_hook(settings, name))
 
 
-def describe_hook(settings: Settings, name: str, node: str, otherwise: str = "") -> str:
-    """Returns how it is called, else what is done without it."""
-    path = find_hook(settings, name)
-    return f"{path} {node}" if path else otherwise or f"(no hook {name})"
-
-
 def missing_hook(settings: Settings, name: str) -> str:
     return (
         f"there is no hook {settings.hooks_dir / name}: node-convert can't do this part of the "
@@ -288,8 +348,9 @@ def run_stages(conversion: NodeConversion, stages: Sequence[Stage]) -> None:
             run_stage(conversion, stage)
 
 
-def run_stage(conversion: NodeConversion, stage: Stage) -> None:
-    """The DnmError of a stage that failed is in the journal when it comes out of here."""
+def run_stage(conversion: NodeConversion, stage: Stage) -> str:
+    """Returns its note. The DnmError of a stage that failed is in the journal when it comes out of
+    here."""
     conversion.check_control()
     try:
         if stage.require is not None:
@@ -306,3 +367,4 @@ def run_stage(conversion: NodeConversion, stage: Stage) -> None:
         raise ConverterError(f"the machine fails the converter: {error}") from error
     conversion.book.write(stage.name, StageMark.DONE, note)
     conversion.say(f"{stage.name}: {note or 'done'}")
+    return note

@@ -17,14 +17,13 @@ import msgspec
 
 from dnm.converters import to_batch
 from dnm.converters.claimed import hold_failed, hold_unreadable, read_claims
-from dnm.converters.conversion import StopRequest
+from dnm.converters.conversion import DryRun, Program, Stage, StopRequest
 from dnm.converters.hooks import check_kubelets
 from dnm.converters.journal import SCHEMA, Direction, Journal, JournalStore, NodeResult
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.listing import connect_slurm, is_of_type, read_facts
 from dnm.converters.marks import is_own_reason, other_instance, reason_of_drain
 from dnm.converters.pool import Candidate, ConversionPool
-from dnm.converters.programs import Program
 from dnm.converters.select import (
     Judged,
     ListVerdict,
@@ -81,13 +80,8 @@ class ConvertCall:
         if not candidates:
             raise ConverterError(self._why_none(judged))
         if self.options.dry_run:
-            return self._show_plan(
-                count,
-                [
-                    (one.node, self.program.describe_lending(self.settings, one.node, one.jobs))
-                    for one in candidates[:count]
-                ],
-            )
+            chosen, lending = candidates[:count], self.program.lending
+            return self._show_plan(count, [(one.node, one.jobs, lending) for one in chosen])
         pool = self._pool()
         node_type, namespace = self.options.node_type or "", self.options.namespace or ""
         results = pool.lend(candidates, count, node_type, namespace)
@@ -166,8 +160,7 @@ class ConvertCall:
         if not nodes:
             raise ConverterError(f"no node of type {self.options.node_type} is lent")
         if self.options.dry_run:
-            plans = [(node, self.program.describe_return(self.settings, node)) for node in nodes]
-            return self._show_plan(count, plans)
+            return self._show_plan(count, [(node, "", self._way_back()) for node in nodes])
         if self.options.node_name:
             connect_slurm(self.settings).check_controller()
         return self._end(self._pool().bring_back(nodes), count)
@@ -216,15 +209,7 @@ class ConvertCall:
             and journal.node_type == (self.options.node_type or journal.node_type)
         ]
         if self.options.dry_run:
-            plans = [
-                (
-                    one.node,
-                    self.program.describe_return(self.settings, one.node)
-                    if one.has_begun(self.program.touches) or one.direction is Direction.BATCH
-                    else to_batch.describe_undo(self.settings, one.node),
-                )
-                for one in journals
-            ]
+            plans = [(one.node, "", self._way_back(one)) for one in journals]
             return self._show_plan(len(journals), plans)
         if not journals:
             self._say("nothing to resume")
@@ -260,10 +245,18 @@ class ConvertCall:
             with suppress(OSError), fault_point("convert.wake"):
                 self.settings.wake.touch(0o600)
 
-    def _show_plan(self, count: int, plans: Sequence[tuple[str, list[tuple[str, str]]]]) -> int:
-        for node, lines in plans:
-            for stage, action in lines:
-                print(f"{node} {stage}: {action}")
+    def _way_back(self, journal: Journal | None = None) -> Sequence[Stage]:
+        """What was claimed and not touched is given back."""
+        if journal and journal.direction is Direction.K8S and not self.program.has_touched(journal):
+            return (to_batch.GIVE_BACK,)
+        return self.program.check, *self.program.returning
+
+    def _show_plan(self, count: int, plans: Sequence[tuple[str, str, Sequence[Stage]]]) -> int:
+        """Prints what would be done, of nodes with the jobs that would be preempted."""
+        for node, jobs, stages in plans:
+            for stage in stages:
+                for line in stage.lines(DryRun(self.settings, node, jobs)):
+                    print(f"{node} {stage.name}: {line}")
         if len(plans) < count:
             self._say(f"only {len(plans)} of {count} node(s) could be converted now")
         return ExitCode.OK if len(plans) >= count else ExitCode.FAILED

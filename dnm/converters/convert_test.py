@@ -14,13 +14,18 @@ from datetime import timedelta
 
 from dnm.converters import to_batch, to_k8s
 from dnm.converters.claimed import carry_over, read_claims
-from dnm.converters.conversion import NodeConversion, Stage, StopRequest, check_hooks
+from dnm.converters.conversion import (
+    NodeConversion,
+    Program,
+    Stage,
+    StopRequest,
+    check_hooks,
+)
 from dnm.converters.hooks import check_kubelets
 from dnm.converters.journal import FORMER_DRAIN, Direction, JournalStore, NodeResult
 from dnm.converters.listing import connect_slurm, read_facts
-from dnm.converters.machines import Machines, why_not_ours
+from dnm.converters.machines import why_not_ours
 from dnm.converters.pool import BUSY, ConversionPool
-from dnm.converters.programs import Program, program_of
 from dnm.converters.select import judge_nodes
 from dnm.converters.settings import Settings
 from dnm.model.errors import ConverterError, KubeError
@@ -101,7 +106,7 @@ class _Looks:
         *returning, hand_over = to_batch.STAGES
         look, cordon = Stage("look", self.look), Stage("cordon", _cordon)
         return dataclasses.replace(
-            program_of(Machines.OWN),
+            to_batch.PROGRAM,
             lending=(*claiming, look, prepare, join, cordon, ready),
             returning=(*returning, Stage(HOOK, self.look_again), hand_over),
         )

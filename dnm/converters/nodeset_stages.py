@@ -10,17 +10,36 @@ is changed. The reservation outlasts what the operator does to the drain, until 
 
 from __future__ import annotations
 
-from dnm.converters import to_k8s
+from collections.abc import Sequence
+
+from dnm.converters import to_batch, to_k8s
 from dnm.converters.charge import uncharge
 from dnm.converters.claim import check_claim, clear_marks, own_reservations, release, settle_drain
-from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed, Stage
+from dnm.converters.conversion import (
+    SLURM_PATIENCE,
+    DryRun,
+    NodeConversion,
+    NotClaimed,
+    Program,
+    Stage,
+)
+from dnm.converters.kube_side import KubeSide
 from dnm.converters.marks import instances_on, refuse_other_instance
-from dnm.converters.nodeset import FENCE, OnNode, is_down_by_its_pod, why_not_back, why_not_moved
+from dnm.converters.nodeset import (
+    FENCE,
+    OnNode,
+    SlurmdPod,
+    is_down_by_its_pod,
+    judge_places,
+    why_not_back,
+    why_not_moved,
+)
 from dnm.converters.nodeset_replicas import SCALED, grow_in_turn, shrink, stateful_set
-from dnm.converters.select import service_of
+from dnm.converters.select import Judged, SlurmFacts, judge_nodes, service_of
 from dnm.converters.settings import Settings
 from dnm.converters.standing_node import (
     CORDONED,
+    SHOW_FENCE,
     fence,
     is_label_on,
     is_our_cordon,
@@ -32,14 +51,11 @@ from dnm.converters.standing_node import (
     read_own_node,
     undress,
 )
-from dnm.converters.to_batch import AlreadyBack, describe_undo, refuse_unknown, refuse_work
-from dnm.converters.to_batch import drain as evict_all
+from dnm.converters.to_batch import AlreadyBack, refuse_unknown, refuse_work
 from dnm.model.errors import ConverterError, KubeError, SlurmError
 from dnm.model.node import Node
 from dnm.model.slinky import OPERATOR_REASON
-
-TOUCHES = "leave"
-_LEFT = "pod that left"  # key of the journal's facts: its uid
+from dnm.model.value import Unreadable
 
 
 def _place(conversion: NodeConversion) -> OnNode:
@@ -76,8 +92,6 @@ def leave(conversion: NodeConversion) -> str:
         _wait_until_reserved(conversion)
     if node_set := stateful_set(conversion):
         return shrink(conversion, node_set)
-    pods = conversion.kube.node_sets.read_pods(conversion.node)
-    conversion.book.remember({_LEFT: ",".join(pod.uid for pod in pods)})
     is_movable(conversion)
     check_claim(conversion)
     key, value = label_of(conversion.settings)
@@ -132,27 +146,6 @@ def open_node(conversion: NodeConversion) -> str:
     return open_to_pods(conversion, why_not)
 
 
-LENDING = (
-    Stage("claim", to_k8s.claim, is_movable),
-    Stage("verify", to_k8s.verify),
-    Stage("leave", leave, may_leave),
-    Stage("gone", gone),
-    Stage("open", open_node, is_lent_by_us),
-)
-
-
-def describe_lending(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
-    """What a conversion would do: (stage, command or action)."""
-    key, value = label_of(settings)
-    return [
-        *to_k8s.describe_claim(settings, node, jobs),
-        ("leave", "in StatefulSet mode: one replica fewer, with the pod on it the cheapest"),
-        ("leave", f"label node {node} {key}-, if it is {value} and Slurm has it drained, no job"),
-        ("gone", "wait until slurmd's pod is gone and Slurm has the node down"),
-        ("open", f"labels and taints of the namespace, and the taint {FENCE.key} off"),
-    ]
-
-
 def check(conversion: NodeConversion) -> str:
     """Nothing is done to a node that Slurm works on, that is not ours, or that can't be judged."""
     slurm_node = conversion.read_node()
@@ -183,7 +176,7 @@ def check(conversion: NodeConversion) -> str:
 def drain(conversion: NodeConversion) -> str:
     """Evicts what is left, but for what belongs there; not where slurmd may be back already."""
     node = read_own_node(conversion)
-    return "slurmd comes back" if is_label_on(conversion, node) else evict_all(conversion)
+    return "slurmd comes back" if is_label_on(conversion, node) else to_batch.drain(conversion)
 
 
 def back(conversion: NodeConversion) -> str:
@@ -252,24 +245,61 @@ def hand_over(conversion: NodeConversion) -> str:
     return note
 
 
-RETURNING = (
-    Stage("fence", fence),
-    Stage("drain", drain),
-    Stage("back", back),
-    Stage("slurmd", slurmd),
-    Stage("return", hand_over),
-)
-
-
-def describe_return(settings: Settings, node: str) -> list[tuple[str, str]]:
-    """What a return would do: (stage, command or action)."""
-    key, value = label_of(settings)
+def _show_leave(run: DryRun) -> list[str]:
+    key, value = label_of(run.settings)
     return [
-        ("check", f"scontrol -a -o show node {node}; squeue -a -h -w {node}"),
-        ("fence", f"taint node {node} {FENCE.key}=:NoSchedule"),
-        ("drain", f"cordon {node}, evict its pods"),
-        ("back", f"label node {node} {key}={value}; uncordon"),
-        ("slurmd", "in StatefulSet mode: one replica more"),
-        ("slurmd", "wait until slurmd's pod is Ready and Slurm has the node idle"),
-        *describe_undo(settings, node, "return"),
+        "in StatefulSet mode: one replica fewer, with the pod on it the cheapest",
+        f"label node {run.node} {key}-, if it is {value} and Slurm has it drained, no job",
     ]
+
+
+def _show_back(run: DryRun) -> list[str]:
+    key, value = label_of(run.settings)
+    return [f"label node {run.node} {key}={value}; uncordon"]
+
+
+def _judge(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
+    """By Slurm as ever, and by what Kubernetes says of the pods of slurmd."""
+    label = label_of(settings)
+    kube = KubeSide(settings)
+    nodes = kube.read_nodes()
+    if isinstance(nodes, Unreadable):
+        raise KubeError(nodes.error)
+    pods, sets = kube.node_sets.read_pods(), kube.node_sets.read_sets()
+    by_name = {node.name: node for node in nodes}
+    on: dict[str, list[SlurmdPod]] = {}
+    for pod in pods:
+        on.setdefault(pod.node, []).append(pod)
+    places = {
+        one.name: OnNode(node=by_name.get(one.name), pods=on.get(one.name, ()), sets=sets)
+        for one in facts.nodes
+    }
+    return judge_places(judge_nodes(facts, settings, settings.read_order()), places, label)
+
+
+PROGRAM = Program(
+    lending=(
+        *to_k8s.claiming(is_movable),
+        Stage("leave", leave, may_leave, _show_leave),
+        Stage("gone", gone, shows="wait until slurmd's pod is gone and Slurm has the node down"),
+        Stage(
+            "open", open_node, is_lent_by_us,
+            f"labels and taints of the namespace, and the taint {FENCE.key} off",
+        ),
+    ),
+    touches="leave",
+    check=Stage("check", check, shows=to_batch.SHOW_LOOK),
+    returning=(
+        Stage("fence", fence, shows=SHOW_FENCE),
+        Stage("drain", drain, shows=to_batch.SHOW_EVICTION),
+        Stage("back", back, shows=_show_back),
+        Stage(
+            "slurmd", slurmd,
+            shows="in StatefulSet mode: one replica more\n"
+            "wait until slurmd's pod is Ready and Slurm has the node idle",
+        ),
+        Stage("return", hand_over, shows=to_batch.show_release),
+    ),
+    judge=_judge,
+    check_settings=label_of,
+)  # fmt: skip

@@ -24,6 +24,7 @@ from dnm.converters.conversion import (
     Interrupted,
     NodeConversion,
     NotClaimed,
+    Program,
     Sides,
     StopRequest,
     run_stage,
@@ -41,7 +42,6 @@ from dnm.converters.journal import (
 )
 from dnm.converters.machines import Machines
 from dnm.converters.preempt import JOBS
-from dnm.converters.programs import Program
 from dnm.converters.settings import Settings
 from dnm.model.errors import DnmError
 from dnm.model.value import Value
@@ -161,7 +161,7 @@ class ConversionPool:
 
     def _is_counted(self, journal: Journal) -> bool:
         """Whether the conversion had as good as ended, and the Node serves: it has dnm's mark."""
-        if journal.direction is Direction.BATCH or not journal.has_begun(self.program.touches):
+        if journal.direction is Direction.BATCH or not self.program.has_touched(journal):
             return False
         node = self.sides.kube(self.settings).read_node(journal.node)
         return node is not None and node.is_marked_by(journal.instance)
@@ -274,22 +274,25 @@ class ConversionPool:
         return "failed", f"{error}; {'it was returned to Slurm' if is_back else why}"
 
     def _to_batch(self, conversion: NodeConversion) -> tuple[str, str]:
-        was_claimed_here = conversion.journal.has_begun("claim")
+        program, was_claimed_here = self.program, conversion.journal.has_begun("claim")
         note = ""
         try:
-            if was_claimed_here and not self.program.has_touched(conversion):
-                note = to_batch.undo_claim(conversion)
+            if was_claimed_here and not program.has_touched(conversion.journal):
+                note = run_stage(conversion, to_batch.GIVE_BACK)
             else:
                 # Whether it is back already is looked up every time, never remembered.
-                run_stage(conversion, self.program.check)
-                self.program.forget_what_is_undone(conversion)
-                run_stages(conversion, self.program.returning)
+                run_stage(conversion, program.check)
+                if program.forget_what_is_undone:
+                    program.forget_what_is_undone(conversion)
+                else:
+                    conversion.book.reopen([stage.name for stage in program.returning])
+                run_stages(conversion, program.returning)
         except to_batch.AlreadyBack as known:
             conversion.book.close()
             return "skipped", str(known)
         except DnmError as error:
-            was_changed = was_claimed_here or self.program.has_touched(conversion)
-            if not was_changed and not conversion.journal.has_begun(self.program.returning[0].name):
+            was_changed = was_claimed_here or program.has_touched(conversion.journal)
+            if not was_changed and not conversion.journal.has_begun(program.returning[0].name):
                 conversion.book.close(str(error))  # nothing was done to it
                 return "failed", str(error)
             conversion.book.change(error=str(error))

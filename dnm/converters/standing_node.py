@@ -18,6 +18,7 @@ from dnm.model.node_type import Taint
 
 CORDONED = "cordoned"  # as to_batch.drain writes it: the cordon is ours
 MARKS = "dynamic-node-manager/"
+SHOW_FENCE = f"taint node {{node}} {FENCE.key}=:NoSchedule"
 
 
 def read_own_node(conversion: NodeConversion) -> Node:

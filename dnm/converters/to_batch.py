@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from dnm.converters import to_k8s
 from dnm.converters.claim import (
     RESERVING,
     clear_marks,
@@ -17,13 +18,8 @@ from dnm.converters.claim import (
     release,
     settle_drain,
 )
-from dnm.converters.conversion import (
-    NodeConversion,
-    Stage,
-    check_hooks,
-    describe_hook,
-)
-from dnm.converters.journal import FORMER_DRAIN, StageMark
+from dnm.converters.conversion import DryRun, NodeConversion, Program, Stage, check_hooks
+from dnm.converters.journal import FORMER_DRAIN
 from dnm.converters.marks import (
     is_own_reason,
     is_predecessors_reason,
@@ -31,12 +27,10 @@ from dnm.converters.marks import (
     refuse_other_instance,
 )
 from dnm.converters.preempt import make_good
-from dnm.converters.select import service_of
-from dnm.converters.settings import Settings
+from dnm.converters.select import judge_nodes, service_of
 from dnm.converters.slurm.commands import resume_command
 from dnm.converters.slurm.text import SlurmNode
-from dnm.converters.to_k8s import FIRST_IRREVERSIBLE
-from dnm.model.errors import ConverterError, DnmError, KubeError, SlurmError
+from dnm.model.errors import ConverterError, KubeError, SlurmError
 from dnm.model.eviction import PodOnNode
 
 HOOKS = ("reset", "leave", "clear", "health")  # the first one is required
@@ -67,9 +61,9 @@ def check(conversion: NodeConversion) -> str:
         refuse_unknown(node, in_service)
     if not (reservations or _is_our_drain(conversion, node) or is_resumed):
         held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
-        if conversion.journal.has_begun(FIRST_IRREVERSIBLE) and not conversion.journal.is_done(
-            "reset"
-        ):
+        if conversion.journal.has_begun(
+            to_k8s.FIRST_IRREVERSIBLE
+        ) and not conversion.journal.is_done("reset"):
             raise ConverterError(
                 f"{node.name} was prepared for Kubernetes, never reset, and Slurm has it {held}, "
                 "without our mark: nothing is done. To let it be reset and returned: "
@@ -295,15 +289,35 @@ def _not_usable(conversion: NodeConversion) -> str:
     return f"Slurm has it {node.state.text} {node.reason}".rstrip()
 
 
-CHECK = Stage("check", check)
+def undo_claim(conversion: NodeConversion) -> str:
+    """The way back while nothing of the node itself was touched."""
+    make_good(conversion)
+    return give_back(conversion)
+
+
+def show_release(run: DryRun) -> list[str]:
+    """What is undone of a claim."""
+    return [
+        " ".join(resume_command(run.node, {"comment": "<cleared>"})),
+        f"scontrol delete ReservationName={run.settings.res_name}-{run.node}",
+    ]
+
+
+SHOW_LOOK = "scontrol -a -o show node {node}; squeue -a -h -w {node}"
+SHOW_EVICTION = "cordon {node}, evict its pods"
+GIVE_BACK = Stage("give back", undo_claim, shows=show_release)
+CHECK = Stage("check", check, shows=SHOW_LOOK)
 STAGES = (
-    Stage("drain", drain),
-    Stage("reset", reset, is_still_out),
-    Stage("delete", delete),
-    Stage("boot", boot),
-    Stage("health", health),
-    Stage("return", hand_over),
-)
+    Stage("drain", drain, shows=SHOW_EVICTION),
+    Stage(
+        "reset", reset, is_still_out,
+        lambda run: [run.hook("leave"), run.hook("clear"), run.hook("reset", to_k8s.REFUSED)],
+    ),
+    Stage("delete", delete, shows="delete Node {node}"),
+    Stage("boot", boot, shows="wait until slurmd has registered anew"),
+    Stage("health", health, shows=lambda run: [run.hook("health")]),
+    Stage("return", hand_over, shows=show_release),
+)  # fmt: skip
 
 
 def forget_what_is_undone(conversion: NodeConversion) -> None:
@@ -318,37 +332,12 @@ def forget_what_is_undone(conversion: NodeConversion) -> None:
         conversion.book.reopen(("drain",))
 
 
-def undo_claim(conversion: NodeConversion) -> str:
-    """The way back while nothing of the node itself was touched."""
-    conversion.book.write("give back", StageMark.BEGUN)
-    try:
-        make_good(conversion)
-        note = give_back(conversion)
-    except DnmError as error:
-        conversion.book.write("give back", StageMark.FAILED, str(error))
-        raise
-    conversion.book.write("give back", StageMark.DONE, note)
-    return note
-
-
-def describe(settings: Settings, node: str) -> list[tuple[str, str]]:
-    """What a return would do: (stage, command or action)."""
-    hooks = [("reset", describe_hook(settings, name, node)) for name in ("leave", "clear")]
-    return [
-        ("check", f"scontrol -a -o show node {node}; squeue -a -h -w {node}"),
-        ("drain", f"cordon {node}, evict its pods"),
-        *hooks,
-        ("reset", describe_hook(settings, "reset", node, "(no hook: would be refused)")),
-        ("delete", f"delete Node {node}"),
-        ("boot", "wait until slurmd has registered anew"),
-        ("health", describe_hook(settings, "health", node)),
-        *describe_undo(settings, node, "return"),
-    ]
-
-
-def describe_undo(settings: Settings, node: str, stage: str = "give back") -> list[tuple[str, str]]:
-    """What is undone of a claim: (stage, command or action)."""
-    return [
-        (stage, " ".join(resume_command(node, {"comment": "<cleared>"}))),
-        (stage, f"scontrol delete ReservationName={settings.res_name}-{node}"),
-    ]
+PROGRAM = Program(
+    lending=to_k8s.STAGES,
+    touches=to_k8s.FIRST_IRREVERSIBLE,
+    check=CHECK,
+    returning=STAGES,
+    judge=lambda facts, settings: judge_nodes(facts, settings, settings.read_order()),
+    check_settings=lambda settings: check_hooks(settings, *to_k8s.HOOKS),
+    forget_what_is_undone=forget_what_is_undone,
+)

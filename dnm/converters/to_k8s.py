@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 
 from dnm.converters.charge import charge
 from dnm.converters.claim import check_claim, drain, reserve
-from dnm.converters.conversion import NodeConversion, Stage, describe_hook
+from dnm.converters.conversion import DryRun, NodeConversion, Stage
 from dnm.converters.marks import drain_reason
 from dnm.converters.preempt import JOBS, claim_from_jobs
-from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import drain_command, reserve_command
 from dnm.host.fault_points import fault_point
 from dnm.model.close_look import lacking_taints
@@ -26,6 +26,7 @@ _REACH_TIMEOUT = timedelta(seconds=30)
 
 FIRST_IRREVERSIBLE = "prepare"
 HOOKS = ("join", "reach", "prepare", "ready")  # the first one is required
+REFUSED = "(no hook: would be refused)"
 
 
 def claim(conversion: NodeConversion) -> str:
@@ -116,37 +117,38 @@ def ready(conversion: NodeConversion) -> str:
     return "the Node is Ready"
 
 
-STAGES = (
-    Stage("claim", claim),
-    Stage("verify", verify),
-    Stage("reach", reach),
-    Stage("prepare", prepare, is_still_ours),
-    Stage("join", join, is_still_ours),
-    Stage("ready", ready, is_still_ours),
-)
-
-
-def describe(settings: Settings, node: str, jobs: str = "") -> list[tuple[str, str]]:
-    """What a conversion would do: (stage, command or action)."""
-    name, wait = f"{settings.res_name}-{node}", settings.verify_seconds.total_seconds()
-    reason = drain_reason(settings, "<operation>")
+def _show_claim(run: DryRun) -> list[str]:
+    settings, node, jobs = run
+    name, reason = f"{settings.res_name}-{node}", drain_reason(settings, "<operation>")
     lines = [
-        ("claim", " ".join(reserve_command(name, node, None, "IGNORE_JOBS" if jobs else ""))),
-        ("claim", " ".join(drain_command(node, f"'{reason}'", {"comment": "<mark>"}))),
+        " ".join(reserve_command(name, node, None, "IGNORE_JOBS" if jobs else "")),
+        " ".join(drain_command(node, f"'{reason}'", {"comment": "<mark>"})),
     ]
     if jobs:
         verb = "scancel" if settings.preempt_mode == "cancel" else "scontrol requeue"
-        lines.append(("claim", f"scancel --signal=TERM --full {jobs}; {verb} {jobs}"))
-    return [
-        *lines,
-        ("verify", f"squeue -a -h -w {node}; again after {wait:g} s"),
-        ("reach", describe_hook(settings, "reach", node, f"ping -c1 -W1 -q {node}")),
-        ("prepare", describe_hook(settings, "prepare", node)),
-        ("join", describe_hook(settings, "join", node, "(no hook: would be refused)")),
-        ("ready", f"the Node is Ready, then {describe_hook(settings, 'ready', node)}"),
-    ]
+        lines.append(f"scancel --signal=TERM --full {jobs}; {verb} {jobs}")
+    return lines
 
 
-def describe_claim(settings: Settings, node: str, jobs: str) -> list[tuple[str, str]]:
-    """Of that, what every program does first."""
-    return [one for one in describe(settings, node, jobs) if one[0] in ("claim", "verify")]
+def _show_verify(run: DryRun) -> list[str]:
+    wait = run.settings.verify_seconds.total_seconds()
+    return [f"squeue -a -h -w {run.node}; again after {wait:g} s"]
+
+
+def claiming(require: Callable[[NodeConversion], None] | None = None) -> tuple[Stage, Stage]:
+    """What every program does first."""
+    return (
+        Stage("claim", claim, require, _show_claim),
+        Stage("verify", verify, shows=_show_verify),
+    )
+
+
+STAGES = (
+    *claiming(),
+    Stage("reach", reach, shows=lambda run: [run.hook("reach", f"ping -c1 -W1 -q {run.node}")]),
+    Stage("prepare", prepare, is_still_ours, lambda run: [run.hook("prepare")]),
+    Stage("join", join, is_still_ours, lambda run: [run.hook("join", REFUSED)]),
+    Stage(
+        "ready", ready, is_still_ours, lambda run: [f"the Node is Ready, then {run.hook('ready')}"]
+    ),
+)

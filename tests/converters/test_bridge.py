@@ -18,9 +18,9 @@ from dnm.converters.bridge import (
     why_not_back,
     why_not_moved,
 )
-from dnm.converters.bridge_stages import cordon, describe_lending, describe_return, leave, may_leave
+from dnm.converters.bridge_stages import PROGRAM, cordon, leave, may_leave
 from dnm.converters.claimed import read_claims
-from dnm.converters.conversion import NotClaimed
+from dnm.converters.conversion import DryRun, NotClaimed
 from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE
 from dnm.converters.select import SlurmFacts, judge_nodes
@@ -440,6 +440,7 @@ def test_a_record_that_is_gone_is_out_of_service() -> None:
 
 
 def test_what_would_be_done() -> None:
-    deeds = dict(describe_lending(Settings(), NODE))
+    run = DryRun(Settings(), NODE)
+    deeds = {one.name: one.lines(run)[-1] for one in (*PROGRAM.lending, *PROGRAM.returning)}
     assert deeds["leave"].startswith("label node a000 scheduler.slinky.slurm.net/external-node-")
-    assert dict(describe_return(Settings(), NODE))["return"].startswith("uncordon a000")
+    assert deeds["return"].startswith("uncordon a000")

@@ -10,17 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.converters.conversion import NodeConversion, NotClaimed, run_stages
+from dnm.converters.conversion import (
+    DryRun,
+    NodeConversion,
+    NotClaimed,
+    program_of,
+    run_stages,
+)
 from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE, OnNode, judge_places, why_busy, why_not_moved
 from dnm.converters.nodeset_stages import (
-    LENDING,
-    describe_lending,
-    describe_return,
+    PROGRAM,
     leave,
     may_leave,
 )
-from dnm.converters.programs import program_of
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.model.errors import ConfigError
@@ -233,10 +236,10 @@ def test_a_node_is_not_opened_where_the_claim_does_not_hold(
     made = program(tmp_path)
     conversion = made.under_way()
     conversion.book.change(lines=())
-    run_stages(conversion, LENDING[2:4])
+    run_stages(conversion, PROGRAM.lending[2:4])
     spoil(made.world)
     with pytest.raises(NotClaimed):
-        run_stages(conversion, LENDING[4:])
+        run_stages(conversion, PROGRAM.lending[4:])
     assert made.world.machines[NODE].taints == (FENCE,)
 
 
@@ -310,6 +313,7 @@ def test_the_list_tells_why(tmp_path: Path) -> None:
 def test_a_label_must_be_named() -> None:
     with pytest.raises(ConfigError, match="nodeset_label is missing"):
         program_of(Machines.PODS).check_settings(Settings())
-    deeds = dict(describe_lending(Settings(nodeset_label=LABEL), NODE))
+    run = DryRun(Settings(nodeset_label=LABEL), NODE)
+    deeds = {one.name: one.lines(run)[-1] for one in (*PROGRAM.lending, *PROGRAM.returning)}
     assert deeds["leave"].startswith("label node a000 slurm-")
-    assert dict(describe_return(Settings(nodeset_label=LABEL), NODE))["back"].startswith("label")
+    assert deeds["back"].startswith("label")
