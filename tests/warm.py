@@ -35,7 +35,7 @@ from dnm.run import planning, runner
 from tests import queue_writer
 
 _LOADED_LATE = (
-    "dnm.converters.convert_nodes", "dnm.converters.conversion",
+    "dnm.converters.convert_nodes", "dnm.converters.pool",
     "dnm.queues.writer", "dnm.queues.yunikorn_rest", "dnm.run.actuator", "dnm.run.lost",
     "kubernetes.client", "kubernetes.config.exec_provider",
     "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers", "rich.table",

@@ -25,19 +25,13 @@ from dnm.converters.bridge import (
     why_not_moved,
 )
 from dnm.converters.bridge_side import TAKEN, write_taken
-from dnm.converters.claim import (
-    check_claim,
-    clear_marks,
-    lift_drain,
-    own_reservations,
-    release,
-    settle_drain,
-)
+from dnm.converters.claim import InSlurm, check_claim, clear_marks, lift_drain, settle_drain
 from dnm.converters.conversion import DryRun, NodeConversion, NotClaimed, Program, Stage
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.marks import refuse_other_instance
 from dnm.converters.nodeset import FENCE
-from dnm.converters.select import Judged, SlurmFacts, judge_nodes, service_of
+from dnm.converters.reservation import own_reservations, release
+from dnm.converters.select import Judged, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.converters.standing_node import (
@@ -189,9 +183,7 @@ def check(conversion: NodeConversion) -> str:
     not take back."""
     at = read_bridged(conversion)
     node = conversion.patiently(lambda: find_slurm_node(conversion))
-    jobs = (
-        conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node)) if node else ()
-    )
+    found = InSlurm(node, conversion.read_jobs()) if node else None
     _refuse_others(conversion, at, node)
     is_ours = _is_ours(conversion, at, node)
     if is_ours and not at.is_labelled and at.taken is None:
@@ -206,10 +198,10 @@ def check(conversion: NodeConversion) -> str:
             "Node or in the journal says so; nothing is done"
         )
     # The label goes on in the change that takes our note off: with both, another has put it on.
-    if at.taken is not None and node and service_of(node, jobs, "") is not False:
+    if at.taken is not None and found and found.in_service is not False:
         raise ConverterError(
-            f"Slurm has {node.name} in service or can't say ({node.state.text}, {len(jobs)} "
-            "job(s)) although it is lent: nothing is done to it; look at the node"
+            f"Slurm has {conversion.node} in service or can't say ({found}) although it is lent: "
+            "nothing is done to it; look at the node"
         )
     _require_partitions(conversion, at)
     return f"lent: {node.state.text if node else 'Slurm has no record of it'}"

@@ -5,21 +5,15 @@ A reservation of one node without flags is an atomic test-and-set: Slurm refuses
 runs, where another reservation overlaps, and where the name is taken. Then comes the drain, with
 our mark and our operation in its reason, which is the fence that lasts; then both are read back.
 Undone is only what carries our mark, and only by looking first.
-
-Turns of conversions of any host: who takes the shared reservation apart, one after the other.
-
-Slurm gives a reservation's name once, whoever asks for it, and ends the reservation by itself,
-should whoever has it be killed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
-from dnm.converters.charge import uncharge
 from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed
 from dnm.converters.journal import FORMER_DRAIN
 from dnm.converters.machines import plain_state, why_not_ours
@@ -28,56 +22,12 @@ from dnm.converters.marks import (
     is_own_reason,
     reason_of_drain,
 )
-from dnm.converters.select import is_own_booking, is_own_reservation
+from dnm.converters.reservation import own_reservations, release, reservations_of, uncharge
+from dnm.converters.select import is_own_booking, service_of
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
-from dnm.converters.slurm.text import Reservation, SlurmNode
-from dnm.model.errors import SlurmError
-
-
-def _turn(conversion: NodeConversion) -> str:
-    """The name of a reservation that only whoever's turn it is has; no node's name has a `_`."""
-    return f"{conversion.settings.res_name}_turn"
-
-
-def has_turn(conversion: NodeConversion) -> bool:
-    """Returns whether it still is this node's: a turn is over after a minute."""
-    name, node = _turn(conversion), conversion.node
-    found = conversion.slurm.read_reservations()
-    return any(one.name == name and one.nodes == (node,) for one in found)
-
-
-@contextmanager
-def our_turn(conversion: NodeConversion) -> Iterator[None]:
-    """Waits for the turn, and ends it. Raises SlurmError where others keep it for too long."""
-    name = _turn(conversion)
-    deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
-    while not _takes_turn(conversion, name):
-        if time.monotonic() > deadline:
-            raise SlurmError(
-                f"another conversion is still taking the shared reservation of {conversion.node} "
-                f"apart (reservation {name}): repeat"
-            )
-        conversion.wait(conversion.settings.poll_seconds)
-    try:
-        yield
-    finally:
-        with suppress(SlurmError):  # it is over in a minute
-            if has_turn(conversion):
-                conversion.slurm.delete_reservation(name)
-
-
-def _takes_turn(conversion: NodeConversion, name: str) -> bool:
-    try:
-        conversion.slurm.take_turn(name, conversion.node)
-    except SlurmRefused as error:
-        if "Duplicate" not in error.answer:
-            raise
-        return False
-    except SlurmOutcomeUnknown:  # if it was made for us, it is over in a minute
-        return False
-    return True
-
+from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
+from dnm.model.errors import ConverterError
 
 RESERVING = (
     "reserving"  # key of the journal's facts: the name of the reservation we set out to make
@@ -91,41 +41,38 @@ def _is_of_operation(settings: Settings, reason: str, operation: str) -> bool:
     return is_own_reason(settings, reason) and f"op={operation}" in reason.split()
 
 
-def _reservations_of(conversion: NodeConversion) -> tuple[Reservation, ...]:
-    found = conversion.patiently(conversion.slurm.read_reservations)
-    return tuple(one for one in found if conversion.node in one.nodes)
-
-
-def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
-    """Returns our reservation of this node, and the predecessor's shared one if the node is in
-    it."""
-    prefix = conversion.settings.res_name
-    return tuple(
-        one
-        for one in _reservations_of(conversion)
-        if is_own_reservation(one, conversion.node, prefix)
-    )
-
-
 def reserve(conversion: NodeConversion, ignore_jobs: bool = False) -> None:
     """Raises NotClaimed where Slurm says no. With `ignore_jobs` it holds a node on which a job
-    runs, so that no other can start."""
+    runs, so that no other can start.
+
+    After a lost answer the command may still be carried out. A reservation that is there then is
+    taken for ours; should it be another's, the operation in the drain's reason tells.
+    """
     name = conversion.reservation
-    there = _reservations_of(conversion)
+    there = reservations_of(conversion)
     if any(one.name == name for one in there):
         if conversion.journal.facts.get(RESERVING) == name:
             return
         raise NotClaimed(f"the reservation {name} is there already: another conversion has it")
     conversion.book.remember({RESERVING: name})
-    end = _end_before(there)
-    try:
-        _create(conversion, there, end, ignore_jobs)
-    except SlurmRefused as error:
-        conversion.book.remember({RESERVING: ""})
-        raise NotClaimed(f"Slurm does not let go of it: {error.answer}") from error
-    except SlurmOutcomeUnknown as error:
-        conversion.say(f"outcome unknown, looks what is there: {error}")
-        _reserve_again(conversion, end, ignore_jobs)
+    end, is_lost = _end_before(there), False
+    deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
+    while True:
+        try:
+            return _create(conversion, there, end, ignore_jobs)
+        except SlurmRefused as error:
+            if not (is_lost and "Duplicate" in error.answer):
+                conversion.book.remember({RESERVING: ""})
+                raise NotClaimed(f"Slurm does not let go of it: {error.answer}") from error
+        except SlurmOutcomeUnknown as error:
+            if time.monotonic() > deadline:
+                raise
+            is_lost = True
+            conversion.say(f"outcome unknown, looks what is there: {error}")
+        conversion.wait(conversion.settings.poll_seconds)
+        there = reservations_of(conversion)
+        if any(one.name == name for one in there):
+            return
 
 
 def _create(
@@ -152,27 +99,6 @@ def _is_booked(conversion: NodeConversion, there: tuple[Reservation, ...]) -> bo
     )
 
 
-def _reserve_again(conversion: NodeConversion, end: datetime | None, ignore_jobs: bool) -> None:
-    """After a lost answer the command may still be carried out. A reservation that is there now is
-    taken for ours; should it be another's, the operation in the drain's reason tells."""
-    deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
-    while True:
-        conversion.wait(conversion.settings.poll_seconds)
-        there = _reservations_of(conversion)
-        if any(one.name == conversion.reservation for one in there):
-            return
-        try:
-            _create(conversion, there, end, ignore_jobs)
-            return
-        except SlurmRefused as error:
-            if "Duplicate" not in error.answer:
-                conversion.book.remember({RESERVING: ""})
-                raise NotClaimed(f"Slurm does not let go of it: {error.answer}") from error
-        except SlurmOutcomeUnknown:
-            if time.monotonic() > deadline:
-                raise
-
-
 def _end_before(there: tuple[Reservation, ...]) -> datetime | None:
     """A minute before the next reservation of the node: ours would overlap it and be refused. The
     drain outlasts it."""
@@ -183,6 +109,42 @@ def _end_before(there: tuple[Reservation, ...]) -> datetime | None:
         if one.start and one.start > now and not {"MAINT", "OVERLAP"} & set(one.flags)
     ]
     return min(starts) - timedelta(minutes=1) if starts else None
+
+
+class InSlurm(NamedTuple):
+    """What Slurm has of the machine, and which reservations of it are ours."""
+
+    node: SlurmNode
+    jobs: Sequence[SlurmJob]
+    own: Sequence[Reservation] = ()
+
+    @property
+    def in_service(self) -> bool | None:
+        return service_of(self.node, self.jobs, self.own[0].name if self.own else "")
+
+    def __str__(self) -> str:
+        return f"{self.node.state.text}, {len(self.jobs)} job(s)"
+
+    def refuse_work(self) -> None:
+        """Raises ConverterError for a lent node that Slurm works on."""
+        if self.in_service:
+            raise ConverterError(
+                f"there is work on {self.node.name} ({self}) although it is "
+                "lent: nothing is done to it; repeat when the work has ended"
+            )
+
+    def refuse_unknown(self) -> None:
+        """Raises ConverterError for a node of which Slurm does not say whether it has it."""
+        if self.in_service is None:
+            raise ConverterError(
+                f"whether Slurm has {self.node.name} in service can't be told "
+                f"({self.node.state.text}): nothing is done; look at the node and try again"
+            )
+
+
+def in_slurm(conversion: NodeConversion) -> InSlurm:
+    """Returns all of it, read one after the other. Raises SlurmError."""
+    return InSlurm(conversion.read_node(), conversion.read_jobs(), own_reservations(conversion))
 
 
 def drain(conversion: NodeConversion, may_work: bool = False) -> None:
@@ -201,7 +163,7 @@ def drain(conversion: NodeConversion, may_work: bool = False) -> None:
         if reason_of_drain(node) != former:
             raise NotClaimed(f"it is no more drained as it was ({former}): {node.state.text}")
         allowed.add("DRAIN")
-    if "PLANNED" in node.state.flags and _is_booked(conversion, _reservations_of(conversion)):
+    if "PLANNED" in node.state.flags and _is_booked(conversion, reservations_of(conversion)):
         allowed.add("PLANNED")  # for when the booking is over
     bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE", "DOWN" if former else "IDLE")
     if node.state.base not in bases or node.state.flags - allowed:
@@ -243,14 +205,14 @@ def check_claim(
 
     Raises NotClaimed. A suspended job shows in the jobs and the memory only.
     """
-    node = plain_state(conversion.settings.machines, conversion.read_node())
+    found = in_slurm(conversion)
+    node = plain_state(conversion.settings.machines, found.node)
     if not _is_drained_by(conversion, node):
         raise NotClaimed(f"it is {node.state.text} by now, not drained by us: {node.reason!r}")
     is_down = may_be_away or FORMER_DRAIN in conversion.journal.facts  # by the boot of a test
     bases = ("IDLE", "DOWN") if is_down else ("IDLE",)
     allowed = _WHILE_AWAY if may_be_away else _WHILE_TAKEN
-    own = own_reservations(conversion)
-    if any(one.is_charged for one in own):
+    if any(one.is_charged for one in found.own):
         allowed |= {"MAINTENANCE"}
     if node.state.base not in bases or node.state.flags - allowed:
         raise NotClaimed(f"it is {node.state.text}")
@@ -258,10 +220,9 @@ def check_claim(
         raise NotClaimed(
             f"{node.cpus_allocated} CPUs and {node.memory_allocated} MB are allocated on it"
         )
-    jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
-    if jobs:
-        raise NotClaimed(f"job {jobs[0].display_id} of {jobs[0].user} is on it")
-    if is_reserved and not own:
+    if found.jobs:
+        raise NotClaimed(f"job {found.jobs[0].display_id} of {found.jobs[0].user} is on it")
+    if is_reserved and not found.own:
         raise NotClaimed(f"the reservation {conversion.reservation} is gone")
 
 
@@ -354,75 +315,3 @@ def clear_marks(conversion: NodeConversion) -> None:
     conversion.change_slurm(
         lambda: conversion.slurm.mark(conversion.node, own_marks()), lambda: not own_marks()
     )
-
-
-def release(conversion: NodeConversion) -> None:
-    """Takes the node out of our reservation and out of the predecessor's shared one. Of several
-    conversions, here or on other hosts, one after the other takes that apart: each looks anew what
-    is left of it."""
-    if all(len(one.nodes) == 1 for one in own_reservations(conversion)):
-        return _release(conversion)
-    with our_turn(conversion):
-        _release(conversion)
-
-
-def _release(conversion: NodeConversion) -> None:
-    for reservation in own_reservations(conversion):
-        if reservation.name == conversion.reservation or len(reservation.nodes) == 1:
-            _delete(conversion, reservation.name)
-        else:
-            _leave_shared(conversion, reservation)
-
-
-def _delete(conversion: NodeConversion, name: str) -> None:
-    def is_gone() -> bool:
-        return all(one.name != name for one in conversion.slurm.read_reservations())
-
-    conversion.change_slurm(lambda: conversion.slurm.delete_reservation(name), is_gone)
-
-
-def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
-    """Atomic with Slurm 23.02 and later. Earlier ones can only replace the whole list, which loses
-    what somebody adds meanwhile; there the shared reservation is split into one a node."""
-
-    def has_left() -> bool:
-        there = conversion.slurm.read_reservations()
-        return all(conversion.node not in one.nodes for one in there if one.name == shared.name)
-
-    try:
-        conversion.change_slurm(
-            lambda: conversion.slurm.remove_from_reservation(shared.name, conversion.node),
-            has_left,
-        )
-    except SlurmRefused as error:
-        if "not supported" not in error.answer:
-            raise
-        _split(conversion, shared)
-
-
-def _split(conversion: NodeConversion, shared: Reservation) -> None:
-    """The other members get reservations of their own first (OVERLAP, since they are reserved yet),
-    then the shared one goes; a kill in between is mended by doing it again."""
-    others = [node for node in shared.nodes if node != conversion.node]
-    conversion.say(f"splits the reservation {shared.name} into one a node: {', '.join(others)}")
-    for node in others:
-        name = f"{conversion.settings.res_name}-{node}"
-
-        def is_there(name: str = name) -> bool:
-            return any(one.name == name for one in conversion.slurm.read_reservations())
-
-        def create(name: str = name, node: str = node) -> None:
-            if not is_there():
-                conversion.slurm.create_overlapping_reservation(name, node)
-
-        conversion.change_slurm(create, is_there)
-    now = conversion.patiently(conversion.slurm.read_reservations)
-    members = next((one.nodes for one in now if one.name == shared.name), ())
-    if set(members) - set(shared.nodes):
-        raise SlurmError(
-            f"somebody added to the reservation {shared.name} meanwhile: stop the script that uses "
-            "it, then repeat"
-        )
-    if not has_turn(conversion):
-        raise SlurmError(f"taking the reservation {shared.name} apart took too long: repeat")
-    _delete(conversion, shared.name)

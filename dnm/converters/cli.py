@@ -208,8 +208,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         do = unbook if options.book is None else book
         return do(options, settings, connect_slurm(settings))
     # It brings Kubernetes with it, which --list must not pay for.
-    from dnm.converters.conversion import program_of
     from dnm.converters.convert_nodes import ConvertCall
+    from dnm.converters.pool import program_of
 
     return ConvertCall(options, settings, program_of(settings.machines)).run()
 
@@ -218,7 +218,7 @@ def _judge(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
     """Only machines that are always Nodes are judged by what Kubernetes says of them too."""
     if settings.machines is Machines.OWN:
         return judge_nodes(facts, settings, settings.read_order())
-    from dnm.converters.conversion import program_of
+    from dnm.converters.pool import program_of
 
     return tuple(program_of(settings.machines).judge(facts, settings))
 

@@ -21,11 +21,10 @@ from dnm.converters.hooks import HookCall, find_hook, hook_environment, kubelet_
 from dnm.converters.journal import Book, Journal, StageMark
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.listing import Slurm, connect_slurm
-from dnm.converters.machines import Machines
 from dnm.converters.select import Judged, SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
-from dnm.converters.slurm.text import SlurmNode
+from dnm.converters.slurm.text import SlurmJob, SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import ConverterError, DnmError, SlurmError
@@ -112,21 +111,6 @@ class Program:
     def has_touched(self, journal: Journal) -> bool:
         """Whether a conversion got so far that lifting the drain does not bring the node back."""
         return journal.has_begun(self.touches)
-
-
-def program_of(machines: Machines) -> Program:
-    """Returns the program that moves such machines; what only another one needs isn't loaded."""
-    if machines is Machines.PODS:
-        from dnm.converters import nodeset_stages
-
-        return nodeset_stages.PROGRAM
-    if machines is Machines.BRIDGED:
-        from dnm.converters import bridge_stages
-
-        return bridge_stages.PROGRAM
-    from dnm.converters import to_batch
-
-    return to_batch.PROGRAM
 
 
 @dataclass(frozen=True)
@@ -224,6 +208,10 @@ class NodeConversion:
             return node
 
         return self.patiently(ask)
+
+    def read_jobs(self) -> tuple[SlurmJob, ...]:
+        """Returns the jobs on the node. Raises SlurmError."""
+        return self.patiently(lambda: self.slurm.read_jobs_on(self.node))
 
     def change_slurm(self, change: Callable[[], None], is_so: Callable[[], bool]) -> None:
         """Makes a change unless it is so already, and reads the outcome back: a refusal and a lost

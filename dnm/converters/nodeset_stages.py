@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dnm.converters import to_batch, to_k8s
-from dnm.converters.charge import uncharge
-from dnm.converters.claim import check_claim, clear_marks, own_reservations, release, settle_drain
+from dnm.converters.claim import check_claim, clear_marks, in_slurm, settle_drain
 from dnm.converters.conversion import (
     SLURM_PATIENCE,
     DryRun,
@@ -35,7 +34,8 @@ from dnm.converters.nodeset import (
     why_not_moved,
 )
 from dnm.converters.nodeset_replicas import SCALED, grow_in_turn, shrink, stateful_set
-from dnm.converters.select import Judged, SlurmFacts, judge_nodes, service_of
+from dnm.converters.reservation import release, uncharge
+from dnm.converters.select import Judged, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.converters.standing_node import (
     CORDONED,
@@ -51,7 +51,7 @@ from dnm.converters.standing_node import (
     read_own_node,
     undress,
 )
-from dnm.converters.to_batch import AlreadyBack, refuse_unknown, refuse_work
+from dnm.converters.to_batch import AlreadyBack
 from dnm.model.errors import ConverterError, KubeError, SlurmError
 from dnm.model.node import Node
 from dnm.model.slinky import OPERATOR_REASON
@@ -114,12 +114,11 @@ def _wait_until_reserved(conversion: NodeConversion) -> None:
 
 def is_lent_by_us(conversion: NodeConversion) -> None:
     """What holds the node for us is still there. The operator drains a node whose pod it ends."""
-    node = conversion.read_node()
-    jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
-    if jobs or node.cpus_allocated or node.memory_allocated or node.state.has_work:
-        raise NotClaimed(f"there is work on it ({node.state.text}, {len(jobs)} job(s))")
-    if not own_reservations(conversion):
-        raise NotClaimed(f"the reservation {conversion.reservation} is gone")
+    found = in_slurm(conversion)
+    if not found.own:
+        raise NotClaimed(f"the reservation {conversion.reservation} is gone ({found})")
+    if found.in_service:
+        raise NotClaimed(f"there is work on it ({found})")
 
 
 def gone(conversion: NodeConversion) -> str:
@@ -148,23 +147,21 @@ def open_node(conversion: NodeConversion) -> str:
 
 def check(conversion: NodeConversion) -> str:
     """Nothing is done to a node that Slurm works on, that is not ours, or that can't be judged."""
-    slurm_node = conversion.read_node()
-    jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    found = in_slurm(conversion)
+    slurm_node = found.node
     refuse_other_instance(conversion.settings, slurm_node)
     node = read_own_node(conversion)
-    reservations = own_reservations(conversion)
     # The reservation may have ended before another's, and the pod's end has put a Reason of its own
     # in the place of our drain's: then what is left is the mark in Comment or Extra.
     is_marked = conversion.settings.instance in instances_on(slurm_node)
-    is_ours = bool(reservations) or is_marked or is_resumed(conversion)
+    is_ours = bool(found.own) or is_marked or is_resumed(conversion)
     has_slurmd = is_label_on(conversion, node)
-    in_service = service_of(slurm_node, jobs, reservations[0].name if reservations else "")
     if has_slurmd and not is_ours:
         raise AlreadyBack(f"slurmd runs on it ({slurm_node.state.text}): nothing is done to it")
     if has_slurmd:
         return f"slurmd comes back or has come: {slurm_node.state.text}"
-    refuse_work(slurm_node, len(jobs), in_service)
-    refuse_unknown(slurm_node, in_service)
+    found.refuse_work()
+    found.refuse_unknown()
     if not is_ours:
         raise ConverterError(
             f"{conversion.node} is not lent by '{conversion.settings.instance}': no reservation "

@@ -16,7 +16,6 @@ from functools import partial
 import msgspec
 
 from dnm.converters import to_batch
-from dnm.converters.charge import ACCOUNT
 from dnm.converters.claim import RESERVING
 from dnm.converters.claimed import NO_FAILURE, carry_over, count_failure
 from dnm.converters.conversion import (
@@ -42,12 +41,28 @@ from dnm.converters.journal import (
 )
 from dnm.converters.machines import Machines
 from dnm.converters.preempt import JOBS
+from dnm.converters.reservation import ACCOUNT
 from dnm.converters.settings import Settings
 from dnm.model.errors import DnmError
 from dnm.model.value import Value
 
 _VERDICT = "verdict"  # key of the journal's facts: why the node was chosen
 BUSY = "another converter works on it"
+
+
+def program_of(machines: Machines) -> Program:
+    """Returns the program that moves such machines; what only another one needs isn't loaded."""
+    if machines is Machines.PODS:
+        from dnm.converters import nodeset_stages
+
+        return nodeset_stages.PROGRAM
+    if machines is Machines.BRIDGED:
+        from dnm.converters import bridge_stages
+
+        return bridge_stages.PROGRAM
+    from dnm.converters import to_batch
+
+    return to_batch.PROGRAM
 
 
 class Candidate(Value, frozen=True):

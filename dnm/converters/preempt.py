@@ -34,7 +34,7 @@ def claim_from_jobs(conversion: NodeConversion) -> str:
         _check_preemptible(conversion, job)
     reserve(conversion, ignore_jobs=True)
     drain(conversion, may_work=True)
-    there = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    there = conversion.read_jobs()
     others = [job for job in there if job.id not in jobs]
     if others:
         raise NotClaimed(f"job {others[0].display_id} of {others[0].user} got in")
@@ -121,7 +121,7 @@ def _is_requeued(conversion: NodeConversion, job: str) -> bool:
 
 def _is_on_node(conversion: NodeConversion, job: str) -> bool:
     """And not on its way out."""
-    there = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    there = conversion.read_jobs()
     return any(one.id == job and one.state != "COMPLETING" for one in there)
 
 

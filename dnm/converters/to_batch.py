@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from dnm.converters import to_k8s
 from dnm.converters.claim import (
     RESERVING,
+    InSlurm,
     clear_marks,
     give_back,
-    own_reservations,
-    release,
+    in_slurm,
     settle_drain,
 )
 from dnm.converters.conversion import DryRun, NodeConversion, Program, Stage, check_hooks
@@ -27,7 +27,8 @@ from dnm.converters.marks import (
     refuse_other_instance,
 )
 from dnm.converters.preempt import make_good
-from dnm.converters.select import judge_nodes, service_of
+from dnm.converters.reservation import own_reservations, release
+from dnm.converters.select import judge_nodes
 from dnm.converters.slurm.commands import resume_command
 from dnm.converters.slurm.text import SlurmNode
 from dnm.model.errors import ConverterError, KubeError, SlurmError
@@ -47,18 +48,16 @@ class AlreadyBack(ConverterError):
 def check(conversion: NodeConversion) -> str:
     """Nothing is done to a node that Slurm has in service, that is not ours, or that can't be
     judged. Raises AlreadyBack for the first."""
-    node = conversion.read_node()
-    jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
+    found = in_slurm(conversion)
+    node, reservations = found.node, found.own
     refuse_other_instance(conversion.settings, node)
-    reservations = own_reservations(conversion)
-    in_service = service_of(node, jobs, reservations[0].name if reservations else "")
-    if in_service and not reservations and not _is_our_drain(conversion, node):
-        raise AlreadyBack(_in_service(conversion, node, len(jobs)))
-    refuse_work(node, len(jobs), in_service)
+    if found.in_service and not reservations and not _is_our_drain(conversion, node):
+        raise AlreadyBack(_in_service(conversion, found))
+    found.refuse_work()
     # Resumed after its reset, it does not answer before the next ping: the last stage waits for it.
     is_resumed = _is_resumed(conversion) and "DRAIN" not in node.state.flags
     if not (is_resumed and conversion.journal.is_done("boot")):
-        refuse_unknown(node, in_service)
+        found.refuse_unknown()
     if not (reservations or _is_our_drain(conversion, node) or is_resumed):
         held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
         if conversion.journal.has_begun(
@@ -80,26 +79,8 @@ def check(conversion: NodeConversion) -> str:
     return f"lent: {node.state.text}"
 
 
-def refuse_work(node: SlurmNode, jobs: int, in_service: bool | None) -> None:
-    """Raises ConverterError for a lent node that Slurm works on."""
-    if in_service:
-        raise ConverterError(
-            f"there is work on {node.name} ({node.state.text}, {jobs} job(s)) although it is "
-            "lent: nothing is done to it; repeat when the work has ended"
-        )
-
-
-def refuse_unknown(node: SlurmNode, in_service: bool | None) -> None:
-    """Raises ConverterError for a node of which Slurm does not say whether it has it."""
-    if in_service is None:
-        raise ConverterError(
-            f"whether Slurm has {node.name} in service can't be told ({node.state.text}): nothing "
-            "is done; look at the node and try again"
-        )
-
-
-def _in_service(conversion: NodeConversion, node: SlurmNode, jobs: int) -> str:
-    shown = f"Slurm has it in service ({node.state.text}, {jobs} job(s)): nothing is done to it"
+def _in_service(conversion: NodeConversion, found: InSlurm) -> str:
+    shown = f"Slurm has it in service ({found}): nothing is done to it"
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
             f"{shown}, but Kubernetes has it too: cordon it there and find out who is right"
@@ -212,13 +193,11 @@ def is_still_out(conversion: NodeConversion) -> None:
         raise ConverterError(
             f"{_named(slurmds)} of a NodeSet on it: its jobs would be lost; it is not reset"
         )
-    node = conversion.read_node()
-    jobs = conversion.patiently(lambda: conversion.slurm.read_jobs_on(conversion.node))
-    own = own_reservations(conversion)
-    if service_of(node, jobs, own[0].name if own else "") is not False:
+    found = in_slurm(conversion)
+    if found.in_service is not False:
         raise ConverterError(
-            f"Slurm has {node.name} in service or can't say ({node.state.text}, {len(jobs)} "
-            "job(s)): it is not touched; look at the node"
+            f"Slurm has {conversion.node} in service or can't say ({found}): it is not touched; "
+            "look at the node"
         )
 
 

@@ -12,11 +12,11 @@ import subprocess
 from collections.abc import Callable
 from datetime import timedelta
 
-from dnm.converters.charge import charge
 from dnm.converters.claim import check_claim, drain, reserve
 from dnm.converters.conversion import DryRun, NodeConversion, Stage
 from dnm.converters.marks import drain_reason
 from dnm.converters.preempt import JOBS, claim_from_jobs
+from dnm.converters.reservation import charge
 from dnm.converters.slurm.commands import drain_command, reserve_command
 from dnm.host.fault_points import fault_point
 from dnm.model.close_look import lacking_taints

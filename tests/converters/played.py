@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from dnm.converters import to_k8s
-from dnm.converters.conversion import NodeConversion, Sides, StopRequest, program_of
+from dnm.converters.conversion import NodeConversion, Sides, StopRequest
 from dnm.converters.journal import Book, Direction, Journal, JournalStore, NodeResult
 from dnm.converters.machines import Machines
-from dnm.converters.pool import Candidate, ConversionPool
+from dnm.converters.pool import Candidate, ConversionPool, program_of
 from dnm.converters.settings import Settings
 from tests.converters.nodeset_world import BOOTED, patience
 

@@ -14,7 +14,6 @@ from dnm.converters.conversion import (
     DryRun,
     NodeConversion,
     NotClaimed,
-    program_of,
     run_stages,
 )
 from dnm.converters.machines import Machines
@@ -24,6 +23,7 @@ from dnm.converters.nodeset_stages import (
     leave,
     may_leave,
 )
+from dnm.converters.pool import program_of
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.model.errors import ConfigError

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dnm.converters.conversion import Sides, StopRequest, program_of
+from dnm.converters.conversion import Sides, StopRequest
 from dnm.converters.journal import JournalStore, NodeResult
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.machines import Machines
-from dnm.converters.pool import Candidate, ConversionPool
+from dnm.converters.pool import Candidate, ConversionPool, program_of
 from dnm.converters.settings import Settings
 from tests.converters.nodeset_world import LABEL, SlurmSide
 from tests.real.account import KUBECONFIG

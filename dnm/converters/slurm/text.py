@@ -81,6 +81,11 @@ class Reservation(Value, frozen=True):
     accounts: str = ""
     flags: tuple[str, ...] = ()
 
+    def holds_at(self, moment: datetime) -> bool:
+        """Returns whether it has begun then and is not over."""
+        is_over = self.end is not None and self.end <= moment
+        return self.start is not None and self.start <= moment and not is_over
+
     @property
     def is_charged(self) -> bool:
         """Whether Slurm books its time as planned."""
