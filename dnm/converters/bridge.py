@@ -1,4 +1,5 @@
-"""Which Nodes that slurm-bridge has put into Slurm may be moved, by what Kubernetes says. Pure.
+"""Which Nodes that slurm-bridge has put into Slurm may be moved, by what Kubernetes says; and how
+they are read, with its annotations and with our own of what was taken off them.
 
 slurm-bridge puts a Node with its label into Slurm, taints it as long as Slurm knows it, and drains
 it while it is cordoned. Without the label it drains it, takes the record away and the taint off;
@@ -9,15 +10,26 @@ with a Reason that is not slurm-bridge's, and cordoned, before its label goes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
 
-from dnm.converters.machines import Machines, plain_state
+import msgspec
+
+from dnm.converters.marks import plain_state
 from dnm.converters.select import Judged, ListVerdict, held
+from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
+from dnm.host.fault_points import fault_point
+from dnm.kube.lists import List
+from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
+from dnm.kube.requests import ApiRequests
 from dnm.model.node import BATCH_TAINT, Node
-from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, SLURM_NAME
+from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS, SLURM_NAME
 from dnm.model.slurm_state import ABSENT, NodeState
 from dnm.model.value import Value
 
+TAKEN = f"{MARK_PREFIX}taken-from-slurm-bridge"
+_NODES = "/api/v1/nodes"
 _BASES = ("IDLE", "MIXED", "ALLOCATED")
 
 
@@ -40,11 +52,6 @@ class BridgedNode(Value):
     def is_labelled(self) -> bool:
         return EXTERNAL_NODE in self.node.labels
 
-    @property
-    def is_managed(self) -> bool:
-        """Whether it carries slurm-bridge's taint."""
-        return any(taint.key == MANAGED_TAINT for taint in self.node.taints)
-
 
 def why_not_moved(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:
     """Says why a node can't be lent whatever Slurm says; empty: it may be. `is_cordoned`: that may
@@ -60,7 +67,7 @@ def why_not_moved(name: str, at: BridgedNode | None, is_cordoned: bool = False) 
         return f"its Node has no label {EXTERNAL_NODE}: slurm-bridge is about to take it from Slurm"
     if (called := node.labels.get(SLURM_NAME, name)) != name:
         return f"its Node is {called} in Slurm by its label {SLURM_NAME}"
-    if not at.is_managed:
+    if not at.node.is_managed:
         return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node: is it at work?"
     if any(taint.key == BATCH_TAINT for taint in node.taints):
         return f"its Node carries {BATCH_TAINT}: a return that was not ended, or a person's"
@@ -84,7 +91,7 @@ def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str])
         return f"Slurm has it {node.state.text} {node.reason}".rstrip()
     if missing := [one for one in wanted if one not in node.features]:
         return f"its features in Slurm lack {', '.join(missing)}"
-    if not at.is_managed:
+    if not at.node.is_managed:
         return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node yet"
     return ""
 
@@ -110,3 +117,63 @@ def _absent(one: BridgedNode) -> Judged:
         idle=None,
         in_service=False,
     )
+
+
+class _Annotations(msgspec.Struct, rename={"partitions": PARTITIONS, "taken": TAKEN}, frozen=True):
+    partitions: str | None = None
+    taken: str | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    annotations: _Annotations | None = None
+
+
+class _Annotated(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+class _Page(msgspec.Struct, frozen=True):
+    items: list[_Annotated]
+
+
+def write_taken(taken: Taken) -> str:
+    """Returns it as the annotation has it."""
+    return msgspec.json.encode(taken).decode()
+
+
+def _make(node: Node, annotated: _Annotated) -> BridgedNode:
+    found = annotated.metadata.annotations or _Annotations()
+    return BridgedNode(node=node, partitions=found.partitions, taken=_read_taken(found.taken))
+
+
+def _read_taken(text: str | None) -> Taken | None:
+    """What can't be read was written by somebody else: it counts for nothing."""
+    try:
+        return msgspec.json.decode(text, type=Taken) if text else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def read_bridged_page(page: memoryview | bytes) -> list[BridgedNode]:
+    """Returns the nodes of a page."""
+    annotated = msgspec.json.decode(page, type=_Page).items
+    return [_make(node, one) for node, one in zip(read_node_page(page), annotated, strict=True)]
+
+
+@dataclass(frozen=True)
+class BridgeConnection:
+    """What the stages need of a real API server. Every method raises KubeError."""
+
+    requests: ApiRequests
+
+    def read_node(self, name: str) -> BridgedNode | None:
+        with self.requests.asking(f"read node {name}", "get nodes"), fault_point("kube.bridged"):
+            found = self.requests.read_or_none(f"{_NODES}/{quote(name, safe='')}")
+            if found is None:
+                return None
+            annotated = msgspec.json.decode(found.body, type=_Annotated)
+            return _make(read_one_node(found.body, name), annotated)
+
+    def read_nodes(self) -> Sequence[BridgedNode]:
+        with self.requests.asking("list the Nodes", "list nodes"), fault_point("kube.bridged"):
+            return self.requests.collect(List(_NODES, "NodeList"), read_bridged_page)

@@ -15,40 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dnm.converters import to_batch, to_k8s
+from dnm.converters import standing_node, to_batch, to_k8s
 from dnm.converters.bridge import (
+    TAKEN,
     BridgedNode,
     Taken,
     judge_bridged,
     split_partitions,
     why_not_back,
     why_not_moved,
+    write_taken,
 )
-from dnm.converters.bridge_side import TAKEN, write_taken
 from dnm.converters.claim import InSlurm, check_claim, clear_marks, lift_drain, settle_drain
 from dnm.converters.conversion import DryRun, NodeConversion, NotClaimed, Program, Stage
 from dnm.converters.kube_side import KubeSide
-from dnm.converters.marks import refuse_other_instance
+from dnm.converters.marks import refuse_other, refuse_other_instance
 from dnm.converters.nodeset import FENCE
 from dnm.converters.reservation import own_reservations, release
-from dnm.converters.select import Judged, SlurmFacts, judge_nodes
+from dnm.converters.select import Judged
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
-from dnm.converters.standing_node import (
-    CORDONED,
-    SHOW_FENCE,
-    is_fence,
-    is_fenced,
-    is_our_cordon,
-    is_our_drain,
-    is_resumed,
-    open_to_pods,
-    own_annotations,
-    undress,
-)
-from dnm.converters.standing_node import fence as put_fence
-from dnm.converters.to_batch import AlreadyBack
-from dnm.model.errors import ConverterError, KubeError, SlurmError
+from dnm.converters.to_batch import CORDONED, AlreadyBack
+from dnm.model.errors import ConverterError
 from dnm.model.node import Node
 from dnm.model.slinky import BRIDGE_REASON, EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS
 
@@ -136,7 +124,7 @@ def _why_not_gone(conversion: NodeConversion) -> str:
         raise ConverterError(f"somebody has put the label {EXTERNAL_NODE} on again")
     if node := find_slurm_node(conversion):
         return f"Slurm has it {node.state.text} yet"
-    if at.is_managed:
+    if at.node.is_managed:
         return f"slurm-bridge's taint {MANAGED_TAINT} is still on its Node"
     pods = [pod for pod in conversion.kube.read_pods_to_evict(conversion.node) if not pod.stays]
     return f"pod {pods[0].key} is still on it" if pods else ""
@@ -149,7 +137,7 @@ def gone(conversion: NodeConversion) -> str:
     def look() -> str:
         return _why_not_gone(conversion)
 
-    conversion.wait_until(look, conversion.settings.drain_timeout_seconds, (KubeError, SlurmError))
+    conversion.wait_until(look, conversion.settings.drain_timeout_seconds)
     return "slurm-bridge has let go of it"
 
 
@@ -166,11 +154,11 @@ def open_node(conversion: NodeConversion) -> str:
     def why_not(node: Node) -> str:
         if EXTERNAL_NODE in node.labels:
             return f"somebody has put the label {EXTERNAL_NODE} on again"
-        if any(taint.key == MANAGED_TAINT for taint in node.taints):
+        if node.is_managed:
             return f"slurm-bridge has put its taint {MANAGED_TAINT} on again"
         return ""
 
-    return open_to_pods(conversion, why_not, is_uncordoned=True)
+    return standing_node.open_to_pods(conversion, why_not, is_uncordoned=True)
 
 
 def _partitions(at: BridgedNode) -> str | None:
@@ -184,7 +172,9 @@ def check(conversion: NodeConversion) -> str:
     at = read_bridged(conversion)
     node = conversion.patiently(lambda: find_slurm_node(conversion))
     found = InSlurm(node, conversion.read_jobs()) if node else None
-    _refuse_others(conversion, at, node)
+    if node is not None:
+        refuse_other_instance(conversion.settings, node)
+    refuse_other(conversion.settings, conversion.node, at.taken.instance if at.taken else "")
     is_ours = _is_ours(conversion, at, node)
     if is_ours and not at.is_labelled and at.taken is None:
         _leave_to_others(conversion, at)
@@ -211,9 +201,9 @@ def _leave_to_others(conversion: NodeConversion, at: BridgedNode) -> None:
     """Whoever took the label off, without our note, wants the machine out of Slurm: what is ours
     goes off the Node, and the reservation, with which Slurm would keep the record. Our drain stays,
     for slurm-bridge lifts its own from a schedulable Node, and goes with the record."""
-    is_ours = is_our_cordon(conversion, at.node)
-    if is_fenced(at.node) or (is_ours and at.node.is_cordoned):
-        taints = [one for one in at.node.taints if not is_fence(one)]
+    is_ours = standing_node.is_our_cordon(conversion, at.node)
+    if standing_node.is_fenced(at.node) or (is_ours and at.node.is_cordoned):
+        taints = [one for one in at.node.taints if not standing_node.is_fence(one)]
         conversion.kube.change(at.node, {}, taints, is_uncordoned=is_ours)
     conversion.book.remember({CORDONED: ""})
     release(conversion)
@@ -224,25 +214,20 @@ def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
     that has no fence, a cordon is not ours, whatever the journal says. Lending cordons before it
     puts the fence on; such a Node has its label, and nothing was taken off it."""
     was_moved = at.taken is not None or conversion.journal.has_begun("return")
-    if was_moved and not is_fenced(at.node):
+    if was_moved and not standing_node.is_fenced(at.node):
         conversion.book.remember({CORDONED: ""})
 
 
-def _refuse_others(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None) -> None:
-    if node is not None:
-        refuse_other_instance(conversion.settings, node)
-    other = at.taken.instance if at.taken else conversion.settings.instance
-    if other != conversion.settings.instance:
-        raise ConverterError(
-            f"{conversion.node} is lent by instance '{other}': nothing is done; use its "
-            f"configuration, or DNM_INSTANCE={other}"
-        )
-
-
 def _is_ours(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None) -> bool:
-    if at.taken is not None or conversion.journal.facts.get(CORDONED) or is_resumed(conversion):
+    if (
+        at.taken is not None
+        or conversion.journal.facts.get(CORDONED)
+        or to_batch.is_resumed(conversion, "fence")
+    ):
         return True
-    return node is not None and bool(is_our_drain(conversion, node) or own_reservations(conversion))
+    return node is not None and bool(
+        standing_node.is_our_drain(conversion, node) or own_reservations(conversion)
+    )
 
 
 def _require_partitions(conversion: NodeConversion, at: BridgedNode) -> None:
@@ -263,7 +248,7 @@ def fence(conversion: NodeConversion) -> str:
     cordoned, and no more, gets it too: while it is on, the cordon is ours."""
     is_labelled = read_bridged(conversion).is_labelled
     is_at_work = is_labelled and not conversion.journal.facts.get(CORDONED)
-    return "slurm-bridge has it" if is_at_work else put_fence(conversion)
+    return "slurm-bridge has it" if is_at_work else standing_node.fence(conversion)
 
 
 def drain(conversion: NodeConversion) -> str:
@@ -282,7 +267,7 @@ def back(conversion: NodeConversion) -> str:
     if at.taken is None:
         raise ConverterError(f"somebody has taken the label {EXTERNAL_NODE} off: repeat")
     node = at.node
-    if node.is_cordoned and not is_our_cordon(conversion, node):
+    if node.is_cordoned and not standing_node.is_our_cordon(conversion, node):
         raise ConverterError(
             f"{conversion.node} is cordoned by an administrator, and slurm-bridge keeps a cordoned "
             f"node drained: 'kubectl uncordon {conversion.node}', then repeat"
@@ -291,14 +276,14 @@ def back(conversion: NodeConversion) -> str:
     if not node.is_cordoned:
         conversion.kube.set_cordon(conversion.node, True)
         node = read_bridged(conversion).node
-    labels, taints = undress(conversion, node)
+    labels, taints = standing_node.undress(conversion, node)
     partitions = _partitions(at)
     conversion.kube.change(
         node,
         {**labels, EXTERNAL_NODE: at.taken.label},
         [*taints, FENCE],
         annotations={
-            **own_annotations(node),
+            **standing_node.own_annotations(node),
             TAKEN: None,
             **({PARTITIONS: partitions} if partitions else {}),
         },
@@ -314,8 +299,8 @@ def known(conversion: NodeConversion) -> str:
         node = find_slurm_node(conversion)
         return why_not_back(at, node, split_partitions(at.partitions))
 
-    conversion.wait_until(look, conversion.settings.boot_timeout_seconds, (KubeError, SlurmError))
-    found = conversion.run_hook("health", conversion.settings.stage_timeout_seconds)
+    conversion.wait_until(look, conversion.settings.boot_timeout_seconds)
+    found = conversion.run_hook("health")
     return "Slurm has it" + ("" if found else ", no hook health")
 
 
@@ -324,13 +309,13 @@ def hand_over(conversion: NodeConversion) -> str:
     node, which has another reason by then. An administrator's cordon stays."""
     at, node = read_bridged(conversion), conversion.read_node()
     if conversion.settings.leave_drained:
-        settle_drain(conversion, node, is_our_drain(conversion, node), BRIDGE_REASON)
-    if is_fenced(at.node):
-        taints = [one for one in at.node.taints if not is_fence(one)]
-        is_cordoned = is_our_cordon(conversion, at.node)
+        settle_drain(conversion, node, standing_node.is_our_drain(conversion, node), BRIDGE_REASON)
+    if standing_node.is_fenced(at.node):
+        taints = [one for one in at.node.taints if not standing_node.is_fence(one)]
+        is_cordoned = standing_node.is_our_cordon(conversion, at.node)
         conversion.kube.change(at.node, {}, taints, is_uncordoned=is_cordoned)
     conversion.book.remember({CORDONED: ""})
-    if is_our_drain(conversion, conversion.read_node()):
+    if standing_node.is_our_drain(conversion, conversion.read_node()):
         lift_drain(conversion)
     clear_marks(conversion)
     release(conversion)
@@ -340,15 +325,15 @@ def hand_over(conversion: NodeConversion) -> str:
         is_held = "DRAIN" in node.state.flags and node.reason.startswith(BRIDGE_REASON)
         return f"Slurm has it {node.state.text} {node.reason}" if is_held else ""
 
-    conversion.wait_until(look, conversion.settings.stage_timeout_seconds, (KubeError, SlurmError))
+    conversion.wait_until(look, conversion.settings.stage_timeout_seconds)
     return settle_drain(conversion, conversion.read_node(), is_ours=False)
 
 
-def _judge(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
-    """By Slurm as ever, by what Kubernetes says of them, and those that are lent, of which Slurm
+def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
+    """By what Kubernetes says of them, and those that are lent, of which Slurm
     has no record."""
     at = {one.node.name: one for one in KubeSide(settings).bridge.read_nodes()}
-    return judge_bridged(judge_nodes(facts, settings, settings.read_order()), at)
+    return judge_bridged(judged, at)
 
 
 def _show_leave(run: DryRun) -> list[str]:
@@ -374,7 +359,7 @@ PROGRAM = Program(
     touches="cordon",
     check=Stage("check", check, shows="scontrol -a -o show nodes; scontrol -a -o show partition"),
     returning=(
-        Stage("fence", fence, shows=SHOW_FENCE),
+        Stage("fence", fence, shows=standing_node.SHOW_FENCE),
         Stage("drain", drain, shows=to_batch.SHOW_EVICTION),
         Stage("back", back, shows=f"label node {{node}} {EXTERNAL_NODE}, annotate {PARTITIONS}"),
         Stage(

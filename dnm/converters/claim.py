@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed
 from dnm.converters.journal import FORMER_DRAIN
-from dnm.converters.machines import plain_state, why_not_ours
 from dnm.converters.marks import (
     drain_reason,
     is_own_reason,
+    plain_state,
     reason_of_drain,
+    why_not_ours,
 )
 from dnm.converters.reservation import own_reservations, release, reservations_of, uncharge
 from dnm.converters.select import is_own_booking, service_of

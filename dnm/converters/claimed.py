@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from dnm.converters.journal import Direction, Journal, JournalStore
+from dnm.converters.listing import connect_slurm, read_facts
 from dnm.converters.marks import instances_on, operation_of, reason_of_drain
-from dnm.converters.select import Judged, SlurmFacts, format_duration, held
+from dnm.converters.select import Judged, SlurmFacts, format_duration, held, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.model.batch import BatchClaim
@@ -39,6 +40,11 @@ class Claimed(NamedTuple):
 
     claims: dict[str, BatchClaim] | None = None
     journals: Mapping[str, Journal] = {}
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Returns why a node's claim, or its journal, is not well."""
+        return {node: one.error for node, one in (self.claims or {}).items() if one.error}
 
 
 def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None]) -> Claimed:
@@ -121,13 +127,31 @@ def _time_of(operation: str) -> datetime | None:
         return None
 
 
-def hold_unreadable(
-    judged: Sequence[Judged], claims: Mapping[str, BatchClaim]
-) -> tuple[Judged, ...]:
-    """Returns the verdicts, where a node whose journal can't be read is not to be had: a conversion
-    would stop at it each time."""
-    errors = {node: claim.error for node, claim in claims.items()}
-    return tuple(held(one, errors.get(one.node.name, "")) for one in judged)
+Judge: TypeAlias = Callable[[Sequence[Judged], Settings], Sequence[Judged]]
+"""What a program's machines are judged by beside Slurm; raises KubeError."""
+
+
+class Looked(NamedTuple):
+    facts: SlurmFacts
+    judged: Sequence[Judged]
+    claimed: Claimed
+
+
+def look(
+    settings: Settings, judge: Judge | None, say: Callable[[str], None], is_named: bool = False
+) -> Looked:
+    """Returns every node with its verdict, all things considered: what Slurm says of it, what its
+    program asks besides, its journal, at which a conversion would stop each time where it can't be
+    read, and failures before, but for a node that `is_named`."""
+    facts = read_facts(connect_slurm(settings))
+    judged: Sequence[Judged] = judge_nodes(facts, settings, settings.read_order())
+    judged = judge(judged, settings) if judge else judged
+    listed = msgspec.structs.replace(facts, nodes=tuple(one.node for one in judged))
+    claimed = read_claims(settings, listed, say)
+    judged = [held(one, claimed.errors.get(one.node.name, "")) for one in judged]
+    if not is_named:
+        judged = hold_failed(judged, claimed.journals, settings.min_idle_seconds, facts.read_at)
+    return Looked(facts, judged, claimed)
 
 
 def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:

@@ -16,25 +16,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from dnm.config import names, numbers, values
 from dnm.converter.contract import BOOK, CHARGE, LEAVE_DRAINED, LEAVE_OUT, UNBOOK
-from dnm.converters.claimed import describe_claims, hold_failed, hold_unreadable, read_claims
+from dnm.converters.claimed import Judge, describe_claims, look
 from dnm.converters.listing import (
     connect_slurm,
     describe_waiting,
-    is_of_type,
     list_as_json,
     list_as_text,
     list_waiting_jobs,
-    read_facts,
     reservations_of,
     with_reasons,
 )
-from dnm.converters.machines import Machines
-from dnm.converters.select import Judged, SlurmFacts, judge_nodes
-from dnm.converters.settings import Settings, load_settings
+from dnm.converters.settings import Machines, Settings, load_settings
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
@@ -214,32 +208,28 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return ConvertCall(options, settings, program_of(settings.machines)).run()
 
 
-def _judge(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
+def _judge_of(machines: Machines) -> Judge | None:
     """Only machines that are always Nodes are judged by what Kubernetes says of them too."""
-    if settings.machines is Machines.OWN:
-        return judge_nodes(facts, settings, settings.read_order())
+    if machines is Machines.OWN:
+        return None
     from dnm.converters.pool import program_of
 
-    return tuple(program_of(settings.machines).judge(facts, settings))
+    return program_of(machines).judge
 
 
 def show_list(options: argparse.Namespace, settings: Settings) -> int:
-    facts = read_facts(connect_slurm(settings))
-    judged = _judge(facts, settings)
-    listed = msgspec.structs.replace(facts, nodes=tuple(one.node for one in judged))
-    claimed = read_claims(settings, listed, lambda text: print(printable(text), file=sys.stderr))
+    facts, judged, claimed = look(
+        settings, _judge_of(settings.machines), lambda text: print(printable(text), file=sys.stderr)
+    )
     claims = claimed.claims
-    judged = hold_unreadable(judged, claims or {})
-    judged = hold_failed(judged, claimed.journals, settings.min_idle_seconds, facts.read_at)
     judged = with_reasons(judged, claims or {}, settings)
     of = ""
     if options.node_name:
         of = f" named '{options.node_name}'"
-        judged = tuple(one for one in judged if one.node.name == options.node_name)
+        judged = [one for one in judged if one.node.name == options.node_name]
     elif options.node_type:
-        prefix = settings.prefix(options.node_type)
         of = f" of type '{options.node_type}'"
-        judged = tuple(one for one in judged if is_of_type(one.node.name, prefix))
+        judged = [one for one in judged if settings.is_of_type(one.node.name, options.node_type)]
     types = {settings.type_of(one.node.name) for one in judged}
     jobs = list_waiting_jobs(facts, settings.res_name, settings.type_of)
     waiting = [one for one in jobs if one.node_type in types]

@@ -9,25 +9,26 @@ open; nothing is rolled back then.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from dnm.converters.claimed import what_to_do
+from dnm.converters.claimed import Judge, what_to_do
 from dnm.converters.hooks import HookCall, find_hook, hook_environment, kubelet_facts, outlive
 from dnm.converters.journal import Book, Journal, StageMark
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.listing import Slurm, connect_slurm
-from dnm.converters.select import Judged, SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import SlurmJob, SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.model.blackout import Secrets, secrets_by_name
-from dnm.model.errors import ConverterError, DnmError, SlurmError
+from dnm.model.errors import ConverterError, DnmError, KubeError, SlurmError
 
 Found = TypeVar("Found")
 SLURM_PATIENCE = timedelta(minutes=2)  # a restart of slurmctld
@@ -49,6 +50,11 @@ class StopRequest:
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.hurry = threading.Event()
+
+    def listen(self) -> None:
+        """Both signals ask for it from now on."""
+        for sent in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(sent, lambda *_: self.ask())
 
     def ask(self) -> None:
         (self.hurry if self.stop.is_set() else self.stop).set()
@@ -90,14 +96,13 @@ class Program:
     """What one program of the contract does with its machines, and which nodes it moves; choosing,
     claiming, journals, locks, hooks and results are the same for all of them. `lending` and
     `returning` are its stages; from `touches` on, a stage of `lending`, only all of `returning`
-    brings a node back. `check` raises `to_batch.AlreadyBack` where nothing has to be done. `judge`
-    returns every node with its verdict; it raises KubeError."""
+    brings a node back. `check` raises `to_batch.AlreadyBack` where nothing has to be done."""
 
     lending: tuple[Stage, ...]
     touches: str
     check: Stage
     returning: tuple[Stage, ...]
-    judge: Callable[[SlurmFacts, Settings], Sequence[Judged]]
+    judge: Judge | None = None
     check_settings: Callable[[Settings], object] = lambda _: None  # before anything is claimed
     # Else all stages of a return run again in each call: of those that look what is there, each
     # costs a request where nothing is to be done.
@@ -124,24 +129,23 @@ class Sides:
 BY_SETTINGS = Sides()
 
 
+@dataclass(eq=False)
 class NodeConversion:
     """A node under way. Not for several threads; each has its own connections."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        book: Book,
-        control: StopRequest,
-        say: Callable[[str], None],
-        sides: Sides,
-    ) -> None:
-        self.settings = settings
-        self.book = book
-        self.control = control
-        self.say = say
-        self.slurm = sides.slurm(settings)
-        self._connect_kube = sides.kube
-        self._kube: KubeSide | None = None
+    settings: Settings
+    book: Book
+    control: StopRequest
+    say: Callable[[str], None]
+    sides: Sides
+
+    @cached_property
+    def slurm(self) -> Slurm:
+        return self.sides.slurm(self.settings)
+
+    @cached_property
+    def kube(self) -> KubeSide:
+        return self.sides.kube(self.settings)
 
     @property
     def node(self) -> str:
@@ -155,12 +159,6 @@ class NodeConversion:
     def reservation(self) -> str:
         """The name of ours for this node."""
         return f"{self.settings.res_name}-{self.node}"
-
-    @property
-    def kube(self) -> KubeSide:
-        if self._kube is None:
-            self._kube = self._connect_kube(self.settings)
-        return self._kube
 
     def wait(self, duration: timedelta) -> None:
         """Raises Interrupted as soon as the program is told to stop."""
@@ -238,7 +236,7 @@ class NodeConversion:
         self,
         look: Callable[[], str],
         timeout: timedelta,
-        errors: type[Exception] | tuple[type[Exception], ...],
+        errors: tuple[type[Exception], ...] = (KubeError, SlurmError),
     ) -> None:
         """Waits until `look` returns "" instead of what is missing, also while it raises `errors`.
 
@@ -265,8 +263,8 @@ class NodeConversion:
     def run_hook(
         self,
         name: str,
-        timeout: timedelta,
         is_required: bool = False,
+        timeout: timedelta | None = None,
         hear: Callable[[str], None] | None = None,
     ) -> bool:
         """Runs a hook; returns whether the site has it. One that an earlier call left running is
@@ -279,6 +277,7 @@ class NodeConversion:
             if is_required:
                 raise ConverterError(missing_hook(self.settings, name))
             return False
+        timeout = timeout or self.settings.stage_timeout_seconds
         if self.journal.hook is not None:
             outlive(self.journal.hook, timeout, self.say)
         facts = {

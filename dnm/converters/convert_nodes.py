@@ -7,30 +7,24 @@ to stderr.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import msgspec
 
 from dnm.converters import to_batch
-from dnm.converters.claimed import hold_failed, hold_unreadable, read_claims
+from dnm.converters.claimed import Looked, look
 from dnm.converters.conversion import DryRun, Program, Stage, StopRequest
 from dnm.converters.hooks import check_kubelets
 from dnm.converters.journal import SCHEMA, Direction, Journal, JournalStore, NodeResult
 from dnm.converters.kube_side import KubeSide
-from dnm.converters.listing import connect_slurm, is_of_type, read_facts
+from dnm.converters.listing import connect_slurm
 from dnm.converters.marks import is_own_reason, other_instance, reason_of_drain
 from dnm.converters.pool import Candidate, ConversionPool
-from dnm.converters.select import (
-    Judged,
-    ListVerdict,
-    SlurmFacts,
-    format_duration,
-    is_own_reservation,
-)
+from dnm.converters.select import Judged, ListVerdict, format_duration
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
@@ -39,20 +33,19 @@ from dnm.model.printable import printable
 from dnm.model.slurm_state import ABSENT
 
 
+@dataclass(eq=False)
 class ConvertCall:
     """The parsed command line at work. `run` raises DnmError before anything is touched."""
 
-    def __init__(self, options: argparse.Namespace, settings: Settings, program: Program) -> None:
-        self.program = program
-        self.options = options
-        self.settings = settings
-        self.control = StopRequest()
-        self._lock = threading.Lock()
-        self.unreadable: list[str] = []  # journals, each with what to do
+    options: argparse.Namespace
+    settings: Settings
+    program: Program
+    control: StopRequest = field(default_factory=StopRequest)
+    unreadable: list[str] = field(default_factory=list)  # journals, each with what to do
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> int:
-        for sent in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(sent, lambda *_: self.control.ask())
+        self.control.listen()
         connect_slurm(self.settings).check_changes()
         if self.options.resume:
             return self._resume()
@@ -66,14 +59,9 @@ class ConvertCall:
         self.program.check_settings(self.settings)
         node_type = self.options.node_type or self.settings.type_of(self.options.node_name or "")
         check_kubelets(self.settings, node_type)
-        facts = self._read_facts()
-        count = self.options.num_nodes or 1
-        claimed = read_claims(self.settings, facts, self._unreadable)
-        judged = hold_unreadable(self.program.judge(facts, self.settings), claimed.claims or {})
-        if not self.options.node_name:
-            shortest = self.settings.min_idle_seconds
-            judged = hold_failed(judged, claimed.journals, shortest, facts.read_at)
-        judged = tuple(one for one in judged if self._is_meant(one))
+        count, is_named = self.options.num_nodes or 1, bool(self.options.node_name)
+        _, judged, _ = look(self.settings, self.program.judge, self._unreadable, is_named)
+        judged = [one for one in judged if self._is_meant(one)]
         candidates = [one for one in self._unfinished() if one.node not in self.options.exclude]
         known = {candidate.node for candidate in candidates}
         candidates += [one for one in self._candidates(judged) if one.node not in known]
@@ -87,15 +75,11 @@ class ConvertCall:
         results = pool.lend(candidates, count, node_type, namespace)
         return self._end(results, count)
 
-    def _read_facts(self) -> SlurmFacts:
-        return read_facts(connect_slurm(self.settings))
-
     def _is_meant(self, one: Judged) -> bool:
         if self.options.node_name:
             return bool(one.node.name == self.options.node_name)
         is_left_out = one.node.name in self.options.exclude
-        prefix = self.settings.prefix(self.options.node_type)
-        return not is_left_out and is_of_type(one.node.name, prefix)
+        return not is_left_out and self.settings.is_of_type(one.node.name, self.options.node_type)
 
     def _unfinished(self) -> list[Candidate]:
         """Conversions that were interrupted count first: their nodes are out of service already."""
@@ -167,12 +151,11 @@ class ConvertCall:
 
     def _lent(self, count: int) -> list[str]:
         """Those on their way back first, then those with the fewest pods that would be evicted."""
-        facts = self._read_facts()
-        prefix = self.settings.prefix(self.options.node_type)
+        found = look(self.settings, self.program.judge, self._unreadable)
         lent = [
             one.node.name
-            for one in self.program.judge(facts, self.settings)
-            if is_of_type(one.node.name, prefix) and self._is_lent(one.node, facts)
+            for one in found.judged
+            if self._is_meant(one) and self._is_lent(one.node, found)
         ]
         on_their_way = {
             journal.node
@@ -187,17 +170,13 @@ class ConvertCall:
         }
         return sorted(lent, key=lambda node: (pods.get(node, -1), node))[:count]
 
-    def _is_lent(self, node: SlurmNode, facts: SlurmFacts) -> bool:
+    def _is_lent(self, node: SlurmNode, found: Looked) -> bool:
         if node.state.base == ABSENT:
-            claims = read_claims(
-                self.settings, msgspec.structs.replace(facts, nodes=(node,)), self._unreadable
-            ).claims
-            return node.name in (claims or {})
+            return node.name in (found.claimed.claims or {})
         if other_instance(self.settings, node):
             return False
-        return is_own_reason(self.settings, reason_of_drain(node)) or any(
-            is_own_reservation(one, node.name, self.settings.res_name) for one in facts.reservations
-        )
+        is_ours = is_own_reason(self.settings, reason_of_drain(node))
+        return is_ours or node.name in found.facts.in_own_reservations(self.settings.res_name)
 
     # --- all ----------------------------------------------------------------------------------
 

@@ -8,12 +8,11 @@ round is one journal, and the drain that was there is put back from wherever it 
 from __future__ import annotations
 
 import dataclasses
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 
 from dnm.converters import to_batch, to_k8s
-from dnm.converters.claimed import carry_over, read_claims
+from dnm.converters.claimed import carry_over, look
 from dnm.converters.conversion import (
     NodeConversion,
     Program,
@@ -23,12 +22,11 @@ from dnm.converters.conversion import (
 )
 from dnm.converters.hooks import check_kubelets
 from dnm.converters.journal import FORMER_DRAIN, Direction, JournalStore, NodeResult
-from dnm.converters.listing import connect_slurm, read_facts
-from dnm.converters.machines import why_not_ours
+from dnm.converters.listing import connect_slurm
+from dnm.converters.marks import why_not_ours
 from dnm.converters.pool import BUSY, ConversionPool
-from dnm.converters.select import judge_nodes
 from dnm.converters.settings import Settings
-from dnm.model.errors import ConverterError, KubeError
+from dnm.model.errors import ConverterError
 from dnm.model.value import Value
 
 HOOK = "leftovers"
@@ -133,7 +131,7 @@ def _ask(conversion: NodeConversion) -> Said:
         if len(lines) <= _MOST_LINES:
             lines.append(line)
 
-    conversion.run_hook(HOOK, _TIMEOUT, is_required=True, hear=hear)
+    conversion.run_hook(HOOK, is_required=True, timeout=_TIMEOUT, hear=hear)
     if len(lines) > _MOST_LINES:
         raise ConverterError(f"the hook {HOOK} printed more than {_MOST_LINES} lines")
     return read_said(lines)
@@ -148,18 +146,17 @@ def _cordon(conversion: NodeConversion) -> str:
         conversion.kube.set_cordon(conversion.node, True)
         return ""
 
-    conversion.wait_until(look, conversion.settings.stage_timeout_seconds, KubeError)
+    conversion.wait_until(look, conversion.settings.stage_timeout_seconds)
     return ""
 
 
 def drain_of(settings: Settings, node: str, say: Callable[[str], None]) -> str:
     """Returns the Reason of the drain that keeps a node out of service. Raises ConverterError for a
     node that is not to be tested: it has work, is in service, lent or claimed, or is not well."""
-    facts = read_facts(connect_slurm(settings))
-    judged = {one.node.name: one for one in judge_nodes(facts, settings, settings.read_order())}
-    if node not in judged:
+    _, judged, (claims, _) = look(settings, None, say)
+    one = next((one for one in judged if one.node.name == node), None)
+    if one is None:
         raise ConverterError(f"Slurm knows no node {node}")
-    one, claims = judged[node], read_claims(settings, facts, say).claims
     if claims is None:
         raise ConverterError(f"whether {node} is lent can't be told: nothing is done to it")
     if claim := claims.get(node):
@@ -192,8 +189,7 @@ def play_rounds(
     """Yields each round as it ends; the first one that fails, or a signal, is the end. Raises
     DnmError before the node is touched, where it is not to be tested."""
     control = StopRequest()
-    for sent in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sent, lambda *_: control.ask())
+    control.listen()
     connect_slurm(settings).check_changes()
     for hooks in (to_k8s.HOOKS, to_batch.HOOKS, (HOOK,)):
         check_hooks(settings, *hooks)

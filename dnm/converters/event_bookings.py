@@ -19,9 +19,9 @@ import sys
 from collections.abc import Container, Iterator, Sequence
 
 from dnm.converters.claimed import Claimed, read_claims, rests_until
-from dnm.converters.listing import Slurm, is_of_type, read_facts
-from dnm.converters.machines import plain_state, why_not_ours
-from dnm.converters.select import SlurmFacts, is_own_reservation
+from dnm.converters.listing import Slurm, read_facts
+from dnm.converters.marks import plain_state, why_not_ours
+from dnm.converters.select import SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import SlurmNode
@@ -109,14 +109,7 @@ def list_candidates(
 ) -> list[str]:
     """Returns the machines of the type that Slurm has in service, that are not lent, and that may
     be lent when the event begins, idle ones first."""
-    prefix = settings.prefix(options.node_type)
-    lent = {
-        node
-        for one in facts.reservations
-        for node in one.nodes
-        if is_own_reservation(one, node, settings.res_name)
-    }
-    unreadable = {name for name, claim in (claimed.claims or {}).items() if claim.error}
+    left_out = facts.in_own_reservations(settings.res_name) | options.exclude
     rests = {
         name: until
         for name, journal in claimed.journals.items()
@@ -124,13 +117,13 @@ def list_candidates(
     }
 
     def is_in_doubt(name: str) -> bool:
-        return name in unreadable or rests.get(name, facts.read_at) > facts.read_at
+        return name in claimed.errors or rests.get(name, facts.read_at) > facts.read_at
 
     found = [
         plain_state(settings.machines, node)
         for node in facts.nodes
-        if is_of_type(node.name, prefix)
-        and node.name not in lent | options.exclude
+        if settings.is_of_type(node.name, options.node_type)
+        and node.name not in left_out
         and rests.get(node.name, options.begins) <= options.begins
     ]
     usable = [node for node in found if _is_usable(node, settings)]

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -229,12 +230,12 @@ def _try_lock(descriptor: int, how: int) -> bool:
     return True
 
 
+@dataclass(eq=False)
 class Book:
     """The journal of the conversion under way: every change is on disk before it returns."""
 
-    def __init__(self, store: JournalStore, journal: Journal) -> None:
-        self.store = store
-        self.journal = journal
+    store: JournalStore
+    journal: Journal
 
     def change(self, **fields: object) -> None:
         self.journal = msgspec.structs.replace(self.journal, **fields)

@@ -22,7 +22,7 @@ from dnm.model.node import Node
 from dnm.model.node_type import Taint
 
 if TYPE_CHECKING:
-    from dnm.converters.bridge_side import BridgeConnection
+    from dnm.converters.bridge import BridgeConnection
     from dnm.converters.nodeset_side import NodeSetConnection
 
 
@@ -49,7 +49,7 @@ class KubeSide(KubeClient):
     @property
     def bridge(self) -> BridgeConnection:
         """What only bridge-convert needs."""
-        from dnm.converters.bridge_side import BridgeConnection
+        from dnm.converters.bridge import BridgeConnection
 
         return BridgeConnection(self.requests)
 

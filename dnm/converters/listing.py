@@ -68,11 +68,6 @@ def read_facts(client: Slurm) -> SlurmFacts:
     return SlurmFacts(nodes=nodes, jobs=jobs, reservations=reservations, read_at=datetime.now(UTC))
 
 
-def is_of_type(name: str, prefix: str) -> bool:
-    """Returns whether the name is the prefix followed by digits and nothing else."""
-    return name.startswith(prefix) and name[len(prefix) :].isdecimal()
-
-
 def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datetime | None]]:
     """Returns node -> the reservations that name it and are not over, however far ahead, and when
     each begins; not those of conversions."""
@@ -217,12 +212,7 @@ def list_waiting_jobs(
         for partition in node.partitions:
             sizes[partition] += 1
             types.setdefault(partition, {})[type_of(node.name)] = None
-    ours = {
-        node
-        for one in facts.reservations
-        for node in one.nodes
-        if is_own_reservation(one, node, reservation)
-    }
+    ours = facts.in_own_reservations(reservation)
     found: dict[tuple[str, str], WaitingJobs] = {}
     for job in _pending(facts.jobs):
         if not would_start(job, ours) or job.node_count > max(sizes[p] for p in job.partitions):

@@ -1,11 +1,24 @@
-"""Whose a node is by what stands on it in Slurm: the Reason of its drain, Comment, Extra. Pure."""
+"""Whose a node is by what stands on it in Slurm: the Reason of its drain, Comment, Extra, and the
+flags of its kind. Pure.
+
+node-convert moves machines of their own, nodeset-convert those whose slurmd runs in a pod of
+slurm-operator's, bridge-convert those that slurm-bridge has put into Slurm. What the operator or
+slurm-bridge has drained or reserved is theirs alone.
+"""
 
 from __future__ import annotations
 
-from dnm.converters.settings import Settings
-from dnm.converters.slurm.text import SlurmNode
+from collections.abc import Iterable
+
+import msgspec
+
+from dnm.converters.settings import Machines, Settings
+from dnm.converters.slurm.text import Reservation, SlurmNode
 from dnm.model.batch import SlurmReason
 from dnm.model.errors import ConverterError
+from dnm.model.slinky import BRIDGE_REASON, MAINTENANCE, OPERATOR_REASON, pod_of, writer_of
+
+_OF_KIND = frozenset(("DYNAMIC_NORM", "EXTERNAL"))
 
 
 def drain_reason(settings: Settings, operation: str) -> str:
@@ -32,10 +45,15 @@ def other_instance(settings: Settings, node: SlurmNode) -> str:
 
 def refuse_other_instance(settings: Settings, node: SlurmNode) -> None:
     """Raises ConverterError where another instance's mark is on the node."""
-    if other := other_instance(settings, node):
+    refuse_other(settings, node.name, other_instance(settings, node))
+
+
+def refuse_other(settings: Settings, name: str, instance: str) -> None:
+    """Raises ConverterError where that is another instance; empty: it is none."""
+    if instance not in ("", settings.instance):
         raise ConverterError(
-            f"{node.name} is lent by instance '{other}': nothing is done; "
-            f"use its configuration, or DNM_INSTANCE={other}"
+            f"{name} is lent by instance '{instance}': nothing is done; "
+            f"use its configuration, or DNM_INSTANCE={instance}"
         )
 
 
@@ -71,3 +89,64 @@ def operation_of(reason: str) -> str:
 def is_predecessors_reason(settings: Settings, reason: str) -> bool:
     """Returns whether the site's script before wrote the Reason: it only wrote MARK_REASON."""
     return bool(settings.mark_reason) and reason.startswith(settings.mark_reason)
+
+
+def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
+    """Returns the node without the flags that every node of its kind has: they say nothing of
+    it."""
+    if machines is Machines.OWN or not _is_of_kind(machines, node):
+        return node
+    state = msgspec.structs.replace(node.state, flags=node.state.flags - _OF_KIND)
+    return msgspec.structs.replace(node, state=state)
+
+
+def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
+    """The features of a bridged node are its partitions, so that flags alone tell its kind. Where
+    they were taken off already its record stands as one of its kind."""
+    if machines is Machines.PODS:
+        return bool(pod_of(node.comment))
+    return "EXTERNAL" in node.state.flags
+
+
+def why_not_ours(
+    machines: Machines, node: SlurmNode, maintained: dict[str, str] | None = None
+) -> str:
+    """Says why a program leaves a node alone, whatever runs on it; empty: it is of its kind."""
+    if machines is Machines.PODS:
+        if not _is_of_kind(machines, node):
+            return "its slurmd runs in no pod of slurm-operator's"
+        node = msgspec.structs.replace(node, comment="")
+        if "DRAIN" not in node.state.flags and node.reason.startswith(OPERATOR_REASON):
+            node = msgspec.structs.replace(node, reason="")  # of an undrain
+    elif machines is Machines.BRIDGED:
+        if not _is_of_kind(machines, node):
+            return "slurm-bridge has not put it into Slurm (no state flag EXTERNAL)"
+        if "DRAIN" not in node.state.flags and node.reason.startswith(BRIDGE_REASON):
+            node = msgspec.structs.replace(node, reason="")  # of an uncordon, on every one of them
+    return why_slinkys(node, maintained)
+
+
+def maintained_nodes(reservations: Iterable[Reservation]) -> dict[str, str]:
+    """Returns node -> the operator's reservation that it is in, however far off that begins."""
+    return {
+        node: one.name
+        for one in reservations
+        if one.name.startswith(MAINTENANCE)
+        for node in one.nodes
+    }
+
+
+def why_slinkys(node: SlurmNode, maintained: dict[str, str] | None = None) -> str:
+    """Says why a node is slurm-operator's or slurm-bridge's; empty: it is neither's."""
+    if pod := pod_of(node.comment):
+        return f"its slurmd runs in pod {pod} (slurm-operator): not a machine of its own"
+    if reservation := (maintained or {}).get(node.name):
+        return f"reservation {reservation} is slurm-operator's"
+    if writer := writer_of(node.reason):
+        if "DRAIN" in node.state.flags:
+            return f"drained by {writer}, which alone lifts that: {node.reason}"
+        return (
+            f"{writer} has drained it before ({node.reason}): if it is {writer}'s no more, "
+            f"'scontrol update nodename={node.name} reason=' with any other text says so"
+        )
+    return ""

@@ -5,7 +5,8 @@ with what it must find there."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -28,6 +29,7 @@ _HOSTNAME = "nodeset.slinky.slurm.net/pod-hostname"
 _MODE = "nodeset.slinky.slurm.net/scaling-mode"
 _STATE = "SlurmNodeState"
 _NODE_SET = ("slinky.slurm.net", "NodeSet")
+T = TypeVar("T")
 
 
 class _Owner(msgspec.Struct, rename="camel"):
@@ -62,9 +64,15 @@ class _Metadata(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _Condition(msgspec.Struct):
+class _Condition(msgspec.Struct, frozen=True):
     type: str
     status: str
+    reason: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+    conditions: list[_Condition] | None = None
 
 
 class _PodSpec(msgspec.Struct, rename="camel"):
@@ -74,15 +82,10 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class _PodStatus(msgspec.Struct):
-    phase: str = ""
-    conditions: list[_Condition] | None = None
-
-
 class _Pod(msgspec.Struct):
     metadata: _Metadata
     spec: _PodSpec
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+    status: _Status = _Status()
 
 
 class _Template(msgspec.Struct):
@@ -107,18 +110,14 @@ class _Set(msgspec.Struct):
     status: _SetStatus = msgspec.field(default_factory=_SetStatus)
 
 
-class _Pods(msgspec.Struct):
-    items: list[_Pod]
-
-
-class _Sets(msgspec.Struct):
-    items: list[_Set]
+class _Page(msgspec.Struct, Generic[T]):
+    items: list[T]
 
 
 def read_pod_page(page: memoryview | bytes) -> list[SlurmdPod]:
     """Returns the slurmd pods of a page that have not finished. Anybody may write their labels on a
     pod: one that no NodeSet has made is none, or a tenant's would hold up its node for ever."""
-    pods = msgspec.json.decode(page, type=_Pods).items
+    pods = msgspec.json.decode(page, type=_Page[_Pod]).items
     return [
         _make_pod(pod, owner.name)
         for pod in pods
@@ -165,7 +164,7 @@ def _cost(text: str) -> int:
 
 def read_set_page(page: memoryview | bytes) -> list[NodeSet]:
     """Returns the NodeSets of a page."""
-    return [_make_set(one) for one in msgspec.json.decode(page, type=_Sets).items]
+    return [_make_set(one) for one in msgspec.json.decode(page, type=_Page[_Set]).items]
 
 
 def _make_set(one: _Set) -> NodeSet:
@@ -211,24 +210,10 @@ class _ScalerSpec(msgspec.Struct, rename="camel"):
     scale_target_ref: _Target
 
 
-class _ScalerCondition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
-    reason: str = ""
-
-
-class _ScalerStatus(msgspec.Struct, frozen=True):
-    conditions: list[_ScalerCondition] | None = None
-
-
 class _Scaler(msgspec.Struct):
     metadata: _Metadata
     spec: _ScalerSpec
-    status: _ScalerStatus = _ScalerStatus()
-
-
-class _Scalers(msgspec.Struct):
-    items: list[_Scaler]
+    status: _Status = _Status()
 
 
 class Autoscaler(Value):
@@ -243,7 +228,7 @@ class Autoscaler(Value):
 def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
     """Returns each autoscaler of a NodeSet, also one that KEDA has made."""
     found = []
-    for one in msgspec.json.decode(page, type=_Scalers).items:
+    for one in msgspec.json.decode(page, type=_Page[_Scaler]).items:
         target = one.spec.scale_target_ref
         if (target.api_version.partition("/")[0] or _NODE_SET[0], target.kind) != _NODE_SET:
             continue
@@ -272,11 +257,11 @@ _PATH = "/apis/slinky.slurm.net/v1beta1/nodesets"
 _SCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 
 
+@dataclass(frozen=True)
 class NodeSetConnection:
     """What the stages need of a real API server. Every method raises KubeError."""
 
-    def __init__(self, requests: ApiRequests) -> None:
-        self.requests = requests
+    requests: ApiRequests
 
     def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
         """Returns those on a Node, or all."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dnm.converters import to_batch, to_k8s
+from dnm.converters import standing_node, to_batch, to_k8s
 from dnm.converters.claim import check_claim, clear_marks, in_slurm, settle_drain
 from dnm.converters.conversion import (
     SLURM_PATIENCE,
@@ -35,24 +35,10 @@ from dnm.converters.nodeset import (
 )
 from dnm.converters.nodeset_replicas import SCALED, grow_in_turn, shrink, stateful_set
 from dnm.converters.reservation import release, uncharge
-from dnm.converters.select import Judged, SlurmFacts, judge_nodes
+from dnm.converters.select import Judged
 from dnm.converters.settings import Settings
-from dnm.converters.standing_node import (
-    CORDONED,
-    SHOW_FENCE,
-    fence,
-    is_label_on,
-    is_our_cordon,
-    is_our_drain,
-    is_resumed,
-    label_of,
-    open_to_pods,
-    own_annotations,
-    read_own_node,
-    undress,
-)
-from dnm.converters.to_batch import AlreadyBack
-from dnm.model.errors import ConverterError, KubeError, SlurmError
+from dnm.converters.to_batch import CORDONED, AlreadyBack
+from dnm.model.errors import ConverterError, KubeError
 from dnm.model.node import Node
 from dnm.model.slinky import OPERATOR_REASON
 from dnm.model.value import Unreadable
@@ -69,14 +55,16 @@ def _place(conversion: NodeConversion) -> OnNode:
 
 def is_movable(conversion: NodeConversion) -> None:
     """The operator and the NodeSet are such that slurmd goes when it is told to, and comes back."""
-    if why := why_not_moved(conversion.node, _place(conversion), label_of(conversion.settings)):
+    if why := why_not_moved(
+        conversion.node, _place(conversion), standing_node.label_of(conversion.settings)
+    ):
         raise NotClaimed(why)
 
 
 def may_leave(conversion: NodeConversion) -> None:
     """Slurm itself says: drained by us, nothing on it. The operator may have lifted our drain."""
-    node = read_own_node(conversion)
-    if is_label_on(conversion, node):
+    node = standing_node.read_own_node(conversion)
+    if standing_node.is_label_on(conversion, node):
         if conversion.journal.facts.get(SCALED):  # its pod goes already, or has gone
             return is_lent_by_us(conversion)
         is_movable(conversion)
@@ -86,7 +74,7 @@ def may_leave(conversion: NodeConversion) -> None:
 def leave(conversion: NodeConversion) -> str:
     """Takes off the label that keeps slurmd there, with all looked at once more just before; in
     StatefulSet mode a replica, and then the label."""
-    if not is_label_on(conversion, read_own_node(conversion)):
+    if not standing_node.is_label_on(conversion, standing_node.read_own_node(conversion)):
         return "the label is off already"
     if not conversion.journal.facts.get(SCALED):  # then its pod goes already, or has gone
         _wait_until_reserved(conversion)
@@ -94,7 +82,7 @@ def leave(conversion: NodeConversion) -> str:
         return shrink(conversion, node_set)
     is_movable(conversion)
     check_claim(conversion)
-    key, value = label_of(conversion.settings)
+    key, value = standing_node.label_of(conversion.settings)
     conversion.kube.node_sets.remove_label(conversion.node, key, value)
     return f"label {key} taken off"
 
@@ -109,7 +97,7 @@ def _wait_until_reserved(conversion: NodeConversion) -> None:
         flags = conversion.slurm.read_node(conversion.node).state.flags
         return "" if "RESERVED" in flags else "Slurm does not show yet that it is reserved"
 
-    conversion.wait_until(look, SLURM_PATIENCE, SlurmError)
+    conversion.wait_until(look, SLURM_PATIENCE)
 
 
 def is_lent_by_us(conversion: NodeConversion) -> None:
@@ -131,7 +119,7 @@ def gone(conversion: NodeConversion) -> str:
         node = conversion.slurm.read_node(conversion.node)
         return "" if node.state.base == "DOWN" else f"Slurm has it {node.state.text} yet"
 
-    conversion.wait_until(look, conversion.settings.drain_timeout_seconds, (KubeError, SlurmError))
+    conversion.wait_until(look, conversion.settings.drain_timeout_seconds)
     return "slurmd is gone"
 
 
@@ -139,10 +127,10 @@ def open_node(conversion: NodeConversion) -> str:
     """Labels and taints as for a node that joins, and the fence off, in one change."""
 
     def why_not(node: Node) -> str:
-        is_wanted_back = is_label_on(conversion, node)
+        is_wanted_back = standing_node.is_label_on(conversion, node)
         return "somebody has put the label of the NodeSet on again" if is_wanted_back else ""
 
-    return open_to_pods(conversion, why_not)
+    return standing_node.open_to_pods(conversion, why_not)
 
 
 def check(conversion: NodeConversion) -> str:
@@ -150,12 +138,12 @@ def check(conversion: NodeConversion) -> str:
     found = in_slurm(conversion)
     slurm_node = found.node
     refuse_other_instance(conversion.settings, slurm_node)
-    node = read_own_node(conversion)
+    node = standing_node.read_own_node(conversion)
     # The reservation may have ended before another's, and the pod's end has put a Reason of its own
     # in the place of our drain's: then what is left is the mark in Comment or Extra.
     is_marked = conversion.settings.instance in instances_on(slurm_node)
-    is_ours = bool(found.own) or is_marked or is_resumed(conversion)
-    has_slurmd = is_label_on(conversion, node)
+    is_ours = bool(found.own) or is_marked or to_batch.is_resumed(conversion, "fence")
+    has_slurmd = standing_node.is_label_on(conversion, node)
     if has_slurmd and not is_ours:
         raise AlreadyBack(f"slurmd runs on it ({slurm_node.state.text}): nothing is done to it")
     if has_slurmd:
@@ -172,25 +160,29 @@ def check(conversion: NodeConversion) -> str:
 
 def drain(conversion: NodeConversion) -> str:
     """Evicts what is left, but for what belongs there; not where slurmd may be back already."""
-    node = read_own_node(conversion)
-    return "slurmd comes back" if is_label_on(conversion, node) else to_batch.drain(conversion)
+    node = standing_node.read_own_node(conversion)
+    return (
+        "slurmd comes back"
+        if standing_node.is_label_on(conversion, node)
+        else to_batch.drain(conversion)
+    )
 
 
 def back(conversion: NodeConversion) -> str:
     """Gives the Node the NodeSet's label again, and takes off all that lending has put on it: also
     our cordon, or no pod of slurmd would come. All of it goes in one change: a cordon after that is
     not ours."""
-    node = read_own_node(conversion)
-    labels, taints = undress(conversion, node)
-    annotations = own_annotations(node)
-    if is_label_on(conversion, node) and not labels and not annotations:
+    node = standing_node.read_own_node(conversion)
+    labels, taints = standing_node.undress(conversion, node)
+    annotations = standing_node.own_annotations(node)
+    if standing_node.is_label_on(conversion, node) and not labels and not annotations:
         conversion.book.remember({CORDONED: ""})
-    if node.is_cordoned and not is_our_cordon(conversion, node):
+    if node.is_cordoned and not standing_node.is_our_cordon(conversion, node):
         raise ConverterError(
             f"{conversion.node} is cordoned by an administrator, and no slurmd comes to a cordoned "
             f"node: 'kubectl uncordon {conversion.node}', then repeat"
         )
-    key, value = label_of(conversion.settings)
+    key, value = standing_node.label_of(conversion.settings)
     uncharge(conversion)  # the new pod's record takes the drain off
     conversion.kube.change(
         node,
@@ -218,7 +210,7 @@ def slurmd(conversion: NodeConversion) -> str:
             return why
         node = conversion.slurm.read_node(conversion.node)
         is_back = "NOT_RESPONDING" not in node.state.flags
-        is_lifted = is_down_by_its_pod(node.reason) or is_our_drain(conversion, node)
+        is_lifted = is_down_by_its_pod(node.reason) or standing_node.is_our_drain(conversion, node)
         if is_back and node.state.base == "DOWN" and is_lifted:
             conversion.slurm.resume(conversion.node, {})
             return "Slurm is told that its slurmd is back"
@@ -227,8 +219,8 @@ def slurmd(conversion: NodeConversion) -> str:
             return f"Slurm has it {node.state.text} {node.reason}".rstrip()
         return ""
 
-    conversion.wait_until(look, conversion.settings.boot_timeout_seconds, (KubeError, SlurmError))
-    found = conversion.run_hook("health", conversion.settings.stage_timeout_seconds)
+    conversion.wait_until(look, conversion.settings.boot_timeout_seconds)
+    found = conversion.run_hook("health")
     return "slurmd is back" + ("" if found else ", no hook health")
 
 
@@ -236,14 +228,16 @@ def hand_over(conversion: NodeConversion) -> str:
     """The drain is settled, then the reservation goes. slurm-operator may have lifted ours, and
     lifts none with another's Reason. The fence stays: it says that Slurm has the machine."""
     node = conversion.read_node()
-    note = settle_drain(conversion, node, is_our_drain(conversion, node), OPERATOR_REASON)
+    note = settle_drain(
+        conversion, node, standing_node.is_our_drain(conversion, node), OPERATOR_REASON
+    )
     clear_marks(conversion)
     release(conversion)
     return note
 
 
 def _show_leave(run: DryRun) -> list[str]:
-    key, value = label_of(run.settings)
+    key, value = standing_node.label_of(run.settings)
     return [
         "in StatefulSet mode: one replica fewer, with the pod on it the cheapest",
         f"label node {run.node} {key}-, if it is {value} and Slurm has it drained, no job",
@@ -251,13 +245,13 @@ def _show_leave(run: DryRun) -> list[str]:
 
 
 def _show_back(run: DryRun) -> list[str]:
-    key, value = label_of(run.settings)
+    key, value = standing_node.label_of(run.settings)
     return [f"label node {run.node} {key}={value}; uncordon"]
 
 
-def _judge(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
-    """By Slurm as ever, and by what Kubernetes says of the pods of slurmd."""
-    label = label_of(settings)
+def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
+    """By what Kubernetes says of the pods of slurmd."""
+    label = standing_node.label_of(settings)
     kube = KubeSide(settings)
     nodes = kube.read_nodes()
     if isinstance(nodes, Unreadable):
@@ -268,10 +262,10 @@ def _judge(facts: SlurmFacts, settings: Settings) -> Sequence[Judged]:
     for pod in pods:
         on.setdefault(pod.node, []).append(pod)
     places = {
-        one.name: OnNode(node=by_name.get(one.name), pods=on.get(one.name, ()), sets=sets)
-        for one in facts.nodes
+        name: OnNode(node=by_name.get(name), pods=on.get(name, ()), sets=sets)
+        for name in (one.node.name for one in judged)
     }
-    return judge_places(judge_nodes(facts, settings, settings.read_order()), places, label)
+    return judge_places(judged, places, label)
 
 
 PROGRAM = Program(
@@ -287,7 +281,7 @@ PROGRAM = Program(
     touches="leave",
     check=Stage("check", check, shows=to_batch.SHOW_LOOK),
     returning=(
-        Stage("fence", fence, shows=SHOW_FENCE),
+        Stage("fence", standing_node.fence, shows=standing_node.SHOW_FENCE),
         Stage("drain", drain, shows=to_batch.SHOW_EVICTION),
         Stage("back", back, shows=_show_back),
         Stage(
@@ -298,5 +292,5 @@ PROGRAM = Program(
         Stage("return", hand_over, shows=to_batch.show_release),
     ),
     judge=_judge,
-    check_settings=label_of,
+    check_settings=standing_node.label_of,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
@@ -39,10 +40,9 @@ from dnm.converters.journal import (
     new_operation,
     stages_of,
 )
-from dnm.converters.machines import Machines
 from dnm.converters.preempt import JOBS
 from dnm.converters.reservation import ACCOUNT
-from dnm.converters.settings import Settings
+from dnm.converters.settings import Machines, Settings
 from dnm.model.errors import DnmError
 from dnm.model.value import Value
 
@@ -73,29 +73,19 @@ class Candidate(Value, frozen=True):
     jobs: str = ""
 
 
+@dataclass(eq=False)
 class ConversionPool:
     """What all nodes of one call share."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        program: Program,
-        store: JournalStore,
-        control: StopRequest,
-        say: Callable[[str], None],
-        on_result: Callable[[NodeResult], None],
-        on_claimed: Callable[[str], None] = lambda node: None,
-        sides: Sides = BY_SETTINGS,
-    ) -> None:
-        self.settings = settings
-        self.program = program
-        self.store = store
-        self.control = control
-        self.say = say
-        self.on_result = on_result
-        self.on_claimed = on_claimed
-        self.sides = sides
-        self._lock = threading.Lock()
+    settings: Settings
+    program: Program
+    store: JournalStore
+    control: StopRequest
+    say: Callable[[str], None]
+    on_result: Callable[[NodeResult], None]
+    on_claimed: Callable[[str], None] = lambda node: None
+    sides: Sides = BY_SETTINGS
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     # --- batch -> Kubernetes ------------------------------------------------------------------
 

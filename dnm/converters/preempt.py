@@ -142,6 +142,6 @@ def _wait_for_idle(conversion: NodeConversion) -> None:
         return ""
 
     try:
-        conversion.wait_until(look, _UNTIL_IDLE, SlurmError)
+        conversion.wait_until(look, _UNTIL_IDLE)
     except ConverterError as error:
         raise NotClaimed(f"the preempted node does not become idle: {error}") from error

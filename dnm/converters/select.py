@@ -16,7 +16,7 @@ from enum import Enum
 
 import msgspec
 
-from dnm.converters.machines import maintained_nodes, plain_state, why_not_ours
+from dnm.converters.marks import maintained_nodes, plain_state, why_not_ours
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.batch import SlurmReason
@@ -43,6 +43,15 @@ class SlurmFacts(Value, frozen=True):
     jobs: tuple[SlurmJob, ...]
     reservations: tuple[Reservation, ...]
     read_at: datetime
+
+    def in_own_reservations(self, prefix: str) -> set[str]:
+        """Returns the nodes that reservations of ours hold."""
+        return {
+            node
+            for one in self.reservations
+            for node in one.nodes
+            if is_own_reservation(one, node, prefix)
+        }
 
 
 class Judged(Value, frozen=True):
@@ -170,10 +179,16 @@ def _judge(node: SlurmNode, index: _Index, now: datetime, settings: Settings) ->
     )
 
 
+def has_work(node: SlurmNode, jobs: Sequence[SlurmJob]) -> bool:
+    """Returns whether anything of a job is on it: a suspended one shows in the memory only."""
+    is_allocated = node.cpus_allocated or node.memory_allocated
+    return bool(jobs or is_allocated or node.state.has_work)
+
+
 def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) -> bool | None:
     """Returns whether Slurm has the node: with any work on it, it has, whatever else is true of it.
     What our own reservation holds without work is not in service."""
-    if jobs or node.cpus_allocated or node.memory_allocated or node.state.has_work:
+    if has_work(node, jobs):
         return True
     in_service = in_service_of(node.state)
     return False if in_service and own_reservation else in_service
@@ -189,25 +204,20 @@ def _verdict(
         return ListVerdict.SKIP, index.foreign[name]
     if not state.is_understood or state.base not in ("IDLE", "ALLOCATED", "MIXED"):
         return ListVerdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
-    held = _held_by_flag(node, index)
-    if held:
-        return ListVerdict.SKIP, held
     if name in index.planned and name not in index.booked:  # else for when the booking is over
         return ListVerdict.SKIP, f"planned for pending job {index.planned[name]}"
     if name in index.reserved:
         return ListVerdict.SKIP, f"reservation {index.reserved[name]}"
-    if jobs or state.has_work or node.cpus_allocated or node.memory_allocated:
+    if held := _held_by_flag(node, index):
+        return ListVerdict.SKIP, held
+    if has_work(node, jobs):
         return _judge_work(node, jobs, now, settings)
     return ListVerdict.OK, "-"
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
-    """The reason that a flag of the state gives; the flag of a reservation is told by its name."""
+    """The reason that a flag of the state gives."""
     flags = node.state.flags - (_WHILE_BOOKED if node.name in index.booked else set())
-    if "PLANNED" in flags and node.name in index.planned:
-        return f"planned for pending job {index.planned[node.name]}"
-    if flags & {"RESERVED", "MAINTENANCE"} and node.name in index.reserved:
-        return f"reservation {index.reserved[node.name]}"
     for flag in sorted(flags & NOT_OWN):
         return f"state flag {flag}: not a machine of its own"
     if flags == {"COMPLETING"}:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from dnm.config.sections import (
     resolve_paths,
     state_folder,
 )
-from dnm.converters.machines import Machines
 from dnm.host.trust import read_regular
 from dnm.model.close_look import CLOSED
 from dnm.model.config import PASSED_BY_DEFAULT
@@ -42,6 +42,14 @@ from dnm.model.errors import ConfigError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.value import Value
+
+
+class Machines(Enum):
+    """What a program moves; the value is its name."""
+
+    OWN = "node-convert"
+    PODS = "nodeset-convert"
+    BRIDGED = "bridge-convert"
 
 
 class Settings(Value, frozen=True):
@@ -103,14 +111,17 @@ class Settings(Value, frozen=True):
             return self.node_types[node_type].name_prefix or node_type
         return node_type
 
+    def is_of_type(self, node: str, node_type: str) -> bool:
+        """Returns whether the name is the type's prefix followed by digits and nothing else."""
+        prefix = self.prefix(node_type)
+        return node.startswith(prefix) and node[len(prefix) :].isdecimal()
+
     def type_of(self, node: str) -> str:
         """Returns the type by the prefixes; where the configuration has no types, the letters
         before the number. Empty: no type has such a node."""
-        for name in self.node_types:
-            prefix = self.prefix(name)
-            if node.startswith(prefix) and node[len(prefix) :].isdecimal():
-                return name
-        return "" if self.node_types else node.rstrip("0123456789")
+        if not self.node_types:
+            return node.rstrip("0123456789")
+        return next((name for name in self.node_types if self.is_of_type(node, name)), "")
 
     def read_order(self) -> dict[str, int]:
         """Returns the site's order: node -> number of its line; a line is a host list, e.g. a rack

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dnm.converters.claim import RESERVING
 from dnm.converters.conversion import NodeConversion
 from dnm.converters.marks import is_own_reason, reason_of_drain
 from dnm.converters.nodeset import FENCE
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
+from dnm.converters.to_batch import CORDONED
+from dnm.kube.nodes import MARK_PREFIX
 from dnm.model.close_look import lacking_taints
-from dnm.model.errors import ConfigError, ConverterError, KubeError
+from dnm.model.errors import ConfigError, ConverterError
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 
-CORDONED = "cordoned"  # as to_batch.drain writes it: the cordon is ours
-MARKS = "dynamic-node-manager/"
 SHOW_FENCE = f"taint node {{node}} {FENCE.key}=:NoSchedule"
 
 
@@ -42,11 +41,6 @@ def is_fenced(node: Node) -> bool:
 def is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
     """Returns whether this instance has drained it."""
     return is_own_reason(conversion.settings, reason_of_drain(node))
-
-
-def is_resumed(conversion: NodeConversion) -> bool:
-    """Returns whether the journal knows the return from before: it may only have a line to go."""
-    return conversion.journal.has_begun("fence") or bool(conversion.journal.facts.get(RESERVING))
 
 
 def fence(conversion: NodeConversion) -> str:
@@ -80,10 +74,10 @@ def open_to_pods(
             return "the change is looked at once more"
         return "" if node.is_ready else "the Node is not Ready"
 
-    conversion.wait_until(look, settings.stage_timeout_seconds, (KubeError,))
+    conversion.wait_until(look, settings.stage_timeout_seconds)
     if is_uncordoned:
         conversion.book.remember({CORDONED: ""})
-    conversion.run_hook("ready", settings.stage_timeout_seconds)
+    conversion.run_hook("ready")
     return "the Node is open"
 
 
@@ -102,7 +96,7 @@ def undress(conversion: NodeConversion, node: Node) -> tuple[dict[str, str | Non
 def own_annotations(node: Node) -> dict[str, None]:
     """Returns dnm's mark as it is taken off."""
     names = ("instance", "node-type", "namespace", "queue", "fenced") if node.mark else ()
-    return {f"{MARKS}{name}": None for name in names}
+    return {f"{MARK_PREFIX}{name}": None for name in names}
 
 
 def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:

@@ -28,14 +28,13 @@ from dnm.converters.marks import (
 )
 from dnm.converters.preempt import make_good
 from dnm.converters.reservation import own_reservations, release
-from dnm.converters.select import judge_nodes
 from dnm.converters.slurm.commands import resume_command
 from dnm.converters.slurm.text import SlurmNode
-from dnm.model.errors import ConverterError, KubeError, SlurmError
+from dnm.model.errors import ConverterError, KubeError
 from dnm.model.eviction import PodOnNode
 
 HOOKS = ("reset", "leave", "clear", "health")  # the first one is required
-_CORDONED = "cordoned"  # keys of the journal's facts
+CORDONED = "cordoned"  # keys of the journal's facts: the cordon is ours
 _SLURMD_BEFORE = "slurmd started before"
 _RESET_AT = "reset at"
 _CLOCK_SKEW = timedelta(seconds=30)  # between this host and the node
@@ -55,10 +54,10 @@ def check(conversion: NodeConversion) -> str:
         raise AlreadyBack(_in_service(conversion, found))
     found.refuse_work()
     # Resumed after its reset, it does not answer before the next ping: the last stage waits for it.
-    is_resumed = _is_resumed(conversion) and "DRAIN" not in node.state.flags
-    if not (is_resumed and conversion.journal.is_done("boot")):
+    was_resumed = is_resumed(conversion, "drain") and "DRAIN" not in node.state.flags
+    if not (was_resumed and conversion.journal.is_done("boot")):
         found.refuse_unknown()
-    if not (reservations or _is_our_drain(conversion, node) or is_resumed):
+    if not (reservations or _is_our_drain(conversion, node) or was_resumed):
         held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
         if conversion.journal.has_begun(
             to_k8s.FIRST_IRREVERSIBLE
@@ -96,9 +95,10 @@ def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
     return is_predecessors and bool(own_reservations(conversion))
 
 
-def _is_resumed(conversion: NodeConversion) -> bool:
-    """The journal knows it from before, e.g. with the drain lifted and a line to go."""
-    return conversion.journal.has_begun("drain") or bool(conversion.journal.facts.get(RESERVING))
+def is_resumed(conversion: NodeConversion, first: str) -> bool:
+    """Returns whether the journal knows the return from before, by its first stage: the drain may
+    be lifted, and only a line to go."""
+    return conversion.journal.has_begun(first) or bool(conversion.journal.facts.get(RESERVING))
 
 
 def drain(conversion: NodeConversion) -> str:
@@ -108,11 +108,11 @@ def drain(conversion: NodeConversion) -> str:
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return "Kubernetes has no such Node"
-    if not node.is_cordoned and not conversion.journal.facts.get(_CORDONED):
-        conversion.book.remember({_CORDONED: "yes"})
+    if not node.is_cordoned and not conversion.journal.facts.get(CORDONED):
+        conversion.book.remember({CORDONED: "yes"})
     try:
         conversion.wait_until(
-            lambda: _drain_once(conversion), conversion.settings.drain_timeout_seconds, KubeError
+            lambda: _drain_once(conversion), conversion.settings.drain_timeout_seconds
         )
     except ConverterError as error:
         if conversion.settings.force and not _evict(conversion, _pods_that_leave(conversion)):
@@ -157,11 +157,11 @@ def _named(pods: list[PodOnNode]) -> str:
 
 
 def _uncordon(conversion: NodeConversion) -> None:
-    if not conversion.journal.facts.get(_CORDONED):
+    if not conversion.journal.facts.get(CORDONED):
         return
     try:
         conversion.kube.set_cordon(conversion.node, False)
-        conversion.book.remember({_CORDONED: ""})
+        conversion.book.remember({CORDONED: ""})
     except KubeError as error:
         conversion.say(f"could not be uncordoned: {error}")
 
@@ -173,8 +173,8 @@ def reset(conversion: NodeConversion) -> str:
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
     conversion.book.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
     for name in ("leave", "clear"):
-        conversion.run_hook(name, conversion.settings.stage_timeout_seconds)
-    conversion.run_hook("reset", conversion.settings.stage_timeout_seconds, is_required=True)
+        conversion.run_hook(name)
+    conversion.run_hook("reset", is_required=True)
     return ""
 
 
@@ -188,7 +188,7 @@ def is_still_out(conversion: NodeConversion) -> None:
         slurmds[:] = [pod for pod in pods if pod.stays and pod.is_work]
         return ""
 
-    conversion.wait_until(look, conversion.settings.drain_timeout_seconds, KubeError)
+    conversion.wait_until(look, conversion.settings.drain_timeout_seconds)
     if slurmds:
         raise ConverterError(
             f"{_named(slurmds)} of a NodeSet on it: its jobs would be lost; it is not reset"
@@ -209,7 +209,7 @@ def delete(conversion: NodeConversion) -> str:
         is_gone = conversion.kube.read_node(conversion.node) is None
         return "" if is_gone else "the Node is still there"
 
-    conversion.wait_until(look, conversion.settings.drain_timeout_seconds, KubeError)
+    conversion.wait_until(look, conversion.settings.drain_timeout_seconds)
     return "the Node is gone"
 
 
@@ -231,12 +231,12 @@ def boot(conversion: NodeConversion) -> str:
             return f"Slurm has it {node.state.text}"
         return ""
 
-    conversion.wait_until(look, conversion.settings.boot_timeout_seconds, SlurmError)
+    conversion.wait_until(look, conversion.settings.boot_timeout_seconds)
     return "slurmd has registered anew"
 
 
 def health(conversion: NodeConversion) -> str:
-    found = conversion.run_hook("health", conversion.settings.stage_timeout_seconds)
+    found = conversion.run_hook("health")
     return "" if found else "no hook health"
 
 
@@ -250,7 +250,7 @@ def hand_over(conversion: NodeConversion) -> str:
     node = conversion.read_node()
     note = settle_drain(conversion, node, _is_our_drain(conversion, node))
     conversion.wait_until(
-        lambda: _not_usable(conversion), conversion.settings.stage_timeout_seconds, SlurmError
+        lambda: _not_usable(conversion), conversion.settings.stage_timeout_seconds
     )
     clear_marks(conversion)
     release(conversion)
@@ -316,7 +316,6 @@ PROGRAM = Program(
     touches=to_k8s.FIRST_IRREVERSIBLE,
     check=CHECK,
     returning=STAGES,
-    judge=lambda facts, settings: judge_nodes(facts, settings, settings.read_order()),
     check_settings=lambda settings: check_hooks(settings, *to_k8s.HOOKS),
     forget_what_is_undone=forget_what_is_undone,
 )

@@ -20,7 +20,7 @@ from dnm.converters.reservation import charge
 from dnm.converters.slurm.commands import drain_command, reserve_command
 from dnm.host.fault_points import fault_point
 from dnm.model.close_look import lacking_taints
-from dnm.model.errors import ConverterError, KubeError
+from dnm.model.errors import ConverterError
 
 _REACH_TIMEOUT = timedelta(seconds=30)
 
@@ -53,7 +53,7 @@ def reach(conversion: NodeConversion) -> str:
             f"Kubernetes has a Node {conversion.node} already: 'kubectl describe node "
             f"{conversion.node}' tells whose it is; delete it if it is a leftover"
         )
-    if conversion.run_hook("reach", _REACH_TIMEOUT):
+    if conversion.run_hook("reach", timeout=_REACH_TIMEOUT):
         return "the hook reaches it"
     names = [conversion.node]
     if conversion.settings.node_search_domain:
@@ -85,12 +85,12 @@ def is_still_ours(conversion: NodeConversion) -> None:
 
 
 def prepare(conversion: NodeConversion) -> str:
-    found = conversion.run_hook("prepare", conversion.settings.stage_timeout_seconds)
+    found = conversion.run_hook("prepare")
     return "" if found else "no hook prepare"
 
 
 def join(conversion: NodeConversion) -> str:
-    conversion.run_hook("join", conversion.settings.stage_timeout_seconds, is_required=True)
+    conversion.run_hook("join", is_required=True)
     return ""
 
 
@@ -112,8 +112,8 @@ def ready(conversion: NodeConversion) -> str:
             conversion.kube.change(node, lacking, (*node.taints, *untainted))
         return "" if node.is_ready else "the Node is not Ready"
 
-    conversion.wait_until(look, settings.stage_timeout_seconds, KubeError)
-    conversion.run_hook("ready", settings.stage_timeout_seconds)
+    conversion.wait_until(look, settings.stage_timeout_seconds)
+    conversion.run_hook("ready")
     return "the Node is Ready"
 
 

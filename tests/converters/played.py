@@ -14,9 +14,8 @@ import pytest
 from dnm.converters import to_k8s
 from dnm.converters.conversion import NodeConversion, Sides, StopRequest
 from dnm.converters.journal import Book, Direction, Journal, JournalStore, NodeResult
-from dnm.converters.machines import Machines
 from dnm.converters.pool import Candidate, ConversionPool, program_of
-from dnm.converters.settings import Settings
+from dnm.converters.settings import Machines, Settings
 from tests.converters.nodeset_world import BOOTED, patience
 
 NODE = "a000"

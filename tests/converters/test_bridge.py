@@ -21,10 +21,9 @@ from dnm.converters.bridge import (
 from dnm.converters.bridge_stages import PROGRAM, cordon, leave, may_leave
 from dnm.converters.claimed import read_claims
 from dnm.converters.conversion import DryRun, NotClaimed
-from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE
 from dnm.converters.select import SlurmFacts, judge_nodes
-from dnm.converters.settings import Settings
+from dnm.converters.settings import Machines, Settings
 from dnm.model.errors import KubeError
 from dnm.model.node import Node
 from dnm.model.slurm_state import ABSENT, NodeState, in_service_of

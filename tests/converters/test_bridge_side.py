@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dnm.converters.bridge import Taken, split_partitions
-from dnm.converters.bridge_side import TAKEN, write_taken
+from dnm.converters.bridge import TAKEN, Taken, split_partitions, write_taken
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.rest_answers import parse_partitions as partitions_of_rest
@@ -36,7 +35,7 @@ def kube(sandbox: Sandbox) -> Iterator[KubeSide]:
 
 def test_a_node_of_the_bridge_is_taken_and_given_back(kube: KubeSide) -> None:
     at = kube.bridge.read_node("a000")
-    assert at is not None and at.is_labelled and at.is_managed and at.node.is_with_batch
+    assert at is not None and at.is_labelled and at.node.is_managed and at.node.is_with_batch
     assert (at.partitions, at.taken) == ("b,c", None)
     fence = Taint(key="dynamic-node-manager/batch", effect="NoSchedule")
     annotations = {TAKEN: write_taken(GONE)}

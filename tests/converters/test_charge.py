@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dnm.converters.conversion import StopRequest
-from dnm.converters.machines import Machines
+from dnm.converters.settings import Machines
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmNode
 from dnm.model.errors import SlurmError

@@ -10,9 +10,10 @@ import pytest
 
 from dnm.converters.claim import drain
 from dnm.converters.conversion import NotClaimed
-from dnm.converters.machines import Machines, why_slinkys
+from dnm.converters.marks import why_slinkys
 from dnm.converters.preempt import claim_from_jobs
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
+from dnm.converters.settings import Machines
 from dnm.converters.slurm import text
 from dnm.converters.slurm.text import JobRecord, Reservation
 from dnm.model.node import Node

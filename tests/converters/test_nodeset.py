@@ -16,7 +16,6 @@ from dnm.converters.conversion import (
     NotClaimed,
     run_stages,
 )
-from dnm.converters.machines import Machines
 from dnm.converters.nodeset import FENCE, OnNode, judge_places, why_busy, why_not_moved
 from dnm.converters.nodeset_stages import (
     PROGRAM,
@@ -25,7 +24,7 @@ from dnm.converters.nodeset_stages import (
 )
 from dnm.converters.pool import program_of
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
-from dnm.converters.settings import Settings
+from dnm.converters.settings import Machines, Settings
 from dnm.model.errors import ConfigError
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType, Taint

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnm.converter.node_list import parse_list
-from dnm.converters.listing import is_of_type, list_as_json, list_as_text, reservations_of
+from dnm.converters.listing import list_as_json, list_as_text, reservations_of
 from dnm.converters.select import (
     Judged,
     ListVerdict,
@@ -326,6 +326,7 @@ def test_both_forms_of_the_list_are_what_dnm_reads() -> None:
 
 
 def test_a_type_is_a_prefix_with_digits() -> None:
+    is_of_type = Settings().is_of_type
     assert is_of_type("a001", "a")
     assert not any(is_of_type(name, "a") for name in ("anvil001", "a", "a01-ib", "b001", "aa1"))
 

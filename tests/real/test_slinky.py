@@ -13,9 +13,8 @@ import pytest
 from dnm.converters.conversion import Sides, StopRequest
 from dnm.converters.journal import JournalStore, NodeResult
 from dnm.converters.kube_side import KubeSide
-from dnm.converters.machines import Machines
 from dnm.converters.pool import Candidate, ConversionPool, program_of
-from dnm.converters.settings import Settings
+from dnm.converters.settings import Machines, Settings
 from tests.converters.nodeset_world import LABEL, SlurmSide
 from tests.real.account import KUBECONFIG
 from tests.real.http_api import Json

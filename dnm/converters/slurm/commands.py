@@ -15,18 +15,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from subprocess import CompletedProcess
 
-from dnm.converters.slurm.text import (
-    JOB_FORMAT,
-    JobRecord,
-    Reservation,
-    SlurmJob,
-    SlurmNode,
-    parse_job_record,
-    parse_jobs,
-    parse_nodes,
-    parse_partitions,
-    parse_reservations,
-)
+from dnm.converters.slurm import text
+from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.model.errors import SlurmError
@@ -74,45 +64,44 @@ def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-def reserve_command(name: str, node: str, end: datetime | None, flags: str = "") -> list[str]:
+def reserve_command(
+    name: str, node: str, end: datetime | timedelta | None, flags: str = "", start: str = "now"
+) -> list[str]:
     """Returns the command that reserves a node. Without IGNORE_JOBS this is an atomic test-and-set:
     it fails where a job runs, where another reservation overlaps, and where the name is taken.
     MAINT and OVERLAP would give that up.
 
     UNLIMITED is a year in every version; `end` keeps clear of a reservation that comes later.
     """
-    until = f"EndTime={end.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" if end else "Duration=UNLIMITED"
+    if isinstance(end, datetime):
+        until = f"EndTime={_moment(end)}"
+    else:
+        until = f"Duration={int(end.total_seconds() // 60) if end else 'UNLIMITED'}"
     return [
-        "scontrol", "create", "reservation", f"ReservationName={name}", f"Nodes={node}",
-        "StartTime=now", until, "Users=root", *([f"Flags={flags}"] if flags else ()),
+        "scontrol", "create", "reservation", f"ReservationName={checked_name(name)}",
+        f"Nodes={checked_name(node)}", f"StartTime={start}", until, "Users=root",
+        *([f"Flags={flags}"] if flags else ()),
     ]  # fmt: skip
 
 
-def update_command(name: str, *changes: str) -> list[str]:
-    """Returns the command that changes a reservation, in one RPC."""
-    return ["scontrol", "update", f"ReservationName={name}", *changes]
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
-def _times(begins: datetime, until: datetime) -> list[str]:
-    start, end = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" for one in (begins, until))
-    return [f"StartTime={start}", f"EndTime={end}"]
+def _update_node(node: str, changes: Mapping[str, str]) -> list[str]:
+    """All of it is one RPC."""
+    words = (f"{key}={value}" for key, value in changes.items())
+    return ["scontrol", "update", f"nodename={checked_name(node)}", *words]
 
 
 def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]:
-    """Returns the command that sets state, reason and marks (`comment`, `extra`) in one RPC."""
-    return [
-        "scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}",
-        *(f"{key}={value}" for key, value in marks.items()),
-    ]  # fmt: skip
+    """Returns the command that sets state, reason and marks (`comment`, `extra`)."""
+    return _update_node(node, {"state": "drain", "reason": reason, **marks})
 
 
 def resume_command(node: str, marks: Mapping[str, str]) -> list[str]:
-    """Returns the command that clears DRAIN, DOWN and FAIL, and in the same RPC the marks that are
-    given empty."""
-    return [
-        "scontrol", "update", f"nodename={node}", "state=resume",
-        *(f"{key}={value}" for key, value in marks.items()),
-    ]  # fmt: skip
+    """Returns the command that clears DRAIN, DOWN and FAIL, and the marks that are given empty."""
+    return _update_node(node, {"state": "resume", **marks})
 
 
 class SlurmClient:
@@ -143,10 +132,12 @@ class SlurmClient:
         """Raises SlurmError where nodes can't be converted this way: the commands can."""
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
-        return parse_nodes(self.ask("scontrol", "-a", "-o", "show", "nodes"))
+        return text.parse_nodes(self.ask("scontrol", "-a", "-o", "show", "nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
-        found = parse_nodes(self.ask("scontrol", "-a", "-o", "show", "node", checked_name(name)))
+        found = text.parse_nodes(
+            self.ask("scontrol", "-a", "-o", "show", "node", checked_name(name))
+        )
         if len(found) != 1:  # a Slurm whose nodes come and go may have none left
             raise SlurmRefused(f"Slurm knows no node {name}", "no such node")
         return found[0]
@@ -154,51 +145,74 @@ class SlurmClient:
     def read_jobs(self) -> tuple[SlurmJob, ...]:
         """Returns the unfinished jobs of all users and partitions. An unprivileged reader would see
         fewer on a site with PrivateData, without being told."""
-        return parse_jobs(self.ask("squeue", "-a", "-h", "--noconvert", "-o", JOB_FORMAT))
+        return text.parse_jobs(self.ask("squeue", "-a", "-h", "--noconvert", "-o", text.JOB_FORMAT))
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
         """Returns the running, completing and suspended jobs on the node."""
-        command = ("squeue", "-a", "-h", "--noconvert", "-w", checked_name(node), "-o", JOB_FORMAT)
-        return parse_jobs(self.ask(*command))
+        command = (
+            "squeue",
+            "-a",
+            "-h",
+            "--noconvert",
+            "-w",
+            checked_name(node),
+            "-o",
+            text.JOB_FORMAT,
+        )
+        return text.parse_jobs(self.ask(*command))
 
     def read_reservations(self) -> tuple[Reservation, ...]:
-        return parse_reservations(self.ask("scontrol", "-a", "-o", "show", "reservation"))
+        return text.parse_reservations(self.ask("scontrol", "-a", "-o", "show", "reservation"))
 
     def read_partitions(self) -> tuple[str, ...]:
         """Returns the names of all partitions, also of those that have no node now."""
-        return parse_partitions(self.ask("scontrol", "-a", "-o", "show", "partition"))
+        return text.parse_partitions(self.ask("scontrol", "-a", "-o", "show", "partition"))
 
     def read_job(self, job: str) -> JobRecord:
         checked_job(job)
-        return parse_job_record(self.ask("scontrol", "-a", "-o", "show", "job", job))
+        return text.parse_job_record(self.ask("scontrol", "-a", "-o", "show", "job", job))
 
     def create_reservation(
         self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
     ) -> None:
-        flags = "IGNORE_JOBS" if ignore_jobs else ""
-        command = reserve_command(checked_name(name), checked_name(node), end, flags)
-        self._change("slurm.create_reservation", command)
+        self._reserve(name, node, end, "IGNORE_JOBS" if ignore_jobs else "")
 
     def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
         """Reserves a node for later. It is refused where a job may run by then, or another
         reservation overlaps; from then on no job is started that would run into it."""
-        command = reserve_command(checked_name(name), checked_name(node), None)
-        command[-3:] = *_times(begins, until), "Users=root"
-        self._change("slurm.create_reservation", command)
-
-    def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
-        """Gives a booking other times. Slurm refuses them as it does those of a new one, and leaves
-        it as it was then (slurmctld/reservation.c, update_resv)."""
-        command = update_command(checked_name(name), *_times(begins, until))
-        self._change("slurm.update_reservation", command)
+        self._reserve(name, node, until, start=_moment(begins))
 
     def create_overlapping_reservation(
         self, name: str, node: str, end: datetime | None = None
     ) -> None:
         """Reserves a node that another name of ours reserves already. No test-and-set."""
-        flags = "IGNORE_JOBS,OVERLAP"
-        command = reserve_command(checked_name(name), checked_name(node), end, flags)
+        self._reserve(name, node, end, "IGNORE_JOBS,OVERLAP")
+
+    def take_turn(self, name: str, node: str) -> None:
+        """Reserves a name for a minute, on a node that is reserved already: Slurm gives it once,
+        whoever asks for it."""
+        self._reserve(name, node, timedelta(minutes=1), "IGNORE_JOBS,OVERLAP")
+
+    def _reserve(
+        self,
+        name: str,
+        node: str,
+        end: datetime | timedelta | None,
+        flags: str = "",
+        start: str = "now",
+    ) -> None:
+        command = reserve_command(name, node, end, flags, start)
         self._change("slurm.create_reservation", command)
+
+    def _update(self, name: str, *changes: str) -> None:
+        """Changes a reservation, in one RPC."""
+        command = ["scontrol", "update", f"ReservationName={checked_name(name)}", *changes]
+        self._change("slurm.update_reservation", command)
+
+    def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
+        """Gives a booking other times. Slurm refuses them as it does those of a new one, and leaves
+        it as it was then (slurmctld/reservation.c, update_resv)."""
+        self._update(name, f"StartTime={_moment(begins)}", f"EndTime={_moment(until)}")
 
     def keeps_accounts(self) -> bool:
         """Returns whether Slurm has a slurmdbd."""
@@ -209,24 +223,14 @@ class SlurmClient:
         """Has a reservation's time booked as planned, for an account; what it holds with
         IGNORE_JOBS would count as idle. Slurm refuses an account that it does not know, and leaves
         the reservation as it was then."""
-        command = update_command(checked_name(name), "Flags+=MAINT", "Flags-=IGNORE_JOBS")
-        changes = f"Accounts={checked_name(account)}", "Users="
-        self._change("slurm.update_reservation", [*command, *changes])
+        accounts = f"Accounts={checked_name(account)}"
+        self._update(name, "Flags+=MAINT", "Flags-=IGNORE_JOBS", accounts, "Users=")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
         """Gives a reservation back to root alone; without `keeps_flag` it is a claim again, which
         Slurm refuses where another reservation overlaps it by now."""
         flag = () if keeps_flag else ("Flags-=MAINT",)
-        command = update_command(checked_name(name), *flag, "Users=root", "Accounts=")
-        self._change("slurm.update_reservation", command)
-
-    def take_turn(self, name: str, node: str) -> None:
-        """Reserves a name for a minute, on a node that is reserved already: Slurm gives it once,
-        whoever asks for it."""
-        flags = "IGNORE_JOBS,OVERLAP"
-        command = reserve_command(checked_name(name), checked_name(node), None, flags)
-        command[-3] = "Duration=1"
-        self._change("slurm.create_reservation", command)
+        self._update(name, *flag, "Users=root", "Accounts=")
 
     def delete_reservation(self, name: str) -> None:
         self._change(
@@ -237,21 +241,17 @@ class SlurmClient:
     def remove_from_reservation(self, name: str, node: str) -> None:
         """Takes a node out atomically; only Slurm 23.02 and later know `-=`, earlier ones
         refuse."""
-        command = update_command(checked_name(name), f"Nodes-={checked_name(node)}")
-        self._change("slurm.update_reservation", command)
+        self._update(name, f"Nodes-={checked_name(node)}")
 
     def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
-        self._change("slurm.drain", drain_command(checked_name(node), reason, marks))
+        self._change("slurm.drain", drain_command(node, reason, marks))
 
     def resume(self, node: str, marks: Mapping[str, str]) -> None:
-        self._change("slurm.resume", resume_command(checked_name(node), marks))
+        self._change("slurm.resume", resume_command(node, marks))
 
     def mark(self, node: str, marks: Mapping[str, str]) -> None:
         """Sets or, empty, clears `comment` and `extra` without touching the state."""
-        changes = [f"{key}={value}" for key, value in marks.items()]
-        self._change(
-            "slurm.mark", ["scontrol", "update", f"nodename={checked_name(node)}", *changes]
-        )
+        self._change("slurm.mark", _update_node(node, marks))
 
     def terminate_job(self, job: str) -> None:
         """Sends SIGTERM to the batch shell and all its steps; a job that ignores it goes on."""
@@ -304,7 +304,7 @@ class SlurmClient:
             ) from error
         except OSError as error:
             raise SlurmError(f"{program} can't be run ({error.strerror})") from error
-        out, err = (text.decode("utf-8", "replace") for text in (answer.stdout, answer.stderr))
+        out, err = (one.decode("utf-8", "replace") for one in (answer.stdout, answer.stderr))
         return CompletedProcess(answer.args, answer.returncode, out, err)
 
 
@@ -321,8 +321,8 @@ def says_away(sentence: str) -> bool:
 
 def _sentence_of(answer: CompletedProcess[str]) -> str:
     """Slurm's sentence; some commands print it on stdout."""
-    text = " ".join(f"{answer.stderr} {answer.stdout}".split())
-    return text[:300] or f"exit {answer.returncode} without a word"
+    said = " ".join(f"{answer.stderr} {answer.stdout}".split())
+    return said[:300] or f"exit {answer.returncode} without a word"
 
 
 def checked_name(name: str) -> str:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from dnm.converters.slurm import rest_answers
 from dnm.converters.slurm.commands import (
     COMMAND_TIMEOUT,
     SlurmOutcomeUnknown,
@@ -29,13 +30,6 @@ from dnm.converters.slurm.commands import (
     checked_job,
     checked_name,
     says_away,
-)
-from dnm.converters.slurm.rest_answers import (
-    parse_job_record,
-    parse_jobs,
-    parse_nodes,
-    parse_partitions,
-    parse_reservations,
 )
 from dnm.converters.slurm.rest_body import (
     Offer,
@@ -89,32 +83,32 @@ class SlurmRestClient:
         self.read_reservations()
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
-        return parse_nodes(self._read("nodes"))
+        return rest_answers.parse_nodes(self._read("nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
         """Returns the node. Its partitions are not to be relied on: 25.05 and 25.11 filled them
         wrongly for a single one."""
-        found = parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
+        found = rest_answers.parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
         if len(found) != 1:
             raise SlurmRefused(f"slurmrestd knows no node {name}", "no such node")
         return found[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
         """Returns the unfinished jobs, as far as PrivateData lets the token's user see them."""
-        return parse_jobs(self._read("jobs"))
+        return rest_answers.parse_jobs(self._read("jobs"))
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
         checked_name(node)
         return tuple(job for job in self.read_jobs() if node in job.nodes)
 
     def read_reservations(self) -> tuple[Reservation, ...]:
-        return parse_reservations(self._read("reservations"))
+        return rest_answers.parse_reservations(self._read("reservations"))
 
     def read_partitions(self) -> tuple[str, ...]:
-        return parse_partitions(self._read("partitions"))
+        return rest_answers.parse_partitions(self._read("partitions"))
 
     def read_job(self, job: str) -> JobRecord:
-        return parse_job_record(self._read(f"job/{checked_job(job)}"))
+        return rest_answers.parse_job_record(self._read(f"job/{checked_job(job)}"))
 
     def check_changes(self) -> None:
         """Raises SlurmError where this version can't change nodes and reservations: 23.02 begins

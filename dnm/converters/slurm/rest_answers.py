@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dnm.converters.slurm.rest_body import decode
+from dnm.converters.slurm.rest_body import decode_list
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
@@ -59,10 +59,6 @@ class _Node(msgspec.Struct):
     slurmd_version: str | None = None
 
 
-class _Nodes(msgspec.Struct):
-    nodes: list[_Node]
-
-
 class _Job(msgspec.Struct):
     job_id: int
     job_state: _Words
@@ -89,10 +85,6 @@ class _Job(msgspec.Struct):
     het_job_offset: _Number = 0
 
 
-class _Jobs(msgspec.Struct):
-    jobs: list[_Job]
-
-
 class _Reservation(msgspec.Struct):
     name: str
     start_time: _Number
@@ -103,43 +95,29 @@ class _Reservation(msgspec.Struct):
     accounts: str | None = None
 
 
-class _Reservations(msgspec.Struct):
-    reservations: list[_Reservation]
-
-
 class _Partition(msgspec.Struct):
     name: str
 
 
-class _Partitions(msgspec.Struct):
-    partitions: list[_Partition]
-
-
-_nodes = msgspec.json.Decoder(_Nodes)
-_partitions = msgspec.json.Decoder(_Partitions)
-_jobs = msgspec.json.Decoder(_Jobs)
-_reservations = msgspec.json.Decoder(_Reservations)
-
-
 def parse_nodes(body: bytes) -> tuple[SlurmNode, ...]:
     """Of GET nodes or node/NAME."""
-    return tuple(map(_make_node, decode(_nodes, body, "nodes").nodes))
+    return tuple(map(_make_node, decode_list(body, "nodes", _Node)))
 
 
 def parse_partitions(body: bytes) -> tuple[str, ...]:
     """Of GET partitions: the names."""
-    return tuple(one.name for one in decode(_partitions, body, "partitions").partitions)
+    return tuple(one.name for one in decode_list(body, "partitions", _Partition))
 
 
 def parse_jobs(body: bytes) -> tuple[SlurmJob, ...]:
     """Of GET jobs: the unfinished ones, as squeue shows them."""
-    jobs = decode(_jobs, body, "jobs").jobs
+    jobs = decode_list(body, "jobs", _Job)
     return tuple(_make_job(job) for job in jobs if not _has_finished(job))
 
 
 def parse_job_record(body: bytes) -> JobRecord:
     """Of GET job/ID, the first record."""
-    jobs = decode(_jobs, body, "a job").jobs
+    jobs = decode_list(body, "jobs", _Job)
     if not jobs:
         raise SlurmError("slurmrestd's answer about a job has no job in it; nothing is done")
     return _make_record(jobs[0])
@@ -147,7 +125,7 @@ def parse_job_record(body: bytes) -> JobRecord:
 
 def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
     """Of GET reservations."""
-    found = decode(_reservations, body, "reservations").reservations
+    found = decode_list(body, "reservations", _Reservation)
     return tuple(
         Reservation(
             name=one.name,

@@ -57,10 +57,16 @@ def read_errors(body: bytes) -> list[RestError] | None:
         return None
 
 
-def decode(decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
+def decode_list(body: bytes, name: str, item: type[T]) -> list[T]:
+    """Returns the list of that name in a body. Raises SlurmError where there is none such."""
+    found = decode(body, name, dict[str, msgspec.Raw])
+    return decode(found.get(name, b"{}"), name, list[item])  # type: ignore[valid-type]
+
+
+def decode(body: bytes | msgspec.Raw, what: str, shape: type[T]) -> T:
     """Returns the body as that shape. Raises SlurmError for any other."""
     try:
-        return decoder.decode(body)
+        return msgspec.json.decode(body, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SlurmError(
             f"slurmrestd's answer about {what} can't be read ({error}); nothing is done: "
@@ -90,13 +96,10 @@ class Offer(msgspec.Struct, frozen=True):
         return (method, path) in self.methods
 
 
-_specification = msgspec.json.Decoder(_Specification)
-
-
 def choose_version(body: bytes, newest: int = NEWEST) -> Offer:
     """Returns the newest version that both slurmrestd and dnm know, of the answer to `/openapi/v3`.
     Raises SlurmError with the way, where there is none."""
-    specification = decode(_specification, body, "openapi/v3")
+    specification = decode(body, "openapi/v3", _Specification)
     found: dict[int, set[tuple[str, str]]] = {}
     for path, methods in specification.paths.items():
         if match := re.fullmatch(r"/slurm/v0\.0\.([0-9]{1,4})/([^/]+)(/.*)?", path):
