@@ -132,12 +132,12 @@ def _unknown_words(config: Config, listed: BatchList) -> Iterator[Finding]:
         ("reservation", config.exclude_reservations, [row.reservations for row in rows]),
     )
     for kind, named, there in rules:
-        untold = sum(has is None for has in there)
-        if named and untold:
+        silent = sum(has is None for has in there)
+        if named and silent:
             yield doubtful(
                 _KEPT_OUT,
                 f"exclude_nodes names a {kind}, and the converter does not say what "
-                f"{count_of(untold, 'node')} have: these are not lent",
+                f"{count_of(silent, 'node')} have: these are not lent",
                 "let its list say it (docs/node-convert.md), or leave it out",
             )
         known = {word for has in there for word in has or ()}

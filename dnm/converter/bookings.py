@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dnm.converter.contract import NODE_NAME, Given
+from dnm.converter.contract import NODE_NAME, Environment
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.host.trust import check_trust
@@ -17,7 +17,7 @@ _LIMIT = 1024 * 1024  # bytes
 _AS_MANY_AS_THERE_ARE = (0, 1)
 
 
-def run_booking(config: Config, given: Given, command: Sequence[str]) -> tuple[str, ...]:
+def run_booking(config: Config, given: Environment, command: Sequence[str]) -> tuple[str, ...]:
     """Returns the nodes that it names: those that Slurm has reserved, or has again. Raises
     ConverterError; what came of it then, the next list tells."""
     what = f"{config.node_convert_path} {command[1]}"

@@ -132,14 +132,14 @@ def _checked(name: str) -> str:
     return name
 
 
-class Given(Value):
+class Environment(Value):
     """What a converter is given by its environment, and which values of it must not be seen."""
 
     environment: Mapping[str, str]
     secrets: Secrets
 
 
-def given_to_converter(config: Config, environ: Mapping[str, str]) -> Given:
+def given_to_converter(config: Config, environ: Mapping[str, str]) -> Environment:
     """Returns what a program needs, the cluster and the reservation that dnm means, and what
     `pass_environment` names: nothing else of dnm's own environment, whose secrets are hidden by
     their names all the same."""
@@ -157,7 +157,7 @@ def given_to_converter(config: Config, environ: Mapping[str, str]) -> Given:
     if config.slurm_reservation_name:
         environment["RES_NAME"] = config.slurm_reservation_name
     hidden = Secrets([*passed.values(), *secrets_by_name(environ)])
-    return Given(environment=environment, secrets=hidden)
+    return Environment(environment=environment, secrets=hidden)
 
 
 def _is_common(name: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.bookings import run_booking
-from dnm.converter.contract import REQUEST, WAKE, Given, given_to_converter
+from dnm.converter.contract import REQUEST, WAKE, Environment, given_to_converter
 from dnm.converter.ending import end_started
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
@@ -34,7 +34,7 @@ class NodeConvert:
         self.calls: dict[str, ConverterCall] = {}
 
     @cached_property
-    def given(self) -> Given:
+    def given(self) -> Environment:
         """What every call is given; most runs call nobody."""
         return given_to_converter(self.config, self.environ)
 

@@ -17,7 +17,7 @@ from dnm.converter.contract import (
     LEAVE_DRAINED,
     LEAVE_OUT,
     NODE_NAME,
-    Given,
+    Environment,
     list_command,
     list_program,
 )  # fmt: skip
@@ -83,7 +83,7 @@ class _List(msgspec.Struct):
     options: Any = None
 
 
-def list_batch_nodes(config: Config, given: Given, node: str = "") -> BatchList | Unreadable:
+def list_batch_nodes(config: Config, given: Environment, node: str = "") -> BatchList | Unreadable:
     """Returns every node, or the one named, as `node-convert --list` judges it: from JSON where the
     converter speaks it, else from the table of the site's script. Anything else is Unreadable.
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.converter.contract import Given
+from dnm.converter.contract import Environment
 from dnm.converter.ending import end_started
 from dnm.converter.output import FILES, ConverterOutput, file_of, open_file
 from dnm.converter.processes import Started, process_of, started_at
@@ -108,7 +108,7 @@ class ConverterCall:
         self,
         key: str,
         command: Sequence[str],
-        given: Given,
+        given: Environment,
         directory: Path,
         until: float | None = None,
     ) -> None:

@@ -157,15 +157,15 @@ class LastingError(Value):
     has_lasted: bool = False
 
 
-class Memory(Value):
+class Memory(Value, rename={"unwritten": "untold"}):  # its name on disk
     """What the record keeps in the registry, saved with the change it tells of.
 
-    `untold`: lines that may not stand in the history yet. `intended`: lines that are true once the
-    queue document says so, which the next run finds out. `last_number`: of the last line.
+    `unwritten`: lines that may not stand in the history yet. `intended`: lines that are true once
+    the queue document says so, which the next run finds out. `last_number`: of the last line.
     """
 
     last_number: int = 0
-    untold: tuple[HistoryLine, ...] = ()
+    unwritten: tuple[HistoryLine, ...] = ()
     intended: tuple[HistoryLine, ...] = ()
     asked: dict[str, Asked] = {}  # by request
     lent: dict[str, Lent] = {}  # by node

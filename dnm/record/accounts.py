@@ -181,7 +181,7 @@ class Bookkeeper:
         for name, stay in self._open.items():
             known = registry.nodes.get(name)
             if known is None:
-                yield stay.close_untold(name)
+                yield stay.close_without_end(name)
             else:
                 yield stay.close(name, None, known.idle_since or until)
 
@@ -190,8 +190,8 @@ class Bookkeeper:
         if line.event == "moved":
             self._close_moved(line)
         if line.event in _BEGINS:
-            if (untold := self._open.pop(name, None)) is not None:
-                self._stays.append(untold.close_untold(name))
+            if (stay := self._open.pop(name, None)) is not None:
+                self._stays.append(stay.close_without_end(name))
             self._open[name] = OpenStay(line.node_type, line.queue, line.time)
             if "request" in line.numbers:
                 self._came_of[name] = line.numbers["request"]

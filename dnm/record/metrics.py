@@ -318,7 +318,7 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
      "1 while the registry is one that began anew, and nobody has seen it.",
      lambda facts: _one(bool(facts.registry.pause and facts.registry.pause.who == LOST))),
     ("dnm_history_untold_lines", GAUGE, "Lines that wait to be written to the history.",
-     lambda facts: _one(len(facts.registry.memory.untold))),
+     lambda facts: _one(len(facts.registry.memory.unwritten))),
 )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ class OpenStay:
                     phases=tuple(self.phases), end=end, pods=self.pods,
                     used=tuple(self._used))  # fmt: skip
 
-    def close_untold(self, name: str) -> Stay:
+    def close_without_end(self, name: str) -> Stay:
         """Returns it where no line tells its end: it was lent until the last that tells of it."""
         last = self.phases[-1][1] if self.phases else self.begin
         return self.close(name, last, last)

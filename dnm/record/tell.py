@@ -1,9 +1,9 @@
 """A registry that tells what has become of it. Pure.
 
-The invariant: **whatever registry is saved carries, in `memory.untold`, a line for every difference
-from the last one whose lines stand in the history.** Change and line are saved by one rename, so a
-kill loses neither; a line is written to the history before it leaves `untold`, so it may be written
-twice, and the writer knows it again by its bytes, since every line has a number of its own.
+The invariant: **whatever registry is saved carries, in `memory.unwritten`, a line for every
+difference from the last one whose lines stand in the history.** Change and line are saved by one
+rename, so a kill loses neither; a line is written to the history before it leaves `unwritten`, so
+it may be written twice, and the writer knows it again by its bytes: each line has its own number.
 
 A change of limits happens in the cluster and not in the registry. Its lines are `intended` until
 the write is known to have happened. Of those that a run left behind, the next run tells: what it
@@ -25,7 +25,7 @@ from dnm.record.history_file import within_bound
 from dnm.record.totals import remember
 from dnm.record.transitions import Cause, list_job_waits, list_transitions, with_told
 
-MOST_UNTOLD = 2_000  # lines, where the history can't be written; the oldest go first
+MOST_UNWRITTEN = 2_000  # lines, where the history can't be written; the oldest go first
 
 
 def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
@@ -89,8 +89,8 @@ def without_told(registry: Registry, told: Iterable[HistoryLine]) -> Registry:
     numbers = {line.number for line in told}
     if not numbers:
         return registry
-    left = tuple(line for line in registry.memory.untold if line.number not in numbers)
-    return _replace_memory(registry, msgspec.structs.replace(registry.memory, untold=left))
+    left = tuple(line for line in registry.memory.unwritten if line.number not in numbers)
+    return _replace_memory(registry, msgspec.structs.replace(registry.memory, unwritten=left))
 
 
 def _list_changes(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
@@ -111,7 +111,7 @@ def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
         memory,
         last_number=memory.last_number + len(numbered),
         jobs=with_told(memory.jobs, numbered),
-        untold=(*memory.untold, *numbered)[-MOST_UNTOLD:],
+        unwritten=(*memory.unwritten, *numbered)[-MOST_UNWRITTEN:],
     )
 
 

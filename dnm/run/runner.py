@@ -162,20 +162,20 @@ def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
 
 def _write_history(config: Config, state: State, outcome: Outcome, now: datetime) -> Outcome:
     """Writes what the registry tells; what can't be written is told again by the next run."""
-    untold = outcome.registry.memory.untold
-    if untold:  # first in the registry: a kill in between must not give their numbers again
+    lines = outcome.registry.memory.unwritten
+    if lines:  # first in the registry: a kill in between must not give their numbers again
         save_registry(config, outcome.registry, state)
     history = open_history(config)
     try:
-        written = history.append(untold, now)
+        written = history.append(lines, now)
     except OSError as error:
         trouble = (
             f"the history {history.path} can't be written ({error.strerror or error}): "
-            f"{count_of(len(untold), 'line')} not written yet; free space or mend the permissions "
+            f"{count_of(len(lines), 'line')} not written yet; free space or mend the permissions "
             "of its directory"
         )
         return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
-    registry = without_told(outcome.registry, untold)
+    registry = without_told(outcome.registry, lines)
     return msgspec.structs.replace(outcome, registry=registry, told=written)
 
 

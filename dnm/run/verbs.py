@@ -92,7 +92,7 @@ def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registr
         moved = move_registry(config, source, target, operation, now)
         if moved is not None:
             with suppress(OSError):  # the registry tells it until a run can write it
-                open_history(config).append(moved.memory.untold, now)
+                open_history(config).append(moved.memory.unwritten, now)
         return moved, target.where
 
 
@@ -113,7 +113,7 @@ def _save_told(config: Config, state: State, registry: Registry, now: datetime) 
     before = os.stat(path).st_mtime if path.exists() else None
     is_saved = save_registry(config, registry, state)
     with suppress(OSError):  # the registry tells it until a run can write it
-        open_history(config).append(registry.memory.untold, now)
+        open_history(config).append(registry.memory.unwritten, now)
     if before is not None:
         set_time("registry.time", path, before)
     return is_saved

@@ -295,7 +295,7 @@ class DnmPolicy:
                     world.nodes[name].cordoned = False
                     self._fenced.discard(name)
                 case RelabelNode(node=name, mark=mark):
-                    world.dress(name, mark.namespace)
+                    world.relabel(name, mark.namespace)
                     self._marks[name] = mark
                 case SetQueueLimits():
                     self._set_limits(world, action)

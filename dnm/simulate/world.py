@@ -326,7 +326,7 @@ class World:
         policy.failed(self, node.name, node.namespace)
         self._wake(policy)
 
-    def dress(self, name: str, namespace: str) -> None:
+    def relabel(self, name: str, namespace: str) -> None:
         """Gives a node the labels and taints of another namespace."""
         self.nodes[name].namespace = namespace
         self.ledger.swaps += 1

@@ -210,6 +210,6 @@ def test_it_is_told_with_who_why_and_from_when(site: Site) -> None:
     give_back(site.config, ["a001"], "a fan", Evict(timedelta(hours=1), lambda text: True))
     emptying = site.registry.nodes["a001"].emptying
     assert emptying is not None and emptying.since > datetime.now(UTC) + timedelta(minutes=50)
-    line = site.registry.memory.untold[-1]
+    line = site.registry.memory.unwritten[-1]
     assert (line.event, line.object, line.reason) == ("return", "a001", "a fan") and line.who
     assert line.numbers == {"evict_from": emptying.since.isoformat(timespec="seconds")}

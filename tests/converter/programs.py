@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from dnm.converter.contract import Given
+from dnm.converter.contract import Environment
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.model.blackout import Secrets
 from dnm.model.lent import Ended
@@ -22,9 +22,9 @@ def script(directory: Path, body: str) -> Path:
     return path
 
 
-def an_environment(*hidden: str) -> Given:
+def an_environment(*hidden: str) -> Environment:
     """This process's environment, and values that must not be seen."""
-    return Given(environment=dict(os.environ), secrets=Secrets(hidden))
+    return Environment(environment=dict(os.environ), secrets=Secrets(hidden))
 
 
 def never() -> bool:

@@ -81,7 +81,7 @@ def lines_of(config: Config, verb: str) -> int:
     """How many lines the history and the registry have of it; one may stand in both."""
     history = History(config.converted_nodes_path, config.history_keep)
     written = read_history(history, datetime(2020, 1, 1, tzinfo=UTC), [])
-    lines = [*written, *registry_of(config).memory.untold]
+    lines = [*written, *registry_of(config).memory.unwritten]
     return len({line.number for line in lines if line.kind == "verb" and line.event == verb})
 
 
@@ -112,7 +112,7 @@ def strike_each(
             is_said = said_of(left) == after
             assert is_said or said_of(left) == before, (number, what)
             assert lines_of(config, verb) == told_before + is_said, (number, what)
-            mark = (is_said, bool(left.memory.untold))
+            mark = (is_said, bool(left.memory.unwritten))
             if mark not in met:
                 met.add(mark)
                 yield left
@@ -171,7 +171,7 @@ def test_a_verb_that_is_struck_was_said_or_was_not(base: Play, tmp_path: Path, v
         is_fenced = registry.nodes[node].leaves == Leaving.BY_HAND
         assert play.world.nodes[node].is_cordoned is is_fenced
         assert (len(registry.nodes) > len(left.nodes)) is bool(registry.orders)
-        assert not registry.memory.untold, "the runs tell what the verb could not"
+        assert not registry.memory.unwritten, "the runs tell what the verb could not"
 
 
 def test_a_run_that_evicts_is_killed_at_each_touch(base: Play, tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_a_line_that_would_be_too_long_to_read_is_cut_when_it_is_written(tmp_pat
     long = msgspec.structs.replace(line(1, reason="w" * 70_000), numbers=wide)
     operation = Operation(verb="pause", reason="w" * 70_000)
     cause = Cause(run="r", instance="prod", now=NOW)
-    untold = tell_operation(Registry(), Registry(), operation, cause).memory.untold
+    untold = tell_operation(Registry(), Registry(), operation, cause).memory.unwritten
     assert len(msgspec.json.encode(untold)) < LONGEST_LINE
     of = history(tmp_path)
     assert of.append([long, line(2)], NOW) == (long, line(2))

@@ -95,7 +95,7 @@ def test_a_change_is_a_line_and_rest_is_none(
     since = NOW - DAY if unseen else None
     there = registry(4, waiting, told)
     after = tell_change(there, there, replace(CAUSE, unseen_since=since))
-    lines = after.memory.untold
+    lines = after.memory.unwritten
     said = [f"{one.event} {one.before} > {one.after}" for one in lines]
     assert said == ([] if line is None else [line])
     for one in lines:
@@ -127,16 +127,16 @@ def test_what_a_verb_changes_is_told_by_the_next_run() -> None:
     after = tell_operation(
         before, replace(before, nodes={"a000": a_lent_node()}), Operation(verb="forget"), CAUSE
     )
-    assert [line.kind for line in after.memory.untold] == ["verb"]
+    assert [line.kind for line in after.memory.unwritten] == ["verb"]
     told = tell_change(after, after, CAUSE).memory
-    assert [line.after for line in told.untold[1:]] == [ALL] and told.jobs == {"a": ALL}
+    assert [line.after for line in told.unwritten[1:]] == [ALL] and told.jobs == {"a": ALL}
 
 
 def test_a_return_leaves_what_was_told() -> None:
     """The next line goes on from it, however much later."""
     before = registry(1, jobs(1), ALL)
     memory = tell_change(before, replace(before, nodes={}), CAUSE).memory
-    assert memory.jobs == {"a": ALL} and [one.kind for one in memory.untold] == ["node"]
+    assert memory.jobs == {"a": ALL} and [one.kind for one in memory.unwritten] == ["node"]
 
 
 def test_a_registry_of_an_earlier_release_knows_nothing_of_jobs() -> None:

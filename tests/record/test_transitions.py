@@ -21,7 +21,7 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.rules.moving import MOVED, MOVING, STAYS
-from dnm.record.tell import MOST_UNTOLD, tell_change, tell_limits, tell_operation, tell_plan
+from dnm.record.tell import MOST_UNWRITTEN, tell_change, tell_limits, tell_operation, tell_plan
 from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE, a_lent_node, a_request
 
@@ -54,7 +54,7 @@ def brief(line: HistoryLine) -> str:
 
 
 def lines(before: Registry, after: Registry, why: Cause | None = None) -> list[str]:
-    told = tell_change(before, after, why or cause()).memory.untold
+    told = tell_change(before, after, why or cause()).memory.unwritten
     return [brief(line) for line in told]
 
 
@@ -157,7 +157,7 @@ def test_what_a_difference_tells(name: str) -> None:
 def check_told(before: Registry, after: Registry, why: dict[str, Any], expected: list[str]) -> None:
     assert lines(before, after, cause(**why)) == expected
     told = tell_change(before, after, cause(**why))
-    assert {line.kind for line in told.memory.untold} <= {*KINDS}, "dnm history --kind"
+    assert {line.kind for line in told.memory.unwritten} <= {*KINDS}, "dnm history --kind"
     again = tell_change(told, told, cause(1))
     assert again == told, "told once"
 
@@ -175,11 +175,11 @@ def test_the_numbers_of_the_decision_and_why_a_node_was_lent() -> None:
     asked = tell_change(
         before, replace(before, requests=(a_request(),)), cause(decisions={QUEUE: decision})
     )
-    [request] = asked.memory.untold
+    [request] = asked.memory.unwritten
     assert request.reason == "since LACKS_QUOTA" and request.code == "LACKS_QUOTA"
     assert request.numbers["pending_pods"] == 3 and request.numbers["pods"] == ["dev/p1"]
     came = replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)})
-    lent = tell_change(asked, came, cause(2)).memory.untold[-1]
+    lent = tell_change(asked, came, cause(2)).memory.unwritten[-1]
     assert (lent.reason, lent.numbers) == ("since LACKS_QUOTA", {"request": "r1"})
 
 
@@ -209,7 +209,7 @@ def test_what_is_counted() -> None:
     assert (back.memory.lent, back.memory.asked) == ({}, {})
     given_up = tell_change(Registry(requests=(a_request(count=3),)), EMPTY, cause(5))
     assert given_up.memory.totals.conversions == {"a": {"failed": 3}}
-    assert back.memory.untold[-1].numbers == {"lent_seconds": 61 * 60}
+    assert back.memory.unwritten[-1].numbers == {"lent_seconds": 61 * 60}
 
 
 def test_a_person_s_verb_is_one_line_with_who_and_why() -> None:
@@ -218,7 +218,7 @@ def test_a_person_s_verb_is_one_line_with_who_and_why() -> None:
         verb="reset", object="a001", who="erin", host="mgmt1", reason="cable replaced"
     )
     after = tell_operation(before, nodes(a001=NODE(Phase.RETURNING)), operation, cause())
-    [line] = after.memory.untold
+    [line] = after.memory.unwritten
     assert brief(line) == "verb reset a001 failed>returning"
     assert (line.who, line.host, line.reason) == ("erin", "mgmt1", "cable replaced")
     assert (line.node_type, line.namespace, line.queue) == ("a", "dev", QUEUE)
@@ -226,11 +226,11 @@ def test_a_person_s_verb_is_one_line_with_who_and_why() -> None:
 
 def test_lines_that_can_not_be_written_are_bounded() -> None:
     registry = EMPTY
-    for number in range(MOST_UNTOLD + 50):
+    for number in range(MOST_UNWRITTEN + 50):
         other = seen("A" if number % 2 else "B")
         registry = tell_change(registry, replace(other, memory=registry.memory), cause())
-    assert len(registry.memory.untold) == MOST_UNTOLD
-    assert registry.memory.untold[-1].number == MOST_UNTOLD + 50
+    assert len(registry.memory.unwritten) == MOST_UNWRITTEN
+    assert registry.memory.unwritten[-1].number == MOST_UNWRITTEN + 50
 
 
 # --- limits: true once the document says so ---------------------------------------------------
@@ -266,14 +266,14 @@ def test_a_plan_that_is_quiet_tells_nothing_and_no_other_is(
         again = tell_plan(quiet.registry, plan_with(registry=quiet.registry), cause(), True)
         assert again == plan_with(registry=quiet.registry)
     told = tell_plan(before, plan_with(registry=after), cause(**why), True).registry
-    assert told.memory.untold
+    assert told.memory.unwritten
 
 
 def test_a_limit_that_was_written_is_told_once() -> None:
     intended = tell_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
-    assert intended.memory.untold == ()
+    assert intended.memory.unwritten == ()
     written = tell_limits(intended, [change("80", "208")], cause())
-    [line] = written.memory.untold
+    [line] = written.memory.unwritten
     assert (line.before, line.after) == ("max vcore 80", "max vcore 208")
     assert written.memory.intended == ()
 
@@ -292,7 +292,7 @@ def test_the_next_run_finds_out_whether_a_killed_one_wrote(
 ) -> None:
     left = tell_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
     after = tell_plan(left, plan_with(*planned_next, registry=left), cause(1), is_read).registry
-    assert [line.after for line in after.memory.untold] == expected
+    assert [line.after for line in after.memory.unwritten] == expected
     if not is_read:
         late = tell_plan(after, plan_with(registry=after), cause(2), True).registry
-        assert [line.after for line in late.memory.untold] == ["max vcore 208"]
+        assert [line.after for line in late.memory.unwritten] == ["max vcore 208"]

@@ -117,12 +117,12 @@ def test_what_came_of_it_is_recorded_and_told(tmp_path: Path) -> None:
     entry = outcome.registry.nodes["a001"]
     assert entry.emptying == Emptying(since=NOW, asked=3, why=why)
     assert outcome.actions == (f"action=evict node=a001 pods=1 queue={entry.queue}",)
-    (line,) = outcome.registry.memory.untold
+    (line,) = outcome.registry.memory.unwritten
     assert (line.event, line.reason, line.numbers) == ("evicting", why, {"asked": 1})
     # A budget that goes on saying no is told once, and is no error.
     kube.on_nodes = [("a001", a_pod("no"))]
     again = evict(tmp_path, kube, entry)
-    assert not again.actions and not again.errors and not again.registry.memory.untold
+    assert not again.actions and not again.errors and not again.registry.memory.unwritten
 
 
 @pytest.mark.parametrize("refused", ["pods on a001", "evict p"])

@@ -103,7 +103,7 @@ def test_a_refused_run_touches_nothing(config: Config, kind: type[Kube]) -> None
     )  # fmt: skip
     after = load_registry(config, NOW)
     assert after.others_lease == FOREIGN and after.leases == ()
-    assert (after.nodes, after.requests, after.memory.untold) == (before.nodes, (), ())
+    assert (after.nodes, after.requests, after.memory.unwritten) == (before.nodes, (), ())
     (error,) = after.last_run.errors
     assert "mgmt9:/dnm/nodes.json" in error and str(config.state_dir) in error
     assert after.last_run.actions == ()

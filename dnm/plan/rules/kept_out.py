@@ -42,7 +42,7 @@ def kept_out(
     why = {
         name: f"exclude_nodes names a {kinds[0]}, and the converter does not say what it has"
         for name, row in (batch or {}).items()
-        if (kinds := _untold(config, row))
+        if (kinds := _not_listed(config, row))
     }
     unwelcome = unwelcome_nodes(config, registry, batch, now)
     for name in registry.held:
@@ -80,7 +80,7 @@ def kept_sentence(one: Keeping | None, verb: str) -> str:
 def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: str) -> bool:
     """Whether all is known that the rules of the configuration ask of the node."""
     row = (batch or {}).get(name)
-    return not _untold(config, row or BatchNode(name=name, state="", verdict=""))
+    return not _not_listed(config, row or BatchNode(name=name, state="", verdict=""))
 
 
 def _rules(
@@ -95,7 +95,7 @@ def _rules(
     return tuple(rule for rule in rules if rule[1])
 
 
-def _untold(config: Config, row: BatchNode) -> list[str]:
+def _not_listed(config: Config, row: BatchNode) -> list[str]:
     return [kind for kind, _, has in _rules(config, row) if has is None]
 
 
