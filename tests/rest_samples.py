@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dnm.converters.slurm import rest_answers as rest
+from dnm.converters.slurm import rest_body as rest
 from dnm.converters.slurm import text
 from dnm.converters.slurm.rest import SlurmRestClient
 from dnm.converters.slurm.rest_body import NEWEST, OLDEST, choose_version

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.converters.marks import plain_state
+from dnm.converters.nodeset import why_not_well
 from dnm.converters.select import Judged, ListVerdict, held
 from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
@@ -56,13 +57,9 @@ class BridgedNode(Value):
 def why_not_moved(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:
     """Says why a node can't be lent whatever Slurm says; empty: it may be. `is_cordoned`: that may
     be, since it is our cordon."""
-    if at is None:
-        return f"Kubernetes has no Node {name}: its Node must have the name that Slurm knows"
+    if (why := why_not_well(name, at.node if at else None, is_cordoned)) or at is None:
+        return why
     node = at.node
-    if node.is_deleting or not node.is_ready:
-        return "its Node is not Ready"
-    if node.is_cordoned and not is_cordoned:
-        return "its Node is cordoned"
     if not at.is_labelled:
         return f"its Node has no label {EXTERNAL_NODE}: slurm-bridge is about to take it from Slurm"
     if (called := node.labels.get(SLURM_NAME, name)) != name:

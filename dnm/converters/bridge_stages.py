@@ -15,17 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dnm.converters import standing_node, to_batch, to_k8s
-from dnm.converters.bridge import (
-    TAKEN,
-    BridgedNode,
-    Taken,
-    judge_bridged,
-    split_partitions,
-    why_not_back,
-    why_not_moved,
-    write_taken,
-)
+from dnm.converters import bridge, standing_node, to_batch, to_k8s
+from dnm.converters.bridge import BridgedNode
 from dnm.converters.claim import InSlurm, check_claim, clear_marks, lift_drain, settle_drain
 from dnm.converters.conversion import DryRun, NodeConversion, NotClaimed, Program, Stage
 from dnm.converters.kube_side import KubeSide
@@ -60,7 +51,7 @@ def is_movable(conversion: NodeConversion) -> None:
     """slurm-bridge has the Node, and nobody keeps it from being moved."""
     is_cordoned = bool(conversion.journal.facts.get(CORDONED))
     at = conversion.kube.bridge.read_node(conversion.node)
-    if why := why_not_moved(conversion.node, at, is_cordoned):
+    if why := bridge.why_not_moved(conversion.node, at, is_cordoned):
         raise NotClaimed(why)
 
 
@@ -100,11 +91,11 @@ def leave(conversion: NodeConversion) -> str:
         return "the label is off already"
     release(conversion)
     at = read_bridged(conversion)
-    why = why_not_moved(conversion.node, at, is_cordoned=True)
+    why = bridge.why_not_moved(conversion.node, at, is_cordoned=True)
     if why or not at.node.is_cordoned:
         raise NotClaimed(why or "somebody has uncordoned its Node")
     check_claim(conversion, is_reserved=False)
-    taken = Taken(
+    taken = bridge.Taken(
         instance=conversion.settings.instance,
         label=at.node.labels[EXTERNAL_NODE],
         partitions=at.partitions,
@@ -113,7 +104,7 @@ def leave(conversion: NodeConversion) -> str:
         at.node,
         {EXTERNAL_NODE: None},
         (*at.node.taints, FENCE),
-        annotations={TAKEN: write_taken(taken)},
+        annotations={bridge.TAKEN: bridge.write_taken(taken)},
     )
     return f"label {EXTERNAL_NODE} taken off"
 
@@ -231,7 +222,7 @@ def _is_ours(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None
 
 
 def _require_partitions(conversion: NodeConversion, at: BridgedNode) -> None:
-    wanted = split_partitions(_partitions(at))
+    wanted = bridge.split_partitions(_partitions(at))
     if not wanted:
         return
     known = conversion.patiently(conversion.slurm.read_partitions)
@@ -284,7 +275,7 @@ def back(conversion: NodeConversion) -> str:
         [*taints, FENCE],
         annotations={
             **standing_node.own_annotations(node),
-            TAKEN: None,
+            bridge.TAKEN: None,
             **({PARTITIONS: partitions} if partitions else {}),
         },
     )
@@ -297,7 +288,7 @@ def known(conversion: NodeConversion) -> str:
     def look() -> str:
         at = read_bridged(conversion)
         node = find_slurm_node(conversion)
-        return why_not_back(at, node, split_partitions(at.partitions))
+        return bridge.why_not_back(at, node, bridge.split_partitions(at.partitions))
 
     conversion.wait_until(look, conversion.settings.boot_timeout_seconds)
     found = conversion.run_hook("health")
@@ -333,7 +324,7 @@ def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
     """By what Kubernetes says of them, and those that are lent, of which Slurm
     has no record."""
     at = {one.node.name: one for one in KubeSide(settings).bridge.read_nodes()}
-    return judge_bridged(judged, at)
+    return bridge.judge_bridged(judged, at)
 
 
 def _show_leave(run: DryRun) -> list[str]:

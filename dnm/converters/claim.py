@@ -38,10 +38,6 @@ _WHILE_TAKEN = frozenset(("DRAIN", "RESERVED", "PLANNED"))
 _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has been stopped
 
 
-def _is_of_operation(settings: Settings, reason: str, operation: str) -> bool:
-    return is_own_reason(settings, reason) and f"op={operation}" in reason.split()
-
-
 def reserve(conversion: NodeConversion, ignore_jobs: bool = False) -> None:
     """Raises NotClaimed where Slurm says no. With `ignore_jobs` it holds a node on which a job
     runs, so that no other can start.
@@ -144,8 +140,9 @@ class InSlurm(NamedTuple):
 
 
 def in_slurm(conversion: NodeConversion) -> InSlurm:
-    """Returns all of it, read one after the other. Raises SlurmError."""
-    return InSlurm(conversion.read_node(), conversion.read_jobs(), own_reservations(conversion))
+    """Returns all of it, jobs last, so that what starts in between is seen. Raises SlurmError."""
+    node, own = conversion.read_node(), own_reservations(conversion)
+    return InSlurm(node, conversion.read_jobs(), own)
 
 
 def drain(conversion: NodeConversion, may_work: bool = False) -> None:
@@ -192,9 +189,10 @@ def _own_marks(settings: Settings, node: SlurmNode) -> Mapping[str, str]:
 
 
 def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
-    return _is_of_operation(
-        conversion.settings, reason_of_drain(node), conversion.journal.operation
-    )
+    """Whether our mark is on its drain, with this operation."""
+    reason = reason_of_drain(node)
+    is_of_operation = f"op={conversion.journal.operation}" in reason.split()
+    return is_of_operation and is_own_reason(conversion.settings, reason)
 
 
 def check_claim(

@@ -224,10 +224,7 @@ def _failures(journal: Journal) -> int:
 
 
 def hold_failed(
-    judged: Sequence[Judged],
-    journals: Mapping[str, Journal],
-    shortest: timedelta,
-    now: datetime,
+    judged: Sequence[Judged], journals: Mapping[str, Journal], shortest: timedelta, now: datetime
 ) -> tuple[Judged, ...]:
     """Returns the verdicts, where a node that rests after a failure is not to be had."""
     return tuple(

@@ -18,16 +18,8 @@ from typing import Any
 
 from dnm.config import names, numbers, values
 from dnm.converter.contract import BOOK, CHARGE, LEAVE_DRAINED, LEAVE_OUT, UNBOOK
+from dnm.converters import listing
 from dnm.converters.claimed import Judge, describe_claims, look
-from dnm.converters.listing import (
-    connect_slurm,
-    describe_waiting,
-    list_as_json,
-    list_as_text,
-    list_waiting_jobs,
-    reservations_of,
-    with_reasons,
-)
 from dnm.converters.settings import Machines, Settings, load_settings
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.model.errors import DnmError, ExitCode
@@ -200,7 +192,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         from dnm.converters.event_bookings import book, unbook
 
         do = unbook if options.book is None else book
-        return do(options, settings, connect_slurm(settings))
+        return do(options, settings, listing.connect_slurm(settings))
     # It brings Kubernetes with it, which --list must not pay for.
     from dnm.converters.convert_nodes import ConvertCall
     from dnm.converters.pool import program_of
@@ -222,7 +214,7 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
         settings, _judge_of(settings.machines), lambda text: print(printable(text), file=sys.stderr)
     )
     claims = claimed.claims
-    judged = with_reasons(judged, claims or {}, settings)
+    judged = listing.with_reasons(judged, claims or {}, settings)
     of = ""
     if options.node_name:
         of = f" named '{options.node_name}'"
@@ -231,16 +223,19 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
         of = f" of type '{options.node_type}'"
         judged = [one for one in judged if settings.is_of_type(one.node.name, options.node_type)]
     types = {settings.type_of(one.node.name) for one in judged}
-    jobs = list_waiting_jobs(facts, settings.res_name, settings.type_of)
+    jobs = listing.list_waiting_jobs(facts, settings.res_name, settings.type_of)
     waiting = [one for one in jobs if one.node_type in types]
     if options.output == "json":
-        reserved = reservations_of(facts, settings.res_name)
-        print(list_as_json(judged, claims, waiting, reserved, _further_options(settings)))
+        reserved = listing.reservations_of(facts, settings.res_name)
+        print(listing.list_as_json(judged, claims, waiting, reserved, _further_options(settings)))
     else:
         shown = {one.node.name for one in judged}
         known = {node: claim for node, claim in (claims or {}).items() if node in shown}
-        more = [*describe_waiting(waiting, facts.read_at), *describe_claims(known, settings)]
-        print(list_as_text(judged, facts.jobs, settings, of, more))
+        more = [
+            *listing.describe_waiting(waiting, facts.read_at),
+            *describe_claims(known, settings),
+        ]
+        print(listing.list_as_text(judged, facts.jobs, settings, of, more))
     if options.node_name and not judged:
         program = settings.machines.value
         print(f"{program}: Slurm knows no node {options.node_name}", file=sys.stderr)
@@ -255,7 +250,7 @@ def _further_options(settings: Settings) -> tuple[str, ...]:
     charges = False
     if settings.machines is not Machines.BRIDGED:
         with suppress(SlurmRefused):
-            charges = connect_slurm(settings).keeps_accounts()
+            charges = listing.connect_slurm(settings).keeps_accounts()
     books = (BOOK, LEAVE_DRAINED) if settings.machines is Machines.OWN else (LEAVE_DRAINED,)
     return (*books, CHARGE) if charges else books
 

@@ -60,7 +60,7 @@ class ConvertCall:
         node_type = self.options.node_type or self.settings.type_of(self.options.node_name or "")
         check_kubelets(self.settings, node_type)
         count, is_named = self.options.num_nodes or 1, bool(self.options.node_name)
-        _, judged, _ = look(self.settings, self.program.judge, self._unreadable, is_named)
+        _, judged, _ = look(self.settings, self.program.judge, self._say, is_named)
         judged = [one for one in judged if self._is_meant(one)]
         candidates = [one for one in self._unfinished() if one.node not in self.options.exclude]
         known = {candidate.node for candidate in candidates}
@@ -106,23 +106,12 @@ class ConvertCall:
         self._say(f"{self.settings.machines.value}: {why}")
 
     def _candidates(self, judged: Iterable[Judged]) -> list[Candidate]:
-        found = [
-            Candidate(
-                node=one.node.name,
-                why=f"idle for {format_duration(one.idle)}" if one.idle is not None else "idle",
-            )
+        wanted = {ListVerdict.OK, *([ListVerdict.PREEMPT] if self.settings.allow_preempt else ())}
+        return [
+            Candidate(node=one.node.name, why=_why(one), jobs=",".join(job.id for job in one.jobs))
             for one in judged
-            if one.verdict is ListVerdict.OK
+            if one.verdict in wanted
         ]
-        if self.settings.allow_preempt:
-            found += [
-                Candidate(
-                    node=one.node.name, why=one.reason, jobs=",".join(job.id for job in one.jobs)
-                )
-                for one in judged
-                if one.verdict is ListVerdict.PREEMPT
-            ]
-        return found
 
     def _why_none(self, judged: Sequence[Judged]) -> str:
         if not judged and self.options.exclude:
@@ -151,7 +140,7 @@ class ConvertCall:
 
     def _lent(self, count: int) -> list[str]:
         """Those on their way back first, then those with the fewest pods that would be evicted."""
-        found = look(self.settings, self.program.judge, self._unreadable)
+        found = look(self.settings, self.program.judge, self._say)
         lent = [
             one.node.name
             for one in found.judged
@@ -250,3 +239,10 @@ class ConvertCall:
         if done < count:
             self._say(f"{done} of {count} node(s) converted")
         return ExitCode.OK if done >= count else ExitCode.FAILED
+
+
+def _why(one: Judged) -> str:
+    """Why a node may be lent."""
+    if one.verdict is ListVerdict.PREEMPT:
+        return one.reason
+    return f"idle for {format_duration(one.idle)}" if one.idle is not None else "idle"

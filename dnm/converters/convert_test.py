@@ -13,13 +13,7 @@ from datetime import timedelta
 
 from dnm.converters import to_batch, to_k8s
 from dnm.converters.claimed import carry_over, look
-from dnm.converters.conversion import (
-    NodeConversion,
-    Program,
-    Stage,
-    StopRequest,
-    check_hooks,
-)
+from dnm.converters.conversion import NodeConversion, Program, Stage, StopRequest, check_hooks
 from dnm.converters.hooks import check_kubelets
 from dnm.converters.journal import FORMER_DRAIN, Direction, JournalStore, NodeResult
 from dnm.converters.listing import connect_slurm

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from dnm.converters.claimed import Claimed, read_claims, rests_until
 from dnm.converters.listing import Slurm, read_facts
@@ -24,7 +24,7 @@ from dnm.converters.marks import plain_state, why_not_ours
 from dnm.converters.select import SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmRefused
-from dnm.converters.slurm.text import SlurmNode
+from dnm.converters.slurm.text import Reservation, SlurmNode
 from dnm.model.booking import booking_on, is_booking, is_late
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
@@ -47,20 +47,21 @@ def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
 
 def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> frozenset[str]:
     """Returns the nodes that the occurrence has, but from a later moment on."""
-    return frozenset(
-        node
-        for one in facts.reservations
-        for node in (one.nodes if len(one.nodes) == 1 else ())
-        if booking_on(one.name, node, instance) == options.book
-        and is_late(one.start, options.begins)
-    )
+    booked = _booked(facts.reservations, options.book, instance)
+    return frozenset(node for node, one in booked if is_late(one.start, options.begins))
+
+
+def _booked(
+    reservations: Iterable[Reservation], name: str, instance: str
+) -> Iterator[tuple[str, Reservation]]:
+    """Yields the nodes of an occurrence, each with its own reservation."""
+    for one in reservations:
+        if len(one.nodes) == 1 and booking_on(one.name, one.nodes[0], instance) == name:
+            yield one.nodes[0], one
 
 
 def book_nodes(
-    slurm: Slurm,
-    nodes: Sequence[str],
-    late: Container[str],
-    options: argparse.Namespace,
+    slurm: Slurm, nodes: Sequence[str], late: Container[str], options: argparse.Namespace
 ) -> Iterator[str]:
     """Yields those of the nodes that are reserved now as it was asked for, so many at most."""
     left = options.num_nodes
@@ -89,13 +90,10 @@ def unbook(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int
     """Deletes the reservations of an occurrence, but for those of the nodes of `exclude`; prints
     the nodes."""
     _check_name(options.unbook, settings)
-    for one in slurm.read_reservations():
-        for node in one.nodes if len(one.nodes) == 1 else ():
-            if booking_on(one.name, node, settings.instance) != options.unbook:
-                continue
-            if node not in options.exclude:
-                slurm.delete_reservation(one.name)
-                print(node, flush=True)
+    for node, one in _booked(slurm.read_reservations(), options.unbook, settings.instance):
+        if node not in options.exclude:
+            slurm.delete_reservation(one.name)
+            print(node, flush=True)
     return ExitCode.OK
 
 

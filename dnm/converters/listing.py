@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -44,18 +44,15 @@ Slurm: TypeAlias = "SlurmClient | SlurmRestClient"
 
 SCHEMA = "node-convert.list/1"
 _HEADER = ("NODE", "STATE", "IDLE", "VERDICT", "REASON")
-_COMMAND_TIMEOUT = timedelta(seconds=30)
 
 
 def connect_slurm(settings: Settings) -> Slurm:
     """Returns Slurm; nothing is asked of it yet."""
     if not settings.slurmrestd_url:
-        return SlurmClient(os.environ, _COMMAND_TIMEOUT)
+        return SlurmClient(os.environ)
     from dnm.converters.slurm.rest import SlurmRestClient  # 20 ms that only those who use it pay
 
-    return SlurmRestClient(
-        settings.slurmrestd_url, settings.slurmrestd_token_file, _COMMAND_TIMEOUT
-    )
+    return SlurmRestClient(settings.slurmrestd_url, settings.slurmrestd_token_file)
 
 
 def read_facts(client: Slurm) -> SlurmFacts:
@@ -214,7 +211,8 @@ def list_waiting_jobs(
             types.setdefault(partition, {})[type_of(node.name)] = None
     ours = facts.in_own_reservations(reservation)
     found: dict[tuple[str, str], WaitingJobs] = {}
-    for job in _pending(facts.jobs):
+    pending = [job for job in facts.jobs if job.state == "PENDING"]
+    for job in pending[:MOST_JOBS]:
         if not would_start(job, ours) or job.node_count > max(sizes[p] for p in job.partitions):
             continue
         rows: dict[str, str] = {}
@@ -226,10 +224,6 @@ def list_waiting_jobs(
                 row = found.get((node_type, partition))
                 found[node_type, partition] = _with_job(row, partition, node_type, job)
     return tuple(found[key] for key in sorted(found))
-
-
-def _pending(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-    return [job for job in jobs if job.state == "PENDING"][:MOST_JOBS]
 
 
 def would_start(job: SlurmJob, ours: Collection[str] = ()) -> bool:
@@ -268,9 +262,8 @@ def _with_job(
 ) -> WaitingJobs:
     tasks = count_tasks(job.display_id)
     before = row or WaitingJobs(partition=partition, node_type=node_type, jobs=0, nodes=0)
-    return WaitingJobs(
-        partition=partition,
-        node_type=node_type,
+    return msgspec.structs.replace(
+        before,
         jobs=before.jobs + tasks,
         nodes=before.nodes + tasks * job.node_count,
         since=min(filter(None, (before.since, job.submitted)), default=None),

@@ -18,6 +18,12 @@ from dnm.model.batch import SlurmReason
 from dnm.model.errors import ConverterError
 from dnm.model.slinky import BRIDGE_REASON, MAINTENANCE, OPERATOR_REASON, pod_of, writer_of
 
+_KINDS = {  # why a node is none of theirs, and how the Reasons of its keeper begin
+    Machines.PODS: ("its slurmd runs in no pod of slurm-operator's", OPERATOR_REASON),
+    Machines.BRIDGED: (
+        "slurm-bridge has not put it into Slurm (no state flag EXTERNAL)", BRIDGE_REASON,
+    ),
+}  # fmt: skip
 _OF_KIND = frozenset(("DYNAMIC_NORM", "EXTERNAL"))
 
 
@@ -112,17 +118,15 @@ def why_not_ours(
     machines: Machines, node: SlurmNode, maintained: dict[str, str] | None = None
 ) -> str:
     """Says why a program leaves a node alone, whatever runs on it; empty: it is of its kind."""
+    if machines is Machines.OWN:
+        return why_slinkys(node, maintained)
+    why_not, theirs = _KINDS[machines]
+    if not _is_of_kind(machines, node):
+        return why_not
     if machines is Machines.PODS:
-        if not _is_of_kind(machines, node):
-            return "its slurmd runs in no pod of slurm-operator's"
         node = msgspec.structs.replace(node, comment="")
-        if "DRAIN" not in node.state.flags and node.reason.startswith(OPERATOR_REASON):
-            node = msgspec.structs.replace(node, reason="")  # of an undrain
-    elif machines is Machines.BRIDGED:
-        if not _is_of_kind(machines, node):
-            return "slurm-bridge has not put it into Slurm (no state flag EXTERNAL)"
-        if "DRAIN" not in node.state.flags and node.reason.startswith(BRIDGE_REASON):
-            node = msgspec.structs.replace(node, reason="")  # of an uncordon, on every one of them
+    if "DRAIN" not in node.state.flags and node.reason.startswith(theirs):
+        node = msgspec.structs.replace(node, reason="")  # of an undrain, or of an uncordon
     return why_slinkys(node, maintained)
 
 

@@ -78,15 +78,20 @@ def node_set_of(pod: SlurmdPod, sets: Sequence[NodeSet]) -> NodeSet | None:
     return None
 
 
-def why_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
-    """Says why a node can't be lent whatever Slurm says; empty: it may be."""
-    node, (key, value) = at.node, label
+def why_not_well(name: str, node: Node | None, may_be_cordoned: bool = False) -> str:
+    """Says why a Node is left alone, whoever runs jobs on it; empty: it is well."""
     if node is None:
         return f"Kubernetes has no Node {name}: its Node must have the name that Slurm knows"
     if node.is_deleting or not node.is_ready:
         return "its Node is not Ready"
-    if node.is_cordoned:
-        return "its Node is cordoned"
+    return "its Node is cordoned" if node.is_cordoned and not may_be_cordoned else ""
+
+
+def why_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
+    """Says why a node can't be lent whatever Slurm says; empty: it may be."""
+    node, (key, value) = at.node, label
+    if (why := why_not_well(name, node)) or node is None:
+        return why
     if node.labels.get(key) != value:
         return f"its Node has no label {key}={value}"
     if not node.is_with_batch:

@@ -13,16 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from dnm.converters import nodeset
 from dnm.converters.claim import check_claim
 from dnm.converters.conversion import NodeConversion, NotClaimed
-from dnm.converters.nodeset import (
-    LOWEST_COST,
-    NodeSet,
-    SlurmdPod,
-    why_not_next,
-    why_other_goes,
-    why_others_turn,
-)
+from dnm.converters.nodeset import LOWEST_COST, NodeSet, SlurmdPod
 from dnm.converters.standing_node import is_label_on, label_of, read_own_node
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 
@@ -106,15 +100,15 @@ def _shrink_once(conversion: NodeConversion, key: str) -> str:
     if pod.is_terminating:
         return f"pod {pod.key} is still there"
     if _is_scaled(conversion, node_set):
-        if why := why_other_goes(fellows, pod, node_set.replicas):
+        if why := nodeset.why_other_goes(fellows, pod, node_set.replicas):
             raise NotClaimed(why)
         return f"pod {pod.key} is still there"
     if pod.cost != LOWEST_COST:
         conversion.kube.node_sets.set_cost(pod, LOWEST_COST)
         return "its deletion cost is read back"
-    if why := why_others_turn(node_set, fellows, pod):
+    if why := nodeset.why_others_turn(node_set, fellows, pod):
         raise OthersTurn(why)
-    if why := why_not_next(node_set, fellows, pod, _spares(conversion, fellows)):
+    if why := nodeset.why_not_next(node_set, fellows, pod, _spares(conversion, fellows)):
         return why
     check_claim(conversion)
     _take_one(conversion, node_set)

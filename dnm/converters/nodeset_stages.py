@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dnm.converters import standing_node, to_batch, to_k8s
+from dnm.converters import nodeset, standing_node, to_batch, to_k8s
 from dnm.converters.claim import check_claim, clear_marks, in_slurm, settle_drain
 from dnm.converters.conversion import (
     SLURM_PATIENCE,
@@ -24,15 +24,7 @@ from dnm.converters.conversion import (
 )
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.marks import instances_on, refuse_other_instance
-from dnm.converters.nodeset import (
-    FENCE,
-    OnNode,
-    SlurmdPod,
-    is_down_by_its_pod,
-    judge_places,
-    why_not_back,
-    why_not_moved,
-)
+from dnm.converters.nodeset import FENCE, OnNode, SlurmdPod
 from dnm.converters.nodeset_replicas import SCALED, grow_in_turn, shrink, stateful_set
 from dnm.converters.reservation import release, uncharge
 from dnm.converters.select import Judged
@@ -55,7 +47,7 @@ def _place(conversion: NodeConversion) -> OnNode:
 
 def is_movable(conversion: NodeConversion) -> None:
     """The operator and the NodeSet are such that slurmd goes when it is told to, and comes back."""
-    if why := why_not_moved(
+    if why := nodeset.why_not_moved(
         conversion.node, _place(conversion), standing_node.label_of(conversion.settings)
     ):
         raise NotClaimed(why)
@@ -185,11 +177,7 @@ def back(conversion: NodeConversion) -> str:
     key, value = standing_node.label_of(conversion.settings)
     uncharge(conversion)  # the new pod's record takes the drain off
     conversion.kube.change(
-        node,
-        {**labels, key: value},
-        [*taints, FENCE],
-        is_uncordoned=True,
-        annotations=annotations,
+        node, {**labels, key: value}, [*taints, FENCE], is_uncordoned=True, annotations=annotations
     )
     conversion.book.remember({CORDONED: ""})
     return f"label {key} put on"
@@ -206,11 +194,12 @@ def slurmd(conversion: NodeConversion) -> str:
         if node_set:
             grow_in_turn(conversion, node_set)
         pods = conversion.kube.node_sets.read_pods(conversion.node)
-        if why := why_not_back(conversion.node, pods):
+        if why := nodeset.why_not_back(conversion.node, pods):
             return why
         node = conversion.slurm.read_node(conversion.node)
         is_back = "NOT_RESPONDING" not in node.state.flags
-        is_lifted = is_down_by_its_pod(node.reason) or standing_node.is_our_drain(conversion, node)
+        is_ours = standing_node.is_our_drain(conversion, node)
+        is_lifted = is_ours or nodeset.is_down_by_its_pod(node.reason)
         if is_back and node.state.base == "DOWN" and is_lifted:
             conversion.slurm.resume(conversion.node, {})
             return "Slurm is told that its slurmd is back"
@@ -265,7 +254,7 @@ def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
         name: OnNode(node=by_name.get(name), pods=on.get(name, ()), sets=sets)
         for name in (one.node.name for one in judged)
     }
-    return judge_places(judged, places, label)
+    return nodeset.judge_places(judged, places, label)
 
 
 PROGRAM = Program(

@@ -55,7 +55,7 @@ def make_good(conversion: NodeConversion) -> None:
 
 
 def _check_preemptible(conversion: NodeConversion, job: str) -> None:
-    if _is_touched(conversion, job):
+    if _TOUCHED + job in conversion.journal.facts:
         return
     record = conversion.patiently(lambda: conversion.slurm.read_job(job))
     if pods := pods_of_job(record.admin_comment):
@@ -68,15 +68,11 @@ def _check_preemptible(conversion: NodeConversion, job: str) -> None:
         raise NotClaimed(f"job {job} can't be requeued; PREEMPT_MODE=cancel would end it for good")
 
 
-def _is_touched(conversion: NodeConversion, job: str) -> bool:
-    return _TOUCHED + job in conversion.journal.facts
-
-
 def _make_leave(conversion: NodeConversion, job: str) -> None:
     """Also after a kill: a job that is not here and got nothing from us is left alone."""
     settings = conversion.settings
     is_here = _is_on_node(conversion, job)
-    if not is_here and not _is_touched(conversion, job):
+    if not is_here and _TOUCHED + job not in conversion.journal.facts:
         return
     conversion.book.remember({_TOUCHED + job: _BEGUN})
     if settings.preempt_grace_seconds and is_here:

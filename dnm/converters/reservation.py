@@ -198,8 +198,7 @@ def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
 
     try:
         conversion.change_slurm(
-            lambda: conversion.slurm.remove_from_reservation(shared.name, conversion.node),
-            has_left,
+            lambda: conversion.slurm.remove_from_reservation(shared.name, conversion.node), has_left
         )
     except SlurmRefused as error:
         if "not supported" not in error.answer:

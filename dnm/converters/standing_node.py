@@ -11,8 +11,8 @@ from dnm.converters.nodeset import FENCE
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.converters.to_batch import CORDONED
+from dnm.converters.to_k8s import dress
 from dnm.kube.nodes import MARK_PREFIX
-from dnm.model.close_look import lacking_taints
 from dnm.model.errors import ConfigError, ConverterError
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
@@ -57,24 +57,17 @@ def open_to_pods(
     """Labels and taints as for a node that joins, and the fence off, in one change; the cordon too
     where `is_uncordoned`. A Node without the fence has been opened: a cordon that is on it is not
     ours. Raises ConverterError as soon as `why_not` says that somebody else has the Node."""
-    settings, journal = conversion.settings, conversion.journal
-    labels = settings.labels(journal.node_type, journal.namespace)
-    taints = settings.taints(journal.node_type, journal.namespace)
 
     def look() -> str:
         node = read_own_node(conversion)
         if why := why_not(node):
             raise ConverterError(why)
         kept = [taint for taint in node.taints if not is_fence(taint)]
-        wanted = [*kept, *lacking_taints(node, taints)]
-        lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
-        if lacking or list(node.taints) != wanted:
-            is_ours = is_uncordoned and is_fenced(node)
-            conversion.kube.change(node, lacking, wanted, is_ours)
+        if dress(conversion, node, kept, is_uncordoned and is_fenced(node)):
             return "the change is looked at once more"
         return "" if node.is_ready else "the Node is not Ready"
 
-    conversion.wait_until(look, settings.stage_timeout_seconds)
+    conversion.wait_until(look, conversion.settings.stage_timeout_seconds)
     if is_uncordoned:
         conversion.book.remember({CORDONED: ""})
     conversion.run_hook("ready")

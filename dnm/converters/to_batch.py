@@ -9,23 +9,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from dnm.converters import to_k8s
-from dnm.converters.claim import (
-    RESERVING,
-    InSlurm,
-    clear_marks,
-    give_back,
-    in_slurm,
-    settle_drain,
-)
+from dnm.converters import claim, marks, to_k8s
+from dnm.converters.claim import RESERVING, InSlurm
 from dnm.converters.conversion import DryRun, NodeConversion, Program, Stage, check_hooks
 from dnm.converters.journal import FORMER_DRAIN
-from dnm.converters.marks import (
-    is_own_reason,
-    is_predecessors_reason,
-    reason_of_drain,
-    refuse_other_instance,
-)
+from dnm.converters.marks import refuse_other_instance
 from dnm.converters.preempt import make_good
 from dnm.converters.reservation import own_reservations, release
 from dnm.converters.slurm.commands import resume_command
@@ -47,7 +35,7 @@ class AlreadyBack(ConverterError):
 def check(conversion: NodeConversion) -> str:
     """Nothing is done to a node that Slurm has in service, that is not ours, or that can't be
     judged. Raises AlreadyBack for the first."""
-    found = in_slurm(conversion)
+    found = claim.in_slurm(conversion)
     node, reservations = found.node, found.own
     refuse_other_instance(conversion.settings, node)
     if found.in_service and not reservations and not _is_our_drain(conversion, node):
@@ -89,9 +77,9 @@ def _in_service(conversion: NodeConversion, found: InSlurm) -> str:
 
 def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
     """Of this instance, or of the site's script before where one of our reservations holds it."""
-    if is_own_reason(conversion.settings, reason := reason_of_drain(node)):
+    if marks.is_own_reason(conversion.settings, reason := marks.reason_of_drain(node)):
         return True
-    is_predecessors = is_predecessors_reason(conversion.settings, reason)
+    is_predecessors = marks.is_predecessors_reason(conversion.settings, reason)
     return is_predecessors and bool(own_reservations(conversion))
 
 
@@ -193,7 +181,7 @@ def is_still_out(conversion: NodeConversion) -> None:
         raise ConverterError(
             f"{_named(slurmds)} of a NodeSet on it: its jobs would be lost; it is not reset"
         )
-    found = in_slurm(conversion)
+    found = claim.in_slurm(conversion)
     if found.in_service is not False:
         raise ConverterError(
             f"Slurm has {conversion.node} in service or can't say ({found}): it is not touched; "
@@ -248,11 +236,11 @@ def hand_over(conversion: NodeConversion) -> str:
             "mend the node's role, then repeat"
         )
     node = conversion.read_node()
-    note = settle_drain(conversion, node, _is_our_drain(conversion, node))
+    note = claim.settle_drain(conversion, node, _is_our_drain(conversion, node))
     conversion.wait_until(
         lambda: _not_usable(conversion), conversion.settings.stage_timeout_seconds
     )
-    clear_marks(conversion)
+    claim.clear_marks(conversion)
     release(conversion)
     return note
 
@@ -271,7 +259,7 @@ def _not_usable(conversion: NodeConversion) -> str:
 def undo_claim(conversion: NodeConversion) -> str:
     """The way back while nothing of the node itself was touched."""
     make_good(conversion)
-    return give_back(conversion)
+    return claim.give_back(conversion)
 
 
 def show_release(run: DryRun) -> list[str]:

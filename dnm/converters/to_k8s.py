@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from dnm.converters.claim import check_claim, drain, reserve
@@ -21,6 +21,8 @@ from dnm.converters.slurm.commands import drain_command, reserve_command
 from dnm.host.fault_points import fault_point
 from dnm.model.close_look import lacking_taints
 from dnm.model.errors import ConverterError
+from dnm.model.node import Node
+from dnm.model.node_type import Taint
 
 _REACH_TIMEOUT = timedelta(seconds=30)
 
@@ -94,25 +96,35 @@ def join(conversion: NodeConversion) -> str:
     return ""
 
 
+def dress(
+    conversion: NodeConversion, node: Node, kept: Sequence[Taint], is_uncordoned: bool = False
+) -> bool:
+    """Puts the labels and taints of the namespace on a Node, beside the taints that are kept, in
+    one change. Returns whether there was anything to change."""
+    settings, journal = conversion.settings, conversion.journal
+    labels = settings.labels(journal.node_type, journal.namespace)
+    taints = settings.taints(journal.node_type, journal.namespace)
+    lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
+    wanted = (*kept, *lacking_taints(node, taints))
+    if not lacking and wanted == node.taints:
+        return False
+    conversion.kube.change(node, lacking, wanted, is_uncordoned)
+    return True
+
+
 def ready(conversion: NodeConversion) -> str:
     """Ready in Kubernetes, with its labels and taints, and the site's own hook says so too. The
     join hook is told of both, so that the kubelet registers with them; this is for one that
     doesn't."""
-    settings, journal = conversion.settings, conversion.journal
-    labels = settings.labels(journal.node_type, journal.namespace)
-    taints = settings.taints(journal.node_type, journal.namespace)
 
     def look() -> str:
         node = conversion.kube.read_node(conversion.node)
         if node is None:
             return "Kubernetes has no such Node yet"
-        lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
-        untainted = lacking_taints(node, taints)
-        if lacking or untainted:
-            conversion.kube.change(node, lacking, (*node.taints, *untainted))
+        dress(conversion, node, node.taints)
         return "" if node.is_ready else "the Node is not Ready"
 
-    conversion.wait_until(look, settings.stage_timeout_seconds)
+    conversion.wait_until(look, conversion.settings.stage_timeout_seconds)
     conversion.run_hook("ready")
     return "the Node is Ready"
 

@@ -9,7 +9,7 @@ import pytest
 from dnm.converters.bridge import TAKEN, Taken, split_partitions, write_taken
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.settings import Settings
-from dnm.converters.slurm.rest_answers import parse_partitions as partitions_of_rest
+from dnm.converters.slurm.rest_body import parse_partitions as partitions_of_rest
 from dnm.converters.slurm.text import parse_partitions
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.node_type import Taint

@@ -15,6 +15,7 @@ from dnm.converters.slurm.commands import (
     SlurmRefused,
     drain_command,
     reserve_command,
+    resume_command,
     slurm_environment,
 )
 from dnm.model.booking import booking_name
@@ -60,6 +61,7 @@ def test_commands_are_lists_of_one_node() -> None:
     assert drain_command("a001", "dnm:x why; rm -rf", {"comment": "m"})[3:] == [
         "state=drain", "reason=dnm:x why; rm -rf", "comment=m",
     ]  # fmt: skip
+    assert resume_command("a001", {"extra": ""})[2:] == ["nodename=a001", "state=resume", "extra="]
 
 
 def test_a_node_is_reserved_as_far_as_jobs_and_others_let_it(tmp_path: Path) -> None:
@@ -69,6 +71,10 @@ def test_a_node_is_reserved_as_far_as_jobs_and_others_let_it(tmp_path: Path) -> 
     client.create_reservation("k8s-a001", "a001", ignore_jobs=True)
     client.create_overlapping_reservation("k8s-a001", "a001")
     client.take_turn("k8s_turn", "a001")
+    begins = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+    client.book("b-a001", "a001", begins, begins + timedelta(hours=1))
+    client.move_booking("b-a001", begins, begins + timedelta(hours=2))
+    times = "StartTime=2026-11-20T12:00:00 EndTime=2026-11-20T1"
     create, name = "create reservation", "ReservationName=k8s-a001 Nodes=a001 StartTime=now"
     assert (tmp_path / "told").read_text().splitlines() == [
         f"{create} {name} Duration=UNLIMITED Users=root",
@@ -76,6 +82,8 @@ def test_a_node_is_reserved_as_far_as_jobs_and_others_let_it(tmp_path: Path) -> 
         f"{create} {name} Duration=UNLIMITED Users=root Flags=IGNORE_JOBS,OVERLAP",
         f"{create} ReservationName=k8s_turn Nodes=a001 StartTime=now Duration=1 Users=root "
         "Flags=IGNORE_JOBS,OVERLAP",
+        f"{create} ReservationName=b-a001 Nodes=a001 {times}3:00:00 Users=root",
+        f"update ReservationName=b-a001 {times}4:00:00",
     ]
 
 

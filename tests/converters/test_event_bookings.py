@@ -72,6 +72,8 @@ def test_what_is_booked_from_too_late_on_is_booked_anew_and_never_lost() -> None
         Reservation(name=name, start=at, end=BEGINS + 8 * HOUR, nodes=(name[-4:],))
         for name, at in slurm.begins.items()
     )
+    shared = Reservation(name=f"{NAME}-a004", start=BEGINS + HOUR, end=None, nodes=("a004", "a005"))
+    held = (*held, shared)  # nobody's booking
     facts = SlurmFacts(nodes=(), jobs=(), reservations=held, read_at=NOW)
     options = Namespace(book=NAME, num_nodes=2, begins=BEGINS, until=BEGINS + 8 * HOUR)
     late = list_late(facts, options, "test")

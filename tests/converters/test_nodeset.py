@@ -25,7 +25,8 @@ from dnm.converters.nodeset_stages import (
 from dnm.converters.pool import program_of
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Machines, Settings
-from dnm.model.errors import ConfigError
+from dnm.converters.slurm.commands import SlurmOutcomeUnknown
+from dnm.model.errors import ConfigError, SlurmError
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType, Taint
 from tests.converters.nodeset_world import LABEL, Killed, KubeSide, SlurmSide, World
@@ -117,6 +118,64 @@ def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
     assert found.result == "skipped" and "not drained by us" in found.error
     assert "remove label" not in world.log
     assert_batch(world)
+
+
+def test_a_reservation_that_came_after_its_answer_was_lost_is_ours(tmp_path: Path) -> None:
+    """The command is carried out while it is said again, and Slurm refuses the second."""
+    made = program(tmp_path)
+
+    class Slow(SlurmSide):
+        def create_reservation(self, name: str, node: str, *more: Any, **options: Any) -> None:
+            is_first = "reserve" not in self.world.log
+            if is_first:
+                self.world.log.append("reserve")
+                raise SlurmOutcomeUnknown("timed out")
+            super().create_reservation(name, node)
+            super().create_reservation(name, node)
+
+    made.slurm = Slow
+    found = made.lend()
+    assert found.result == "ok", found.error
+    assert_lent(made.world)
+
+
+def test_a_slurm_that_does_not_answer_while_a_pod_goes_is_asked_again(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    failures = [SlurmError("away")]
+
+    class Away(SlurmSide):
+        def read_node(self, name: str) -> Any:
+            if "remove label" in self.world.log and failures:
+                raise failures.pop()
+            return super().read_node(name)
+
+    made.slurm = Away
+    found = made.lend()
+    assert (found.result, failures) == ("ok", []), found.error
+
+
+def test_a_return_is_looked_at_from_its_first_stage_in_each_call(tmp_path: Path) -> None:
+    """What an earlier call has done may have been undone since."""
+    made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
+    made.lend()
+    made.world.is_stuck = True
+    assert made.bring_back().result == "failed"
+    del made.world.machines[NODE].labels[LABEL[0]]
+    made.world.is_stuck = False
+    made.change_settings(boot_timeout_seconds=timedelta(seconds=5))
+    found = made.bring_back()
+    assert found.result == "ok", found.error
+    assert_batch(made.world)
+
+
+def test_a_lent_node_of_which_slurm_says_nothing_plain_is_left(tmp_path: Path) -> None:
+    made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
+    made.lend()
+    made.world.machines[NODE].base = "FUTURE"
+    made.world.is_stuck = True
+    found = made.bring_back()
+    assert found.result == "failed" and "can't be told (FUTURE" in found.error
+    assert "change" not in made.world.log[-4:]
 
 
 def test_a_lent_node_with_work_is_left(tmp_path: Path) -> None:
@@ -240,6 +299,15 @@ def test_a_node_is_not_opened_where_the_claim_does_not_hold(
     with pytest.raises(NotClaimed):
         run_stages(conversion, PROGRAM.lending[4:])
     assert made.world.machines[NODE].taints == (FENCE,)
+
+
+def test_a_node_without_a_fence_gets_its_labels_all_the_same(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    conversion = made.under_way()
+    run_stages(conversion, PROGRAM.lending[2:4])
+    made.world.machines[NODE].taints = ()
+    run_stages(conversion, PROGRAM.lending[4:])
+    assert_lent(made.world)
 
 
 def test_nothing_is_claimed_that_can_t_be_moved(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
-from dnm.converters.slurm import rest_answers as rest
+from dnm.converters.slurm import rest_body as rest
 from dnm.converters.slurm import text
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.rest import SlurmRestClient, read_token

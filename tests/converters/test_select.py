@@ -325,6 +325,13 @@ def test_both_forms_of_the_list_are_what_dnm_reads() -> None:
     assert from_json.nodes["a001"].in_service and from_json.nodes["a002"].in_service is False
 
 
+def test_what_a_reservation_of_ours_holds() -> None:
+    held = (("k8s-a001", "a001"), ("k8s", "a002"), ("k8s-a003", "a004"), ("maint", "a005"))
+    found = tuple(Reservation(name=name, start=NOW, end=None, nodes=(on,)) for name, on in held)
+    known = SlurmFacts(nodes=(), jobs=(), reservations=found, read_at=NOW)
+    assert known.in_own_reservations("k8s") == {"a001", "a002"}
+
+
 def test_a_type_is_a_prefix_with_digits() -> None:
     is_of_type = Settings().is_of_type
     assert is_of_type("a001", "a")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dnm.converters.slurm.text import (
     JOB_FORMAT,
+    Reservation,
     SlurmNode,
     parse_job_record,
     parse_jobs,
@@ -249,3 +250,16 @@ def test_folded_names_stand_for_just_these(names: set[str]) -> None:
 def test_the_format_for_squeue_has_no_free_text() -> None:
     """%j (name) and %k (comment) are what a user writes; %r (reason) may be a plugin's sentence."""
     assert not {"%j", "%k", "%r", "%o"} & set(JOB_FORMAT.split("|")[:-1])
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "holds"),
+    [(0, 3, True), (0, None, True), (1, 3, True), (2, 3, False), (0, 1, False), (None, 3, False)],
+)
+def test_when_a_reservation_holds(begins: int | None, ends: int | None, holds: bool) -> None:
+    start, end, now = (
+        None if hour is None else datetime(2026, 11, 20, hour, tzinfo=UTC)
+        for hour in (begins, ends, 1)
+    )
+    assert now is not None
+    assert Reservation(name="r", start=start, end=end, nodes=()).holds_at(now) is holds

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dnm.converters.slurm import rest_answers
+from dnm.converters.slurm import rest_body
 from dnm.converters.slurm.commands import (
     COMMAND_TIMEOUT,
     SlurmOutcomeUnknown,
@@ -31,14 +31,7 @@ from dnm.converters.slurm.commands import (
     checked_name,
     says_away,
 )
-from dnm.converters.slurm.rest_body import (
-    Offer,
-    RestError,
-    choose_version,
-    encode_node_change,
-    encode_reservation,
-    read_errors,
-)
+from dnm.converters.slurm.rest_body import Offer, RestError
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import read_trusted
@@ -83,32 +76,32 @@ class SlurmRestClient:
         self.read_reservations()
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
-        return rest_answers.parse_nodes(self._read("nodes"))
+        return rest_body.parse_nodes(self._read("nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
         """Returns the node. Its partitions are not to be relied on: 25.05 and 25.11 filled them
         wrongly for a single one."""
-        found = rest_answers.parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
+        found = rest_body.parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
         if len(found) != 1:
             raise SlurmRefused(f"slurmrestd knows no node {name}", "no such node")
         return found[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
         """Returns the unfinished jobs, as far as PrivateData lets the token's user see them."""
-        return rest_answers.parse_jobs(self._read("jobs"))
+        return rest_body.parse_jobs(self._read("jobs"))
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
         checked_name(node)
         return tuple(job for job in self.read_jobs() if node in job.nodes)
 
     def read_reservations(self) -> tuple[Reservation, ...]:
-        return rest_answers.parse_reservations(self._read("reservations"))
+        return rest_body.parse_reservations(self._read("reservations"))
 
     def read_partitions(self) -> tuple[str, ...]:
-        return rest_answers.parse_partitions(self._read("partitions"))
+        return rest_body.parse_partitions(self._read("partitions"))
 
     def read_job(self, job: str) -> JobRecord:
-        return rest_answers.parse_job_record(self._read(f"job/{checked_job(job)}"))
+        return rest_body.parse_job_record(self._read(f"job/{checked_job(job)}"))
 
     def check_changes(self) -> None:
         """Raises SlurmError where this version can't change nodes and reservations: 23.02 begins
@@ -118,14 +111,14 @@ class SlurmRestClient:
         self._require("DELETE", "reservation/", "delete reservations")
 
     def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
-        self._change_node("slurm.drain", node, encode_node_change(marks, "DRAIN", reason))
+        self._change_node("slurm.drain", node, rest_body.encode_node_change(marks, "DRAIN", reason))
 
     def resume(self, node: str, marks: Mapping[str, str]) -> None:
-        self._change_node("slurm.resume", node, encode_node_change(marks, "RESUME"))
+        self._change_node("slurm.resume", node, rest_body.encode_node_change(marks, "RESUME"))
 
     def mark(self, node: str, marks: Mapping[str, str]) -> None:
         """Sets or, empty, clears `comment` and `extra` without touching the state."""
-        self._change_node("slurm.mark", node, encode_node_change(marks))
+        self._change_node("slurm.mark", node, rest_body.encode_node_change(marks))
 
     def create_reservation(
         self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
@@ -189,7 +182,7 @@ class SlurmRestClient:
         self, name: str, node: str, end: datetime | timedelta | None, flags: Sequence[str]
     ) -> None:
         self._require("POST", "reservation", "make reservations")
-        body = encode_reservation(name, node, datetime.now(UTC), end, flags)
+        body = rest_body.encode_reservation(name, node, datetime.now(UTC), end, flags)
         self._change("slurm.create_reservation", "POST", "reservation", body)
 
     def _require(self, method: str, path: str, what: str) -> None:
@@ -209,12 +202,12 @@ class SlurmRestClient:
             answer = self._ask("slurm.read", "GET", "/openapi/v3")
             if answer.status != 200:
                 raise self._refusal("GET /openapi/v3", answer)
-            self._offer = choose_version(answer.body)
+            self._offer = rest_body.choose_version(answer.body)
         return self._offer
 
     def _read(self, path: str) -> bytes:
         answer = self._ask("slurm.read", "GET", f"/slurm/{self.offer.version}/{path}")
-        if answer.status != 200 or read_errors(answer.body) != []:
+        if answer.status != 200 or rest_body.read_errors(answer.body) != []:
             raise self._refusal(f"GET {path}", answer)
         return answer.body
 
@@ -222,7 +215,7 @@ class SlurmRestClient:
         """One change, sent once."""
         version = self.offer.version
         answer = self._ask(point, method, f"/slurm/{version}/{path}", body, is_change=True)
-        if answer.status != 200 or read_errors(answer.body) != []:
+        if answer.status != 200 or rest_body.read_errors(answer.body) != []:
             raise self._refusal(f"{method} {path}", answer, is_change=True)
 
     def _ask(
@@ -249,7 +242,7 @@ class SlurmRestClient:
 
     def _refusal(self, what: str, answer: PlainAnswer, is_change: bool = False) -> SlurmError:
         """What went wrong, judged by the body."""
-        errors = read_errors(answer.body)
+        errors = rest_body.read_errors(answer.body)
         if errors:
             return self._judge(what, errors[0], is_change)
         told = " ".join(answer.body[:200].decode("utf-8", "replace").split())

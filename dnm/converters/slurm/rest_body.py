@@ -1,21 +1,28 @@
-"""What is said with slurmrestd beside the values: errors in a body, the version of its API that is
-asked, and what is sent to change a node or to reserve one. Pure.
+"""The bodies of slurmrestd: what it answers -> the values of `text`, errors in it, the version of
+its API that is asked, and what is sent to change a node or to reserve one. Pure; API v0.0.38 (Slurm
+22.05) to v0.0.45.
 
 Whether a request went well is told by the body: 22.05 answers 500 to an unknown node, later ones
 200 with `errors`. The version is the newest that both know and that hides no state: one that hides
-one would have a busy or a foreign node look idle.
+one would have a busy or a foreign node look idle. A key that is missing is an error: an empty list
+is never made of it. Shapes that differ: up to v0.0.38 a state is a word in small letters with
+`state_flags`, a number is a number or null; later a state is a list of words, a number `{set,
+infinite, number}`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
+from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
 from dnm.model.errors import SlurmError
+from dnm.model.hostlist import expand_hostlist
+from dnm.model.slurm_state import BASES, NodeState, parse_state
 
 T = TypeVar("T")
 OLDEST, NEWEST = 38, 45  # v0.0.37 (Slurm 21.08) and before hide states
@@ -46,13 +53,10 @@ class Answer(msgspec.Struct):
     errors: list[RestError] = []
 
 
-_decode_answer = msgspec.json.Decoder(Answer).decode
-
-
 def read_errors(body: bytes) -> list[RestError] | None:
     """Returns the errors of an answer; None: it is none of slurmrestd's."""
     try:
-        return _decode_answer(body).errors
+        return msgspec.json.decode(body, type=Answer).errors
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -128,7 +132,7 @@ def _hiding(version: str) -> range:
 # --- changes: a number counts only with `set`, what is left out stays as it is
 
 
-def _number(value: int | None) -> dict[str, Any]:
+def _amount(value: int | None) -> dict[str, Any]:
     return {"set": value is not None, "infinite": value is None, "number": value or 0}
 
 
@@ -144,16 +148,253 @@ def encode_reservation(
 ) -> bytes:
     """Returns the body of POST reservation, for root, of one node; `end` None: without an end."""
     if isinstance(end, datetime):
-        until = {"end_time": _number(int(end.timestamp()))}
+        until = {"end_time": _amount(int(end.timestamp()))}
     else:
-        until = {"duration": _number(int(end.total_seconds() // 60) if end else None)}
+        until = {"duration": _amount(int(end.total_seconds() // 60) if end else None)}
     return msgspec.json.encode(
         {
             "name": name,
             "node_list": [node],
-            "start_time": _number(int(start.timestamp())),
+            "start_time": _amount(int(start.timestamp())),
             "users": ["root"],
             **until,
             **({"flags": list(flags)} if flags else {}),
         }
+    )
+
+
+# --- answers
+
+_NO_NUMBER = 2**32 - 2  # and INFINITE above it: they leak from old versions
+# Words of slurm_protocol_defs.c: a flag is shown in the place of the base, the first of these.
+_JOB_FLAGS = (
+    "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",
+    "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT",
+)  # fmt: skip
+_FINISHED = frozenset((
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+    "PREEMPTED", "REVOKED", "TIMEOUT",
+))  # fmt: skip
+_JOB_BASES = ("PENDING", "RUNNING", "SUSPENDED", *sorted(_FINISHED))
+
+
+class _Amount(msgspec.Struct):
+    set: bool
+    number: float
+    infinite: bool = False
+
+
+_Number = int | _Amount | None
+_Words = str | list[str]
+
+
+class _Node(msgspec.Struct):
+    name: str
+    state: _Words
+    alloc_cpus: int
+    alloc_memory: int
+    slurmd_start_time: _Number
+    last_busy: _Number
+    partitions: list[str] = []
+    features: list[str] | str | None = None
+    state_flags: list[str] = []
+    reason: str | None = None
+    reason_set_by_user: str | None = None
+    reason_changed_at: _Number = None
+    comment: str | None = None
+    extra: str | None = None
+    version: str | None = None
+    slurmd_version: str | None = None
+
+
+class _Job(msgspec.Struct):
+    job_id: int
+    job_state: _Words
+    user_name: str | None
+    account: str | None
+    partition: str | None
+    node_count: _Number
+    priority: _Number
+    start_time: _Number
+    resv_name: str | None
+    nodes: str | None
+    requeue: bool
+    batch_flag: bool
+    submit_time: _Number
+    state_reason: str | None
+    admin_comment: str | None = ""
+    state_description: str | None = ""  # a sentence in the place of the word
+    required_nodes: str | None = ""
+    scheduled_nodes: str | None = ""  # not told by v0.0.38
+    array_job_id: _Number = 0
+    array_task_id: _Number = None
+    array_task_string: str | None = ""
+    het_job_id: _Number = 0
+    het_job_offset: _Number = 0
+
+
+class _Reservation(msgspec.Struct):
+    name: str
+    start_time: _Number
+    end_time: _Number
+    node_list: str | None
+    users: str | None
+    flags: list[str]
+    accounts: str | None = None
+
+
+class _Partition(msgspec.Struct):
+    name: str
+
+
+def parse_nodes(body: bytes) -> tuple[SlurmNode, ...]:
+    """Of GET nodes or node/NAME."""
+    return tuple(map(_make_node, decode_list(body, "nodes", _Node)))
+
+
+def parse_partitions(body: bytes) -> tuple[str, ...]:
+    """Of GET partitions: the names."""
+    return tuple(one.name for one in decode_list(body, "partitions", _Partition))
+
+
+def parse_jobs(body: bytes) -> tuple[SlurmJob, ...]:
+    """Of GET jobs: the unfinished ones, as squeue shows them."""
+    jobs = decode_list(body, "jobs", _Job)
+    return tuple(_make_job(job) for job in jobs if not _has_finished(job))
+
+
+def parse_job_record(body: bytes) -> JobRecord:
+    """Of GET job/ID, the first record."""
+    jobs = decode_list(body, "jobs", _Job)
+    if not jobs:
+        raise SlurmError("slurmrestd's answer about a job has no job in it; nothing is done")
+    return _make_record(jobs[0])
+
+
+def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
+    """Of GET reservations."""
+    found = decode_list(body, "reservations", _Reservation)
+    return tuple(
+        Reservation(
+            name=one.name,
+            start=_time(one.start_time),
+            end=_time(one.end_time),
+            nodes=expand_hostlist(one.node_list or ""),
+            users=one.users or "",
+            accounts=one.accounts or "",
+            flags=tuple(one.flags),
+        )
+        for one in found
+    )
+
+
+def _words(state: _Words) -> list[str]:
+    return [state.upper()] if isinstance(state, str) else state
+
+
+def _number(value: _Number) -> int | None:
+    """None: not set, infinite, or Slurm's number for none."""
+    if isinstance(value, _Amount):
+        value = int(value.number) if value.set and not value.infinite else None
+    return None if value is None or value >= _NO_NUMBER else value
+
+
+def _time(value: _Number) -> datetime | None:
+    seconds = _number(value)
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def _state(node: _Node) -> NodeState:
+    words = [*_words(node.state), *node.state_flags]
+    bases = [word for word in words if word in BASES]
+    if len(bases) != 1:
+        raise SlurmError(
+            f"slurmrestd says of node {node.name[:64]!r} the state {'+'.join(words)[:80]!r}, which "
+            "is not one state; nothing is done"
+        )
+    return parse_state("+".join([*bases, *(word for word in words if word not in BASES)]))
+
+
+def _make_node(node: _Node) -> SlurmNode:
+    return SlurmNode(
+        name=node.name,
+        state=_state(node),
+        cpus_allocated=node.alloc_cpus,
+        memory_allocated=node.alloc_memory,
+        partitions=tuple(node.partitions),
+        features=_features(node.features),
+        slurmd_started=_time(node.slurmd_start_time),
+        last_busy=_time(node.last_busy),
+        reason=node.reason or "",
+        reason_by=(node.reason_set_by_user or "") if node.reason else "",
+        reason_at=_time(node.reason_changed_at) if node.reason else None,
+        comment=node.comment or "",
+        extra=node.extra or None,
+        version=node.version or node.slurmd_version or "",
+    )
+
+
+def _features(said: list[str] | str | None) -> tuple[str, ...]:
+    """v0.0.38 has them as one text."""
+    words = said.split(",") if isinstance(said, str) else said or ()
+    return tuple(filter(None, words))
+
+
+def _job_state(job: _Job) -> str:
+    """The one word of squeue: a flag before the base. v0.0.38 tells just that."""
+    words = _words(job.job_state)
+    for word in (*_JOB_FLAGS, *_JOB_BASES):
+        if word in words:
+            return word
+    raise SlurmError(
+        f"slurmrestd says of job {job.job_id} the state {'+'.join(words)[:80]!r}, which dnm does "
+        "not know; nothing is done"
+    )
+
+
+def _has_finished(job: _Job) -> bool:
+    return _job_state(job) != "COMPLETING" and not _FINISHED.isdisjoint(_words(job.job_state))
+
+
+def _make_job(job: _Job) -> SlurmJob:
+    nodes = expand_hostlist(job.nodes or "")
+    count, priority = _number(job.node_count), _number(job.priority)
+    if count is None or priority is None:
+        raise SlurmError(f"slurmrestd says no number of nodes or no priority of job {job.job_id}")
+    return SlurmJob(
+        id=str(job.job_id),
+        display_id=_display_id(job),
+        state=_job_state(job),
+        user=job.user_name or "",
+        account=job.account or "",
+        partitions=tuple((job.partition or "").split(",")),
+        node_count=len(nodes) or max(count, len(expand_hostlist(job.required_nodes or ""))),
+        priority=priority,
+        start=_time(job.start_time),
+        reservation=job.resv_name or "",
+        nodes=nodes,
+        planned_nodes=expand_hostlist(job.scheduled_nodes or ""),
+        submitted=_time(job.submit_time),
+        why_pending=(job.state_description or job.state_reason or "").replace(" ", "_"),
+    )
+
+
+def _display_id(job: _Job) -> str:
+    """As squeue's %i has it: of an array, of a job of several parts."""
+    array, task = _number(job.array_job_id), _number(job.array_task_id)
+    if job.array_task_string:
+        return f"{array}_[{job.array_task_string}]"
+    if array and task is not None:
+        return f"{array}_{task}"
+    if whole := _number(job.het_job_id):
+        return f"{whole}+{_number(job.het_job_offset) or 0}"
+    return str(job.job_id)
+
+
+def _make_record(job: _Job) -> JobRecord:
+    return JobRecord(
+        state=_job_state(job),
+        is_requeueable=job.requeue,
+        is_batch=job.batch_flag,
+        admin_comment=job.admin_comment or "",
     )
