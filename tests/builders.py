@@ -13,7 +13,10 @@ from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType
+from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
+from dnm.run.file_state import FileState
+from dnm.run.registry import encode_registry
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 SIZE = {"vcore": 128_000, "memory": 256 * 10**9}
@@ -97,3 +100,8 @@ def facts(
         "running": frozenset(),
     }
     return Facts(**{**values, **changes})
+
+
+def write_registry(path: Path, registry: Registry, group: str = "") -> bool:
+    """As a run does it whose state is this file; says whether it had to."""
+    return FileState(path, group).write(encode_registry(registry))

@@ -21,7 +21,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.plan import Pass
 from dnm.model.registry import Registry
-from dnm.run.planning import plan_pass
+from dnm.run.looking import plan_pass
 from dnm.run.registry import load_registry
 from dnm.run.runner import run_pass
 from tests.processes import PATIENCE, the_warm

@@ -31,7 +31,7 @@ import dnm.cli
 from dnm.cli import app as cli
 from dnm.converters import cli as converters
 from dnm.host import faults
-from dnm.run import planning, runner
+from dnm.run import looking, runner
 from tests import queue_writer
 
 _LOADED_LATE = (
@@ -186,7 +186,7 @@ def _set_up(job: dict[str, Any]) -> None:
     time.tzset()
     if job["now"]:
         now = datetime.fromisoformat(job["now"])
-        for place, name in ((runner, "run_pass"), (planning, "plan_pass")):
+        for place, name in ((runner, "run_pass"), (looking, "plan_pass")):
             setattr(place, name, partial(getattr(place, name), clock=lambda: now))
     for name, value in job["constants"].items():
         place, _, constant = name.rpartition(".")

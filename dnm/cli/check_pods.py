@@ -20,7 +20,6 @@ from dnm.kube.opening import list_daemons
 from dnm.model.close_look import CLOSED
 from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
-from dnm.model.last_run import RunRecord
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
 from dnm.model.opening import OPENING_TAINT
@@ -28,7 +27,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Resources, Unreadable
 from dnm.plan.doubted_pods import tell_doubts
 from dnm.plan.inputs import offered_resources

@@ -40,7 +40,7 @@ from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import PodExplanation, as_slurm_has_it, explain_pod
 from dnm.plan.planner import fold_plan
 from dnm.plan.record_lease import judge_actor
-from dnm.run.planning import decide_now
+from dnm.run.looking import decide_now
 
 _LAST = 5  # transitions shown
 

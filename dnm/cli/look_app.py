@@ -29,7 +29,7 @@ def plan(
     from dnm.cli.one_run import reader_may_leave, shown_at_work
     from dnm.cli.output import print_document
     from dnm.cli.report import plan_document, print_plan
-    from dnm.run.planning import plan_pass
+    from dnm.run.looking import plan_pass
 
     moment = None
     if at:

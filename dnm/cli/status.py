@@ -271,7 +271,8 @@ def _live_registry(
 ) -> tuple[Registry, int, tuple[str, ...]]:
     """`dnm status --live`: the record with the queues as they are now, the exit code and the errors
     of a run now. What such a run would do is `dnm plan`'s to say."""
-    from dnm.run.planning import plan_pass, wall_clock
+    from dnm.run.looking import plan_pass
+    from dnm.run.planning import wall_clock
 
     result = plan_pass(config, environ)
     registry = load_registry(config, wall_clock())

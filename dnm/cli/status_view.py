@@ -20,11 +20,11 @@ from dnm.cli.output import (
     waiting_lines,
 )
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.last_run import NodePods
 from dnm.model.lent import Leaving
 from dnm.model.orders import Pause
 from dnm.model.printable import Meanings, count_of, duration
 from dnm.model.reason import OTHERS_DRAIN, Reason
+from dnm.model.registry import NodePods
 from dnm.model.verdict import QUEUE_WORDS
 
 Row = dict[str, str]

@@ -12,7 +12,6 @@ from dnm.model.close_look import CloseLook
 from dnm.model.cluster import ConfigMap, YunikornView
 from dnm.model.event import WaitingPods
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
-from dnm.model.last_run import NodePods, QueueStatus
 from dnm.model.lease import Place
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
 from dnm.model.node import Mark, Node, ShownState
@@ -22,7 +21,7 @@ from dnm.model.orders import Pause
 from dnm.model.pod import Claim, PodList
 from dnm.model.pod_waits import PodWaits
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.model.registry import Registry
+from dnm.model.registry import NodePods, QueueStatus, Registry
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import NodeVerdict, QueueVerdict
 

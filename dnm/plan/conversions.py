@@ -20,8 +20,8 @@ from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.plan.new_requests import Conversions, ask_for_queues, waiting
 from dnm.plan.orders import ask_for_orders
-from dnm.sizing.queue_sizing import Sizing
-from dnm.sizing.sizing import size_at_rest, size_queues
+from dnm.sizing.queue_sizing import Sizing, size_at_rest
+from dnm.sizing.sizing import size_wanting
 
 
 class Decided(Value):
@@ -70,7 +70,7 @@ def _size(inputs: Inputs, demand: Demand, registry: Registry, limits: PlannedLim
     if at_rest is not None:
         return at_rest
     budget = conversion_budget(config, registry, inputs.facts)
-    return size_queues(config, demand, limits.limits, node_supply(inputs, registry), budget)
+    return size_wanting(config, demand, limits.limits, node_supply(inputs, registry), budget)
 
 
 def _blind(start: Conversions, why: Objection) -> Conversions:

@@ -14,12 +14,11 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from dnm.model.cluster import YunikornView
-from dnm.model.last_run import RunRecord
 from dnm.model.lent import Phase
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.printable import count_of, duration
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Unreadable, Value
 
 _PATIENCE = timedelta(days=1)  # with a list of no such pods at all: runs fail for as long

@@ -23,10 +23,9 @@ import msgspec
 from dnm.model.batch import WaitingJobs
 from dnm.model.config import Config
 from dnm.model.history import NodeRoom, PodKind
-from dnm.model.last_run import NodePods, QueueStatus, run_name
 from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import Registry
+from dnm.model.registry import NodePods, QueueStatus, Registry, run_name
 from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import Advanced, advance
@@ -44,7 +43,8 @@ from dnm.plan.queue_reports import (
     queue_statuses,
     seen_statuses,
 )
-from dnm.plan.record_lease import judge_actor, refuse_plan, with_judgement
+from dnm.plan.record_lease import judge_actor, with_judgement
+from dnm.plan.refused_record import refuse_plan
 from dnm.plan.rule import rules_of
 from dnm.plan.waiting_pods import list_waiting
 from dnm.queues.document import Judge, judge_text

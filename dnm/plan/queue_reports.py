@@ -11,10 +11,10 @@ import msgspec
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.history import Decision
-from dnm.model.last_run import NodePods, QueueStatus
 from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueNumbers
 from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.registry import NodePods, QueueStatus
 from dnm.model.value import Resources
 from dnm.model.verdict import Verdict
 from dnm.plan.conversions import Decided

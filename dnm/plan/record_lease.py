@@ -35,12 +35,17 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.errors import LeaseError
 from dnm.model.lease import Place, RecordLease
-from dnm.model.orders import LOST
 from dnm.model.plan import EndConverter, Plan, Snapshot
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.model.state import RunLease
 from dnm.model.value import Unreadable, Value
+from dnm.plan.refused_record import (
+    refuse_plan,
+    words_of_a_new_record,
+    words_of_an_odd_lease,
+    words_of_another,
+)
 
 _RENEWED_AFTER = timedelta(hours=6)  # in work it is written four times a day
 _HELD_FOR = timedelta(days=1) + _RENEWED_AFTER  # so nobody else acts within a day of an act
@@ -103,11 +108,12 @@ def read_lease(annotations: Mapping[str, str], instance: str) -> RecordLease | N
 
 def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
     """Tells whether he may act now."""
-    now = config_map.read_at or actor.now
+    now, instance, here = config_map.read_at or actor.now, actor.instance, actor.place.holder
     try:
-        standing = read_lease(config_map.annotations, actor.instance)
+        standing = read_lease(config_map.annotations, instance)
     except ValueError as error:
-        return Judgement(now=now, refusal=_unreadable(actor, str(error)))
+        refusal = words_of_an_odd_lease(instance, here, lease_annotation(instance), str(error))
+        return Judgement(now=now, refusal=refusal)
     if standing is None:
         return _judge_none(actor, now)
     if standing.token in [lease.token for lease in actor.registry.leases]:
@@ -115,8 +121,10 @@ def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
         is_due = not (is_fresh and is_written_here(standing, actor.place))
         return Judgement(now=now, is_due=is_due, ours=standing)
     if now - standing.at >= _HELD_FOR or _was_here(standing, actor.place, now):
-        return Judgement(now=now, is_due=True, note=_anew(actor, standing))
-    return Judgement(now=now, others=standing, refusal=_refusal(actor, standing, ""))
+        note = words_of_a_new_record(instance, actor.registry, standing)
+        return Judgement(now=now, is_due=True, note=note)
+    refusal = words_of_another(instance, here, standing)
+    return Judgement(now=now, others=standing, refusal=refusal)
 
 
 def check_held(config_map: ConfigMap, instance: str, registry: Registry) -> None:
@@ -153,7 +161,8 @@ def _judge_none(actor: Actor, now: datetime) -> Judgement:
     others = acts_elsewhere(actor.registry, now)
     if others is not None and not _was_here(others, actor.place, now):
         gone = "; its mark was taken off the ConfigMap since"
-        return Judgement(now=now, others=others, refusal=_refusal(actor, others, gone))
+        refusal = words_of_another(actor.instance, actor.place.holder, others, gone)
+        return Judgement(now=now, others=others, refusal=refusal)
     note = (
         f"the annotation {lease_annotation(actor.instance)} is missing on the queue document's "
         "ConfigMap: two hosts with one instance_id find each other out by it; let whatever writes "
@@ -172,38 +181,6 @@ def _was_here(lease: RecordLease, place: Place, now: datetime) -> bool:
     """Whether the dnm of this very place wrote it, with a registry that it has no more."""
     is_home = bool(place.home) and lease.home == place.home
     return is_home and (lease.boot == place.boot or now - lease.at > place.up_for)
-
-
-def _refusal(actor: Actor, lease: RecordLease, gone: str) -> str:
-    is_twin = lease.holder == actor.place.holder
-    return (
-        f"another dnm acts as instance {actor.instance}: {printable(lease.holder, 300)}, last at "
-        f"{lease.at:%Y-%m-%d %H:%M:%S} UTC{gone}. This is {actor.place.holder}"
-        f"{', of the same name but another' if is_twin else ''}: nothing is lent, returned or "
-        "changed here. Give one of the two another instance_id; or, once dnm is stopped there for "
-        "good, say `dnm takeover` here"
-    )
-
-
-def _anew(actor: Actor, lease: RecordLease) -> str:
-    """Of a registry that has never acted, while one has as this instance."""
-    pause = actor.registry.pause
-    if actor.registry.leases or (pause is not None and pause.who == LOST):
-        return ""
-    return (
-        f"the registry is made anew: {printable(lease.holder, 300)} has acted as instance "
-        f"{actor.instance}, last at {lease.at:%Y-%m-%d %H:%M:%S} UTC, with another one. What it "
-        "said of pauses, held and excluded nodes, orders and events is not known here"
-    )
-
-
-def _unreadable(actor: Actor, why: str) -> str:
-    return (
-        f"the annotation {lease_annotation(actor.instance)} of the queue document's ConfigMap "
-        f"can't be read ({printable(why, 200)}), so nobody knows who else acts as instance "
-        f"{actor.instance}: nothing is lent, returned or changed by {actor.place.holder}. Once no "
-        "other dnm acts as this instance, say `dnm takeover` here"
-    )
 
 
 def judge_actor(config: Config, registry: Registry, snapshot: Snapshot) -> Judgement | None:
@@ -231,21 +208,6 @@ def with_judgement(plan: Plan, registry: Registry, judged: Judgement | None) -> 
     known = None if judged.ours else registry.others_lease
     acting = msgspec.structs.replace(plan.registry, others_lease=known)
     return msgspec.structs.replace(plan, registry=acting, notes=notes)
-
-
-def refuse_plan(plan: Plan, registry: Registry, why: str) -> Plan:
-    """Returns what is left of a plan that must not be carried out; `registry` is what is
-    recorded."""
-    return Plan(
-        registry=registry,
-        actions=tuple(action for action in plan.actions if isinstance(action, EndConverter)),
-        errors=(why, *plan.errors),
-        status=plan.seen,
-        seen=plan.seen,
-        needs_person=True,
-        is_refused=True,
-        run=plan.run,
-    )
 
 
 def needs_lease(plan: Plan) -> bool:

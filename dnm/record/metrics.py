@@ -13,11 +13,10 @@ from datetime import datetime
 
 from dnm.model.config import Config
 from dnm.model.history import Memory
-from dnm.model.last_run import QueueStatus
 from dnm.model.lent import Phase
 from dnm.model.orders import LOST
 from dnm.model.reading import Reading
-from dnm.model.registry import Registry
+from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Resources, Value
 from dnm.record.exposition import Family, MetricType, Sample, histogram_samples
 from dnm.record.totals import serves_since

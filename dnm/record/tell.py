@@ -17,11 +17,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from dnm.model.history import SCHEMA, HistoryLine, Memory, Operation
-from dnm.model.plan import Plan, SetQueueLimits
+from dnm.model.plan import Plan
 from dnm.model.queue_edit import LimitChange
 from dnm.model.registry import Registry
 from dnm.record.events import mark_new
 from dnm.record.history_file import within_bound
+from dnm.record.limit_lines import limit_lines, planned_changes, settled
 from dnm.record.totals import remember
 from dnm.record.transitions import Cause, list_job_waits, list_transitions, with_told
 
@@ -32,11 +33,11 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
     """Returns the plan with a registry that tells what it changes, and what it intends to."""
     if _is_quiet(before, plan, cause):
         return plan
-    changes = _planned_changes(plan)
-    done = _settled(before.memory.intended, changes) if is_document_judged else ()
+    changes = planned_changes(plan)
+    done = settled(before.memory.intended, changes) if is_document_judged else ()
     lines = _list_changes(before, plan.registry, cause)
     memory = _with_lines(remember(before, plan.registry, lines, cause.now), (*done, *lines))
-    intended = _limit_lines(changes, cause) if is_document_judged else before.memory.intended
+    intended = limit_lines(changes, cause) if is_document_judged else before.memory.intended
     memory = msgspec.structs.replace(memory, intended=tuple(intended))
     memory, waiting = mark_new(memory, plan.waiting, cause.now)
     registry = _replace_memory(plan.registry, memory)
@@ -62,7 +63,7 @@ def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:
 
 def tell_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
     """Returns the registry once these changes of the queue document are known to be written."""
-    memory = _with_lines(registry.memory, _limit_lines(changes, cause))
+    memory = _with_lines(registry.memory, limit_lines(changes, cause))
     return _replace_memory(registry, msgspec.structs.replace(memory, intended=()))
 
 
@@ -113,42 +114,3 @@ def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
         jobs=with_told(memory.jobs, numbered),
         unwritten=(*memory.unwritten, *numbered)[-MOST_UNWRITTEN:],
     )
-
-
-# --- limits ----------------------------------------------------------------------------------
-
-
-def _planned_changes(plan: Plan) -> tuple[LimitChange, ...]:
-    return tuple(
-        change
-        for action in plan.actions
-        if isinstance(action, SetQueueLimits)
-        for change in action.edit.changes
-    )
-
-
-def _limit_lines(changes: Sequence[LimitChange], cause: Cause) -> list[HistoryLine]:
-    """A line a queue, with all its numbers before and after."""
-    return [
-        cause.line(
-            "limit", "changed", queue, queue=queue, before=_text(of_queue, "before"),
-            after=_text(of_queue, "after"), reason=of_queue[0].why,
-        )
-        for queue, of_queue in _by_queue(changes).items()
-    ]  # fmt: skip
-
-
-def _by_queue(changes: Sequence[LimitChange]) -> dict[str, list[LimitChange]]:
-    queues = sorted({change.queue for change in changes})
-    return {queue: [one for one in changes if one.queue == queue] for queue in queues}
-
-
-def _text(changes: Sequence[LimitChange], side: str) -> str:
-    return ", ".join(f"{one.kind} {one.resource} {getattr(one, side)}" for one in changes)
-
-
-def _settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:
-    """Those that a run left behind and that happened: they don't have to be done again from where
-    they began."""
-    again = {(queue, _text(changes, "before")) for queue, changes in _by_queue(planned).items()}
-    return [line for line in intended if (line.object, line.before) not in again]

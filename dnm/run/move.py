@@ -19,10 +19,9 @@ from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import Operation
-from dnm.model.last_run import run_name
 from dnm.model.lent import ConverterProcess
 from dnm.model.printable import printable
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, run_name
 from dnm.record.tell import tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.registry import encode_registry, load_registry

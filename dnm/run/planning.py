@@ -16,15 +16,13 @@ from dnm.host.collection import without_collection
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
-from dnm.model.last_run import run_name
 from dnm.model.orders import LOST
-from dnm.model.plan import Outcome, Pass, Plan, Snapshot
+from dnm.model.plan import Outcome, Plan, Snapshot
 from dnm.model.reason import Reason
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, run_name
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QueueVerdict
-from dnm.plan.conversions import Decided
-from dnm.plan.planner import decide, make_plan
+from dnm.plan.planner import make_plan
 from dnm.plan.rule import has_events, rules_of
 from dnm.record.tell import tell_plan
 from dnm.record.transitions import Cause
@@ -83,33 +81,20 @@ def make_pass_plan(
     """Everything up to the plan, whose registry tells what it changes; writes nothing anywhere. No
     edges: the cluster is out of reach. `state`: where the registry is, if that is open.
     `foreseen_at`: the moment whose events count, in place of now."""
-    before, registry, facts, edges = _look(config, environ, clock, connect, state, foreseen_at)
+    before, registry, facts, edges = look(config, environ, clock, connect, state, foreseen_at)
     plan = make_plan(config, registry, facts)
-    if edges is not None and _lacks_batch_side(facts, plan.queues):
+    if edges is not None and lacks_batch_side(facts, plan.queues):
         facts = with_batch_side(facts, edges[1])
         plan = make_plan(config, registry, facts)
     return _telling(config, before, _with_loss(plan), facts), edges
 
 
-@without_collection()
-def decide_now(config: Config, environ: Mapping[str, str], asks_batch: bool = False) -> Decided:
-    """For `dnm explain`: what a run would decide now, with all that it decides it from, and with
-    the batch side though nothing depends on it, if that is asked for."""
-    with at_place(config, environ, connect) as (state, edges):
-        _, registry, facts, ends = _look(config, environ, wall_clock, edges, state)
-        decided = decide(config, registry, facts)
-        lacks = _lacks_batch_side(facts, decided.conversions.verdicts.values())
-        if ends is not None and facts.batch is None and (lacks or asks_batch):
-            decided = decide(config, registry, with_batch_side(facts, ends[1]))
-    return decided
-
-
-def _lacks_batch_side(facts: Snapshot, verdicts: Iterable[QueueVerdict]) -> bool:
+def lacks_batch_side(facts: Snapshot, verdicts: Iterable[QueueVerdict]) -> bool:
     """Whether nodes are wanted by what only a plan can tell, e.g. the headroom mark alone."""
     return facts.batch is None and any(one.reason is Reason.BATCH_NOT_ASKED for one in verdicts)
 
 
-def _look(
+def look(
     config: Config,
     environ: Mapping[str, str],
     clock: Callable[[], datetime],
@@ -192,18 +177,6 @@ def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
         for name, entry in registry.nodes.items()
     }
     return msgspec.structs.replace(registry, requests=requests, nodes=nodes)
-
-
-def plan_pass(
-    config: Config,
-    environ: Mapping[str, str],
-    clock: Callable[[], datetime] = wall_clock,
-    foreseen_at: datetime | None = None,
-) -> Pass:
-    """`dnm plan` and `dnm run --dry-run`; `foreseen_at`: with the events of another moment."""
-    with at_place(config, environ, connect) as (state, edges):
-        plan, _ = make_pass_plan(config, environ, clock, edges, state, foreseen_at)
-    return Pass(plan=plan, exit_code=exit_code_of(plan))
 
 
 def exit_code_of(plan: Plan, outcome: Outcome | None = None) -> int:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from dnm.host.fault_points import fault_point
 from dnm.model.config import Config
-from dnm.model.last_run import RunRecord
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, RunRecord
 from dnm.plan.cap_shares import as_last_read
 from dnm.plan.counting import count_missing_nodes
 from dnm.record.exposition import Family, format_families

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -117,8 +116,3 @@ def save_registry(config: Config, registry: Registry, state: State | None = None
     whether it did. Raises RegistryError; the old document is then still whole."""
     with _open_at(config, state) as place:
         return place.write(encode_registry(registry))
-
-
-def write_registry(path: Path, registry: Registry, group: str = "") -> bool:
-    """The same for a file, whatever the configuration says."""
-    return FileState(path, group).write(encode_registry(registry))

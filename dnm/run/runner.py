@@ -23,11 +23,11 @@ from dnm.model.errors import (
     RegistryError,
     StoppedError,
 )
-from dnm.model.last_run import RunRecord
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
-from dnm.model.registry import Registry
-from dnm.plan.record_lease import needs_lease, refuse_plan
+from dnm.model.registry import Registry, RunRecord
+from dnm.plan.record_lease import needs_lease
+from dnm.plan.refused_record import refuse_plan
 from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.events import list_events
 from dnm.record.history_file import History, read_tail

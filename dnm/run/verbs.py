@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from dnm.model.config import Config
 from dnm.model.errors import LockedError
 from dnm.model.history import Operation
-from dnm.model.last_run import run_name
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, run_name
 from dnm.record.tell import tell_change, tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.lock import longest_run, run_lock

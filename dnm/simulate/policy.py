@@ -17,7 +17,6 @@ import msgspec
 from dnm.model.batch import BatchNode, WaitingJobs
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
-from dnm.model.last_run import RunRecord
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
@@ -35,7 +34,7 @@ from dnm.model.plan import (
 from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.queue_path import lineage
 from dnm.model.reason import Reason
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, RunRecord
 from dnm.plan.idle_times import idle_times, next_closed
 from dnm.plan.planner import make_plan
 from dnm.plan.rule import rules_of

@@ -7,17 +7,19 @@ The rule: the first true reason wins, and pods that ask for nothing are named wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from dnm.demand.demand import Demand
+from dnm.demand.demand import Demand, pending_fingerprint
 from dnm.demand.pending import PendingGroup
+from dnm.model.cluster import QueueLimits
+from dnm.model.config import Config
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.reason import Reason, Why
 from dnm.model.value import Value
 from dnm.model.verdict import QueueVerdict, Verdict
 from dnm.sizing.caps import Bound, NodePool
-from dnm.sizing.quota import Shortage
+from dnm.sizing.quota import Quota, Shortage
 
 
 class UnschedulablePods(Value):
@@ -97,6 +99,57 @@ def count_by_type(pools: Mapping[NodePool, int]) -> dict[str, int]:
     for pool, count in pools.items():
         counts[pool.node_type] += count
     return dict(sorted(counts.items()))
+
+
+# --- where nothing is wanted -------------------------------------------------------------------
+
+
+def size_at_rest(
+    config: Config, demand: Demand, queues: Mapping[str, QueueLimits]
+) -> Sizing | None:
+    """Returns what `size_queues` does where no pod waits that counts, no limit is nearly full, and
+    no number of nodes is to be kept: then nothing has to be packed to know that nothing is wanted.
+    None: it has."""
+    if any(group.count for group in demand.groups):
+        return None
+    if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
+        return None
+    quota = Quota(demand, queues)
+    there = [queue for queue in config.queues if queue in queues]
+    if any(True for queue in there for _ in quota.shortages(queue, ())):
+        return None
+    sizings = [
+        QueueSizing(
+            queue=queue,
+            priority=max(one.priority for one in config.namespaces.values() if one.queue == queue),
+            fingerprint=pending_fingerprint(demand, queue),
+        )
+        for queue in there
+    ]
+    sizings.sort(key=lambda one: (-one.priority, one.queue))
+    return answer(config, demand, queues, sizings)
+
+
+def answer(
+    config: Config,
+    demand: Demand,
+    queues: Mapping[str, QueueLimits],
+    sizings: Sequence[QueueSizing],
+    told: Mapping[str, tuple[Verdict, Why, str]] = {},
+) -> Sizing:
+    """Returns the answer with what is said of each queue, those too that the document does not
+    have. `told`: by queue, of those that want nodes."""
+    missing = [queue for queue in config.queues if queue not in queues]
+    return Sizing(
+        queues={
+            **{queue: QueueSizing(queue=queue) for queue in missing},
+            **{one.queue: one for one in sizings},
+        },
+        verdicts={
+            **{queue: queue_not_there(queue) for queue in missing},
+            **{one.queue: queue_verdict(demand, one, told.get(one.queue)) for one in sizings},
+        },
+    )
 
 
 # --- in words --------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ budget grants; limits per run, cooldown, back-off, breaker and pause are the pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
-from dnm.demand.demand import Demand, pending_fingerprint
+from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.sizing.allotment import Allotment
@@ -28,8 +28,7 @@ from dnm.sizing.backlog import make_backlogs
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget, NodePool
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
-from dnm.sizing.queue_sizing import QueueSizing, Sizing, queue_not_there, queue_verdict
-from dnm.sizing.quota import Quota
+from dnm.sizing.queue_sizing import QueueSizing, Sizing, answer, size_at_rest
 from dnm.sizing.wanted_words import tell_wanted
 
 
@@ -56,69 +55,18 @@ def size_queues(
     something for the longest time.
     """
     at_rest = size_at_rest(config, demand, queues)
-    if at_rest is not None:
-        return at_rest
-    sizings = _hand_out(config, demand, queues, node_supply, budget)
-    return _answer(config, demand, queues, sizings)
+    return at_rest or size_wanting(config, demand, queues, node_supply, budget)
 
 
-def size_at_rest(
-    config: Config, demand: Demand, queues: Mapping[str, QueueLimits]
-) -> Sizing | None:
-    """Returns the same where no pod waits that counts, no limit is nearly full, and no number of
-    nodes is to be kept: then nothing has to be packed to know that nothing is wanted. None: it
-    has."""
-    if any(group.count for group in demand.groups):
-        return None
-    if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
-        return None
-    quota = Quota(demand, queues)
-    there = [queue for queue in config.queues if queue in queues]
-    if any(True for queue in there for _ in quota.shortages(queue, ())):
-        return None
-    sizings = [
-        QueueSizing(
-            queue=queue,
-            priority=max(one.priority for one in config.namespaces.values() if one.queue == queue),
-            fingerprint=pending_fingerprint(demand, queue),
-        )
-        for queue in there
-    ]
-    sizings.sort(key=lambda one: (-one.priority, one.queue))
-    return _answer(config, demand, queues, sizings)
-
-
-def _answer(
-    config: Config,
-    demand: Demand,
-    queues: Mapping[str, QueueLimits],
-    sizings: Sequence[QueueSizing],
-) -> Sizing:
-    """With what is said of each queue, those too that the document does not have."""
-    missing = [queue for queue in config.queues if queue not in queues]
-    return Sizing(
-        queues={
-            **{queue: QueueSizing(queue=queue) for queue in missing},
-            **{one.queue: one for one in sizings},
-        },
-        verdicts={
-            **{queue: queue_not_there(queue) for queue in missing},
-            **{
-                one.queue: queue_verdict(demand, one, tell_wanted(one) if one.wanted else None)
-                for one in sizings
-            },
-        },
-    )
-
-
-def _hand_out(
+def size_wanting(
     config: Config,
     demand: Demand,
     queues: Mapping[str, QueueLimits],
     node_supply: NodeSupply,
     budget: ConversionBudget,
-) -> list[QueueSizing]:
-    """Packs what waits, queue after queue, and once more where the budget does not cover it all."""
+) -> Sizing:
+    """Returns the same where something may be wanted: packs what waits, queue after queue, and once
+    more where the budget does not cover it all."""
     packing_input = make_packing_input(config, demand, node_supply)
     backlogs = make_backlogs(config, demand, queues, packing_input)
     allotment = Allotment(config, demand, queues, node_supply, packing_input)
@@ -128,7 +76,8 @@ def _hand_out(
         backlogs.sort(key=lambda one: (-one.priority, since[one.queue], one.queue))
         allotment = Allotment(config, demand, queues, node_supply, packing_input)
         sizings = allotment.serve_within(budget, backlogs)
-    return sizings
+    told = {one.queue: tell_wanted(one) for one in sizings if one.wanted}
+    return answer(config, demand, queues, sizings, told)
 
 
 def _all_wanted(sizings: list[QueueSizing]) -> dict[NodePool, int]:

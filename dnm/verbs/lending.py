@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.last_run import run_name
 from dnm.model.lent import ConversionRequest, Emptying, Leaving, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.orders import LendOrder
 from dnm.model.printable import count_of
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, run_name
 from dnm.model.value import Value
 from dnm.plan.rule import nodes_kept_out
 from dnm.sizing.caps import why_never_so_many

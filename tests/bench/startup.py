@@ -17,11 +17,9 @@ from pathlib import Path
 from statistics import median
 
 import dnm
-from dnm.model.last_run import RunRecord
-from dnm.model.registry import Registry
-from dnm.run.registry import write_registry
+from dnm.model.registry import Registry, RunRecord
 from tests.bench.site import write_site
-from tests.builders import a_lent_node
+from tests.builders import a_lent_node, write_registry
 
 FLOOR = "import typer, rich.table, rich.console"
 LENT = 12

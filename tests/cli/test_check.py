@@ -14,9 +14,8 @@ from dnm.cli.check import check_syslog, run_checks
 from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.last_run import RunRecord
 from dnm.model.lent import LentNode, Phase
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, RunRecord
 from tests.cli.check_site import INI, QUEUES, SIDECAR, CheckedSite, add_settings, ask_the_scheduler
 
 ROOT = Path(__file__).parents[2]

@@ -26,10 +26,9 @@ from dnm.cli.lending_report import (
 from dnm.cli.page import Span, draw_steps
 from dnm.cli.report_page import MOST_NODES, make_page
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import Phase
 from dnm.model.reason import Reason
-from dnm.model.registry import Registry
+from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.record.accounts import Bookkeeper
 from dnm.record.price import SeenPrice
 from tests.builders import NOW, a_config, a_lent_node

@@ -20,8 +20,7 @@ import pytest
 
 from dnm.cli.simulation import _play
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.last_run import QueueStatus, RunRecord
-from dnm.model.registry import Registry
+from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.record.demand_lines import DEMAND
 from dnm.record.history_file import History, read_history
 from dnm.run.registry import save_registry

@@ -14,11 +14,10 @@ from dnm.cli.status import status_document
 from dnm.cli.status_view import print_status, run_lines
 from dnm.host.place import host_name
 from dnm.model.config import Config
-from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.orders import LOST, LendOrder, Pause
 from dnm.model.reason import Reason, Why
-from dnm.model.registry import Registry
+from dnm.model.registry import QueueStatus, Registry, RunRecord
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
 
 IDLE = {"idle_since": NOW - timedelta(minutes=11)}

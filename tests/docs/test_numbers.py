@@ -13,13 +13,12 @@ from dnm.config import numbers
 from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_request
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
-from dnm.model.last_run import RunRecord
 from dnm.model.node import Node
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.plan import Plan
 from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, RunRecord
 from dnm.plan.breaker import next_chance, with_failure
 from dnm.plan.idle_times import best_wait
 from dnm.plan.rules.batch_floors import floor_bounds

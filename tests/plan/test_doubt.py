@@ -10,11 +10,10 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import YunikornView
-from dnm.model.last_run import NodePods, RunRecord
 from dnm.model.lent import Phase
 from dnm.model.plan import ReturnNode, Snapshot
 from dnm.model.pod import Pod, PodList, PodShape
-from dnm.model.registry import Registry
+from dnm.model.registry import NodePods, Registry, RunRecord
 from dnm.model.value import Unreadable
 from dnm.plan.doubt import doubt_lists
 from dnm.plan.planner import make_plan

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from dnm.model.cluster import ConfigMap
-from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import Phase
 from dnm.model.plan import SetQueueLimits, StartConversion
 from dnm.model.reason import Reason
+from dnm.model.registry import QueueStatus, RunRecord
 from dnm.model.verdict import Verdict
 from dnm.plan.limits import diff_of, floors, plan_limits, serving_sizes
 from dnm.queues.source import LEDGER_ANNOTATION

@@ -10,7 +10,6 @@ import pytest
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import NamespacePolicy
-from dnm.model.last_run import QueueStatus
 from dnm.model.lent import ConverterProcess, Ended, Phase
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
@@ -19,6 +18,7 @@ from dnm.model.orders import Pause
 from dnm.model.plan import Fence, MarkNode, ReturnNode, SetQueueLimits, StartConversion, Unfence
 from dnm.model.pod import PodList, PodShape
 from dnm.model.reason import OF_THE_SPINE, Reason, Why
+from dnm.model.registry import QueueStatus
 from dnm.model.verdict import Verdict
 from dnm.plan.planner import make_plan
 from dnm.queues.source import LEDGER_ANNOTATION

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from dnm.demand.pending import MOST_KINDS, NotCounted
-from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.plan import Plan, StartConversion
 from dnm.model.pod import NodeSelectorTerm as Term
 from dnm.model.pod import Pod, PodList, PodShape, Requirement
 from dnm.model.reason import Reason
+from dnm.model.registry import QueueStatus, RunRecord
 from dnm.plan import waiting_pods
 from dnm.plan.inputs import offered_resources
 from dnm.record.events import LONGEST_NOTE, list_events, mark_new

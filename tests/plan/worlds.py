@@ -9,12 +9,11 @@ import msgspec
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.pod import Pod, PodList, PodShape
 from dnm.model.queue_edit import QueueWants
-from dnm.model.registry import Registry
+from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.model.value import Unreadable
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided

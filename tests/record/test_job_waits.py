@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from dnm.model.batch import WaitingJobs
 from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, Memory, Operation
-from dnm.model.last_run import RunRecord
-from dnm.model.registry import Registry
+from dnm.model.registry import Registry, RunRecord
 from dnm.record.log_lines import log_line
 from dnm.record.tell import tell_change, tell_operation
 from dnm.record.transitions import Cause, list_job_waits, seen_waits

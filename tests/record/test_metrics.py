@@ -22,11 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.history import Durations
-from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import ClaimedNode
 from dnm.model.observed import Breaker
 from dnm.model.orders import LOST, LendOrder, Pause
-from dnm.model.registry import Registry
+from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.record.exposition import Family, MetricType, Sample, format_families, histogram_samples
 from dnm.record.metrics import TABLE, Facts, RunTimes, make_families
 from dnm.run.publish import metrics_text, write_textfile

@@ -11,14 +11,13 @@ from msgspec.structs import replace
 from dnm.cli.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, HistoryLine, Memory, Operation
-from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import LentNode, Move, Phase
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
 from dnm.model.reason import Reason, Why
-from dnm.model.registry import Registry
+from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.rules.moving import MOVED, MOVING, STAYS
 from dnm.record.tell import MOST_UNWRITTEN, tell_change, tell_limits, tell_operation, tell_plan

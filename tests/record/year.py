@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dnm.model.history import SCHEMA, HistoryLine
-from dnm.model.last_run import run_name
 from dnm.model.reason import Reason
+from dnm.model.registry import run_name
 from dnm.record.history_file import History
 
 QUEUES = ("root.anvil.services.dev", "root.anvil.services.notebook")

@@ -13,7 +13,7 @@ from dnm.model.lent import Phase
 from dnm.model.plan import StartConversion
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
-from dnm.run.planning import plan_pass
+from dnm.run.looking import plan_pass
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 

@@ -28,9 +28,8 @@ from dnm.run.registry import (
     encode_registry,
     load_registry,
     save_registry,
-    write_registry,
 )
-from tests.builders import NOW, QUEUE, SIZE, a_config, a_lent_node, a_request
+from tests.builders import NOW, QUEUE, SIZE, a_config, a_lent_node, a_request, write_registry
 
 FULL = Registry(
     nodes={"a001": a_lent_node(), "a002": a_lent_node(Phase.RETURNING, error="x")},
@@ -190,7 +189,7 @@ def test_any_moment_of_a_write_leaves_the_old_or_the_new(
     write_registry(path, Registry())
     program = (
         "import sys; from pathlib import Path; import msgspec;"
-        "from dnm.run.registry import write_registry; from dnm.model.registry import Registry;"
+        "from tests.builders import write_registry; from dnm.model.registry import Registry;"
         "write_registry(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Registry))"
     )
     done = subprocess.run(
@@ -280,7 +279,7 @@ def test_a_kill_while_its_access_is_mended_opens_nothing(tmp_path: Path, when: s
     path.chmod(0o644)
     program = (
         "import sys; from pathlib import Path; from dnm.model.registry import Registry;"
-        "from dnm.run.registry import write_registry; write_registry(Path(sys.argv[1]), Registry())"
+        "from tests.builders import write_registry; write_registry(Path(sys.argv[1]), Registry())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)],

@@ -10,9 +10,8 @@ import pytest
 
 from dnm.model.config import NamespacePolicy
 from dnm.model.history import HistoryLine
-from dnm.model.last_run import QueueStatus, RunRecord
 from dnm.model.lent import Phase
-from dnm.model.registry import Registry
+from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.model.share import Share
 from dnm.record.history_file import History, read_history
 from dnm.simulate.accounting import Accounting, SimulationError

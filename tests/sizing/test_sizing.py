@@ -27,8 +27,8 @@ from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
-from dnm.sizing.queue_sizing import Sizing
-from dnm.sizing.sizing import _answer, _hand_out, size_at_rest, size_queues
+from dnm.sizing.queue_sizing import Sizing, size_at_rest
+from dnm.sizing.sizing import size_queues, size_wanting
 from tests.scenes import (
     DEV,
     GB,
@@ -440,8 +440,7 @@ def test_what_is_at_rest_is_found_without_packing_and_is_the_same() -> None:
             at_rest = size_at_rest(config, demand, queues)
             if at_rest is not None:
                 found += 1
-                packed = _hand_out(*inputs, UNBOUNDED)
-                assert at_rest == _answer(config, demand, queues, packed)
+                assert at_rest == size_wanting(*inputs, UNBOUNDED)
     assert found > 20
 
 

@@ -1,0 +1,48 @@
+"""The history's lines of limits: those that a plan changes, and those that an earlier run intended.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dnm.model.history import HistoryLine
+from dnm.model.plan import Plan, SetQueueLimits
+from dnm.model.queue_edit import LimitChange
+from dnm.record.transitions import Cause
+
+
+def planned_changes(plan: Plan) -> tuple[LimitChange, ...]:
+    """Returns what the plan changes of limits, in all its edits."""
+    return tuple(
+        change
+        for action in plan.actions
+        if isinstance(action, SetQueueLimits)
+        for change in action.edit.changes
+    )
+
+
+def limit_lines(changes: Sequence[LimitChange], cause: Cause) -> list[HistoryLine]:
+    """Returns a line a queue, with all its numbers before and after."""
+    return [
+        cause.line(
+            "limit", "changed", queue, queue=queue, before=_text(of_queue, "before"),
+            after=_text(of_queue, "after"), reason=of_queue[0].why,
+        )
+        for queue, of_queue in _by_queue(changes).items()
+    ]  # fmt: skip
+
+
+def _by_queue(changes: Sequence[LimitChange]) -> dict[str, list[LimitChange]]:
+    queues = sorted({change.queue for change in changes})
+    return {queue: [one for one in changes if one.queue == queue] for queue in queues}
+
+
+def _text(changes: Sequence[LimitChange], side: str) -> str:
+    return ", ".join(f"{one.kind} {one.resource} {getattr(one, side)}" for one in changes)
+
+
+def settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:
+    """Returns those that a run left behind and that happened: they don't have to be done again from
+    where they began."""
+    again = {(queue, _text(changes, "before")) for queue, changes in _by_queue(planned).items()}
+    return [line for line in intended if (line.object, line.before) not in again]

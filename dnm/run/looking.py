@@ -1,0 +1,47 @@
+"""A look that nothing comes of, for verbs: what a run would decide now, and what it would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from dnm.host.collection import without_collection
+from dnm.model.config import Config
+from dnm.model.plan import Pass
+from dnm.plan.conversions import Decided
+from dnm.plan.planner import decide
+from dnm.run.planning import (
+    at_place,
+    connect,
+    exit_code_of,
+    lacks_batch_side,
+    look,
+    make_pass_plan,
+    wall_clock,
+)
+from dnm.run.snapshot import with_batch_side
+
+
+def plan_pass(
+    config: Config,
+    environ: Mapping[str, str],
+    clock: Callable[[], datetime] = wall_clock,
+    foreseen_at: datetime | None = None,
+) -> Pass:
+    """`dnm plan` and `dnm run --dry-run`; `foreseen_at`: with the events of another moment."""
+    with at_place(config, environ, connect) as (state, edges):
+        plan, _ = make_pass_plan(config, environ, clock, edges, state, foreseen_at)
+    return Pass(plan=plan, exit_code=exit_code_of(plan))
+
+
+@without_collection()
+def decide_now(config: Config, environ: Mapping[str, str], asks_batch: bool = False) -> Decided:
+    """For `dnm explain`: what a run would decide now, with all that it decides it from, and with
+    the batch side though nothing depends on it, if that is asked for."""
+    with at_place(config, environ, connect) as (state, edges):
+        _, registry, facts, ends = look(config, environ, wall_clock, edges, state)
+        decided = decide(config, registry, facts)
+        lacks = lacks_batch_side(facts, decided.conversions.verdicts.values())
+        if ends is not None and facts.batch is None and (lacks or asks_batch):
+            decided = decide(config, registry, with_batch_side(facts, ends[1]))
+    return decided
