@@ -1,5 +1,5 @@
 """What is done to the Node of a machine that always is one, whoever runs jobs on it: its fence, its
-dress for a namespace, and whose its cordon and its drain are."""
+labels and taints for a namespace, and whose its cordon and its drain are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dnm.converters.nodeset import FENCE
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.converters.to_batch import CORDONED
-from dnm.converters.to_k8s import dress
+from dnm.converters.to_k8s import set_namespace
 from dnm.kube.nodes import MARK_PREFIX
 from dnm.model.errors import ConfigError, ConverterError
 from dnm.model.node import Node
@@ -63,7 +63,7 @@ def open_to_pods(
         if why := why_not(node):
             raise ConverterError(why)
         kept = [taint for taint in node.taints if not is_fence(taint)]
-        if dress(conversion, node, kept, is_uncordoned and is_fenced(node)):
+        if set_namespace(conversion, node, kept, is_uncordoned and is_fenced(node)):
             return "the change is looked at once more"
         return "" if node.is_ready else "the Node is not Ready"
 

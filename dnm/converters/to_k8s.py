@@ -96,7 +96,7 @@ def join(conversion: NodeConversion) -> str:
     return ""
 
 
-def dress(
+def set_namespace(
     conversion: NodeConversion, node: Node, kept: Sequence[Taint], is_uncordoned: bool = False
 ) -> bool:
     """Puts the labels and taints of the namespace on a Node, beside the taints that are kept, in
@@ -121,7 +121,7 @@ def ready(conversion: NodeConversion) -> str:
         node = conversion.kube.read_node(conversion.node)
         if node is None:
             return "Kubernetes has no such Node yet"
-        dress(conversion, node, node.taints)
+        set_namespace(conversion, node, node.taints)
         return "" if node.is_ready else "the Node is not Ready"
 
     conversion.wait_until(look, conversion.settings.stage_timeout_seconds)
