@@ -165,7 +165,8 @@ def check(conversion: NodeConversion) -> str:
     found = InSlurm(node, conversion.read_jobs()) if node else None
     if node is not None:
         refuse_other_instance(conversion.settings, node)
-    refuse_other(conversion.settings, conversion.node, at.taken.instance if at.taken else "")
+    if at.taken is not None:
+        refuse_other(conversion.settings, conversion.node, at.taken.instance)
     is_ours = _is_ours(conversion, at, node)
     if is_ours and not at.is_labelled and at.taken is None:
         _leave_to_others(conversion, at)

@@ -332,13 +332,13 @@ def run_stages(conversion: NodeConversion, stages: Sequence[Stage]) -> None:
     """Runs the stages that are not done yet, in order."""
     for stage in stages:
         if not conversion.journal.is_done(stage.name):
+            conversion.check_control()
             run_stage(conversion, stage)
 
 
 def run_stage(conversion: NodeConversion, stage: Stage) -> str:
-    """Returns its note. The DnmError of a stage that failed is in the journal when it comes out of
-    here."""
-    conversion.check_control()
+    """Returns its note; also where the command is to stop. The DnmError of a stage that failed is
+    in the journal when it comes out of here."""
     try:
         if stage.require is not None:
             stage.require(conversion)

@@ -51,12 +51,12 @@ def other_instance(settings: Settings, node: SlurmNode) -> str:
 
 def refuse_other_instance(settings: Settings, node: SlurmNode) -> None:
     """Raises ConverterError where another instance's mark is on the node."""
-    refuse_other(settings, node.name, other_instance(settings, node))
+    refuse_other(settings, node.name, other_instance(settings, node) or settings.instance)
 
 
 def refuse_other(settings: Settings, name: str, instance: str) -> None:
-    """Raises ConverterError where that is another instance; empty: it is none."""
-    if instance not in ("", settings.instance):
+    """Raises ConverterError where that is another instance."""
+    if instance != settings.instance:
         raise ConverterError(
             f"{name} is lent by instance '{instance}': nothing is done; "
             f"use its configuration, or DNM_INSTANCE={instance}"

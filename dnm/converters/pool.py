@@ -127,7 +127,11 @@ class ConversionPool:
         elif journal.instance != self.settings.instance:
             return _skipped(node, f"instance {journal.instance} works on it")
         elif journal.way is Direction.BATCH:
-            return _skipped(node, "it is on its way back; --resume finishes that")
+            if self.program.has_touched(journal) or not journal.has_begun("claim"):
+                return _skipped(node, "it is on its way back; --resume finishes that")
+            back = self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
+            why = "what an earlier conversion had claimed of it was given back"
+            return back if back.result == "failed" else _skipped(node, why)
         elif journal.namespace != namespace:
             why = f"its conversion for '{journal.namespace}' is unfinished; --resume gives it back"
             return _skipped(node, why)
@@ -283,8 +287,10 @@ class ConversionPool:
         note = ""
         try:
             if was_claimed_here and not program.has_touched(conversion.journal):
+                # Told to stop too: what is only claimed nobody takes up.
                 note = run_stage(conversion, to_batch.GIVE_BACK)
             else:
+                conversion.check_control()
                 # Whether it is back already is looked up every time, never remembered.
                 run_stage(conversion, program.check)
                 if program.forget_what_is_undone:

@@ -204,20 +204,22 @@ def _verdict(
         return ListVerdict.SKIP, index.foreign[name]
     if not state.is_understood or state.base not in ("IDLE", "ALLOCATED", "MIXED"):
         return ListVerdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
+    if held := _held_by_flag(node, index):
+        return ListVerdict.SKIP, held
     if name in index.planned and name not in index.booked:  # else for when the booking is over
         return ListVerdict.SKIP, f"planned for pending job {index.planned[name]}"
     if name in index.reserved:
         return ListVerdict.SKIP, f"reservation {index.reserved[name]}"
-    if held := _held_by_flag(node, index):
-        return ListVerdict.SKIP, held
     if has_work(node, jobs):
         return _judge_work(node, jobs, now, settings)
     return ListVerdict.OK, "-"
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
-    """The reason that a flag of the state gives."""
+    """The reason that a flag of the state gives; that of a job or a reservation is told by name."""
     flags = node.state.flags - (_WHILE_BOOKED if node.name in index.booked else set())
+    flags -= {"PLANNED"} if node.name in index.planned else set()
+    flags -= {"RESERVED", "MAINTENANCE"} if node.name in index.reserved else set()
     for flag in sorted(flags & NOT_OWN):
         return f"state flag {flag}: not a machine of its own"
     if flags == {"COMPLETING"}:

@@ -392,6 +392,16 @@ def test_what_is_missing_until_it_is_back(name: str) -> None:
     assert (why in found) if why else found == ""
 
 
+def test_a_note_that_names_no_instance_is_not_ours(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    made.lend()
+    annotations = made.world.machines[NODE].annotations
+    taken = msgspec.json.decode(annotations[TAKEN], type=Taken)
+    annotations[TAKEN] = msgspec.json.encode(msgspec.structs.replace(taken, instance="")).decode()
+    found = made.bring_back()
+    assert found.result == "failed" and "lent by instance ''" in found.error
+
+
 def test_the_list_has_what_slurm_does_not_know(tmp_path: Path) -> None:
     """A lent machine is out of service, and claimed by whose journal says so; a Node's word alone
     claims nothing."""

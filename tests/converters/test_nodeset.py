@@ -14,8 +14,10 @@ from dnm.converters.conversion import (
     DryRun,
     NodeConversion,
     NotClaimed,
+    StopRequest,
     run_stages,
 )
+from dnm.converters.journal import Direction
 from dnm.converters.nodeset import FENCE, OnNode, judge_places, why_busy, why_not_moved
 from dnm.converters.nodeset_stages import (
     PROGRAM,
@@ -25,7 +27,7 @@ from dnm.converters.nodeset_stages import (
 from dnm.converters.pool import program_of
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Machines, Settings
-from dnm.converters.slurm.commands import SlurmOutcomeUnknown
+from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.model.errors import ConfigError, SlurmError
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType, Taint
@@ -137,6 +139,61 @@ def test_a_reservation_that_came_after_its_answer_was_lost_is_ours(tmp_path: Pat
     found = made.lend()
     assert found.result == "ok", found.error
     assert_lent(made.world)
+
+
+@pytest.mark.parametrize("kind", ["Slurm refuses the reservation", "a job got in"])
+def test_a_claim_that_fails_as_it_is_told_to_stop_is_given_back(tmp_path: Path, kind: str) -> None:
+    """Nobody would take it up: the list names no claim that Slurm does not hold."""
+    made, stop = program(tmp_path), StopRequest()
+    made.control = lambda: stop  # type: ignore[assignment, return-value]
+
+    class Stopped(SlurmSide):
+        def create_reservation(self, *words: Any, **options: Any) -> None:
+            if kind == "Slurm refuses the reservation":
+                stop.ask()
+                raise SlurmRefused("create", "Requested nodes are busy")
+            super().create_reservation(*words, **options)
+
+        def read_jobs_on(self, node: str) -> Any:
+            if "drain" in self.world.log and not stop.stop.is_set():
+                stop.ask()
+                self.world.machines[node].jobs["7"] = 99
+            return super().read_jobs_on(node)
+
+    made.slurm = Stopped
+    assert made.lend().result == "skipped"
+    (journal,) = [made.store.load(NODE)]
+    assert journal is not None and not journal.is_open and not made.world.reservations
+    assert not made.world.machines[NODE].flags and not made.world.machines[NODE].reason
+    made.world.machines[NODE].jobs.clear()
+    made.slurm, made.control = SlurmSide, StopRequest
+    assert made.lend().result == "ok"
+
+
+def test_a_claim_whose_giving_back_was_killed_is_given_back_by_the_next_lending(
+    tmp_path: Path,
+) -> None:
+    made = program(tmp_path)
+
+    class Dies(SlurmSide):
+        def create_reservation(self, *words: Any, **options: Any) -> None:
+            raise SlurmRefused("create", "Requested nodes are busy")
+
+        def __getattribute__(self, name: str) -> Any:
+            journal = made.store.load(NODE)
+            if name.startswith("read_") and journal and journal.way is Direction.BATCH:
+                raise Killed
+            return super().__getattribute__(name)
+
+    made.slurm = Dies
+    with pytest.raises(Killed):
+        made.lend()
+    journal = made.store.load(NODE)
+    assert journal is not None and journal.is_open and journal.way is Direction.BATCH
+    made.slurm = SlurmSide
+    given_back = made.lend()
+    assert given_back.result == "skipped" and "given back" in given_back.error
+    assert made.lend().result == "ok"
 
 
 def test_a_slurm_that_does_not_answer_while_a_pod_goes_is_asked_again(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ BAD_DAYS = [
         SlurmRefused, "Invalid node name specified", id="22.05-unknown",
     ),
     pytest.param(answer({"errors": [], "nodes": []}), SlurmRefused, "no node a001", id="empty"),
-    pytest.param(answer({"errors": []}), SlurmError, "about nodes can't be read", id="no-key"),
+    pytest.param(answer({"errors": []}), SlurmError, "it has no `nodes`", id="no-key"),
     pytest.param(
         answer(b"Authentication failure", "401 UNAUTHORIZED"), SlurmError,
         "lets nobody in without a token: set slurmrestd_token_file", id="401",

@@ -111,6 +111,14 @@ CASES = {
     "reserved within the look-ahead": (
         facts(node(), reservations=[reservation("class", timedelta(hours=23))]),
         SKIP, "reservation class"),
+    "reserved within the look-ahead, and broken": (
+        facts(node(state="IDLE+DRAIN", reason="fan"),
+              reservations=[reservation("class", timedelta(hours=23))]),
+        SKIP, "state flag DRAIN: fan"),
+    "planned, and broken": (
+        facts(node(state="IDLE+DRAIN+PLANNED", reason="fan"),
+              jobs=[job(state="PENDING", nodes=(), planned_nodes=("a001",))]),
+        SKIP, "state flag DRAIN: fan"),
     "reserved later": (
         facts(node(), reservations=[reservation("class", timedelta(hours=25))]), OK, "-"),
     "booked for an event that nodes are lent for now": (

@@ -64,7 +64,9 @@ def read_errors(body: bytes) -> list[RestError] | None:
 def decode_list(body: bytes, name: str, item: type[T]) -> list[T]:
     """Returns the list of that name in a body. Raises SlurmError where there is none such."""
     found = decode(body, name, dict[str, msgspec.Raw])
-    return decode(found.get(name, b"{}"), name, list[item])  # type: ignore[valid-type]
+    if name not in found:
+        raise _unreadable(name, f"it has no `{name}`")
+    return decode(found[name], name, list[item])  # type: ignore[valid-type]
 
 
 def decode(body: bytes | msgspec.Raw, what: str, shape: type[T]) -> T:
@@ -72,10 +74,14 @@ def decode(body: bytes | msgspec.Raw, what: str, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SlurmError(
-            f"slurmrestd's answer about {what} can't be read ({error}); nothing is done: "
-            "leave slurmrestd_url out, and report it"
-        ) from error
+        raise _unreadable(what, str(error)) from error
+
+
+def _unreadable(what: str, why: str) -> SlurmError:
+    return SlurmError(
+        f"slurmrestd's answer about {what} can't be read ({why}); nothing is done: "
+        "leave slurmrestd_url out, and report it"
+    )
 
 
 # --- versions
