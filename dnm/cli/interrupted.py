@@ -27,7 +27,7 @@ def tell(error: BaseException) -> NoReturn:
     _say(*(at.args if at else ()))
     atexit._run_exitfuncs()
     with suppress(OSError):  # a reader that has left
-        sys.stdout.flush()
+        print(end="", flush=True)  # there may be no stdout
     os._exit(CODE)
 
 

@@ -60,8 +60,6 @@ def program_of(machines: Machines) -> Program:
         from dnm.converters import bridge_stages
 
         return bridge_stages.PROGRAM
-    from dnm.converters import to_batch
-
     return to_batch.PROGRAM
 
 
@@ -129,7 +127,7 @@ class ConversionPool:
         elif journal.way is Direction.BATCH:
             if self.program.has_touched(journal) or not journal.has_begun("claim"):
                 return _skipped(node, "it is on its way back; --resume finishes that")
-            back = self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
+            back = self._resume(node, journal)
             why = "what an earlier conversion had claimed of it was given back"
             return back if back.result == "failed" else _skipped(node, why)
         elif journal.namespace != namespace:

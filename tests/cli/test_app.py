@@ -473,6 +473,18 @@ def test_a_ctrl_c_is_told_in_a_sentence_whenever_it_comes(
     assert (done.returncode, done.stderr) == expected
 
 
+def test_a_ctrl_c_is_told_where_the_output_is_closed(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CTRL_C + MOMENTS["while the verb looks"][0])
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" status >&-', "sh", *COMMANDS["dnm"]],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "DNM_CONFIG": str(site.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == TOLD
+
+
 def test_status_and_help_start_in_twice_the_time_of_their_libraries(tmp_path: Path) -> None:
     """Counted in modules, which does not depend on the machine: neither loads what is slow."""
     program = (
