@@ -224,7 +224,9 @@ def build_programs(
     stamps = dict.fromkeys(stamp for one in wanted for stamp in one.stamps)
     flags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in stamps)])
     made = directory / "made"
-    command = ["go", "build", "-v", "-ldflags", flags, "-o", f"{made}/"]
+    # The linker leaves them out (-s -w): the compiler need not write them, nor a disk keep them.
+    without_symbols = "-gcflags=all=-dwarf=false"
+    command = ["go", "build", "-v", without_symbols, "-ldflags", flags, "-o", f"{made}/"]
     names = ", ".join(f"{one.name} {one.version}" for one in wanted)
     began = time.monotonic()
     tell(f"module {module.name}: {names}")
