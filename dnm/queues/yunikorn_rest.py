@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,8 +24,7 @@ from dnm.model.queue_path import is_under
 
 _LARGEST_ANSWER = 1 << 28  # bytes; /applications of 100,000 pods is some 50 MB
 _USER_QUOTA = "Not enough user quota"  # yunikorn-core, objects/application.go
-_JSON = {"Accept": "application/json"}
-T = TypeVar("T")
+_PARTITION = "/ws/v1/partition/default"
 
 
 class _Verdict(msgspec.Struct):
@@ -77,13 +76,6 @@ class _Application(msgspec.Struct):
     allocations: list[_Allocation] | None = None
 
 
-_decode_clusters = msgspec.json.Decoder(list[_Cluster])
-_decode_verdict = msgspec.json.Decoder(_Verdict)
-_decode_config = msgspec.json.Decoder(_ActiveConfig)
-_decode_queues = msgspec.json.Decoder(_Queue)
-_decode_applications = msgspec.json.Decoder(list[_Application] | None)
-
-
 class YunikornClient:
     """`url` is the scheduler's, e.g. http://yunikorn-service.yunikorn:9080; a path in it is kept.
 
@@ -100,25 +92,23 @@ class YunikornClient:
     def validate(self, text: str) -> str | None:
         """Returns why the scheduler would refuse this queue document."""
         with self._translated(), fault_point("yunikorn.validate_conf"):
-            body = self._ask("POST", "/ws/v1/validate-conf", text.encode())
-        verdict = self._decode(_decode_verdict, body, "validate-conf")
+            verdict = self._ask("POST", "/ws/v1/validate-conf", _Verdict, text.encode())
         return None if verdict.allowed else verdict.reason or "it gives no reason"
 
     def read_checksum(self) -> str:
         """Returns that of the document in force, to be compared with `checksum_of`."""
         with self._translated(), fault_point("yunikorn.read_config"):
-            body = self._ask("GET", "/ws/v1/config")
-        return self._decode(_decode_config, body, "config").checksum
+            active: _ActiveConfig = self._ask("GET", "/ws/v1/config", _ActiveConfig)
+        return active.checksum
 
     def read_view(self) -> YunikornView:
         """Returns use, waiting and limits of every queue, dynamic ones too, and where each pod
         is."""
         with self._translated(), fault_point("yunikorn.read_queues"):
-            body = self._ask("GET", "/ws/v1/partition/default/queues")
-        queues = list(_flat(self._decode(_decode_queues, body, "queues")))
+            queues = list(_flat(self._ask("GET", f"{_PARTITION}/queues", _Queue)))
         with self._translated(), fault_point("yunikorn.read_applications"):
-            body = self._ask("GET", "/ws/v1/partition/default/applications/active")
-        applications = self._decode(_decode_applications, body, "applications") or []
+            path = f"{_PARTITION}/applications/active"
+            applications = self._ask("GET", path, list[_Application] | None) or []
         queue_of_pod = {
             ask.key: application.queue.lower()
             for application in applications
@@ -144,8 +134,7 @@ class YunikornClient:
         """The scheduler's release, e.g. (1, 8); None: it does not tell."""
         try:
             with self._translated(), fault_point("yunikorn.read_version"):
-                body = self._ask("GET", "/ws/v1/clusters")
-            clusters = self._decode(_decode_clusters, body, "clusters")
+                clusters = self._ask("GET", "/ws/v1/clusters", list[_Cluster])
         except YunikornError:
             return None
         for build in (build for cluster in clusters for build in cluster.builds):
@@ -153,14 +142,21 @@ class YunikornClient:
                 return int(found[1]), int(found[2])
         return None
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """The body of the answer; its deadline is that of the whole answer, however it drips in."""
-        answer = self._http.ask(method, path, body, _JSON)
-        if answer.status == 200:
-            return answer.body
-        told = " ".join(answer.body[:300].decode("utf-8", "replace").split())
-        hint = "; dnm needs YuniKorn 1.5 or later" if answer.status == 404 else ""
-        raise YunikornError(f"YuniKorn at {self.url}{path} answers {answer.status}: {told}{hint}")
+    def _ask(self, method: str, path: str, of: Any, body: bytes | None = None) -> Any:
+        """The answer, read as `of`; its deadline is that of all of it, however it drips in."""
+        answer = self._http.ask(method, path, body, {"Accept": "application/json"})
+        if answer.status != 200:
+            told = " ".join(answer.body[:300].decode("utf-8", "replace").split())
+            hint = "; dnm needs YuniKorn 1.5 or later" if answer.status == 404 else ""
+            said = f"{answer.status}: {told}{hint}"
+            raise YunikornError(f"YuniKorn at {self.url}{path} answers {said}")
+        try:
+            return msgspec.json.decode(answer.body, type=of)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise YunikornError(
+                f"YuniKorn at {self.url}{path} answers what dnm can't read ({error}); is that the "
+                "scheduler's own address (port 9080)?"
+            ) from error
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -170,15 +166,6 @@ class YunikornClient:
             raise YunikornError(
                 f"YuniKorn at {self.url} does not answer ({error or type(error).__name__}); check "
                 "yunikorn_url, or leave it empty to do without"
-            ) from error
-
-    def _decode(self, decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
-        try:
-            return decoder.decode(body)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise YunikornError(
-                f"YuniKorn at {self.url} answers for {what} what dnm can't read ({error}); is that "
-                "the scheduler's own address (port 9080)?"
             ) from error
 
 
