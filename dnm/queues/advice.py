@@ -107,10 +107,7 @@ def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
         found.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
 
     for path, queue in tree.written.items():
-        for kind, quantities in (
-            ("max", queue.resources.max),
-            ("guaranteed", queue.resources.guaranteed),
-        ):
+        for kind, quantities in queue.resources.kinds:
             amounts = amounts_of(quantities)
             line = queue.resources.line or queue.line
             if amounts and not any(amounts.values()):

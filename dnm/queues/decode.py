@@ -127,18 +127,14 @@ def list_of(reader: Reader) -> Reader:
     return read
 
 
-def map_of(reader: Reader, zero: Callable[[Decoder, YamlNode], Any]) -> Reader:
-    """Returns a reader of a mapping of texts; a null value becomes `zero(decoder, node)`, the
-    type's empty value."""
+def map_of(reader: Reader) -> Reader:
+    """Returns a reader of a mapping of any keys, without those whose value is UNSET."""
 
     def read(decoder: Decoder, node: YamlNode) -> Any:
         if node.kind is not MAPPING:
             return decoder.mismatch(node, "a mapping")
-        made: dict[str, Any] = {}
-        for key, value_node in _pairs(decoder, node):
-            value = decoder.read(value_node, reader)
-            made[key] = zero(decoder, value_node) if value is UNSET else value
-        return made
+        found = ((key, decoder.read(value, reader)) for key, value in _pairs(decoder, node))
+        return {key: value for key, value in found if value is not UNSET}
 
     return read
 
@@ -197,6 +193,11 @@ class QueueResources(Struct):
     guaranteed: Quantities | None = None
     max: Quantities | None = None
 
+    @property
+    def kinds(self) -> tuple[tuple[str, Quantities], ...]:
+        """Both, by the names that they have in the document."""
+        return ("max", self.max or {}), ("guaranteed", self.guaranteed or {})
+
 
 class Limit(Struct):
     """Of users or groups in one queue."""
@@ -248,14 +249,12 @@ def decode(root: YamlNode | None) -> tuple[SchedulerConfig, tuple[RuleViolation,
     return known, tuple(decoder.problems)
 
 
-def _read_quantity(decoder: Decoder, node: YamlNode) -> Any:
+def _read_quantity(decoder: Decoder, node: YamlNode) -> Quantity:
     text = read_text(decoder, node)
-    return text if text is UNSET else Quantity(text, node, decoder.is_shared)
+    return Quantity("" if text is UNSET else text, node, decoder.is_shared)
 
 
-_read_quantities = map_of(
-    _read_quantity, lambda decoder, node: Quantity("", node, decoder.is_shared)
-)
+_read_quantities = map_of(_read_quantity)
 _read_limits = list_of(
     struct_of(Limit, {"limit": read_text, "maxresources": _read_quantities}, "a limit")
 )
@@ -266,7 +265,7 @@ _queue_fields: dict[str, Reader] = {
         QueueResources, {"guaranteed": _read_quantities, "max": _read_quantities}, "resources"
     ),
     "maxapplications": read_text,
-    "properties": map_of(read_text, lambda decoder, node: ""),
+    "properties": map_of(read_text),
     "limits": _read_limits,
 }
 _read_queues = list_of(struct_of(Queue, _queue_fields, "a queue"))

@@ -9,7 +9,7 @@ does a max become zero throughout, which YuniKorn would take for no limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dnm.model.quantity import INT64_MAX, format_amount
@@ -19,8 +19,8 @@ from dnm.model.value import Resources, Value
 from dnm.queues.baselines import Baseline, current, is_closed
 from dnm.queues.ledger import Ledger, Lent, Section, lent_amounts, sum_resources
 from dnm.queues.text_edit import why_not_changeable
-from dnm.queues.tree import DocumentTree, LimitPlace
-from dnm.queues.validation import amounts_of
+from dnm.queues.tree import KINDS, DocumentTree, LimitPlace
+from dnm.queues.validation import amounts_of, tightest
 
 _SMALLEST_FIRST = ("memory", "vcore")  # one byte admits no pod, nor does a thousandth of a core
 
@@ -48,19 +48,17 @@ def fit_limits(
         work.cap_growth(path)
     changed = {
         LimitPlace(path, kind, resource): amount
-        for kind, new, old in (
-            ("guaranteed", work.guaranteed, work.old_guaranteed),
-            ("max", work.max, work.old_max),
-        )
-        for path, amounts in new.items()
+        for kind in ("guaranteed", "max")
+        for path, amounts in work.new[kind].items()
         for resource, amount in amounts.items()
-        if amount != old[path][resource]
+        if amount != work.old[kind][path][resource]
     }
     return FittedLimits(amounts=changed, held=work.held)
 
 
 class _Fitting:
-    """The amounts of all queues on their way; children are fitted before their parents."""
+    """The amounts of all queues on their way; children are fitted before their parents. `old` and
+    `new`: kind -> queue -> resource -> amount."""
 
     def __init__(
         self,
@@ -68,114 +66,90 @@ class _Fitting:
         targets: Mapping[LimitPlace, int],
         floors: Mapping[str, Resources],
     ) -> None:
-        self.tree = tree
-        self.targets = targets
-        self.floors = floors
+        self.tree, self.targets, self.floors = tree, targets, floors
         self.held: dict[LimitPlace, str] = {}
-        written = tree.written
-        self.old_max = {path: amounts_of(queue.resources.max) for path, queue in written.items()}
-        self.old_guaranteed = {
-            path: amounts_of(queue.resources.guaranteed) for path, queue in written.items()
+        self.old: dict[str, dict[str, dict[str, int]]] = {kind: {} for kind in KINDS}
+        for path, queue in tree.written.items():
+            for kind, quantities in queue.resources.kinds:
+                self.old[kind][path] = amounts_of(quantities)
+        self.new = {
+            kind: {path: dict(amounts) for path, amounts in queues.items()}
+            for kind, queues in self.old.items()
         }
-        self.max: dict[str, dict[str, int]] = {}
-        self.guaranteed: dict[str, dict[str, int]] = {}
-        self._sums: dict[str, dict[str, int]] = {path: {} for path in written}
-        self._needs: dict[str, dict[str, int]] = {path: {} for path in written}
-        self._bounds: dict[str, dict[str, int]] = {}
+        self._sums: dict[str, dict[str, int]] = {path: {} for path in tree.written}
+        self._needs: dict[str, dict[str, int]] = {path: {} for path in tree.written}
+        self._bounds: dict[str, Mapping[str, int]] = {}
 
     def fit_guaranteed(self, path: str) -> None:
         """Lowers guarantees as far as those of the children allow (R3), and adds them to the
         parent's sum."""
-        new = self.guaranteed[path] = dict(self.old_guaranteed[path])
-        sums = self._sums[path]
-        for resource, before in new.items():
-            target = self.targets.get(LimitPlace(path, "guaranteed", resource), before)
-            reasons = [(sums.get(resource, 0), "guaranteed to the queues below it")]
-            new[resource] = self._stop(path, "guaranteed", resource, (before, target), reasons)
+        new = self.new["guaranteed"][path]
+        for resource in new:
+            new[resource] = self._moved(LimitPlace(path, "guaranteed", resource))
         parent = self.tree.queues[path].parent
         if parent is not None:
-            for resource, amount in (new if any(new.values()) else sums).items():
-                above = self._sums[parent]
+            above = self._sums[parent]
+            for resource, amount in (new if any(new.values()) else self._sums[path]).items():
                 above[resource] = above.get(resource, 0) + amount
 
     def shrink_max(self, path: str) -> None:
         """Lowers max as far as R1, R2, R4 and L1 allow from below, and what the pods need."""
-        old = self.old_max[path]
-        new = self.max[path] = dict(old)
-        for resource, before in old.items():
-            target = self.targets.get(LimitPlace(path, "max", resource), before)
-            reasons = self._reasons(path, resource) if target < before else []
-            new[resource] = self._stop(path, "max", resource, (before, target), reasons)
+        old, new = self.old["max"][path], self.new["max"][path]
+        for resource in new:
+            new[resource] = self._moved(LimitPlace(path, "max", resource))
         if any(old.values()) and not any(new.values()):
-            self._keep_one(path, old, new)
+            kept = next(one for one in (*_SMALLEST_FIRST, *old) if old.get(one))
+            new[kept] = 1
+            why = "zero throughout would mean no limit"
+            self._hold(LimitPlace(path, "max", kept), 1, 0, why)
         parent = self.tree.queues[path].parent
         if parent is not None:
-            needs = self._needs[path] | new
             above = self._needs[parent]
-            for resource, amount in needs.items():
+            for resource, amount in (self._needs[path] | new).items():
                 above[resource] = max(amount, above.get(resource, 0))
 
-    def _reasons(self, path: str, resource: str) -> list[tuple[int, str]]:
-        users = [
-            (amounts_of(limit.maxresources).get(resource, 0), f"the limit {limit.limit!r} in it")
-            for limit in self.tree.written[path].limits or []
-        ]
-        return [
-            (self.floors.get(path, {}).get(resource, 0), "what its pods have or need"),
-            (self.guaranteed[path].get(resource, 0), "what it is guaranteed"),
-            (self._sums[path].get(resource, 0), "guaranteed to the queues below it"),
-            (self._needs[path].get(resource, 0), "the limit of a queue below it"),
-            *users,
-        ]
-
-    def _stop(
-        self,
-        path: str,
-        kind: str,
-        resource: str,
-        way: tuple[int, int],
-        reasons: list[tuple[int, str]],
-    ) -> int:
-        before, target = way
-        floor, reason = max(reasons, default=(0, ""))
-        if target >= before or floor <= target:
+    def _moved(self, place: LimitPlace) -> int:
+        """The amount at its target, or where a shrink must stop."""
+        before = self.old[place.kind][place.queue][place.resource]
+        target = self.targets.get(place, before)
+        if target >= before:
+            return target
+        floor, reason = max(self._floors(place))
+        if floor <= target:
             return target
         stopped = min(before, floor)
-        self._hold(path, kind, resource, (stopped, target), f"{_show(resource, floor)} is {reason}")
+        self._hold(place, stopped, target, f"{format_amount(place.resource, floor)} is {reason}")
         return stopped
 
-    def _hold(self, path: str, kind: str, resource: str, way: tuple[int, int], reason: str) -> None:
-        amount, target = way
-        self.held[LimitPlace(path, kind, resource)] = (
-            f"{kind} {resource} stays at {_show(resource, amount)} instead of "
-            f"{_show(resource, target)}: {reason}"
-        )
+    def _floors(self, place: LimitPlace) -> Iterator[tuple[int, str]]:
+        path, kind, resource = place
+        yield self._sums[path].get(resource, 0), "guaranteed to the queues below it"
+        if kind == "max":
+            yield self.floors.get(path, {}).get(resource, 0), "what its pods have or need"
+            yield self.new["guaranteed"][path].get(resource, 0), "what it is guaranteed"
+            yield self._needs[path].get(resource, 0), "the limit of a queue below it"
+            for limit in self.tree.written[path].limits or []:
+                amount = amounts_of(limit.maxresources).get(resource, 0)
+                yield amount, f"the limit {limit.limit!r} in it"
 
-    def _keep_one(self, path: str, old: dict[str, int], new: dict[str, int]) -> None:
-        resources = [resource for resource in (*_SMALLEST_FIRST, *old) if old.get(resource)]
-        new[resources[0]] = 1
-        reason = "zero throughout would mean no limit"
-        self._hold(path, "max", resources[0], (1, 0), reason)
+    def _hold(self, place: LimitPlace, amount: int, target: int, reason: str) -> None:
+        stays, instead = (format_amount(place.resource, one) for one in (amount, target))
+        self.held[place] = (
+            f"{place.kind} {place.resource} stays at {stays} instead of {instead}: {reason}"
+        )
 
     def cap_growth(self, path: str) -> None:
         """Stops growth where a queue above does not grow: it would be refused (R2)."""
         parent = self.tree.queues[path].parent
-        above = self._bounds[parent] if parent else {}
-        new, old = self.max[path], self.old_max[path]
+        above: Mapping[str, int] = self._bounds[parent] if parent else {}
+        old, new = self.old["max"][path], self.new["max"][path]
         for resource, amount in new.items():
             bound = above.get(resource, amount)
             if amount > old[resource] and amount > bound:
                 new[resource] = max(old[resource], bound)
-                reason = f"the max of a queue above it is {_show(resource, bound)}"
-                self._hold(path, "max", resource, (new[resource], amount), reason)
-        bounds = dict(above)
-        for resource, amount in new.items():
-            bounds[resource] = min(amount, bounds.get(resource, amount))
-        self._bounds[path] = bounds
-
-
-def _show(resource: str, amount: int) -> str:
-    return format_amount(resource, amount)
+                why = f"the max of a queue above it is {format_amount(resource, bound)}"
+                self._hold(LimitPlace(path, "max", resource), new[resource], amount, why)
+        self._bounds[path] = tightest(new, above)
 
 
 class Aim(NamedTuple):
@@ -211,18 +185,13 @@ def aim_at(
         for place, baseline in known.items()
         if place not in fixed
     }
-    stuck = _find_stuck(tree, targets)
+    stuck = {
+        place: why
+        for place, target in targets.items()
+        if target != current(tree, place)[1] and (why := _why_not(tree, place, target))
+    }
     moving = {place: target for place, target in targets.items() if place not in stuck}
     return Aim(sections, lent, frozen, fixed, moving, stuck)
-
-
-def _find_stuck(tree: DocumentTree, targets: Mapping[LimitPlace, int]) -> dict[LimitPlace, str]:
-    """Returns the limits that should become another amount and can't, each with why."""
-    stuck = {}
-    for place, target in targets.items():
-        if target != current(tree, place)[1] and (why := _why_not(tree, place, target)):
-            stuck[place] = why
-    return stuck
 
 
 def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str | None:
@@ -238,14 +207,13 @@ def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str | None:
 def own_section(ledger: Ledger, wants: QueueWants) -> Section:
     """Returns what this instance lends from now on; queues outside its prefixes stay as
     recorded."""
-    before = ledger.sections.get(wants.instance_id, Section()).queues
+    recorded = ledger.sections.get(wants.instance_id)
+    before = recorded.queues if recorded else {}
     queues: dict[str, dict[str, Resources]] = {}
     for queue in {*before, *wants.nodes}:
         is_ours = may_edit(queue, wants.allowed_prefixes)
-        nodes = (wants.nodes if is_ours else before).get(queue, {})
-        if nodes:
+        if nodes := (wants.nodes if is_ours else before).get(queue, {}):
             queues[queue] = {node: sum_resources([size]) for node, size in nodes.items()}
-    recorded = ledger.sections.get(wants.instance_id)
-    if not queues and recorded is not None:
+    if recorded and not queues:
         return Section(guaranteed=recorded.guaranteed)
     return Section(queues=queues, guaranteed=wants.adjust_guaranteed)

@@ -117,9 +117,8 @@ def _limits_of(path: str, parent: str | None, queue: Queue) -> QueueLimits:
 
 
 def _places_of(path: str, queue: Queue) -> Iterator[tuple[LimitPlace, Quantity]]:
-    written = queue.resources
-    for kind, quantities in (("max", written.max), ("guaranteed", written.guaranteed)):
-        for resource, quantity in (quantities or {}).items():
+    for kind, quantities in queue.resources.kinds:
+        for resource, quantity in quantities.items():
             yield LimitPlace(path, kind, resource), quantity
 
 
@@ -145,18 +144,10 @@ def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> s
             "there is no partition `default`, and so no queue for Kubernetes: never apply it, a "
             "YuniKorn that reloads it ends every application and may hang"
         )
-    for queue in partition.queues or []:
-        name = queue.name
-        if name.lower() == "root" and len(partition.queues or []) > 1:
-            return _false_root("root.root", queue)
     for path, parent, queue in walk(root_of(partition)):
         if parent is not None and queue.name.lower() == "root":
-            return _false_root(path, queue)
+            return (
+                f"line {queue.line}: {path} is named like root, so YuniKorn ignores its limits at "
+                "run time; rename it"
+            )
     return ""
-
-
-def _false_root(path: str, queue: Queue) -> str:
-    return (
-        f"line {queue.line}: {path} is named like root, so YuniKorn ignores its limits at run "
-        "time; rename it"
-    )

@@ -95,10 +95,9 @@ def _check_names(path: str, queue: Queue, report: Report) -> None:
 
 def _check_quantities(path: str, queue: Queue, report: Report) -> None:
     """Every value of max, guaranteed and the user limits in YuniKorn's grammar."""
-    maps = [("max", queue.resources.max), ("guaranteed", queue.resources.guaranteed)]
-    maps += [("maxresources", limit.maxresources) for limit in queue.limits or []]
-    for kind, quantities in maps:
-        for resource, quantity in (quantities or {}).items():
+    of_users = (("maxresources", limit.maxresources or {}) for limit in queue.limits or [])
+    for kind, quantities in (*queue.resources.kinds, *of_users):
+        for resource, quantity in quantities.items():
             try:
                 parse_yunikorn(resource, quantity.text)
             except QuantityError as error:
@@ -134,7 +133,7 @@ def _check_resources(root: Queue, report: Report) -> None:
             line = _line_of(queue, queue.resources.max, resource)
             message = f"max {_pair(resource, amount, 'the max of a queue above it', limit)}"
             report("R2", path, line, f"{path}: {message}")
-        bounds[path] = _tightest(own, above) if own else above
+        bounds[path] = tightest(own, above) if own else above
     for path, parent, queue in reversed(order):
         total, written = sums[path], queue.resources
         for rule, kind, limits, quantities in (
@@ -168,7 +167,8 @@ def _pair(resource: str, amount: int, whose: str, limit: int) -> str:
     return f"{resource} {larger} is larger than {whose}, {smaller}"
 
 
-def _tightest(own: Mapping[str, int], above: Mapping[str, int]) -> Mapping[str, int]:
+def tightest(own: Mapping[str, int], above: Mapping[str, int]) -> Mapping[str, int]:
+    """Returns what bounds the queues below: a queue's own max, and that of those above it."""
     bound = dict(above)
     for resource, amount in own.items():
         bound[resource] = min(amount, bound.get(resource, amount))
