@@ -50,10 +50,10 @@ _OURS = "dnm"  # the API server names a writer after its User-Agent
 
 
 class LedgerInForce(NamedTuple):
-    """`note`: that it is not the one that stands there; empty: it is."""
+    """`notes`: that it is not the one that stands there."""
 
     ledger: Ledger
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def is_anothers_matter(document: QueueDocument, wants: QueueWants) -> bool:
@@ -122,7 +122,7 @@ def _with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
         return chosen
     totals = (*chosen.ledger.totals, *sorted(more))
     kept: Ledger = msgspec.structs.replace(chosen.ledger, totals=totals)
-    return LedgerInForce(kept, chosen.note)
+    return LedgerInForce(kept, chosen.notes)
 
 
 def _remembered(wants: QueueWants) -> Ledger | None:
@@ -135,11 +135,11 @@ def _is_moved(ledger: Ledger) -> bool:
 
 _PUT_BACK = (
     "the ledger in the ConfigMap is older than the limits beside it: what the last run noted of it "
-    "is taken, and written again"
+    "is taken, and written again",
 )
 _LOST = (
     "the ledger is gone from the ConfigMap: the limits stand as the last run noted them, so what "
-    "it noted is taken, and written again"
+    "it noted is taken, and written again",
 )
 
 

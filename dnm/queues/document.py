@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from dnm.host.collection import without_collection
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
@@ -54,10 +56,8 @@ class QueueDocument(Value):
     def is_counted(self, node: str, instance_id: str) -> bool:
         """Tells whether a limit still contains this node of the instance. An unreadable ledger may
         count every node."""
-        if self.ledger_problem:
-            return True
-        section = self.ledger.sections.get(instance_id)
-        return section is not None and any(node in nodes for nodes in section.queues.values())
+        counted = self.ledger.of(instance_id).queues.values()
+        return bool(self.ledger_problem) or any(node in nodes for nodes in counted)
 
 
 Judged = tuple[DocumentTree, tuple[RuleViolation, ...]]
@@ -77,18 +77,11 @@ def read_document(source: SourceDocument, judge: Judge = judge_text) -> QueueDoc
     """Parses and judges the document. Raises QueueError, with lines, for what YuniKorn itself could
     not read. `judge`: who plays many runs has seen most texts before."""
     tree, violations = judge(source.text)
-    ledger, problem = Ledger(), ""
+    found = QueueDocument(source=source, tree=tree, ledger=Ledger(), violations=violations)
     try:
-        ledger = decode_ledger(source.ledger_text)
+        return replace(found, ledger=decode_ledger(source.ledger_text))
     except QueueError as error:
-        problem = str(error)
-    return QueueDocument(
-        source=source,
-        tree=tree,
-        ledger=ledger,
-        violations=violations,
-        ledger_problem=problem,
-    )
+        return replace(found, ledger_problem=str(error))
 
 
 def _why_invalid(violations: tuple[RuleViolation, ...]) -> str:

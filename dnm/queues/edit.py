@@ -10,7 +10,7 @@ read again as a text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,13 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.reason import Reason
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
-from dnm.queues.authors import is_anothers_matter, is_applied, is_written_by_others, ledger_in_force
+from dnm.queues.authors import (
+    LedgerInForce,
+    is_anothers_matter,
+    is_applied,
+    is_written_by_others,
+    ledger_in_force,
+)
 from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.blocked import hold_back, only_recorded
 from dnm.queues.document import QueueDocument, read_document
@@ -91,25 +97,21 @@ def edit_source(
 def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
     """Decides an edit without reading its text again."""
     try:
-        refusal = document.ledger_problem or document.refusal
-        if refusal:
+        if refusal := document.ledger_problem or document.refusal:
             raise QueueError(refusal)
         if is_anothers_matter(document, wants):
-            return ForeseenEdit(wants=wants, edit=_as_it_stands(document, wants))
-        ledger, note = ledger_in_force(document, wants)
-        known = compare(document.tree, ledger, is_applied(document.source))
-        foreseen = foresee(document, ledger, known, wants)
-        return _with_note(foreseen, note)
+            edit = _as_it_stands(
+                document,
+                noted=wants.remembered,
+                planned_on=document.source.version,
+                numbers=numbers_now(document, wants.instance_id),
+            )
+            return ForeseenEdit(wants=wants, edit=edit)
+        chosen = ledger_in_force(document, wants)
+        known = compare(document.tree, chosen.ledger, is_applied(document.source))
+        return foresee(document, chosen, known, wants)
     except (QueueError, QuantityError) as error:
         return ForeseenEdit(wants=wants, edit=refused_edit(document, str(error)))
-
-
-def _with_note(foreseen: ForeseenEdit, note: str) -> ForeseenEdit:
-    if not note:
-        return foreseen
-    edit = msgspec.structs.replace(foreseen.edit, notes=(note, *foreseen.edit.notes))
-    told: ForeseenEdit = msgspec.structs.replace(foreseen, edit=edit)
-    return told
 
 
 def why_no_growth(
@@ -149,22 +151,12 @@ def why_refused(edit: QueueEdit) -> Objection | None:
 
 def refused_edit(document: QueueDocument, refusal: str) -> QueueEdit:
     """Returns the edit that leaves everything as it is, and says why."""
-    source = document.source
-    return QueueEdit(
-        text=source.text, ledger=source.ledger_text, refusal=refusal, limits=document.limits
-    )
+    return _as_it_stands(document, refusal=refusal)
 
 
-def _as_it_stands(document: QueueDocument, wants: QueueWants) -> QueueEdit:
+def _as_it_stands(document: QueueDocument, **more: Any) -> QueueEdit:
     source = document.source
-    return QueueEdit(
-        text=source.text,
-        ledger=source.ledger_text,
-        noted=wants.remembered,
-        planned_on=source.version,
-        numbers=numbers_now(document, wants.instance_id),
-        limits=document.limits,
-    )
+    return QueueEdit(text=source.text, ledger=source.ledger_text, limits=document.limits, **more)
 
 
 @without_collection()
@@ -187,19 +179,18 @@ def prove(document: QueueDocument, foreseen: ForeseenEdit) -> QueueEdit:
 
 def foresee(
     document: QueueDocument,
-    ledger: Ledger,
+    chosen: LedgerInForce,
     known: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
 ) -> ForeseenEdit:
     """Decides the edit over these baselines. Where that can't be with all nodes that are to be
     counted, it is without those that are not counted yet: what shrinks goes on. Raises QueueError
     where there is none."""
-    own = own_section(ledger, wants)
+    own = own_section(chosen.ledger, wants)
     try:
-        return _foresee(document, ledger, known, wants, _Counted(own))
+        return _foresee(document, chosen, known, wants, _Counted(own))
     except QueueError as error:
-        recorded = ledger.sections.get(wants.instance_id, Section())
-        less = only_recorded(own, recorded)
+        less = only_recorded(own, chosen.ledger.of(wants.instance_id))
         if less == own:
             raise
         waiting = {
@@ -207,7 +198,7 @@ def foresee(
             for queue in own.queues
             if own.queues[queue] != less.queues.get(queue, {})
         }
-        return _foresee(document, ledger, known, wants, _Counted(less, waiting))
+        return _foresee(document, chosen, known, wants, _Counted(less, waiting))
 
 
 class _Counted(NamedTuple):
@@ -220,17 +211,16 @@ class _Counted(NamedTuple):
 
 def _foresee(
     document: QueueDocument,
-    ledger: Ledger,
+    chosen: LedgerInForce,
     known: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
     counted: _Counted,
 ) -> ForeseenEdit:
-    source, tree = document.source, document.tree
+    source, tree, ledger = document.source, document.tree, chosen.ledger
     own, waiting = counted
     aim = aim_at(tree, ledger, known, wants.instance_id, own)
     if aim.stuck:
-        recorded = ledger.sections.get(wants.instance_id, Section())
-        own, held_back = hold_back(own, recorded, aim.stuck)
+        own, held_back = hold_back(own, ledger.of(wants.instance_id), aim.stuck)
         waiting = {**held_back, **waiting}
         aim = aim_at(tree, ledger, known, wants.instance_id, own)
     sections, lent, frozen = aim.sections, aim.lent, aim.frozen
@@ -260,7 +250,7 @@ def _foresee(
         planned_on=source.version,
         is_changed=text != source.text or ledger_text != source.ledger_text,
         changes=changes_of(tree, texts),
-        notes=notes_of(tree, known, lent),
+        notes=chosen.notes + notes_of(tree, known, lent),
         held=held_of(tree, held, frozen, wants, blocked),
         blocked=blocked,
         uncounted=waiting,
@@ -278,22 +268,20 @@ def _fit_validly(
 ) -> tuple[EditedText | None, dict[LimitPlace, str], dict[LimitPlace, str]]:
     """The new text, its new numbers and what was held; at least without growing guarantees the
     result is valid, or nothing is done."""
-    without = dict(targets)
-    for place in targets:
-        if place.kind == "guaranteed":
-            without[place] = min(targets[place], current(tree, place)[1])
+    without = {
+        place: min(target, current(tree, place)[1]) if place.kind == "guaranteed" else target
+        for place, target in targets.items()
+    }
     problem = ""
     for attempt in (targets, without):
-        fitted = fit_limits(tree, attempt, wants.floors)
+        amounts, held = fit_limits(tree, attempt, wants.floors)
         texts = {
-            place: _text_for(tree, place, amount, known[place])
-            for place, amount in fitted.amounts.items()
+            place: _text_for(tree, place, amount, known[place]) for place, amount in amounts.items()
         }
         if not texts:
-            return None, {}, dict(fitted.held)
+            return None, {}, held
         edited = replace_limits(tree, texts)
         if not edited.violations:
-            held = dict(fitted.held)
             for place in attempt:
                 if attempt[place] < targets[place]:
                     held[place] = f"guaranteed {place.resource} does not grow along: {problem}"

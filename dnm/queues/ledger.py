@@ -61,6 +61,10 @@ class Ledger(Value):
     origin: str = ""
     totals: tuple[str, ...] = ()
 
+    def of(self, instance: str) -> Section:
+        """Returns what an instance lends by it."""
+        return self.sections.get(instance, Section())
+
     @property
     def is_empty(self) -> bool:
         """Tells whether nothing is lent, held or frozen by it."""

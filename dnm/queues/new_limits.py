@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dnm.model.quantity import INT64_MAX, format_amount
 from dnm.model.queue_edit import QueueWants
 from dnm.model.queue_path import may_edit
-from dnm.model.value import Resources, Value
+from dnm.model.value import Resources
 from dnm.queues.baselines import Baseline, current, is_closed
 from dnm.queues.ledger import Ledger, Lent, Section, lent_amounts, sum_resources
 from dnm.queues.text_edit import why_not_changeable
@@ -25,20 +25,14 @@ from dnm.queues.validation import amounts_of, tightest
 _SMALLEST_FIRST = ("memory", "vcore")  # one byte admits no pod, nor does a thousandth of a core
 
 
-class FittedLimits(Value):
-    """`amounts`: only of limits that change. `held`: limit -> why it is not at its target."""
-
-    amounts: Mapping[LimitPlace, int]
-    held: Mapping[LimitPlace, str]
-
-
 def fit_limits(
     tree: DocumentTree,
     targets: Mapping[LimitPlace, int],
     floors: Mapping[str, Resources],
-) -> FittedLimits:
-    """Returns amounts as near to the targets as the tree and the floors (queue -> what its max must
-    not shrink below) allow, in YuniKorn's units; limits without a target stay."""
+) -> tuple[dict[LimitPlace, int], dict[LimitPlace, str]]:
+    """Returns the limits that change, in YuniKorn's units, as near to the targets as the tree and
+    the floors (queue -> what its max must not shrink below) allow, and why others are not at
+    theirs; limits without a target stay."""
     work = _Fitting(tree, targets, floors)
     paths = list(tree.written)  # parents come first
     for path in reversed(paths):
@@ -53,7 +47,7 @@ def fit_limits(
         for resource, amount in amounts.items()
         if amount != work.old[kind][path][resource]
     }
-    return FittedLimits(amounts=changed, held=work.held)
+    return changed, work.held
 
 
 class _Fitting:

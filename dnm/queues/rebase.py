@@ -10,7 +10,7 @@ import msgspec
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.queues.authors import ledger_in_force
+from dnm.queues.authors import LedgerInForce, ledger_in_force
 from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.document import QueueDocument
 from dnm.queues.edit import foresee, prove, refused_edit
@@ -74,7 +74,7 @@ def _rebase(
         if reading and is_asked and (not chosen or place.queue in chosen):
             known[place] = _declared(tree, place, reading, contained.at(place))
     kept: Ledger = msgspec.structs.replace(ledger, sections=sections)
-    return prove(document, foresee(document, kept, known, wants))
+    return prove(document, foresee(document, LedgerInForce(kept), known, wants))
 
 
 def _declared(tree: DocumentTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:
