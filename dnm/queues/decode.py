@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from dnm.model.value import Value
 from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, YamlError, YamlNode
 
@@ -175,15 +177,12 @@ def _pairs(decoder: Decoder, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
 # --- the structs of pkg/common/configs/config.go of yunikorn-core, as far as dnm reads them -------
 
 
-class Quantity:
+class Quantity(msgspec.Struct, eq=False):
     """The value of a limit, unparsed. `is_shared`: an alias uses this text elsewhere."""
 
-    __slots__ = ("is_shared", "node", "text")
-
-    def __init__(self, text: str, node: YamlNode, is_shared: bool) -> None:
-        self.text = text
-        self.node = node
-        self.is_shared = is_shared
+    text: str
+    node: YamlNode
+    is_shared: bool
 
 
 Quantities = dict[str, Quantity]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
 import yaml
 from yaml.events import (
     AliasEvent,
@@ -30,7 +31,13 @@ MAPPING: Final = "mapping"
 SEQUENCE: Final = "sequence"
 ALIAS: Final = "alias"
 
-_LONG_TAG = "tag:yaml.org,2002:"
+_KINDS = {
+    ScalarEvent: SCALAR,
+    MappingStartEvent: MAPPING,
+    SequenceStartEvent: SEQUENCE,
+    AliasEvent: ALIAS,
+}
+_LONG_TAG = re.compile("^tag:yaml[.]org,2002:")
 _DIRECTIVE = re.compile("(?:\\A\ufeff?|[\n\r\x85\u2028\u2029])%")
 _MAX_DEPTH = 200  # of nesting; a queue path of 60 levels needs 125
 
@@ -44,43 +51,33 @@ class YamlError(Exception):
         self.rule = rule
 
 
-class YamlNode:
+class YamlNode(msgspec.Struct, eq=False):
     """One node. `items` of a mapping are key, value, key, value …; an alias points at `target`.
 
     `start` and `end` are offsets into the text that was composed, `shape_index` is where a scalar
     stands in `Composed.shape`. `is_aliased`: some alias refers to this very node.
     """
 
-    __slots__ = (
-        "end", "is_aliased", "items", "kind", "line", "shape_index", "start", "style", "tag",
-        "target", "value",
-    )  # fmt: skip
-
-    def __init__(self, kind: str, value: str, line: int, start: int) -> None:
-        self.kind = kind
-        self.value = value
-        self.line = line
-        self.start = start
-        self.end = start
-        self.tag = ""
-        self.style = ""
-        self.shape_index = -1
-        self.is_aliased = False
-        self.items = _NO_ITEMS if kind is SCALAR or kind is ALIAS else []
-        self.target: YamlNode | None = None
+    kind: str
+    value: str
+    line: int
+    start: int
+    end: int
+    tag: str = ""
+    style: str = ""
+    shape_index: int = -1
+    is_aliased: bool = False
+    items: list[YamlNode] = []
+    target: YamlNode | None = None
 
 
-_NO_ITEMS: list[YamlNode] = []  # never added to
-
-
-class Composed:
+class Composed(msgspec.Struct, eq=False):
     """The first document; `root` None: there is none. `shape` is everything that was read, in
     order, without comments and places: two texts of equal shape mean the same."""
 
-    def __init__(self) -> None:
-        self.root: YamlNode | None = None
-        self.shape: list[object] = []
-        self.has_more_documents = False
+    root: YamlNode | None = None
+    shape: list[object] = []
+    has_more_documents: bool = False
 
 
 def compose(text: str) -> Composed:
@@ -110,14 +107,11 @@ def _documents(text: str) -> Iterator[Composed]:
     if within >= 0:  # libyaml passes over some, go-yaml takes it for a letter
         line = text.count("\n", 0, within) + 1
         raise YamlError(line, "a byte order mark stands within the text", "dialect")
-    parser = _parser(text[mark_length:])
+    parser: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text[mark_length:])
     try:
-        composed = _compose(parser, text[mark_length:], mark_length)
-        is_first = True
-        while is_first or composed.root is not None:
+        yield _compose(parser, mark_length)
+        while (composed := _compose(parser, mark_length)).root is not None:
             yield composed
-            is_first = False
-            composed = _compose(parser, text[mark_length:], mark_length)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
@@ -138,12 +132,7 @@ def _indent(text: str, line: int) -> str:
     return found[0][: len(found[0]) - len(found[0].lstrip())] if found else ""
 
 
-def _parser(text: str) -> Any:
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    return loader(text)
-
-
-def _compose(parser: Any, text: str, offset: int) -> Composed:
+def _compose(parser: Any, offset: int) -> Composed:
     composed = Composed()
     shape = composed.shape
     anchors: dict[str, YamlNode] = {}
@@ -160,16 +149,14 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
         kind = type(event)
         if kind is DocumentStartEvent or kind is StreamStartEvent:
             continue
-        if kind is StreamEndEvent or event is None:
-            return composed
-        if kind is DocumentEndEvent:
+        if event is None or kind is DocumentEndEvent or kind is StreamEndEvent:
             return composed
         if kind is MappingEndEvent or kind is SequenceEndEvent:
             shape.append(kind)
             closed = open_nodes.pop()
             closed.end = event.end_mark.index + offset
             continue
-        node = _node(event, kind, offset)
+        node = _node(event, _KINDS[kind], offset)
         if node.kind is ALIAS:
             target = anchors.get(node.value)
             if target is None:
@@ -195,22 +182,14 @@ def _compose(parser: Any, text: str, offset: int) -> Composed:
                 raise YamlError(node.line, f"nested deeper than {_MAX_DEPTH} levels")
 
 
-def _node(event: Any, kind: type, offset: int) -> YamlNode:
-    mark = event.start_mark
-    if kind is ScalarEvent:
-        node = YamlNode(SCALAR, event.value, mark.line + 1, mark.index + offset)
-        node.end = event.end_mark.index + offset
+def _node(event: Any, kind: str, offset: int) -> YamlNode:
+    value = event.value if kind is SCALAR else event.anchor if kind is ALIAS else ""
+    start, end = event.start_mark, event.end_mark.index + offset
+    node = YamlNode(kind, value, start.line + 1, start.index + offset, end)
+    if kind is SCALAR:
         node.style = event.style or ""
-    elif kind is MappingStartEvent:
-        node = YamlNode(MAPPING, "", mark.line + 1, mark.index + offset)
-    elif kind is SequenceStartEvent:
-        node = YamlNode(SEQUENCE, "", mark.line + 1, mark.index + offset)
-    else:
-        assert kind is AliasEvent
-        return YamlNode(ALIAS, event.anchor, mark.line + 1, mark.index + offset)
-    if event.tag:
-        tag: str = event.tag
-        node.tag = "!!" + tag.removeprefix(_LONG_TAG) if tag.startswith(_LONG_TAG) else tag
+    if kind is not ALIAS and event.tag:
+        node.tag = _LONG_TAG.sub("!!", event.tag)
     return node
 
 
