@@ -33,7 +33,7 @@ from dnm.queues.ledger import (
 )
 from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument
 from dnm.queues.tree import DocumentTree, LimitPlace
-from dnm.queues.undecided import (
+from dnm.queues.unsettled import (
     GONE,
     NEVER_WRITTEN,
     NOT_OF_THIS_TEXT,

@@ -29,7 +29,6 @@ from dnm.queues.authors import (
     ledger_in_force,
 )
 from dnm.queues.baselines import Baseline, compare, current
-from dnm.queues.blocked import hold_back, only_recorded
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit_report import (
     blocked_of,
@@ -55,6 +54,7 @@ from dnm.queues.new_limits import aim_at, fit_limits, own_section
 from dnm.queues.source import SourceDocument, check_size
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
 from dnm.queues.tree import DocumentTree, LimitPlace
+from dnm.queues.unsettled import hold_back, only_recorded
 
 _TO_COME = "a-node-that-is-to-come-"
 

@@ -84,10 +84,10 @@ def total_hash(place: LimitPlace, amount: int) -> str:
 
 def standing_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None]:
     """Returns the hashes of the amounts that were written last, as far as nodes are in them."""
-    moved = (place for place, entry in sorted(entries.items()) if entry.is_moved(place.resource))
     return {
-        total_hash(place, parse_yunikorn(place.resource, entries[place].written)): None
-        for place in moved
+        total_hash(place, parse_yunikorn(place.resource, entry.written)): None
+        for place, entry in sorted(entries.items())
+        if entry.is_moved(place.resource)
     }
 
 
@@ -140,13 +140,16 @@ def decode_ledger(text: str) -> Ledger:
 def _from_stored(stored: _Stored) -> Ledger:
     rows = [zip(stored.resources, row, strict=False) for row in stored.sizes]
     sizes = [{name: amount for name, amount in row if amount > 0} for row in rows]
-    sections = {}
-    for instance, section in stored.instances.items():
-        queues = {
-            queue: {node: sizes[row] for node, row in nodes.items()}
-            for queue, nodes in section.queues.items()
-        }
-        sections[instance] = Section(queues=queues, guaranteed=section.guaranteed)
+    sections = {
+        instance: Section(
+            queues={
+                queue: {node: sizes[row] for node, row in nodes.items()}
+                for queue, nodes in section.queues.items()
+            },
+            guaranteed=section.guaranteed,
+        )
+        for instance, section in stored.instances.items()
+    }
     lent = lent_amounts(sections.values())
     entries = {}
     for queue, kinds in stored.limits.items():
@@ -179,22 +182,19 @@ def encode_ledger(ledger: Ledger) -> str:
     """Returns the text of the annotation. Equal ledgers give equal texts."""
     if ledger == Ledger():
         return ""
-    amounts = [
-        size
-        for section in ledger.sections.values()
-        for nodes in section.queues.values()
-        for size in nodes.values()
-    ]
-    resources = sorted({resource for size in amounts for resource in size})
-    rows = sorted({tuple(size.get(name, 0) for name in resources) for size in amounts})
-    row_of = {row: index for index, row in enumerate(rows)}
+    parts = [nodes for part in ledger.sections.values() for nodes in part.queues.values()]
+    sizes = [size for nodes in parts for size in nodes.values()]
+    resources = sorted({resource for size in sizes for resource in size})
+
+    def row_of(size: Resources) -> tuple[int, ...]:
+        return tuple(size.get(name, 0) for name in resources)
+
+    rows = sorted(set(map(row_of, sizes)))
+    number_of = {row: number for number, row in enumerate(rows)}
     instances = {
         instance: {
             "queues": {
-                queue: {
-                    node: row_of[tuple(size.get(name, 0) for name in resources)]
-                    for node, size in sorted(nodes.items())
-                }
+                queue: {node: number_of[row_of(size)] for node, size in sorted(nodes.items())}
                 for queue, nodes in sorted(section.queues.items())
             },
             "guaranteed": section.guaranteed,

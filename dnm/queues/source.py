@@ -44,8 +44,12 @@ class SourceDocument(Value):
     key: str = ""
     is_gzip: bool = False
     refusal: str = ""
-    warnings: tuple[str, ...] = ()
     is_hot_refreshed: bool = True
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an edit of it would not do."""
+        return () if self.is_hot_refreshed else (_NO_HOT_REFRESH,)
 
     @property
     def ledger_text(self) -> str:
@@ -84,47 +88,38 @@ def resolve_document(
     fall back on another one.
     """
     maps = [found for found in (configs, defaults) if found is not None]
-    missing = "" if configs else _no_config_map(*asked)
+    missing = "" if configs else _NO_CONFIG_MAP.format(*asked)
     settings = {key: text for found in reversed(maps) for key, text in found.data.items()}
     group = settings.get("service.policyGroup", "").strip() or "queues"
     is_hot = settings.get("service.enableConfigHotRefresh", "").strip() not in _FALSE
-    warnings = () if is_hot else (_no_hot_refresh(),)
     for found in maps:
-        stored = _find(found, f"{group}.yaml")
-        if stored is None:
-            continue
-        key, text, is_gzip = stored
-        return SourceDocument(
-            text=text or _BUILT_IN,
-            config_map=found,
-            key=key,
-            is_gzip=is_gzip,
-            refusal=missing + _why_not_there(found, key, text, found is configs),
-            warnings=warnings,
-            is_hot_refreshed=is_hot,
-        )
+        if stored := _find(found, f"{group}.yaml"):
+            key, text, is_gzip = stored
+            return SourceDocument(
+                text=text or _BUILT_IN,
+                config_map=found,
+                key=key,
+                is_gzip=is_gzip,
+                refusal=missing + _why_not_there(found, key, text, found is configs),
+                is_hot_refreshed=is_hot,
+            )
     where = " or ".join(f"{found.namespace}/{found.name}" for found in maps) or "the cluster"
     return SourceDocument(
         text=_BUILT_IN,
         refusal=f"{missing}there is no {group}.yaml in {where}: YuniKorn uses its built-in queues, "
         f"which have no limits; write a {group}.yaml into the ConfigMap first",
-        warnings=warnings,
         is_hot_refreshed=is_hot,
     )
 
 
-def _no_config_map(namespace: str, name: str) -> str:
-    return (
-        f"there is no ConfigMap {namespace}/{name} (yunikorn_cm_namespace): "
-        "correct the namespace; if YuniKorn really has none, "
-    )
-
-
-def _no_hot_refresh() -> str:
-    return (
-        "service.enableConfigHotRefresh is false: YuniKorn reads changed queues only when it "
-        "starts; set it to true and restart the scheduler"
-    )
+_NO_CONFIG_MAP = (
+    "there is no ConfigMap {}/{} (yunikorn_cm_namespace): correct the namespace; if YuniKorn "
+    "really has none, "
+)
+_NO_HOT_REFRESH = (
+    "service.enableConfigHotRefresh is false: YuniKorn reads changed queues only when it starts; "
+    "set it to true and restart the scheduler"
+)
 
 
 def _find(config_map: ConfigMap, key: str) -> tuple[str, str, bool] | None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from dnm.host.fault_points import waiting
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, QueueError, StoppedError, YunikornError
@@ -33,14 +35,9 @@ _LOOK_EVERY = timedelta(milliseconds=200)
 class ConfigMaps(Protocol):
     """The part of the Kubernetes client that is needed here."""
 
-    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        """Returns the ConfigMap; None: there is none. Raises KubeError."""
-        ...
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
 
-    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
-        """Replaces it under its resource version. Raises KubeConflict where that is no longer the
-        one, KubeError where it failed or its outcome is unknown."""
-        ...
+    def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
 
 
 class QueueOutcome(Value):
@@ -142,7 +139,7 @@ def _confirm(
     if seen is None:
         return _unconfirmed(outcome, problem)
     if seen == wanted:
-        return QueueOutcome(edit=edit, is_written=True, is_confirmed=True, notes=outcome.notes)
+        return replace(outcome, is_confirmed=True)
     if not _stands_there(kube, where, edit):
         return _unconfirmed(outcome, "somebody changed the document before YuniKorn was asked")
     _put_back(kube, where, before, edit)
@@ -154,8 +151,7 @@ def _confirm(
 
 
 def _unconfirmed(outcome: QueueOutcome, why: str) -> QueueOutcome:
-    notes = (*outcome.notes, f"not confirmed by YuniKorn: {why}")
-    return QueueOutcome(edit=outcome.edit, is_written=True, notes=notes)
+    return replace(outcome, notes=(*outcome.notes, f"not confirmed by YuniKorn: {why}"))
 
 
 def _wait_for(
