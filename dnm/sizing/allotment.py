@@ -89,20 +89,23 @@ class Allotment:
         self._add_for_quota(backlog, groups, shortages, opened)
         self._add_for_min_nodes(backlog, opened)
         pools = Counter(backlog.options[option].pool for option in sorted(opened))
+        pods = sum(count for _, count in groups)
+        there = [one for placed in packing.placed for one in placed if one[0] < len(self._bins)]
         sizing = QueueSizing(
             queue=backlog.queue,
             priority=backlog.priority,
             wanted=pools,
             granted=pools,
-            no_room=sum(count for _, count in groups) - self._count_without_new_nodes(packing),
-            no_quota=sum(count for _, count in groups) - sum(has_quota),
+            no_room=pods - sum(count for _, count in there),
+            no_quota=pods - sum(has_quota),
             opened_for_room=len(packing.opened),
             shortage=min(shortages, key=lambda short: short.is_early, default=None),
             below_min_nodes=tuple(
                 policy.min_nodes_by or f"min_nodes of {policy.name}"
                 for policy, _ in self._below_min_nodes(backlog, ())
             ),
-            relies_on_incoming=has_quota_now != has_quota or self._uses_incoming(packing),
+            relies_on_incoming=has_quota_now != has_quota
+            or any(number >= self._packing_input.existing for number, _ in there),
             waits_since=_waits_since(groups, fits),
             fits=fits,
             unschedulable=tuple(unschedulable),
@@ -117,15 +120,15 @@ class Allotment:
         """Returns the schedulable groups, each with the pods that no limit keeps out which no node
         raises; the others go to `unschedulable`."""
         groups = [(one.group, one.group.count) for one in backlog.schedulable]
-        brought = [
-            frozenset(
+        brought = {
+            one.group.fingerprint: frozenset(
                 resource
                 for option in one.options
                 for resource, amount in backlog.options[option].size.items()
                 if amount > 0
             )
             for one in backlog.schedulable
-        ]
+        }
         answers = self._quota.admit_under_unraisable_limits(backlog.queue, groups, brought)
         for (group, whole), (count, why) in zip(groups, answers, strict=True):
             if count < whole:
@@ -231,10 +234,7 @@ class Allotment:
     ) -> Problem:
         """Returns the packing problem of a queue; with `opened`, exactly these new nodes and no
         others."""
-        is_fixed = opened is not None
-        budget = self._budget
-        numbers = {name: number for number, name in enumerate(budget.left, 1)}
-        budgets = (0,) if is_fixed else (MOST_NEW_NODES, *budget.left.values())
+        left = MOST_NEW_NODES if opened is None else 0
         return Problem(
             items=tuple(
                 msgspec.structs.replace(
@@ -248,28 +248,17 @@ class Allotment:
             bin_types=tuple(
                 BinType(
                     free=self._packing_input.vector(expected.free),
-                    budgets=(0,)
-                    if is_fixed
-                    else (0, *(numbers[one.name] for one in budget.bounds_of(expected.pool))),
+                    budgets=("", *(one.name for one in self._budget.bounds_of(expected.pool))),
                 )
                 for expected in backlog.options
             ),
-            budgets=budgets,
+            budgets={"": left, **self._budget.left},
             opened=tuple(opened or ()),
         )
 
     def _count_on_existing(self, placed: Iterable[tuple[int, int]]) -> int:
         """Counts the pods of an item that are on Nodes, not on those that are on their way."""
         return sum(count for number, count in placed if number < self._packing_input.existing)
-
-    def _count_without_new_nodes(self, packing: Packing) -> int:
-        """Counts the pods that have room without a new node."""
-        there = len(self._bins)
-        return sum(count for placed in packing.placed for number, count in placed if number < there)
-
-    def _uses_incoming(self, packing: Packing) -> bool:
-        incoming = range(self._packing_input.existing, len(self._bins))
-        return any(number in incoming for placed in packing.placed for number, _ in placed)
 
     # --- booking -----------------------------------------------------------------------------
 
@@ -278,7 +267,7 @@ class Allotment:
     ) -> None:
         """Takes the granted nodes from the budget, raises the limits, fills the bins."""
         granted = [backlog.options[option] for option in opened]
-        self._budget = self._budget.less(expected.pool for expected in granted)
+        self._budget = self._budget.changed((expected.pool for expected in granted), -1)
         for expected in granted:
             self._quota.grow(backlog.queue, expected.size)
             self._lent[expected.pool.namespace, expected.pool.node_type] += 1

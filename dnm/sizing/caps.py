@@ -65,15 +65,9 @@ class ConversionBudget(Value):
         """Returns the bounds that hold for nodes of the pool."""
         return [one for one in self.bounds if one.holds_for(pool.node_type, pool.namespace)]
 
-    def less(self, pools: Iterable[NodePool]) -> ConversionBudget:
-        """Returns what is left when one more node of each of these pools is lent."""
-        return self._changed(pools, -1)
-
-    def plus(self, pools: Iterable[NodePool]) -> ConversionBudget:
-        """Returns what is left when one node of each of these pools has gone back."""
-        return self._changed(pools, 1)
-
-    def _changed(self, pools: Iterable[NodePool], by: int) -> ConversionBudget:
+    def changed(self, pools: Iterable[NodePool], by: int) -> ConversionBudget:
+        """Returns what is left when one more node of each of these pools is lent (`by` -1), or has
+        gone back (1)."""
         left = dict(self.left)
         for pool in pools:
             for bound in self.bounds_of(pool):

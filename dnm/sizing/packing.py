@@ -1,8 +1,7 @@
 """Packing: equal pods onto the nodes that are there, and onto as few new nodes as possible. Pure.
 
 The rule: a pod that fits a bin that is there gets no new node. Large problems are solved by
-first-fit-decreasing over items, so the time is that of items x bins; small ones try several orders
-and then an exact search for one node less.
+first-fit-decreasing over items, so the time is that of items x bins; small ones try several orders.
 
     least_nodes(Problem) -> Packing
 """
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import ge
 from typing import TypeAlias
 
-from dnm.sizing.exact_packing import find_fewer
 from dnm.sizing.packing_problem import Item, Packing, Problem, Vector
 
 _MANY_TRIALS = 40_000  # items x bins up to which all orders are tried
@@ -32,7 +30,7 @@ def least_nodes(problem: Problem) -> Packing:
             best = min(best, _pack(problem, order, fit), key=_cost)
             if len(best.opened) <= lower_bound(problem):
                 return best
-    return find_fewer(problem, best, lower_bound(problem))
+    return best
 
 
 def _cost(packing: Packing) -> tuple[int, int, int]:
@@ -84,7 +82,7 @@ class _Bins:
     def __init__(self, problem: Problem) -> None:
         self.free = [one.free for one in problem.bins]
         self.opened: list[int] = []
-        self.budgets = list(problem.budgets)
+        self.budgets = dict(problem.budgets)
         self.exclusive: dict[int, set[str]] = {}
         self._bin_types = problem.bin_types
         self._existing = len(problem.bins)

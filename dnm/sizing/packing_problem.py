@@ -5,6 +5,7 @@ matters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from dnm.model.value import Value
@@ -39,10 +40,10 @@ class Bin(Value):
 
 class BinType(Value):
     """Describes new nodes that can be had: what is free on an empty one, and the budgets that each
-    is taken from (indexes of Problem.budgets)."""
+    is taken from (keys of Problem.budgets)."""
 
     free: Vector
-    budgets: tuple[int, ...] = ()
+    budgets: tuple[str, ...] = ()
 
 
 class Problem(Value):
@@ -52,7 +53,7 @@ class Problem(Value):
     items: tuple[Item, ...]
     bins: tuple[Bin, ...] = ()
     bin_types: tuple[BinType, ...] = ()
-    budgets: tuple[int, ...] = ()
+    budgets: Mapping[str, int] = {}
     opened: tuple[int, ...] = ()
 
 

@@ -7,7 +7,8 @@ queue raises that queue and all its limited ancestors, nothing below it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TypeAlias
 
@@ -39,11 +40,7 @@ class Quota:
     """Counts limits and their use. `now` is what stands, `limits` the same with the nodes on their
     way and those granted."""
 
-    def __init__(
-        self,
-        demand: Demand,
-        queues: Mapping[str, QueueLimits],
-    ) -> None:
+    def __init__(self, demand: Demand, queues: Mapping[str, QueueLimits]) -> None:
         self._mark = demand.mark
         self._queues = queues
         self._own = {path: demand.queues.get(path, QueueDemand(queue=path)).used for path in queues}
@@ -75,57 +72,52 @@ class Quota:
 
     def admit(self, groups: Groups, limits: Mapping[str, Resources]) -> list[int]:
         """Returns how many pods of each group these limits (`now` or `limits`) let in."""
-        taken: dict[tuple[str, str], int] = {}
-        admitted = []
+        return [count for count, _ in self._let_in(groups, limits, lambda *limit: True)]
+
+    def admit_under_unraisable_limits(
+        self, queue: str, groups: Groups, raised: Mapping[str, frozenset[str]]
+    ) -> list[tuple[int, str]]:
+        """Returns how many pods of each group new nodes can help at all, and what keeps the others
+        out: no node raises a limit below the queue that it serves, nor one of a resource that it
+        does not bring (`raised`: by a group's fingerprint, what its nodes bring)."""
+
+        def is_unraisable(group: PendingGroup, path: str, resource: str) -> bool:
+            is_below = path != queue and is_under(path, queue)
+            is_brought = resource in raised[group.fingerprint]
+            return is_below or not is_brought or resource in self._queues[path].fixed
+
+        return [
+            (count, f"no new node raises the {full[1]} limit of {full[0]}, which is used up")
+            if full
+            else (count, "")
+            for count, full in self._let_in(groups, self.limits, is_unraisable)
+        ]
+
+    def _let_in(
+        self,
+        groups: Groups,
+        limits: Mapping[str, Resources],
+        counts: Callable[[PendingGroup, str, str], bool],
+    ) -> Iterator[tuple[int, tuple[str, str] | None]]:
+        """Yields how many pods of each group the limits (path, resource) that count let in beside
+        those before it, and the tightest of them; None: it lets in all."""
+        taken: Counter[tuple[str, str]] = Counter()
         for group, count in groups:
             asking = [
                 (path, resource)
                 for path in known_lineage(group.queue, self._queues)
                 for resource in limits[path]
-                if group.request.get(resource)
+                if group.request.get(resource) and counts(group, path, resource)
             ]
+            full = None
             for path, resource in asking:
                 left = limits[path][resource] - self._used[path].get(resource, 0)
-                left -= taken.get((path, resource), 0)
-                count = max(0, min(count, left // group.request[resource]))
+                fitting = max(left - taken[path, resource], 0) // group.request[resource]
+                if fitting < count:
+                    count, full = fitting, (path, resource)
             for path, resource in asking:
-                spent = taken.get((path, resource), 0)
-                taken[path, resource] = spent + count * group.request[resource]
-            admitted.append(count)
-        return admitted
-
-    def admit_under_unraisable_limits(
-        self, queue: str, groups: Groups, raised: Sequence[frozenset[str]]
-    ) -> list[tuple[int, str]]:
-        """Returns how many pods of each group new nodes can help at all, and what keeps the others
-        out: no node raises a limit below the queue that it serves, nor one of a resource that it
-        does not bring (`raised`: per group, what its nodes bring)."""
-        taken: dict[tuple[str, str], int] = {}
-        answers = []
-        for (group, count), brought in zip(groups, raised, strict=True):
-            why = ""
-            unraisable = [
-                (path, resource)
-                for path in known_lineage(group.queue, self._queues)
-                for resource in self.limits[path]
-                if group.request.get(resource)
-                and (
-                    (path != queue and is_under(path, queue))
-                    or resource not in brought
-                    or resource in self._queues[path].fixed
-                )
-            ]
-            for path, resource in unraisable:
-                left = self.limits[path][resource] - self._used[path].get(resource, 0)
-                left = max(0, left - taken.get((path, resource), 0))
-                if left // group.request[resource] < count:
-                    count = left // group.request[resource]
-                    why = f"no new node raises the {resource} limit of {path}, which is used up"
-            for path, resource in unraisable:
-                spent = taken.get((path, resource), 0)
-                taken[path, resource] = spent + count * group.request[resource]
-            answers.append((count, why))
-        return answers
+                taken[path, resource] += count * group.request[resource]
+            yield count, full
 
     def shortages(self, queue: str, groups: Groups) -> Iterable[Shortage]:
         """Yields every limit that is too low, from the queue upwards: for what is pending, at each

@@ -17,12 +17,12 @@ until exactly these pods change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from dnm.demand.demand import NO_USE, Demand
+from dnm.demand.demand import NO_USE, Demand, QueueDemand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.lent import LentNode
@@ -30,12 +30,13 @@ from dnm.model.observed import StalledPods
 from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.reason import Reason
-from dnm.model.value import Value
+from dnm.model.value import Resources, Value
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import counting_young, size_queues
 from dnm.sizing.stalled import find_stalled, leaving_out
+from dnm.sizing.wanted_words import amount_text
 
 IS_USED = "is used"
 """So ends the objection that pods elsewhere use the quota that a node brings."""
@@ -75,31 +76,31 @@ def choose_releases(
     `queues` and `node_supply` are as for size_queues: the limits count every node that is lent.
     """
     every = counting_young(demand)
-    with_all = RemovalSimulation(config, every, queues, node_supply, candidates.budget)
+    given = queues, node_supply, candidates.budget
+    with_all = RemovalSimulation(config, every, *given)
     stalled: Mapping[str, Mapping[str, StalledPods]] = {}
     if every.groups:
         bounds = _idle_bounds(node_supply, candidates)
         stalled = find_stalled(every, node_supply, with_all.base, bounds)
     trial = with_all
     if any(stalled.values()):
-        patient = leaving_out(every, stalled)
-        trial = RemovalSimulation(config, patient, queues, node_supply, candidates.budget)
+        trial = RemovalSimulation(config, leaving_out(every, stalled), *given)
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
     for rivals in _classes(demand, node_supply, candidates):
         asked = rivals[: max(0, candidates.at_most - len(spare))]
         count, objection = trial.count_spare(spare, asked)
-        for name in rivals:
+        spare += rivals[:count]
+        for name in rivals[:count]:
             verdicts[name] = NodeVerdict(
                 node=name, verdict=Verdict.REVERT, reason=Reason.IDLE_LONG_ENOUGH
             )
         for name in rivals[count:]:
-            verdicts[name] = (
-                _stays(config, node_supply, name, [*spare, *rivals[:count]], objection)
-                if objection is not None
-                else NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.BUDGET)
+            why = objection and _why_kept(config, node_supply, name, spare, objection)
+            why = why or Objection(reason=Reason.BUDGET)
+            verdicts[name] = NodeVerdict(
+                node=name, verdict=Verdict.KEEP, reason=why.reason, detail=why.detail
             )
-        spare += rivals[:count]
     remembered: dict[str, StalledPods] = {}
     if any(stalled.values()) and with_all.objection(spare):
         # Without these entries the nodes would be wanted back at once.
@@ -164,9 +165,10 @@ def _classes(demand: Demand, node_supply: NodeSupply, candidates: Candidates) ->
     )
 
 
-def _stays(
+def _why_kept(
     config: Config, node_supply: NodeSupply, name: str, gone: Sequence[str], objection: Objection
-) -> NodeVerdict:
+) -> Objection:
+    """As many as its namespace is to have come before what its going would lack."""
     entry = node_supply.lent[name]
     policy = config.namespaces.get(entry.namespace)
     ready = Counter(
@@ -182,10 +184,8 @@ def _stays(
         or ready[entry.node_type] <= policy.min_of_type.get(entry.node_type, 0)
     ):
         detail = policy.min_nodes_by or f"min_nodes of {entry.namespace} is {policy.min_nodes}"
-        return NodeVerdict(node=name, verdict=Verdict.KEEP, reason=Reason.KEPT_READY, detail=detail)
-    return NodeVerdict(
-        node=name, verdict=Verdict.KEEP, reason=objection.reason, detail=objection.detail
-    )
+        return Objection(reason=Reason.KEPT_READY, detail=detail)
+    return objection
 
 
 def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, datetime]:
@@ -214,11 +214,8 @@ class RemovalSimulation:
         node_supply: NodeSupply,
         budget: ConversionBudget,
     ) -> None:
-        self._config = config
-        self._demand = demand
-        self._queues = queues
-        self._node_supply = node_supply
-        self._budget = budget
+        self._config, self._demand, self._queues = config, demand, queues
+        self._node_supply, self._budget = node_supply, budget
         self.base = size_queues(config, demand, queues, node_supply, budget)
 
     def count_spare(
@@ -244,21 +241,15 @@ class RemovalSimulation:
     def objection(self, names: Sequence[str]) -> Objection | None:
         """Says what would be wanted, or broken, if these nodes had left."""
         limits = self._limits_without(names)
-        for name in names:
-            for path in known_lineage(self._node_supply.lent[name].queue, limits):
-                gang = self._demand.queues[path].largest_gang if path in self._demand.queues else {}
-                for resource, limit in limits[path].max.items():
-                    if limit < gang.get(resource, 0) <= self._queues[path].max[resource]:
-                        return _needed(
-                            f"a gang application of {path} asks for more {resource} at once"
-                        )
+        for path, resource, _ in self._fallen(limits, names, lambda of: of.largest_gang):
+            return _needed(f"a gang application of {path} asks for more {resource} at once")
         node_supply = msgspec.structs.replace(
             self._node_supply,
             lent={name: one for name, one in self._node_supply.lent.items() if name not in names},
             leaving=self._node_supply.leaving | set(names),
         )
         own = [pool_of(self._node_supply.lent[name]) for name in names]
-        budget = self._budget.plus(own)
+        budget = self._budget.changed(own, 1)
         sizing = size_queues(self._config, self._demand, limits, node_supply, budget)
         base = self.base
         granted = {pool: count for pool, count in sizing.granted().items() if pool in own}
@@ -266,22 +257,26 @@ class RemovalSimulation:
             for pool, count in after.items():
                 if count > before.get(pool, 0):
                     return _needed(sizing.verdicts[pool.queue].sentence)
-        return self._used_beyond(limits, names)
-
-    def _used_beyond(
-        self, limits: Mapping[str, QueueLimits], names: Sequence[str]
-    ) -> Objection | None:
-        """Says which limit would be below what is used of it, and is not now."""
-        served = {self._node_supply.lent[name].queue for name in names}
-        for path in dict.fromkeys(one for queue in served for one in known_lineage(queue, limits)):
-            used = self._demand.queues[path].used if path in self._demand.queues else {}
-            for resource, limit in limits[path].max.items():
-                if limit < used.get(resource, 0) <= self._queues[path].max[resource]:
-                    from dnm.sizing.wanted_words import amount_text
-
-                    amounts = (amount_text(resource, one) for one in (limit, used[resource]))
-                    return _needed("{} would have {}, and {} ".format(path, *amounts) + IS_USED)
+        for path, resource, amount in self._fallen(limits, names, lambda of: of.used):
+            has = amount_text(resource, limits[path].max[resource])
+            used = f"{amount_text(resource, amount)} {IS_USED}"
+            return _needed(f"{path} would have {has}, and {used}")
         return None
+
+    def _fallen(
+        self,
+        limits: Mapping[str, QueueLimits],
+        names: Sequence[str],
+        least_of: Callable[[QueueDemand], Resources],
+    ) -> Iterator[tuple[str, str, int]]:
+        """Yields the limits (path, resource) that would be below what they are to be at least, and
+        are not now, with that."""
+        queues = (self._node_supply.lent[name].queue for name in names)
+        for path in dict.fromkeys(one for queue in queues for one in known_lineage(queue, limits)):
+            least = least_of(self._demand.queues[path]) if path in self._demand.queues else {}
+            for resource, limit in limits[path].max.items():
+                if limit < least.get(resource, 0) <= self._queues[path].max[resource]:
+                    yield path, resource, least[resource]
 
     def _limits_without(self, names: Sequence[str]) -> dict[str, QueueLimits]:
         limits = {path: dict(one.max) for path, one in self._queues.items()}
@@ -289,7 +284,8 @@ class RemovalSimulation:
             entry = self._node_supply.lent[name]
             for path in known_lineage(entry.queue, self._queues):
                 for resource in limits[path].keys() - self._queues[path].fixed:
-                    limits[path][resource] -= entry.counted.get(resource, 0)
+                    left = limits[path][resource] - entry.counted.get(resource, 0)
+                    limits[path][resource] = max(left, 0)
         return {
             path: msgspec.structs.replace(one, max=limits[path])
             for path, one in self._queues.items()

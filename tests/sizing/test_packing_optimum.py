@@ -106,4 +106,4 @@ def test_least_nodes_is_the_optimum_or_one_above() -> None:
         got = len(packing.opened)
         assert best <= got <= best + 1, f"instance {number} of seed {SEED}: {got} for {best}"
         equal += got == best
-    assert equal >= INSTANCES * 0.95, f"{equal} of {INSTANCES} are optimal (seed {SEED})"
+    assert equal >= INSTANCES * 0.995, f"{equal} of {INSTANCES} are optimal (seed {SEED})"

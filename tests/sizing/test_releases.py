@@ -108,6 +108,8 @@ TABLE = [
         **limited(80, 1000, 1), pods=bound(20, SMALL, "k1"), more=[node("k1", 128, 512)]),
     row("nor what is used beyond the limit already", {"a001": GOES}, **with_nodes("a001"),
         **limited(80, 1000, 1), pods=bound(53, SMALL, "k1"), more=[node("k1", 256, 1024)]),
+    row("a limit that somebody has put below what the node brings", {"a001": GOES},
+        **with_nodes("a001"), limits=tree(dev=size(8, 16))),
     row("a node on its way makes it spare", {"a001": GOES}, **with_nodes("a001"),
         **limited(800, 3200, 1), pods=pods(1, SMALL, ago=5), incoming=coming(1)),
     row("a pod that waits for another type of node does not hold it", {"a001": GOES},

@@ -116,8 +116,8 @@ def test_a_budget_is_taken_from_and_given_back_by_every_bound_of_a_pool() -> Non
     mine, other = NodePool(DEV, "dev", "a"), NodePool(GPU, "gpu", "g")
     left = budget(total=3, per_type={"a": 2}, per_namespace={"dev": 2}, batch={"a": 5, "g": 1})
     less = budget(total=1, per_type={"a": 0}, per_namespace={"dev": 0}, batch={"a": 3, "g": 1})
-    assert left.less([mine, mine]).left == less.left
-    assert left.less([mine, other]).plus([other, mine]) == left
+    assert left.changed([mine, mine], -1).left == less.left
+    assert left.changed([mine, other], -1).changed([other, mine], 1) == left
     assert left.covers({mine: 2, other: 1}) and left.covers({})
     assert not left.covers({mine: 3}), "of its type"
     assert not left.covers({other: 2}), "at hand"
