@@ -29,7 +29,7 @@ from dnm.converter.contract import (
     return_command,
     unbook_command,
 )
-from dnm.model.booking import Booking, booking_name
+from dnm.model.calendar import Booking, booking_name
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from tests.docs.pages import PAGES, ROOT

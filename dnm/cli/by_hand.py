@@ -24,9 +24,9 @@ from dnm.converter.contract import given_to_converter
 from dnm.converter.node_list import list_batch_nodes
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused
+from dnm.model.cluster import PodOnNode
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, KubeError
-from dnm.model.eviction import PodOnNode
 from dnm.model.hostlist import expand_hostlist, fold_hostlist
 from dnm.model.lent import Emptying
 from dnm.model.orders import Keeping, LendOrder, Way

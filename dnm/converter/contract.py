@@ -9,7 +9,7 @@ from datetime import UTC
 from pathlib import Path
 
 from dnm.model.blackout import Secrets, secrets_by_name
-from dnm.model.booking import Booking
+from dnm.model.calendar import Booking
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 from dnm.model.value import Value

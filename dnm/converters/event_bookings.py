@@ -25,7 +25,7 @@ from dnm.converters.select import SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmNode
-from dnm.model.booking import booking_on, is_booking, is_late
+from dnm.model.calendar import booking_on, is_booking, is_late
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
 

@@ -20,7 +20,7 @@ from dnm.converters.marks import maintained_nodes, plain_state, why_not_ours
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.batch import SlurmReason
-from dnm.model.booking import booking_on
+from dnm.model.calendar import booking_on
 from dnm.model.printable import count_of
 from dnm.model.slurm_state import in_service_of
 from dnm.model.value import Value

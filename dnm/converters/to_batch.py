@@ -18,8 +18,8 @@ from dnm.converters.preempt import make_good
 from dnm.converters.reservation import own_reservations, release
 from dnm.converters.slurm.commands import resume_command
 from dnm.converters.slurm.text import SlurmNode
+from dnm.model.cluster import PodOnNode
 from dnm.model.errors import ConverterError, KubeError
-from dnm.model.eviction import PodOnNode
 
 HOOKS = ("reset", "leave", "clear", "health")  # the first one is required
 CORDONED = "cordoned"  # keys of the journal's facts: the cordon is ours

@@ -45,7 +45,7 @@ def this_place(config: Config, machine_id: Path | None = None) -> Place:
     except (OSError, ValueError):
         machine = ""
     is_known = len(machine) == 32 and machine.isalnum() and _IN_A_POD not in os.environ
-    import hashlib  # as in dnm.model.state
+    import hashlib  # as in dnm.model.lease
 
     home = hashlib.sha256(f"dnm {machine} {name}".encode(errors="surrogateescape")).hexdigest()
     return Place(

@@ -25,21 +25,19 @@ from dnm.kube.nodes import read_node_page, read_one_node, taint_fields
 from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
-from dnm.model.cluster import ConfigMap
+from dnm.model.cluster import ConfigMap, KubeEvent, Reading
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError
-from dnm.model.event import KubeEvent
 from dnm.model.kubelet import Amounts
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Claim, Pod, PodList
-from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
 
 if TYPE_CHECKING:
     from dnm.kube.reflector import Reflector
     from dnm.kube.state import StateObjects
-    from dnm.model.eviction import PodOnNode
+    from dnm.model.cluster import PodOnNode
     from dnm.model.plan import ShowState
 
 _CORE = "/api/v1"

@@ -17,8 +17,8 @@ from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.objects import check_kind
 from dnm.kube.requests import ApiRequests
+from dnm.model.cluster import KubeEvent
 from dnm.model.errors import KubeError, StoppedError
-from dnm.model.event import KubeEvent
 from dnm.model.printable import count_of
 
 CONTROLLER = "dynamic-node-manager/dnm"

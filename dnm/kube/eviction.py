@@ -16,8 +16,8 @@ from dnm.kube import objects as kube_objects
 from dnm.kube.errors import ApiRefused, LostAnswer
 from dnm.kube.lists import List
 from dnm.kube.requests import ApiRequests
+from dnm.model.cluster import PodOnNode
 from dnm.model.errors import KubeConflict
-from dnm.model.eviction import PodOnNode
 from dnm.model.pod import Pod
 
 _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go

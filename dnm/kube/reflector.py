@@ -35,12 +35,12 @@ from dnm.kube.store import (
 )
 from dnm.kube.watch_log import NotProved, Why, Witness, read_version
 from dnm.kube.watching import OpenWatchers, watch_over_http
+from dnm.model.cluster import Reading
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.node import Node
 from dnm.model.pod import PodList
 from dnm.model.quantity import QuantityError
-from dnm.model.reading import Reading
 
 _MOST_UNPROVED = (
     3  # so many watches in turn that prove nothing, and none is tried until the next list

@@ -18,8 +18,8 @@ from dnm.host.fault_points import fault_point
 from dnm.kube.objects import Metadata
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import ApiAnswer
+from dnm.model.lease import HIGHEST, KEYS, RunLease, StoredRegistry
 from dnm.model.printable import printable
-from dnm.model.state import HIGHEST, KEYS, RunLease, StoredRegistry
 
 _NUMBER = "dynamic-node-manager/number"
 _RUN, _HOME, _BOOT = (f"dynamic-node-manager/{word}" for word in ("run", "home", "boot"))

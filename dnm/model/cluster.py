@@ -1,10 +1,12 @@
-"""ConfigMaps and Deployments, and queues as their document and the scheduler say them."""
+"""What of the cluster is neither a Node nor a pod as decisions need it: ConfigMaps, Deployments,
+Events, pods as eviction sees them, queues as their document and the scheduler say them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
 
+from dnm.model.printable import printable
 from dnm.model.value import Resources, Value
 
 
@@ -64,3 +66,50 @@ class YunikornView(Value):
     user_limited: frozenset[str] = frozenset()
     not_started: frozenset[str] = frozenset()
     release: tuple[int, int] | None = None
+
+
+class KubeEvent(Value):
+    """An Event of events.k8s.io/v1: what `kubectl describe` shows of a Node (its `namespace` is
+    empty) or of a Pod. `reason` and `action` are words in CamelCase, `note` a sentence."""
+
+    kind: str  # Node | Pod
+    namespace: str
+    name: str
+    uid: str
+    is_warning: bool
+    reason: str
+    action: str
+    note: str
+    time: datetime
+
+
+class PodOnNode(Value, frozen=True):
+    """An unfinished pod on a node."""
+
+    namespace: str
+    name: str
+    uid: str
+    stays: bool  # of a DaemonSet or NodeSet, or a mirror pod: never evicted
+    is_terminating: bool
+    loss: str = ""  # what an eviction would lose for good; empty: nothing
+    is_work: bool = True  # False: of a DaemonSet, or a mirror pod; it keeps no node from being idle
+
+    @property
+    def key(self) -> str:
+        """To be shown."""
+        return printable(f"{self.namespace}/{self.name}")
+
+
+class Reading(Value):
+    """How a run came to know pods and nodes. `way`: `list` or `changes`; `reason`: why it was the
+    list (`kube/watch_log.py` has them all). `compared`: what the comparison of a list with what was
+    kept has shown, if there was one: `equal`, `different` or `unproved`. `trouble`: a sentence for
+    a person."""
+
+    way: str = "list"
+    reason: str = ""
+    sentence: str = ""  # the reason in words
+    changes: int = 0
+    waited: float = 0.0  # seconds for the server to say that this was all
+    compared: str = ""
+    trouble: str = ""

@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import TypeAlias
 
 from dnm.model.batch import BatchNode, WaitingJobs
-from dnm.model.booking import Booking
+from dnm.model.calendar import Booking
 from dnm.model.close_look import CloseLook
 from dnm.model.cluster import ConfigMap, YunikornView
-from dnm.model.event import WaitingPods
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
 from dnm.model.lease import Place
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
@@ -50,6 +49,20 @@ class Snapshot(Value):
     foreseen_at: datetime | None = None  # the moment whose events count; None: that of the look
     close: Mapping[str, CloseLook | Unreadable] = {}  # at nodes that a rule asks for
     ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone
+
+
+class WaitingPods(Value):
+    """Equal pods that wait in vain: no node will come for them as things stand, and `sentence` says
+    why. `name`, `uid`: of one of them. `is_new`: nobody has told its owner yet."""
+
+    kind: str  # the group's fingerprint
+    queue: str
+    namespace: str
+    name: str
+    uid: str
+    count: int
+    sentence: str
+    is_new: bool = False
 
 
 class MarkNode(Value, tag=True):

@@ -10,8 +10,7 @@ from operator import itemgetter
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.event import WaitingPods
-from dnm.model.plan import Plan
+from dnm.model.plan import Plan, WaitingPods
 from dnm.model.pod import Pod
 from dnm.model.pod_waits import PodWaits
 from dnm.model.printable import count_of

@@ -34,11 +34,10 @@ import msgspec
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.errors import LeaseError
-from dnm.model.lease import Place, RecordLease
+from dnm.model.lease import Place, RecordLease, RunLease
 from dnm.model.plan import EndConverter, Plan, Snapshot
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
-from dnm.model.state import RunLease
 from dnm.model.value import Unreadable, Value
 from dnm.plan.refused_record import (
     refuse_plan,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
 from dnm.demand.pending import PendingGroup
-from dnm.model.event import WaitingPods
+from dnm.model.plan import WaitingPods
 from dnm.model.queue_path import is_under
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QueueVerdict

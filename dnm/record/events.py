@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from dnm.model.event import KubeEvent, WaitingPods
+from dnm.model.cluster import KubeEvent
 from dnm.model.history import HistoryLine, Memory
+from dnm.model.plan import WaitingPods
 from dnm.model.printable import count_of, printable
 
 LONGEST_NOTE = 1024  # bytes that the API takes

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
+from dnm.model.cluster import Reading
 from dnm.model.config import Config
 from dnm.model.history import Memory
 from dnm.model.lent import Phase
 from dnm.model.orders import LOST
-from dnm.model.reading import Reading
 from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Resources, Value
 from dnm.record.exposition import Family, MetricType, Sample, histogram_samples

@@ -23,8 +23,7 @@ from dnm.kube.errors import ApiRefused
 from dnm.kube.state import StateObjects
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
-from dnm.model.lease import Place
-from dnm.model.state import StoredRegistry
+from dnm.model.lease import Place, StoredRegistry
 from dnm.run.file_state import LARGEST
 from dnm.run.lease_lock import LeaseLock, since_boot
 from dnm.run.state import unreadable

@@ -37,9 +37,8 @@ from dnm.model.errors import (
     RegistryError,
     StoppedError,
 )
-from dnm.model.lease import Place
+from dnm.model.lease import HIGHEST, Place, RunLease
 from dnm.model.printable import printable
-from dnm.model.state import HIGHEST, RunLease
 from dnm.model.value import Value
 from dnm.plan.record_lease import is_written_here
 

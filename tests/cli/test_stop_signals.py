@@ -23,8 +23,8 @@ from dnm.host.programs import run_bounded
 from dnm.kube.events import send_events
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Fault
+from dnm.model.cluster import KubeEvent
 from dnm.model.errors import StoppedError
-from dnm.model.event import KubeEvent
 from dnm.model.lent import Phase
 from dnm.queues.yunikorn_rest import checksum_of
 from tests.builders import NOW

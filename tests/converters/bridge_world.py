@@ -16,8 +16,8 @@ import msgspec
 from dnm.converters.bridge import BridgedNode, Taken
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import SlurmNode
+from dnm.model.cluster import PodOnNode
 from dnm.model.errors import SlurmError
-from dnm.model.eviction import PodOnNode
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from tests.converters import nodeset_world

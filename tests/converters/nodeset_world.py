@@ -18,8 +18,8 @@ from dnm.converters.nodeset import FENCE, NodeSet, SlurmdPod
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.kube.nodes import MARK_PREFIX
+from dnm.model.cluster import PodOnNode
 from dnm.model.errors import KubeError
-from dnm.model.eviction import PodOnNode
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Toleration

@@ -18,7 +18,7 @@ from dnm.converters.slurm.commands import (
     resume_command,
     slurm_environment,
 )
-from dnm.model.booking import booking_name
+from dnm.model.calendar import booking_name
 from dnm.model.errors import SlurmError
 
 

@@ -13,7 +13,7 @@ from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import Reservation
 from dnm.model.batch import BatchClaim
-from dnm.model.booking import booking_name
+from dnm.model.calendar import booking_name
 from tests.converters.test_failures import a_journal
 from tests.converters.test_select import NOW, node
 

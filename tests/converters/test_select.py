@@ -25,7 +25,7 @@ from dnm.converters.select import (
 )
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode, parse_nodes
-from dnm.model.booking import booking_name
+from dnm.model.calendar import booking_name
 from dnm.model.slurm_state import FLAGS, parse_state
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

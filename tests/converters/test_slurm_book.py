@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.model.booking import booking_name
+from dnm.model.calendar import booking_name
 from tests.night import night
 from tests.slurm_lab import SlurmSite, make_site, needs_other_slurm
 

@@ -14,9 +14,8 @@ from dnm.kube import deployments
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.cluster import ConfigMap
+from dnm.model.cluster import ConfigMap, KubeEvent
 from dnm.model.errors import KubeConflict, KubeError
-from dnm.model.event import KubeEvent
 from dnm.model.node import Mark
 from dnm.model.node_type import Taint
 from dnm.model.pod import Claim, NodeSelectorTerm, Pod, PodShape, Requirement

@@ -18,11 +18,11 @@ from dnm.kube.client import KubeClient
 from dnm.kube.reflector import Reflector
 from dnm.kube.store import distrust_path
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.cluster import Reading
 from dnm.model.config import Config
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node import Node
 from dnm.model.pod import Pod, PodList
-from dnm.model.reading import Reading
 from tests.builders import a_config
 
 BEGIN = datetime(2027, 3, 1, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ import msgspec
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.conversion import Behaviour
-from dnm.model.booking import booking_name
+from dnm.model.calendar import booking_name
 from tests.lab.test_converter import LEND, run
 
 HOUR = 3600.0

@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dnm.model.batch import BatchNode
-from dnm.model.booking import booking_name, booking_on
-from dnm.model.calendar import CalendarEvent
+from dnm.model.calendar import CalendarEvent, booking_name, booking_on
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.observed import LendTimes
 from dnm.model.orders import Keeping, Pause

@@ -23,21 +23,18 @@ from dnm.converters.event_bookings import book, unbook
 from dnm.converters.settings import Settings
 from dnm.host.fault_points import fault_point
 from dnm.model.batch import BatchClaim, BatchList, BatchNode, WaitingJobs
-from dnm.model.cluster import ConfigMap
+from dnm.model.cluster import ConfigMap, KubeEvent, PodOnNode, Reading
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
-from dnm.model.event import KubeEvent
-from dnm.model.eviction import PodOnNode
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.kubelet import Amounts
+from dnm.model.lease import RunLease, StoredRegistry
 from dnm.model.lent import ConverterProcess, Ended, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import ShowState
 from dnm.model.pod import Claim, Pod, PodList
-from dnm.model.reading import Reading
 from dnm.model.registry import Registry
-from dnm.model.state import RunLease, StoredRegistry
 from dnm.model.value import Unreadable
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION

@@ -15,10 +15,10 @@ from dnm.kube.access import Access
 from dnm.kube.pods import PodReducer
 from dnm.kube.reflector import Reflector
 from dnm.kube.watch_log import WatchLog, Witness
+from dnm.model.cluster import Reading
 from dnm.model.config import Config
 from dnm.model.node import Node
 from dnm.model.pod import Pod, PodList
-from dnm.model.reading import Reading
 from dnm.model.value import Unreadable
 from tests.proof.edges import PREFIX, ModelKube, RunsDnm, Weather, as_read
 from tests.proof.fake_api import ApiServer, Cluster, Object, Watches

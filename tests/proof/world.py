@@ -21,12 +21,11 @@ from dnm.lab.sandbox.clock import Clock
 from dnm.lab.sandbox.deletion import Violations
 from dnm.lab.sandbox.queue_tree import ancestors, book, fits, headroom
 from dnm.lab.sandbox.reservations import Reservation, Reservations
-from dnm.model.cluster import ConfigMap, QueueLimits
-from dnm.model.event import KubeEvent
+from dnm.model.cluster import ConfigMap, KubeEvent, QueueLimits
+from dnm.model.lease import RunLease
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape, Toleration
-from dnm.model.state import RunLease
 from dnm.queues.tree import parse_tree
 from tests.proof.reserving import look_for_lost_jobs
 from tests.queue_kit import check_text

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from dnm.model.event import KubeEvent, WaitingPods
+from dnm.model.cluster import KubeEvent
 from dnm.model.history import SCHEMA, HistoryLine, Memory
+from dnm.model.plan import WaitingPods
 from dnm.record.events import LONGEST_NOTE, list_events, mark_new
 from tests.builders import NOW, QUEUE
 

@@ -10,17 +10,14 @@ from typing import Any
 import msgspec
 
 from dnm.model.batch import BatchList, BatchNode
-from dnm.model.cluster import ConfigMap
+from dnm.model.cluster import ConfigMap, KubeEvent, PodOnNode, Reading
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
-from dnm.model.event import KubeEvent
-from dnm.model.eviction import PodOnNode
 from dnm.model.kubelet import Amounts
 from dnm.model.lent import ConverterProcess, Ended
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import ShowState
 from dnm.model.pod import Claim, Pod, PodList
-from dnm.model.reading import Reading
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from tests.plan.worlds import queue_map

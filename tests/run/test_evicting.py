@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dnm.model.eviction import PodOnNode
+from dnm.model.cluster import PodOnNode
 from dnm.model.lent import Emptying, Leaving
 from dnm.model.node import Node
 from dnm.model.plan import EvictPods, Outcome, Plan

@@ -20,10 +20,9 @@ from dnm.model.errors import (
     RegistryError,
     StateError,
 )
-from dnm.model.lease import Place
+from dnm.model.lease import HIGHEST, Place, RunLease
 from dnm.model.orders import Pause
 from dnm.model.registry import Registry
-from dnm.model.state import HIGHEST, RunLease
 from dnm.run.kube_state import KubeState, object_name, pack, unpack
 from dnm.run.lease_lock import find_holder, lease_seconds
 from dnm.run.registry import encode_registry

@@ -9,8 +9,8 @@ import pytest
 
 from dnm.kube.events import MOST, send_events
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.cluster import KubeEvent
 from dnm.model.errors import KubeError
-from dnm.model.event import KubeEvent
 from tests.builders import NOW
 from tests.site import QUEUE, a_workshop_site
 

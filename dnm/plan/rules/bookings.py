@@ -23,8 +23,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.calendar.windows import list_windows
-from dnm.model.booking import Booking, booking_name, booking_on, is_late
-from dnm.model.calendar import Window
+from dnm.model.calendar import Booking, Window, booking_name, booking_on, is_late
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.observed import BookingTry
 from dnm.model.plan import BookNodes, UnbookNodes
