@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from urllib.parse import quote
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.kube.constraints import VolumeAffinity
 from dnm.kube.lists import List
-from dnm.kube.objects import Metadata
+from dnm.kube.objects import Name
 from dnm.kube.requests import ApiRequests
 from dnm.model.errors import KubeError
 from dnm.model.pod import Claim, NodeSelectorTerm, Pod
@@ -28,13 +28,9 @@ class _Phase(msgspec.Struct, frozen=True):
 
 
 class _Claim(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: Name
     spec: _ClaimSpec = _ClaimSpec()
     status: _Phase = _Phase()
-
-
-class _ClaimPage(msgspec.Struct, frozen=True):
-    items: list[_Claim]
 
 
 class _VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,12 +38,8 @@ class _VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _BoundVolume(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: Name
     spec: _VolumeSpec = _VolumeSpec()
-
-
-class _VolumePage(msgspec.Struct, frozen=True):
-    items: list[_BoundVolume]
 
 
 def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
@@ -78,22 +70,15 @@ def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Un
 
 def _list_claims(api: ApiRequests, namespace: str, names: Set[str]) -> list[_Claim]:
     path = f"{_CORE}/namespaces/{quote(namespace, safe='')}/persistentvolumeclaims"
-
-    def read(page: memoryview) -> Iterator[_Claim]:
-        claims = msgspec.json.decode(page, type=_ClaimPage).items
-        return (one for one in claims if one.metadata.name in names)
-
+    claims = List(path, "PersistentVolumeClaimList")
     what = f"list the volume claims of namespace {namespace}"
     with api.asking(what, "list persistentvolumeclaims"), fault_point("kube.list_claims"):
-        return api.collect(List(path, "PersistentVolumeClaimList"), read)
+        return api.list_items(claims, _Claim, lambda one: one.metadata.name in names)
 
 
 def _list_affinities(api: ApiRequests, names: Set[str]) -> dict[str, tuple[NodeSelectorTerm, ...]]:
-    def read(page: memoryview) -> Iterator[tuple[str, tuple[NodeSelectorTerm, ...]]]:
-        volumes = msgspec.json.decode(page, type=_VolumePage).items
-        found = ((one.metadata.name, one.spec.node_affinity.terms) for one in volumes)
-        return (one for one in found if one[0] in names)
-
+    volumes = List(f"{_CORE}/persistentvolumes", "PersistentVolumeList")
     what = "list the persistent volumes"
     with api.asking(what, "list persistentvolumes"), fault_point("kube.list_volumes"):
-        return dict(api.collect(List(f"{_CORE}/persistentvolumes", "PersistentVolumeList"), read))
+        found = api.list_items(volumes, _BoundVolume, lambda one: one.metadata.name in names)
+        return {one.metadata.name: one.spec.node_affinity.terms for one in found}

@@ -7,7 +7,7 @@ says that its outcome is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -118,16 +118,10 @@ class KubeClient:
     def _list_pods(self, what: str, path: str, selector: str) -> tuple[PodReducer, str]:
         """The pods and the list's version."""
         reducer = make_reducer(self._config)
-
-        def restart() -> Callable[[memoryview], None]:
-            reducer.clear()
-            return reducer.add
-
         with self.requests.asking(what, "list pods"), fault_point("kube.list_pods"):
             is_long = self._has_many_nodes and selector == UNFINISHED
             pods = List(path, "PodList", {"fieldSelector": selector}, is_long)
-            version = self.requests.list_pages(pods, restart)
-        return reducer, version
+            return reducer, self.requests.list_pages(pods, reducer.add, reducer.clear)
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
         """All nodes, or why not even one of them is known. No LIST as with the pods."""
@@ -135,16 +129,14 @@ class KubeClient:
             return self._reflector.nodes
         nodes: list[Node] = []
 
-        def restart() -> Callable[[memoryview], None]:
-            nodes.clear()
-            return lambda page: nodes.extend(read_node_page(page, self._config.has_kubelets))
+        def take(page: memoryview) -> None:
+            nodes.extend(read_node_page(page, self._config.has_kubelets))
 
+        what = List(f"{_CORE}/nodes", "NodeList")
+        asking = self.requests.asking("list the nodes", "list nodes")
         try:
-            with (
-                self.requests.asking("list the nodes", "list nodes"),
-                fault_point("kube.list_nodes"),
-            ):
-                version = self.requests.list_pages(List(f"{_CORE}/nodes", "NodeList"), restart)
+            with asking, fault_point("kube.list_nodes"):
+                version = self.requests.list_pages(what, take, nodes.clear)
         except KubeError as error:
             return Unreadable(what="nodes", error=str(error))
         self._has_many_nodes = len(nodes) >= _MANY_NODES

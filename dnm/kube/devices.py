@@ -7,14 +7,14 @@ one node, is not there: partitions that share counters, devices for several clai
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
-from dnm.kube.objects import Metadata
+from dnm.kube.objects import Name
 from dnm.kube.requests import ApiRequests
 from dnm.model.errors import KubeError
 from dnm.model.pod_waits import Device, DeviceAsk, DeviceFacts, Named
@@ -22,7 +22,7 @@ from dnm.model.value import Unreadable
 
 PATH = "/apis/resource.k8s.io/v1"
 MOST = 100_000  # objects of a list, and devices
-_Page = memoryview | bytes
+T = TypeVar("T")
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel"):
@@ -46,7 +46,7 @@ class _ClassSpec(_Struct, frozen=True):
 
 
 class _Class(_Struct, frozen=True):
-    metadata: Metadata
+    metadata: Name
     spec: _ClassSpec = _ClassSpec()
 
 
@@ -98,7 +98,7 @@ class _ClaimStatus(_Struct, frozen=True):
 
 
 class _Claim(_Struct, frozen=True):
-    metadata: Metadata
+    metadata: Name
     spec: _ClaimSpec = _ClaimSpec()
     status: _ClaimStatus = _ClaimStatus()
 
@@ -108,7 +108,7 @@ class _TemplateSpec(_Struct, frozen=True):
 
 
 class _Template(_Struct, frozen=True):
-    metadata: Metadata
+    metadata: Name
     spec: _TemplateSpec = _TemplateSpec()
 
 
@@ -176,15 +176,13 @@ def read_devices(api: ApiRequests, namespaces: Iterable[str]) -> DeviceFacts | U
     )
 
 
-def _list(api: ApiRequests, rule: str, kind: str, item: Any) -> list[Any]:
-    page_of: Any = msgspec.defstruct("_Page", [("items", list[item])])
-    decode = msgspec.json.Decoder(page_of).decode
+def _list(api: ApiRequests, rule: str, kind: str, of: type[T]) -> list[T]:
     path = f"{PATH}/{rule.removeprefix('list ')}"
     with api.asking(f"list the {kind} objects", rule), fault_point("kube.list_devices"):
-        return api.collect(List(path, f"{kind}List"), lambda page: decode(page).items, MOST)
+        return api.list_items(List(path, f"{kind}List"), of, most=MOST)
 
 
-def _named(one: Any) -> Named:
+def _named(one: _Claim | _Template) -> Named:
     return one.metadata.namespace, one.metadata.name
 
 

@@ -12,9 +12,9 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube import objects as kube_objects
 from dnm.kube.errors import ApiRefused, LostAnswer
 from dnm.kube.lists import List
+from dnm.kube.objects import Metadata, check_kind
 from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import PodOnNode
 from dnm.model.errors import KubeConflict
@@ -32,21 +32,6 @@ _STAY = {
 }  # a slurmd's pod takes its jobs along
 
 
-class _Owner(msgspec.Struct, rename="camel"):
-    kind: str
-    api_version: str = ""
-    controller: bool = False
-
-    @property
-    def group_kind(self) -> tuple[str, str]:
-        """Anybody may name a kind of his own as any other: its group tells them apart."""
-        return self.api_version.rpartition("/")[0], self.kind
-
-
-class _PodMetadata(kube_objects.Metadata, frozen=True, rename="camel"):
-    owner_references: list[_Owner] | None = None
-
-
 class _LocalVolume(msgspec.Struct, rename="camel"):
     empty_dir: dict[str, object] | None = None
 
@@ -60,13 +45,9 @@ class _PodStatus(msgspec.Struct):
 
 
 class _Pod(msgspec.Struct):
-    metadata: _PodMetadata
+    metadata: Metadata
     spec: _PodSpec
     status: _PodStatus
-
-
-class _PodPage(msgspec.Struct):
-    items: list[_Pod]
 
 
 def read_pods_to_evict(requests: ApiRequests, node: str) -> Sequence[PodOnNode]:
@@ -75,17 +56,18 @@ def read_pods_to_evict(requests: ApiRequests, node: str) -> Sequence[PodOnNode]:
         requests.asking(f"list the pods on node {node}", "list pods"),
         fault_point("kube.list_pods"),
     ):
-        query = {"fieldSelector": f"spec.nodeName={node}"}
-        found = requests.collect(
-            List("/api/v1/pods", "PodList", query),
-            lambda page: msgspec.json.decode(page, type=_PodPage).items,
-        )
-    return [_reduce(pod) for pod in found if pod.status.phase not in _FINISHED]
+        pods = List("/api/v1/pods", "PodList", {"fieldSelector": f"spec.nodeName={node}"})
+        found = requests.list_items(pods, _Pod, lambda pod: pod.status.phase not in _FINISHED)
+    return [_reduce(pod) for pod in found]
 
 
 def _reduce(pod: _Pod) -> PodOnNode:
-    references = pod.metadata.owner_references or ()
-    owners = {owner.group_kind for owner in references if owner.controller}
+    # Anybody may name a kind of his own as any other: its group tells them apart.
+    owners = {
+        (owner.api_version.rpartition("/")[0], owner.kind)
+        for owner in pod.metadata.owner_references or ()
+        if owner.controller
+    }
     is_mirror = _MIRROR in (pod.metadata.annotations or {})
     has_local_data = any(volume.empty_dir is not None for volume in pod.spec.volumes or ())
     loss = "it has no controller that would bring it back" if not owners else ""
@@ -132,7 +114,7 @@ def evict(requests: ApiRequests, pod: Pod | PodOnNode, *, is_dry_run: bool = Fal
 def _ask_for_eviction(requests: ApiRequests, path: str, body: object) -> str:
     try:
         answer = requests.session.write("POST", path, body, is_throttled=False)
-        kube_objects.check_kind(answer.body, "Status", "Eviction")
+        check_kind(answer.body, "Status", "Eviction")
     except LostAnswer as error:
         # Said with 500, but the server is well and has done nothing: it never evicts this pod.
         refusal = error.__cause__

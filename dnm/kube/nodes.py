@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from dnm.kube.errors import clean
-from dnm.kube.objects import decode_raw_page
+from dnm.kube.objects import Condition, decode_raw_page
 from dnm.model.node import Mark, Node, ShownState
 from dnm.model.node_type import Taint
 from dnm.model.quantity import QuantityError, kube_resources
@@ -65,18 +65,13 @@ class _Taint(msgspec.Struct, frozen=True):
 
 class _NodeSpec(msgspec.Struct, frozen=True):
     unschedulable: bool | None = None
-    taints: list[_Taint] | None = None
-
-
-class _NodeCondition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
+    taints: Annotated[list[_Taint], msgspec.Meta(max_length=MOST_TAINTS)] | None = None
 
 
 class _NodeStatus(msgspec.Struct, frozen=True):
-    allocatable: dict[str, str] | None = None
+    allocatable: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_NAMES)] | None = None
     capacity: msgspec.Raw = msgspec.Raw()
-    conditions: list[_NodeCondition] | None = None
+    conditions: list[Condition] | None = None
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -103,8 +98,8 @@ class _WholeNode(_Node, frozen=True, kw_only=True):
 
 
 _decode_capacity = msgspec.json.Decoder(dict[str, str] | None).decode
-_NO_AMOUNTS = _NodeStatus()
 _NO_MARK = _Annotations()
+_READY = Condition("Ready", "True")
 _decode_item = msgspec.json.Decoder(_Node).decode
 _decode_name = msgspec.json.Decoder(_Named).decode
 _decode_marks = msgspec.json.Decoder(_Annotations | None).decode
@@ -136,7 +131,7 @@ def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list
     except msgspec.ValidationError:
         items = decode_raw_page(page).items
         return [_read_alone(item, has_capacity) for item in items]
-    return [_reduce_or_doubt(node, has_capacity) for node in nodes]
+    return [_reduce(node, has_capacity) for node in nodes]
 
 
 def _capacity(node: _Node) -> dict[str, int]:
@@ -151,7 +146,7 @@ def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
     """One node of a page in which some can't be read. Its mark is read by itself: a marked node
     counts under the caps, whatever else it says."""
     try:
-        return _reduce_or_doubt(_decode_item(item), has_capacity)
+        return _reduce(_decode_item(item), has_capacity)
     except msgspec.ValidationError as error:
         least, mark = _decode_name(item).metadata, None
         with suppress(msgspec.ValidationError):
@@ -160,51 +155,25 @@ def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
         return Node(name=least.name, allocatable={}, is_ready=False, mark=mark, unreadable=why)
 
 
-def _reduce_or_doubt(node: _Node, has_capacity: bool) -> Node:
-    try:
-        reduced = _reduce(_bounded(node))
-    except QuantityError as error:
-        known = _reduce(
-            msgspec.structs.replace(
-                node,
-                status=_NO_AMOUNTS,
-                spec=msgspec.structs.replace(
-                    node.spec, taints=(node.spec.taints or [])[:MOST_TAINTS]
-                ),
-            )
-        )
-        return msgspec.structs.replace(known, is_ready=False, unreadable=clean(str(error)))
-    if not has_capacity:
-        return reduced
-    return msgspec.structs.replace(reduced, capacity=_capacity(node))
-
-
-def _bounded(node: _Node) -> _Node:
-    """The node; raises QuantityError for one that says more than any that is meant so."""
-    many = {"resources": node.status.allocatable, "taints": node.spec.taints}
-    for (what, found), most in zip(many.items(), (MOST_NAMES, MOST_TAINTS), strict=True):
-        if found is not None and len(found) > most:
-            raise QuantityError(
-                f"node {node.metadata.name} has {len(found)} {what}, of which {most} are counted"
-            )
-    return node
-
-
 def read_one_node(body: memoryview | bytes, name: str) -> Node:
     """Returns the Node of that name. Raises msgspec.MsgspecError, QuantityError that names the
     node, or ValueError where the answer is another Node."""
-    node = _decode_node(body)
-    if node.metadata.name != name:
-        raise ValueError(f"it is Node {node.metadata.name[:80]!r}")
-    return _reduce(_bounded(node))
+    node = _reduce(_decode_node(body))
+    if node.name != name:
+        raise ValueError(f"it is Node {node.name[:80]!r}")
+    if node.unreadable:
+        raise QuantityError(node.unreadable)
+    return node
 
 
-def _reduce(node: _Node) -> Node:
+def _reduce(node: _Node, has_capacity: bool = False) -> Node:
     metadata, spec, status = node.metadata, node.spec, node.status
+    allocatable: dict[str, int] = {}
+    why = ""
     try:
         allocatable = kube_resources(status.allocatable or {})
     except QuantityError as error:
-        raise QuantityError(f"allocatable of node {metadata.name}: {error}") from error
+        why = clean(f"allocatable of node {metadata.name}: {error}")
     return Node(
         name=metadata.name,
         allocatable=allocatable,
@@ -216,15 +185,14 @@ def _reduce(node: _Node) -> Node:
         ),
         created=metadata.creation_timestamp or "",
         resource_version=metadata.resource_version or "",
-        is_ready=any(
-            condition.type == "Ready" and condition.status == "True"
-            for condition in status.conditions or ()
-        ),
+        is_ready=not why and _READY in (status.conditions or ()),
         is_cordoned=bool(spec.unschedulable),
         is_deleting=metadata.deletion_timestamp is not None,
         mark=(mark := _mark(metadata.annotations)),
         conditions={one.type: one.status for one in (status.conditions or ())[:MOST_NAMES] if mark},
         shown=_shown(metadata.annotations, status),
+        capacity=_capacity(node) if has_capacity and not why else {},
+        unreadable=why,
     )
 
 

@@ -13,17 +13,39 @@ import msgspec
 from dnm.model.cluster import ConfigMap, FieldOwner
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """What of an object's metadata is read of most kinds."""
+class Name(msgspec.Struct, frozen=True, rename="camel"):
+    """The least of an object's metadata."""
 
     name: str
     namespace: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True, rename="camel"):
+    """Who has made an object."""
+
+    kind: str = ""
+    api_version: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One of a status."""
+
+    type: str
+    status: str
+
+
+class Metadata(Name, frozen=True, rename="camel"):
+    """What of an object's metadata is read of most kinds."""
+
     uid: str = ""
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
 
 
 class RawPage(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ Only where a node type has a list of what it opens by, and only while a node of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -15,7 +15,7 @@ from dnm.host.fault_points import fault_point
 from dnm.kube.constraints import NodeRules
 from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.lists import List
-from dnm.kube.objects import Metadata, check_kind, decode_raw_page
+from dnm.kube.objects import Condition, Metadata, check_kind
 from dnm.kube.requests import ApiRequests
 from dnm.model.close_look import Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
 from dnm.model.errors import KubeConflict, KubeError
@@ -33,15 +33,6 @@ T = TypeVar("T")
 
 class _Lean(msgspec.Struct, frozen=True, rename="camel"):
     """Parent of what is decoded."""
-
-
-class _Owner(_Lean, frozen=True):
-    kind: str = ""
-    uid: str = ""
-
-
-class _Metadata(Metadata, frozen=True, rename="camel"):
-    owner_references: list[_Owner] | None = None
 
 
 class _Container(_Lean, frozen=True):
@@ -77,22 +68,17 @@ class _ContainerStatus(_Lean, frozen=True):
     state: _States = _States()
 
 
-class _Condition(_Lean, frozen=True):
-    type: str
-    status: str
-
-
 class _Status(_Lean, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: list[_Condition] | None = None
+    conditions: list[Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
 
 
 class _Pod(_Lean, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
@@ -110,7 +96,7 @@ class _DaemonSpec(_Lean, frozen=True):
 
 
 class _DaemonSet(_Lean, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _DaemonSpec = _DaemonSpec()
 
 
@@ -119,7 +105,7 @@ class _Image(_Lean, frozen=True):
 
 
 class _NodeStatus(_Lean, frozen=True):
-    conditions: list[_Condition] | None = None
+    conditions: list[Condition] | None = None
     images: list[_Image] | None = None
 
 
@@ -181,13 +167,8 @@ def _list_daemons(requests: ApiRequests) -> list[_DaemonSet]:
 
 def _list(requests: ApiRequests, what: List, rule: str, of: type[T]) -> list[T]:
     """Reads a whole list. Raises KubeError."""
-
-    def read(page: memoryview) -> Iterator[T]:
-        for item in decode_raw_page(page).items:
-            yield msgspec.json.decode(bytes(item), type=of)  # the page's buffer is used again
-
     with requests.asking(rule, rule), fault_point("kube.look_closely"):
-        return requests.collect(what, read)
+        return requests.list_items(what, of)
 
 
 def _daemon_pods(one: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
@@ -238,14 +219,13 @@ def _users(pod: _Pod) -> ImageUsers:
 
 def _own(pod: _Pod) -> OwnPod:
     """A pod of dnm's own; containers that could not be started have their images nevertheless."""
-    statuses = pod.status.container_statuses or ()
-    has_image = [
-        one.image_id
+    pulled = {
+        full_name(one.image)
+        for one in pod.status.container_statuses or ()
+        if one.image_id
         or one.state.running is not None
         or (one.state.waiting is not None and one.state.waiting.reason in _PULLED)
-        for one in statuses
-    ]
-    pulled = {full_name(one.image) for one, has in zip(statuses, has_image, strict=True) if has}
+    }
     return OwnPod(
         phase=pod.status.phase, why=_trouble(pod).removeprefix(": "), pulled=frozenset(pulled)
     )
@@ -280,14 +260,13 @@ def start_pod(requests: ApiRequests, node: Node, order: PodOrder) -> str:
     what = f"start pod {order.namespace}/{order.name}"
     try:
         with requests.changing(what, "create pods"), fault_point("kube.start_pod"):
-            try:
-                check_kind(requests.session.write("POST", path, body).body, "Pod")
-            except ApiRefused as error:
-                if error.status in _REFUSED:
-                    return clean(error.message or str(error))[:300]
-                raise
+            check_kind(requests.session.write("POST", path, body).body, "Pod")
+    except ApiRefused as error:
+        if error.status not in _REFUSED:
+            raise
+        return clean(error.message or str(error))[:300]
     except KubeConflict:
-        return ""
+        pass
     return ""
 
 

@@ -3,7 +3,7 @@ least; and what a pod's spec names of groups and claims. Only read where such a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
-from dnm.kube.objects import Metadata
+from dnm.kube.objects import Name
 from dnm.kube.pod_fields import Spec, is_given
 from dnm.kube.requests import ApiRequests
 from dnm.model.errors import KubeError
@@ -43,12 +43,13 @@ class _GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Group(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: Name
     spec: _GroupSpec = _GroupSpec()
 
-
-class _Page(msgspec.Struct, frozen=True):
-    items: list[_Group]
+    @property
+    def least(self) -> int:
+        gang = self.spec.scheduling_policy.gang
+        return gang.min_count if gang else self.spec.min_member
 
 
 class _ClaimRef(msgspec.Struct, frozen=True, rename="camel"):
@@ -109,11 +110,5 @@ def _read_group(api: ApiRequests, group: str) -> Minimums | Unreadable:
 def _list(api: ApiRequests, path: str, group: str) -> Minimums:
     what = f"list the PodGroups of {group}"
     with api.asking(what, "list podgroups"), fault_point("kube.list_pod_groups"):
-        return dict(api.collect(List(path, "PodGroupList"), _minimums, MOST))
-
-
-def _minimums(page: memoryview | bytes) -> Iterator[tuple[tuple[str, str], int]]:
-    for one in msgspec.json.decode(page, type=_Page).items:
-        gang = one.spec.scheduling_policy.gang
-        least = gang.min_count if gang else one.spec.min_member
-        yield (one.metadata.namespace, one.metadata.name), least
+        groups = api.list_items(List(path, "PodGroupList"), _Group, most=MOST)
+        return {(one.metadata.namespace, one.metadata.name): one.least for one in groups}

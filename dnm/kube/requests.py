@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -19,6 +19,10 @@ from dnm.kube.session import ApiAnswer, Session
 _RESTARTS = 3  # of a LIST whose continue token has expired
 T = TypeVar("T")
 _FAILURES = (ApiRefused, OSError, ValueError, msgspec.MsgspecError, RecursionError)
+
+
+class _Page(msgspec.Struct, Generic[T], frozen=True):
+    items: list[T]
 
 
 class ApiRequests:
@@ -41,12 +45,14 @@ class ApiRequests:
         """The same for a write, whose outcome is unknown where its answer was lost."""
         return asking(self.access, what, rule, is_write=True)
 
-    def list_pages(self, what: List, restart: Callable[[], Callable[[memoryview], None]]) -> str:
-        """Reads all pages of a LIST, and again from the first where its token expires (410), or in
-        pages where one answer fails: `restart` forgets what was collected and returns what takes a
-        page. Returns the version of the list."""
+    def list_pages(
+        self, what: List, take: Callable[[memoryview], None], forget: Callable[[], None]
+    ) -> str:
+        """Gives all pages of a LIST to `take`, and again from the first where its token expires
+        (410), or in pages where one answer fails; before each time `forget` drops what was
+        collected. Returns the version of the list."""
         for attempt in range(_RESTARTS):
-            take = restart()
+            forget()
             try:
                 return read_list(self.session, what, take)
             except _FAILURES as error:
@@ -69,12 +75,20 @@ class ApiRequests:
             if most is not None and len(found) > most:
                 raise ValueError(f"it has more than {most}")
 
-        def restart() -> Callable[[memoryview], None]:
-            found.clear()
-            return take
-
-        self.list_pages(what, restart)
+        self.list_pages(what, take, found.clear)
         return found
+
+    def list_items(
+        self,
+        what: List,
+        of: type[T],
+        keep: Callable[[T], bool] | None = None,
+        most: int | None = None,
+    ) -> list[T]:
+        """Returns the items of a LIST, decoded as `of`; those that `keep` says, where it is given.
+        Raises as `collect` does."""
+        decode = msgspec.json.Decoder(_Page[of]).decode  # type: ignore[valid-type]
+        return self.collect(what, lambda page: filter(keep, decode(page).items), most)
 
     def read_or_none(self, path: str) -> ApiAnswer | None:
         """The answer; None: there is no such object (404)."""

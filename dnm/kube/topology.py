@@ -16,7 +16,7 @@ from dnm.demand.pod_request import MOST_RESOURCES
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.lists import List
-from dnm.kube.objects import Metadata
+from dnm.kube.objects import Name
 from dnm.kube.requests import ApiRequests
 from dnm.model.errors import KubeError
 from dnm.model.kubelet import Amounts
@@ -38,27 +38,14 @@ class _Zone(msgspec.Struct, frozen=True):
 
 
 class _Topology(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: Name
     zones: list[_Zone] | None = None
 
-
-class _Page(msgspec.Struct, frozen=True):
-    items: list[_Topology]
-
-
-_decode_page = msgspec.json.Decoder(_Page).decode
-
-
-def read_zone_page(page: memoryview | bytes) -> dict[str, tuple[Amounts, ...]]:
-    """Returns node -> what is free on each of its NUMA nodes that tells it. Raises
-    msgspec.MsgspecError."""
-    found = {}
-    for topology in _decode_page(page).items:
-        zones = (_free(zone) for zone in topology.zones or () if zone.type == "Node")
-        free = tuple(zone for zone in zones if zone)
-        if free:
-            found[topology.metadata.name] = free
-    return found
+    @property
+    def free(self) -> tuple[Amounts, ...]:
+        """What is free on each NUMA node that tells it."""
+        zones = (_free(zone) for zone in self.zones or () if zone.type == "Node")
+        return tuple(filter(None, zones))
 
 
 def _free(zone: _Zone) -> Amounts:
@@ -74,11 +61,9 @@ def read_zones(api: ApiRequests) -> Mapping[str, tuple[Amounts, ...]] | Unreadab
     """Returns node -> what is free on each of its NUMA nodes, where an exporter says so."""
     what = "list the NodeResourceTopology objects"
     try:
-        with (
-            api.asking(what, "list noderesourcetopologies"),
-            fault_point("kube.list_zones"),
-        ):
-            return dict(api.collect(List(PATH, KIND), lambda page: read_zone_page(page).items()))
+        with api.asking(what, "list noderesourcetopologies"), fault_point("kube.list_zones"):
+            found = api.list_items(List(PATH, KIND), _Topology)
+        return {one.metadata.name: free for one in found if (free := one.free)}
     except KubeError as error:
         if isinstance(error, ApiRefused) and error.status in (403, 404):
             return {}  # there is no such exporter, or the role does not ask it

@@ -310,14 +310,13 @@ def read(
     """The items, the version, and what was asked for."""
     seen: list[Any] = []
 
-    def restart() -> Any:
-        seen.clear()
-        return lambda page: seen.extend(msgspec.json.decode(page)["items"])
+    def take(page: memoryview) -> None:
+        seen.extend(msgspec.json.decode(page)["items"])
 
     with ScriptedServer([*said]) as server:
         access = an_access(server.url)
         requests = ApiRequests(access, timedelta(seconds=5))
-        version = requests.list_pages(what, restart)
+        version = requests.list_pages(what, take, seen.clear)
         requests.close()
     return seen, version, [path.partition("?")[2] for path in server.paths]
 

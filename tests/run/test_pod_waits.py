@@ -14,6 +14,7 @@ import pytest
 
 from dnm.kube.devices import read_devices
 from dnm.kube.lists import List
+from dnm.kube.requests import ApiRequests
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import Plan, StartConversion
 from dnm.model.pod import Pod, PodShape
@@ -279,6 +280,8 @@ def test_who_makes_many_doubts_leaves_the_others_theirs() -> None:
 
 class Pages:
     """Hands out one page of each kind, of claims many times."""
+
+    list_items = ApiRequests.list_items
 
     def asking(self, *_: str) -> nullcontext[None]:
         return nullcontext()
