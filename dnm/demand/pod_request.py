@@ -1,7 +1,7 @@
 """What one pod asks for: its request, its application, its queue, as YuniKorn reads them.
 
 The rules are those of apache/yunikorn-k8shim, pkg/common/resource.go and pkg/common/utils/utils.go,
-releases 1.6 to 1.9. Called by `kube/pod_shapes.py` once for every distinct kind of pod.
+releases 1.6 to 1.9. Called by `kube/pods.py` once for every distinct kind of pod.
 """
 
 from __future__ import annotations

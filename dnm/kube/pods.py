@@ -1,4 +1,5 @@
-"""Reduces lists of pods to `model.Pod`, page by page, sharing what pods have in common."""
+"""Reduces lists of pods to `model.Pod`, page by page, sharing what pods have in common: a request
+and its constraints are computed once for all pods whose bytes agree."""
 
 from __future__ import annotations
 
@@ -8,18 +9,29 @@ from typing import Any
 
 import msgspec
 
+from dnm.demand.pod_request import effective_request, with_counted_names
+from dnm.kube.constraints import read_constraints, read_host_ports
 from dnm.kube.errors import clean
 from dnm.kube.objects import decode_raw_page
 from dnm.kube.pod_fields import (
     EMPTY,
+    Identity,
+    Spec,
+    Status,
+    aligned_amounts,
     decode_all_labels,
     given_texts,
     is_given,
+    is_infeasible,
     make_page_decoder,
+    rare_fields,
+    read_identity,
+    read_request,
+    request_key,
+    short_key,
 )
-from dnm.kube.pod_reading import Identity, aligned_amounts, rare_fields, read_identity, short_key
-from dnm.kube.pod_shapes import MOST_RULES, ShapeBook, has_peers
 from dnm.model.config import Config
+from dnm.model.kubelet import Amounts
 from dnm.model.pod import Pod, PodShape
 from dnm.model.quantity import QuantityError
 
@@ -27,6 +39,9 @@ UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that are
 _YUNIKORN = "yunikorn"
 _LONGEST_KEY = 1024  # bytes of what is kept to know it again; Kubernetes takes 256 KiB of each pod
 _MOST_KNOWN = 4096  # kept to know them again: a list is sorted, and equal pods stand together
+MOST_CONTAINERS = 100  # of a pod that is not bound
+MOST_RULES = 100  # of a pod: PodShape.rules; of claims too
+_LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that are looked into
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
 _NO_LABELS: dict[str, str] = {}
 
@@ -73,7 +88,7 @@ class PodReducer:
         self.pods: list[Pod] = []
         self.versions = array("q")  # of the pods, in their order; -1: none that can be compared
         self.unreadable: dict[str, str] = {}
-        self._decode = make_page_decoder(with_qos, user_label)
+        self._decode = make_page_decoder(user_label)
         self._with_qos, self._user_label = with_qos, user_label
         self._book = ShapeBook()
         self._strings: dict[str, str] = {}
@@ -168,7 +183,8 @@ class PodReducer:
             if spec.node_name or shape.is_cut:
                 return shape, ()
             labels = _NO_LABELS
-            if has_peers(spec):
+            if spec.affinity is not EMPTY or spec.topology_spread_constraints is not EMPTY:
+                # Other pods may keep this one from a node, so that its own labels matter.
                 self._labels = self._labels or decode_all_labels(page)
                 labels = self._labels[position]
             aligned = None
@@ -202,3 +218,85 @@ def _read_claims(item: Any) -> tuple[str, ...]:
         elif volume.ephemeral is not EMPTY:
             names.add(f"{item.metadata.name}-{volume.name}")
     return tuple(sorted(names))
+
+
+class ShapeBook:
+    """The shapes seen so far; equal ones are one object, so that a later group-by may go by
+    identity. Its methods raise msgspec.MsgspecError or QuantityError."""
+
+    def __init__(self) -> None:
+        self._requested: dict[object, tuple[PodShape, bool]] = {}
+        self._constrained: dict[object, PodShape] = {}
+        self._shapes: dict[bytes, PodShape] = {}
+
+    def find_request(self, spec: Spec, status: Status) -> PodShape:
+        """The shape without constraints: all that matters of a bound pod."""
+        containers = len(spec.containers) + len(spec.init_containers or ())
+        if containers > MOST_CONTAINERS and not spec.node_name:
+            return self.cut(PodShape(request={"pods": 1}))
+        key = request_key(spec, status)
+        shape, is_resized = self._requested.get(key) or self._learn(key, spec, status, False)
+        if is_resized and is_infeasible(status):
+            key = ("infeasible", key)
+            shape, _ = self._requested.get(key) or self._learn(key, spec, status, True)
+        return shape
+
+    def _learn(
+        self, key: object, spec: Spec, status: Status, infeasible: bool
+    ) -> tuple[PodShape, bool]:
+        """The shape, and whether its containers' status says something else than their spec."""
+        whole = read_request(spec, status, infeasible)
+        counted = with_counted_names(whole)
+        request = counted or whole
+        amounts = effective_request(request)
+        for name, amount in amounts.items():
+            if amount < 0:
+                raise QuantityError(f"it asks for {amount} of {name}")
+        before = effective_request(request, is_before_1_9=True) if request.init_containers else {}
+        shape = PodShape(
+            request=amounts,
+            request_before_1_9=before if before != amounts else {},
+            is_cut=counted is not None,
+        )
+        learnt = self._intern(shape), bool(request.states)
+        if len(self._requested) >= _MOST_KNOWN:
+            self._requested.clear()
+        self._requested[key] = learnt
+        return learnt
+
+    def find_constrained(
+        self,
+        spec: Spec,
+        shape: PodShape,
+        labels: dict[str, str],
+        aligned: tuple[Amounts, Amounts] | None = None,
+    ) -> PodShape:
+        """The shape of an unbound pod; `labels` are all it has where other pods may keep it from a
+        node, `aligned` what of it a kubelet may align to one NUMA node."""
+        rules = spec.node_selector, spec.tolerations, spec.affinity
+        raws = (*rules, spec.topology_spread_constraints)
+        parts = [bytes(raw) if is_given(raw) else b"" for raw in raws]
+        ports = [bytes(one.ports) if is_given(one.ports) else b"" for one in spec.containers]
+        own = tuple(sorted(labels.items()))
+        if shape.is_cut or sum(map(len, (*parts, *ports))) > _LONGEST_RULES:
+            return self.cut(shape)
+        key = (id(shape), *map(short_key, (*parts, msgspec.json.encode((ports, own)))), aligned)
+        known = self._constrained.get(key)
+        if known is None:
+            limits = read_constraints(*parts)
+            known = self._intern(msgspec.structs.replace(
+                limits, request=shape.request, request_before_1_9=shape.request_before_1_9,
+                host_ports=read_host_ports(ports), aligned=aligned,
+                labels=own if limits.pod_affinity or limits.spread_keys else (),
+            ))  # fmt: skip
+            known = self.cut(shape) if known.rules > MOST_RULES else known
+            self._constrained[key] = known
+        return known
+
+    def cut(self, shape: PodShape) -> PodShape:
+        """The shape of an unbound pod that asks for more than is counted."""
+        return self._intern(msgspec.structs.replace(shape, is_cut=True))
+
+    def _intern(self, shape: PodShape) -> PodShape:
+        """Keyed by the text, for a mapping can't be a key."""
+        return self._shapes.setdefault(short_key(msgspec.json.encode(shape, order="sorted")), shape)

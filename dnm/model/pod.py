@@ -45,7 +45,7 @@ class PodAffinityTerm(Value):
 
 class PodShape(Value, gc=False):
     """What is equal among pods of one kind and decides where they fit. Equal shapes are one object
-    (`kube/pod_shapes.py` interns them), so a group-by may use the identity, and equality else.
+    (`kube/pods.py` interns them), so a group-by may use the identity, and equality else.
 
     The constraints are only filled for unbound pods: a bound pod needs none.
     """

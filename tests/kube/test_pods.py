@@ -19,8 +19,7 @@ from dnm.demand.pod_request import (
     QUEUE_KEY,
 )
 from dnm.kube.pod_columns import make_columns
-from dnm.kube.pod_shapes import MOST_CONTAINERS
-from dnm.kube.pods import PodReducer
+from dnm.kube.pods import MOST_CONTAINERS, PodReducer
 from dnm.model.pod import (
     NodeSelectorTerm,
     Pod,
