@@ -334,7 +334,7 @@ def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
             if isinstance(one, Unreadable):
                 yield wrong(check, one.error)
                 return
-        reading = reflector.compare(kube.requests.access)
+        reading = reflector.compare(kube.requests)
     path = quote(str(config.store_path))
     if reading.trouble:
         yield wrong(

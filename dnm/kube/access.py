@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
@@ -106,6 +106,26 @@ def find_kubeconfig(config: Config) -> str:
     )
 
 
+class _Named(msgspec.Struct, frozen=True):
+    """One entry, of one of the three kinds."""
+
+    name: str
+    cluster: dict[str, Any] | None = None
+    user: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+
+
+class _File(msgspec.Struct, frozen=True, rename="kebab"):
+    """A kubeconfig, whose entries are looked at where they are chosen."""
+
+    api_version: Literal["v1", ""] | None = msgspec.field(name="apiVersion", default=None)
+    kind: Literal["Config", ""] | None = None
+    current_context: str | None = None
+    clusters: list[_Named] | None = None
+    users: list[_Named] | None = None
+    contexts: list[_Named] | None = None
+
+
 class _Entry(msgspec.Struct, frozen=True):
     """One named entry, and the folder that its paths are relative to."""
 
@@ -127,8 +147,8 @@ def _load_kubeconfig(paths: Sequence[Path], source: str, timeout: timedelta) -> 
         ConfigException,
     ) as error:  # fmt: skip
         raise KubeError(
-            f"can't use {source}: {' '.join(str(error).split())}: mend it until 'kubectl version' "
-            "works with it"
+            f"can't use {source}: {printable(' '.join(str(error).split()))}: mend it until "
+            "'kubectl version' works with it"
         ) from error
 
 
@@ -138,14 +158,18 @@ def _merge(paths: Sequence[Path]) -> dict[str, Any]:
         if not path.exists():
             continue
         document = _load(path)
-        merged["current-context"] = merged["current-context"] or document.get("current-context")
-        for kinds, kind in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
-            for name, value in _named_entries(document, kinds, kind, path):
-                merged[kinds].setdefault(name, _Entry(value, path.absolute().parent))
+        merged["current-context"] = merged["current-context"] or document.current_context
+        for kinds in ("clusters", "users", "contexts"):
+            entries = getattr(document, kinds) or ()
+            if len({one.name for one in entries}) < len(entries):
+                raise ValueError(f"{kinds} of {path} have two entries of one name: keep one")
+            for one in entries:
+                value = getattr(one, kinds.removesuffix("s")) or {}
+                merged[kinds].setdefault(one.name, _Entry(value, path.absolute().parent))
     return merged
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> _File:
     import yaml
 
     content = read_trusted(path, _LARGEST, KubeError)
@@ -153,40 +177,16 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         # Either loader is a safe one.
         document = yaml.load(content, loader)  # nosec B506
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is no YAML: {error}") from error
-    document = {} if document is None else document  # an empty file is one, as for kubectl
-    if not isinstance(document, dict):
-        raise ValueError(f"{path} is no kubeconfig")
-    for key, known in (("apiVersion", "v1"), ("kind", "Config")):
-        if document.get(key) not in (None, "", known):
-            raise ValueError(f"{key} of {path} is {printable(str(document[key]), 60)}, not {known}")
-    return document
-
-
-def _named_entries(
-    document: Mapping[str, Any], kinds: str, kind: str, path: Path
-) -> list[tuple[str, Mapping[str, Any]]]:
-    entries = document.get(kinds) or []
-    if not isinstance(entries, list):
-        raise ValueError(f"{kinds} of {path} is no list")
-    found: dict[str, Mapping[str, Any]] = {}
-    for entry in entries:
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise ValueError(f"an entry of {kinds} of {path} has no name")
-        value = entry.get(kind)
-        if not isinstance(value, dict | None):
-            raise ValueError(f"{kind} {entry['name']!r} of {path} is no mapping")
-        if entry["name"] in found:
-            raise ValueError(f"{kinds} of {path} have two entries {entry['name']!r}: keep one")
-        found[entry["name"]] = value or {}
-    return list(found.items())
+        # An empty file is one, as for kubectl.
+        return msgspec.convert({} if document is None else document, _File)
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(f"{path} is no kubeconfig: {error}") from error
 
 
 def _find(
     merged: Mapping[str, Any], kinds: str, name: str, what: str, kind: type[T]
 ) -> tuple[_Entry, T]:
-    if not isinstance(name, str) or name not in merged[kinds]:
+    if name not in merged[kinds]:
         raise ValueError(f"{what} {name!r} is not among its {kinds}")
     entry = merged[kinds][name]
     try:

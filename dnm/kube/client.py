@@ -80,7 +80,7 @@ class KubeClient:
         """All unfinished pods: one LIST of the cluster, or one of each of `namespaces` where the
         permissions allow no more. A namespace that can't be read does not stop the others. No LIST
         where it is proved what changed since the last one."""
-        if self._reflector and self._reflector.look(self.requests.access, self.requests):
+        if self._reflector and self._reflector.look(self.requests):
             return self._reflector.pods
         try:
             reducer, version = self._list_pods(
@@ -125,7 +125,7 @@ class KubeClient:
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
         """All nodes, or why not even one of them is known. No LIST as with the pods."""
-        if self._reflector and self._reflector.look(self.requests.access, self.requests):
+        if self._reflector and self._reflector.look(self.requests):
             return self._reflector.nodes
         nodes: list[Node] = []
 
@@ -148,7 +148,7 @@ class KubeClient:
     def keep(self) -> Reading:
         """Keeps what was read for the next run; returns how this one has read."""
         if self._reflector is not None:
-            return self._reflector.keep(self.requests.access, self.requests)
+            return self._reflector.keep(self.requests)
         least = self._config.watch_from_pods
         if not self._config.relist_interval:
             return Reading(reason="off", sentence="relist_minutes is 0")
@@ -159,10 +159,10 @@ class KubeClient:
         from dnm.kube.reflector import Reflector  # the first run of a large cluster
 
         first = Reflector(self._config, datetime.now(UTC))
-        first.look(self.requests.access, self.requests)
+        first.look(self.requests)
         first.learn_nodes(*self._nodes)
         first.learn_pods(*self._pods)
-        return first.keep(self.requests.access, self.requests)
+        return first.keep(self.requests)
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
         """The claims that unbound pods name, with the node affinity of their volumes."""

@@ -24,7 +24,6 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.host.trust import check_trust
-from dnm.kube.kubeconfig_fields import ExecSettings
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import KubeError
 from dnm.model.printable import printable
@@ -32,7 +31,40 @@ from dnm.model.printable import printable
 _EARLY = timedelta(minutes=2)  # before its end a token is asked for again
 _CONFIG = "client.authentication.k8s.io/exec"  # the extension of a cluster that is its plug-in's
 _LARGEST = 1 << 20  # bytes; a token and a chain of certificates have some thousand
+_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _SKEW = 300  # seconds before its end the client takes an id-token for over
+
+
+class _Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    value: str = ""
+
+
+class _ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The `exec` of a user, as the kubeconfig has it."""
+
+    command: str = ""
+    api_version: str = ""
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: Literal["", "Never", "IfAvailable", "Always"] = ""
+
+    def check(self) -> None:
+        """Raises ValueError for what client-go refuses, and for what can't be done from cron."""
+        if not self.command:
+            raise ValueError("its exec plug-in has no command")
+        if self.api_version not in _VERSIONS:
+            raise ValueError(
+                f"apiVersion of its exec plug-in is {self.api_version!r}: one of {_VERSIONS}"
+            )
+        if self.interactive_mode == "Always":
+            raise ValueError(
+                "its exec plug-in wants a terminal (interactiveMode: Always); dnm has none"
+            )
+        if not self.interactive_mode and self.api_version == _VERSIONS[0]:
+            raise ValueError("its exec plug-in has no interactiveMode: write Never or IfAvailable")
 
 
 class _Given(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,7 +96,15 @@ class ExecPlugin:
     """What a plug-in gives, asked again for a token that ends soon. A relative command with a slash
     is relative to `base`, the folder of its kubeconfig. Raises KubeError."""
 
-    def __init__(self, settings: ExecSettings, base: Path, source: str, timeout: timedelta) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], base: Path, source: str, timeout: timedelta
+    ) -> None:
+        """`given`: the `exec` of a user. Raises ValueError."""
+        try:
+            settings = msgspec.convert(given, _ExecSettings)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"its exec plug-in: {error}") from error
+        settings.check()
         command = settings.command
         found = str(base / command) if "/" in command else shutil.which(command) or command
         self._program, self._settings = found, settings

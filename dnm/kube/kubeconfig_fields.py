@@ -8,44 +8,10 @@ over in silence.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-
-_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-
-
-class _Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    value: str = ""
-
-
-class ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The `exec` of a user, as the kubeconfig has it."""
-
-    command: str = ""
-    api_version: str = ""
-    args: list[str] | None = None
-    env: list[_Variable] | None = None
-    install_hint: str = ""
-    provide_cluster_info: bool = False
-    interactive_mode: Literal["", "Never", "IfAvailable", "Always"] = ""
-
-    def check(self) -> None:
-        """Raises ValueError for what client-go refuses, and for what can't be done from cron."""
-        if not self.command:
-            raise ValueError("its exec plug-in has no command")
-        if self.api_version not in _VERSIONS:
-            raise ValueError(
-                f"apiVersion of its exec plug-in is {self.api_version!r}: one of {_VERSIONS}"
-            )
-        if self.interactive_mode == "Always":
-            raise ValueError(
-                "its exec plug-in wants a terminal (interactiveMode: Always); dnm has none"
-            )
-        if not self.interactive_mode and self.api_version == _VERSIONS[0]:
-            raise ValueError("its exec plug-in has no interactiveMode: write Never or IfAvailable")
 
 
 class _Strict(
@@ -77,7 +43,7 @@ class User(_Strict, frozen=True, kw_only=True):
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
     username: str | None = None
     password: str | None = None
-    exec_plugin: ExecSettings | None = msgspec.field(name="exec", default=None)
+    exec_plugin: dict[str, Any] | None = msgspec.field(name="exec", default=None)
     # Known, so that they are refused with a reason of their own.
     as_user: Any = msgspec.field(name="as", default=None)
     as_uid: Any = None
@@ -145,5 +111,3 @@ def check_user(user: User) -> None:
         )
     if any(certificates) != any(keys):
         raise ValueError("client-certificate and client-key belong together, and only one is given")
-    if user.exec_plugin is not None:
-        user.exec_plugin.check()

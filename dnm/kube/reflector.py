@@ -78,14 +78,14 @@ class Reflector:
 
     # --- before the lists ---------------------------------------------------------------------
 
-    def look(self, access: Access, requests: ApiRequests) -> bool:
+    def look(self, requests: ApiRequests) -> bool:
         """Whether all that changed is known, for sure; asks once. If not, `reading` says why."""
         if not self._looked:
             self._looked = True
             try:
                 with _not_proved():
-                    self._file = self._open(access)
-                    self._store = self._read_changes(access, requests, self._file)
+                    self._file = self._open(requests.access)
+                    self._store = self._read_changes(requests, self._file)
             except NotProved as lack:
                 self.reading = Reading(reason=lack.why, sentence=str(lack))
         return self._store is not None
@@ -116,11 +116,11 @@ class Reflector:
         read = f"{config.has_aligned_pods} {config.has_kubelets} {config.charge_user_label}"
         return version("dnm"), access.server, UNFINISHED, read
 
-    def _read_changes(self, access: Access, requests: ApiRequests, file: StoreFile) -> Store:
+    def _read_changes(self, requests: ApiRequests, file: StoreFile) -> Store:
         head = file.head
         if _read_cluster(requests) != head.cluster:
             raise NotProved(Why.FOREIGN, "it was kept for another cluster")
-        with self._open_watchers(access, self._config) as watchers:
+        with self._open_watchers(requests.access, self._config) as watchers:
             store, logs = catch_up(self._config, watchers, file)
             waited = sum(watcher.waited for watcher in watchers)
         self.nodes = store.nodes
@@ -139,7 +139,7 @@ class Reflector:
         """Takes the full list of the whole cluster's pods."""
         self._pods, self._pods_version = reducer, version
 
-    def keep(self, access: Access, requests: ApiRequests) -> Reading:
+    def keep(self, requests: ApiRequests) -> Reading:
         """Writes the store for the next run where it differs; returns how this one has read. A
         failure is told there and costs the next run a list."""
         try:
@@ -147,7 +147,7 @@ class Reflector:
                 if self.reading.changes:
                     write_store(self._path, encode_store(self._store))
             elif self.reading.reason != Why.DISTRUSTED:
-                self._keep_lists(access, requests)
+                self._keep_lists(requests)
         except OSError as error:
             sentence = f"{self._path} can't be written ({error.strerror or error})"
             self._change(sentence=sentence)
@@ -155,13 +155,13 @@ class Reflector:
             self._change(reason=str(lack.why), sentence=str(lack))
         return self.reading
 
-    def compare(self, access: Access) -> Reading:
+    def compare(self, requests: ApiRequests) -> Reading:
         """Compares the lists that were learnt with what is kept, and writes nothing. Where there is
         nothing to compare, `reading` says why."""
         try:
             lists = self._lists()
             if lists is not None and self.reading.reason == Why.DUE and self._file is not None:
-                self._compare(access, self._file, *lists)
+                self._compare(requests, self._file, *lists)
         except NotProved as lack:
             self._change(reason=str(lack.why), sentence=str(lack))
         return self.reading
@@ -169,7 +169,7 @@ class Reflector:
     def _change(self, **changes: str) -> None:
         self.reading = msgspec.structs.replace(self.reading, **changes)
 
-    def _keep_lists(self, access: Access, requests: ApiRequests) -> None:
+    def _keep_lists(self, requests: ApiRequests) -> None:
         if not self._config.relist_interval:
             remove_store(self._path)
             return
@@ -182,12 +182,12 @@ class Reflector:
         if len(pods.names) < self._config.watch_from_pods:
             raise self._without_store(Why.SMALL, "it is a small cluster")
         if self.reading.reason == Why.DUE and self._file and not self._file.head.rests:
-            self._compare(access, self._file, nodes, pods)
+            self._compare(requests, self._file, nodes, pods)
             if self.reading.trouble:
                 note_distrust(self._path, self.reading.trouble)
                 remove_store(self._path)
                 return
-        self._write(access, requests, nodes, pods)
+        self._write(requests, nodes, pods)
 
     def _without_store(self, why: Why, sentence: str) -> NotProved:
         remove_store(self._path)
@@ -206,9 +206,7 @@ class Reflector:
             raise NotProved(Why.UNREADABLE, "a pod has no resourceVersion that can be compared")
         return self._nodes[0], make_columns(self._pods.pods, versions)
 
-    def _write(
-        self, access: Access, requests: ApiRequests, nodes: tuple[Node, ...], pods: PodColumns
-    ) -> None:
+    def _write(self, requests: ApiRequests, nodes: tuple[Node, ...], pods: PodColumns) -> None:
         before = self._file.head if self._file is not None else None
         if before is not None and before.rests and self.reading.reason != Why.DUE:
             return  # it says already why nothing is kept
@@ -229,7 +227,7 @@ class Reflector:
             listed = [read_version(text) for text in (self._nodes[1], self._pods_version)]
             last_node, last_pod = _newest_node(nodes), _newest_pod(pods)
         head = StoreHead(
-            lens=self._lens(access), cluster=cluster, listed_at=self._now,
+            lens=self._lens(requests.access), cluster=cluster, listed_at=self._now,
             nodes_version=last_node.version, nodes_listed=listed[0], last_node=last_node,
             pods_version=last_pod.version, pods_listed=listed[1], last_pod=last_pod,
             unproved=unproved, rests=rests,
@@ -238,14 +236,14 @@ class Reflector:
         write_store(self._path, content)
 
     def _compare(
-        self, access: Access, file: StoreFile, nodes: tuple[Node, ...], pods: PodColumns
+        self, requests: ApiRequests, file: StoreFile, nodes: tuple[Node, ...], pods: PodColumns
     ) -> None:
         """What was kept, brought to the moment of the lists by a watch, must equal them."""
         if file.head.rests:
             raise _rest(file)
         assert self._nodes is not None
         try:
-            with _not_proved(), self._open_watchers(access, self._config) as watchers:
+            with _not_proved(), self._open_watchers(requests.access, self._config) as watchers:
                 lasts = read_version(self._nodes[1]), read_version(self._pods_version)
                 store, _ = catch_up(self._config, watchers, file, lasts)
         except NotProved as lack:

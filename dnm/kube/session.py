@@ -9,7 +9,7 @@ of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Set
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -103,11 +103,11 @@ class Session:
 
     def read(self, path: str) -> ApiAnswer:
         """GET, tried again on throttling, server errors and broken connections."""
-        return self._retry("GET", path)
+        return self._retry(_TRANSIENT, "GET", path)
 
     def ask(self, path: str, body: object) -> ApiAnswer:
         """POST of a question that changes nothing; tried again like a read."""
-        return self._retry("POST", path, body)
+        return self._retry(_TRANSIENT, "POST", path, body)
 
     @contextmanager
     def open(self, path: str) -> Iterator[Answer]:
@@ -159,20 +159,17 @@ class Session:
 
         Raises LostAnswer where it may have happened, ApiRefused, or OSError where it can't have.
         """
-        for attempt in range(_ATTEMPTS):
-            try:
-                return self._receive(self._send(method, path, body, content_type))
-            except ApiRefused as error:
-                if error.status >= 500:
-                    raise LostAnswer(str(error)) from error
-                if error.status != 429 or not is_throttled or attempt == _ATTEMPTS - 1:
-                    raise
-                time.sleep(max(_FIRST_PAUSE * 2.0**attempt, error.retry_after))
-            except (OSError, ValueError) as error:
-                if not self._wire.was_sent:
-                    raise
-                raise LostAnswer(describe(error)) from error
-        raise AssertionError("the last attempt returns or raises")
+        again = {429} if is_throttled else set()
+        try:
+            return self._retry(again, method, path, body, content_type)
+        except ApiRefused as error:
+            if error.status >= 500:
+                raise LostAnswer(str(error)) from error
+            raise
+        except (OSError, ValueError) as error:
+            if not self._wire.was_sent:
+                raise
+            raise LostAnswer(describe(error)) from error
 
     def _send(
         self,
@@ -220,20 +217,21 @@ class Session:
         with self._wire.reading(response) as answer:
             return ApiAnswer(self._body.read(answer), answer.headers.get("Date") or "")
 
-    def _retry(self, method: str, path: str, body: object = None) -> ApiAnswer:
-        """At most `_ATTEMPTS` times, and none begins after one request time-out has passed."""
+    def _retry(self, again: Set[int], *request: Any) -> ApiAnswer:
+        """At most `_ATTEMPTS` times, and none begins after one request time-out has passed: after a
+        refusal of such a status, and where it is a read, after a broken connection."""
         give_up = time.monotonic() + self.timeout
         for attempt in range(_ATTEMPTS):
             pause = _FIRST_PAUSE * 2.0**attempt
             try:
-                return self._receive(self._send(method, path, body))
+                return self._receive(self._send(*request))
             except ApiRefused as error:
-                if error.status not in _TRANSIENT:
+                if error.status not in again:
                     raise
                 pause = max(pause, error.retry_after)
                 failure: Exception = error
             except ConnectionError as error:
-                if isinstance(error, ConnectionRefusedError):
+                if isinstance(error, ConnectionRefusedError) or again is not _TRANSIENT:
                     raise
                 failure = error
             if attempt == _ATTEMPTS - 1 or time.monotonic() + pause > give_up:

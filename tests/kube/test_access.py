@@ -187,11 +187,11 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]
     "a number for a token": ({}, {"token": 7}, {}, "Expected `str | null`"),
     "provider": ({}, {"auth-provider": {"name": "gcp"}}, {}, "exec plug-in"),
     "no such context": ({}, {}, {"current-context": "y"}, "'y' is not among"),
-    "no list": ({}, {}, {"clusters": {"a": 1}}, "clusters of .* is no list"),
-    "contexts are numbers": ({}, {}, {"contexts": [7]}, "has no name"),
-    "a name twice": ({}, {}, {"users": [{"name": "u"}] * 2}, "two entries 'u'"),
-    "another kind": ({}, {}, {"kind": "Secret"}, "kind of .* is Secret, not Config"),
-    "another version": ({}, {}, {"apiVersion": "v2"}, "is v2, not v1"),
+    "no list": ({}, {}, {"clusters": {"a": 1}}, r"Expected `array .*clusters"),
+    "contexts are numbers": ({}, {}, {"contexts": [7]}, "Expected `object`, got `int`"),
+    "a name twice": ({}, {}, {"users": [{"name": "u"}] * 2}, "two entries of one name"),
+    "another kind": ({}, {}, {"kind": "Secret"},  "Invalid enum value 'Secret'"),
+    "another version": ({}, {}, {"apiVersion": "v2"},  "Invalid enum value 'v2'"),
     "a plug-in and a provider": (
         {}, {**PLUGIN, "auth-provider": {"name": "oidc"}}, {}, "keep the plug-in"
     ),

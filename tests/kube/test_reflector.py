@@ -298,7 +298,7 @@ def test_watches_that_prove_nothing_are_given_up_for_an_hour(runs: Runs) -> None
     asked = Reflector(runs.config, runs.now, is_due=True)  # `dnm check --deep`
     with closing(KubeClient.connect(runs.config, asked)) as kube:
         kube.read_nodes(), kube.read_pods(())
-        found = asked.compare(kube.requests.access)
+        found = asked.compare(kube.requests)
     assert (found.compared, found.reason) == ("", "unproved")
     assert "after the next full list" in found.sentence
     an_hour(runs)

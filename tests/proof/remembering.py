@@ -95,11 +95,11 @@ class RememberingKube(ModelKube):
         self._reflector = Reflector(host.config, host.now(), self._open)
         session = SimpleNamespace(read=self._read_cluster)
         self._requests: Any = SimpleNamespace(
-            session=session, asking=lambda what, rule: nullcontext()
+            access=ACCESS, session=session, asking=lambda what, rule: nullcontext()
         )
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
-        if self._reflector.look(ACCESS, self._requests):
+        if self._reflector.look(self._requests):
             nodes = self._reflector.nodes
             self._judge("Node", {node.name: node for node in nodes})
             return nodes
@@ -109,7 +109,7 @@ class RememberingKube(ModelKube):
         return found
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
-        if self._reflector.look(ACCESS, self._requests):
+        if self._reflector.look(self._requests):
             pods = self._reflector.pods
             self.used = self.world.used(pods.pods)
             self._judge("Pod", {pod.name: pod for pod in pods.pods})
@@ -122,7 +122,7 @@ class RememberingKube(ModelKube):
         return found
 
     def keep(self) -> Reading:
-        reading = self._reflector.keep(ACCESS, self._requests)
+        reading = self._reflector.keep(self._requests)
         if reading.trouble:
             self.world.broken.append(f"an honest server is distrusted: {reading.trouble}")
         self.world.ways[reading.way, reading.reason] += 1
