@@ -8,9 +8,9 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.constraints import VolumeAffinity
 from dnm.kube.lists import List
 from dnm.kube.objects import Name
+from dnm.kube.pod_reading import VolumeAffinity
 from dnm.kube.requests import ApiRequests
 from dnm.model.errors import KubeError
 from dnm.model.pod import Claim, NodeSelectorTerm, Pod

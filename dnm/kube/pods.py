@@ -10,21 +10,24 @@ from typing import Any
 import msgspec
 
 from dnm.demand.pod_request import effective_request, with_counted_names
-from dnm.kube.constraints import read_constraints, read_host_ports
 from dnm.kube.errors import clean
 from dnm.kube.objects import decode_raw_page
 from dnm.kube.pod_fields import (
     EMPTY,
-    Identity,
     Spec,
     Status,
-    aligned_amounts,
     decode_all_labels,
     given_texts,
     is_given,
-    is_infeasible,
     make_page_decoder,
+)
+from dnm.kube.pod_reading import (
+    Identity,
+    aligned_amounts,
+    is_infeasible,
     rare_fields,
+    read_constraints,
+    read_host_ports,
     read_identity,
     read_request,
     request_key,

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from dnm.demand.constraints import NodeTraits, why_unfit
-from dnm.kube.pod_fields import Spec, aligned_amounts
+from dnm.kube.pod_fields import Spec
+from dnm.kube.pod_reading import aligned_amounts
 from dnm.kubelet.reservation import numa_room
 from dnm.model.kubelet import KubeletSettings, ReservedMemory
 from dnm.model.pod import PodShape

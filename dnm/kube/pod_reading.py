@@ -1,0 +1,360 @@
+"""What the bytes of one pod say: what its containers ask for, what of that a kubelet aligns; by
+labels and annotations its application, its queue and its gang; and what binds it to some nodes.
+
+The last is only read of pods that are not bound. Preferences are left out: they never keep a pod
+pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from dnm.demand.pod_request import (
+    LONGEST_GROUP,
+    ContainerRequest,
+    ContainerState,
+    PodRequest,
+    application_id,
+    effective_request,
+    requested_queue,
+    task_groups,
+    with_counted_names,
+)
+from dnm.kube.pod_fields import (
+    ANNOTATIONS,
+    EMPTY,
+    LABELS,
+    Container,
+    ContainerStatus,
+    Spec,
+    Status,
+    is_given,
+)
+from dnm.model.kubelet import Amounts
+from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
+from dnm.model.pod_waits import GROUPS
+from dnm.model.quantity import kube_resources, parse_kubernetes
+
+_LONGEST_KEY = 256  # bytes of what is kept to know it again
+
+
+class _Requests(msgspec.Struct, frozen=True):
+    requests: dict[str, str] | None = None
+
+
+class _PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    reason: str | None = None
+
+
+_decode_requests = msgspec.json.Decoder(_Requests).decode
+_decode_strings = msgspec.json.Decoder(dict[str, str]).decode
+_decode_conditions = msgspec.json.Decoder(list[_PodCondition]).decode
+
+
+def short_key(text: bytes) -> bytes:
+    """What tells a text from others, in few bytes: a tenant makes as many texts as he likes, each
+    as long as Kubernetes takes it."""
+    return text if len(text) <= _LONGEST_KEY else sha256(text).digest()
+
+
+def aligned_amounts(spec: Spec, is_guaranteed: bool) -> tuple[Amounts, Amounts] | None:
+    """What of a pod's largest container, and of the whole pod without its overhead, a kubelet may
+    align to one NUMA node: devices, and of a Guaranteed pod memory, huge pages and CPUs by the
+    whole. Where it has resources of its own, the managers leave those out. None: nothing."""
+    is_pinned = is_guaranteed and not is_given(spec.resources)
+
+    def kept(containers: Sequence[Container] | None) -> tuple[ContainerRequest, ...]:
+        found = map(_container_request, containers or ())
+        return tuple(
+            msgspec.structs.replace(one, requests={
+                name: amount for name, amount in one.requests.items()
+                if "/" in name or (is_pinned and _is_pinned(name, amount))
+            })
+            for one in found
+        )  # fmt: skip
+
+    asked = PodRequest(containers=kept(spec.containers), init_containers=kept(spec.init_containers))
+    asked = with_counted_names(asked) or asked
+    largest: dict[str, int] = {}
+    for container in (*asked.containers, *asked.init_containers):
+        for name, amount in kube_resources(container.requests).items():
+            largest[name] = max(amount, largest.get(name, 0))
+    whole = {name: n for name, n in effective_request(asked).items() if name != "pods"}
+    return (tuple(sorted(largest.items())), tuple(sorted(whole.items()))) if whole else None
+
+
+def _is_pinned(name: str, amount: str) -> bool:
+    if name == "cpu":
+        return parse_kubernetes("cpu", amount) % 1000 == 0
+    return name == "memory" or name.startswith("hugepages-")
+
+
+def request_key(spec: Spec, status: Status) -> object:
+    """Returns all bytes that decide the request. Most pods have one container and nothing else."""
+    containers, states = spec.containers, status.container_statuses
+    is_plain = (
+        len(containers) == 1
+        and spec.init_containers is None
+        and spec.overhead is EMPTY
+        and spec.resources is EMPTY
+    )
+    if is_plain and not states:
+        return bytes(containers[0].resources)
+    if is_plain and states and len(states) == 1 and states[0].name == containers[0].name:
+        return (
+            bytes(containers[0].resources),
+            bytes(states[0].allocated_resources),
+            bytes(states[0].resources),
+        )
+    parts = (spec.overhead, spec.resources, containers, spec.init_containers, _all_states(status))
+    return short_key(msgspec.json.encode(parts))
+
+
+def _all_states(status: Status) -> Sequence[ContainerStatus]:
+    return [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
+
+
+def read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
+    """Returns what is asked for; `states` holds only the containers whose status says something
+    else than their spec."""
+    containers = tuple(_container_request(container) for container in spec.containers)
+    init_containers = tuple(_container_request(item) for item in spec.init_containers or ())
+    wanted = {container.name: container.requests for container in (*containers, *init_containers)}
+    states: dict[str, ContainerState] = {}
+    for state in _all_states(status):
+        allocated = _strings(state.allocated_resources)
+        is_reported = state.resources is not EMPTY and bytes(state.resources) != b"null"
+        requests = _requests(state.resources) if is_reported else None
+        wish = wanted.get(state.name, {})
+        if allocated not in ({}, wish) or requests not in (None, wish):
+            states[state.name] = ContainerState(allocated=allocated, requests=requests)
+    return PodRequest(
+        containers=containers,
+        init_containers=init_containers,
+        pod_level=_requests(spec.resources),
+        overhead=_strings(spec.overhead),
+        states=states,
+        resize_infeasible=infeasible,
+    )
+
+
+def _container_request(container: Container) -> ContainerRequest:
+    return ContainerRequest(
+        name=container.name,
+        requests=_requests(container.resources),
+        is_sidecar=container.restart_policy == "Always",
+    )
+
+
+def _requests(raw: msgspec.Raw) -> dict[str, str]:
+    return (_decode_requests(raw).requests or {}) if is_given(raw) else {}
+
+
+def _strings(raw: msgspec.Raw) -> dict[str, str]:
+    return _decode_strings(raw) if is_given(raw) else {}
+
+
+def is_infeasible(status: Status) -> bool:
+    """Tells whether it has a resize that the node can't grant: `status.resize`, since Kubernetes
+    1.33 a condition."""
+    if status.resize == "Infeasible":
+        return True
+    conditions = _decode_conditions(status.conditions) if is_given(status.conditions) else ()
+    return any(
+        condition.type == "PodResizePending" and condition.reason == "Infeasible"
+        for condition in conditions
+    )
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What labels and annotations say of a pod. `rare` are fields of a Pod that few pods have."""
+
+    app_id: str
+    queue: str
+    rare: dict[str, Any] = {}
+
+
+def read_identity(
+    metadata: Any, notes: Mapping[str, str], labels: Mapping[str, str], is_yunikorn: bool, user: str
+) -> Identity:
+    """Returns what they say; `notes` and `labels` are those that are known, `user` is a label."""
+    rare: dict[str, Any] = {}
+    if notes or LABELS["placeholder"] in labels:
+        placeholder = (
+            notes.get(ANNOTATIONS["placeholder"]),
+            notes.get(ANNOTATIONS["placeholder_before_1_6"]),
+            labels.get(LABELS["placeholder"]),
+        )
+        rare = {
+            "task_group": notes.get(ANNOTATIONS["task_group"], "")[:LONGEST_GROUP],
+            "task_groups": task_groups(notes.get(ANNOTATIONS["task_groups"], "")),
+            "is_placeholder": "true" in placeholder,
+            "is_mirror": ANNOTATIONS["mirror"] in notes,
+        }
+    if label := labels.get(LABELS["group"]):
+        rare["group"] = f"{GROUPS[1]}/{label}"
+    elif note := notes.get(ANNOTATIONS["group"]):
+        rare["group"] = f"{GROUPS[2]}/{note[:LONGEST_GROUP]}"
+    rare["user"] = labels.get(user, "")[:63]  # as long as Kubernetes takes it
+    app_id = ""
+    if is_yunikorn:
+        app_id = application_id(labels, notes, metadata.namespace, metadata.uid)
+    return Identity(
+        app_id=app_id,
+        queue=requested_queue(labels, notes),
+        rare={field: value for field, value in rare.items() if value},
+    )
+
+
+def rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
+    """Returns those of pods that are not simply bound and alive."""
+    named: dict[str, Any] = {}
+    if is_given(spec.resource_claims) or is_given(spec.scheduling_group):
+        from dnm.kube.pod_groups import named_in_spec  # few pods have any
+
+        named = named_in_spec(spec)
+    return {
+        "is_terminating": metadata.deletion_timestamp is not None,
+        "priority": spec.priority or 0,
+        "is_gated": is_given(spec.scheduling_gates),
+        "is_rejected": status.reason == "ApplicationRejected",
+        **named,
+    }
+
+
+# --- constraints ---------------------------------------------------------------------------------
+
+_REQUIRED = {"required": "requiredDuringSchedulingIgnoredDuringExecution"}
+
+
+class _NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class VolumeAffinity(msgspec.Struct, frozen=True):
+    """A PersistentVolume's `spec.nodeAffinity`."""
+
+    required: _NodeSelector = _NodeSelector()
+
+    @property
+    def terms(self) -> tuple[NodeSelectorTerm, ...]:
+        """The alternatives. One without any requirement matches no node and is kept as it is."""
+        return self.required.node_selector_terms
+
+
+class _NodeAffinity(VolumeAffinity, frozen=True, rename=_REQUIRED):
+    required: _NodeSelector = _NodeSelector()
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """As the API has it."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Requirement, ...] | None = None
+
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Returns all of it, a label as In with one value."""
+        equal = (
+            Requirement(key=key, operator="In", values=(value,))
+            for key, value in sorted((self.match_labels or {}).items())
+        )
+        return (*equal, *(self.match_expressions or ()))
+
+
+class _PodTerm(msgspec.Struct, frozen=True, rename="camel"):
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+
+
+class _PodAffinity(msgspec.Struct, frozen=True, rename=_REQUIRED):
+    required: list[_PodTerm] = []
+
+
+class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
+    node_affinity: _NodeAffinity = _NodeAffinity()
+    pod_affinity: _PodAffinity = _PodAffinity()
+    pod_anti_affinity: _PodAffinity = _PodAffinity()
+
+
+class NodeRules(msgspec.Struct, frozen=True, rename="camel"):
+    """What of a pod's spec says which nodes it may be on."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: _Affinity = _Affinity()
+
+    def shape(self) -> PodShape:
+        """Returns the shape of a pod that asks for nothing, whatever other pods there are."""
+        return PodShape(
+            request={},
+            node_selector=tuple(sorted(self.node_selector.items())),
+            tolerations=self.tolerations,
+            node_affinity=self.affinity.node_affinity.terms,
+        )
+
+
+class _Spread(msgspec.Struct, frozen=True, rename="camel"):
+    topology_key: str
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class _Port(msgspec.Struct, frozen=True, rename="camel"):
+    host_port: int = 0
+
+
+_decode_selector = msgspec.json.Decoder(dict[str, str]).decode
+_decode_tolerations = msgspec.json.Decoder(tuple[Toleration, ...]).decode
+_decode_affinity = msgspec.json.Decoder(_Affinity).decode
+_decode_spread = msgspec.json.Decoder(list[_Spread]).decode
+_decode_ports = msgspec.json.Decoder(list[_Port]).decode
+
+
+def read_constraints(
+    selector: bytes, tolerations: bytes, affinity: bytes, spread: bytes
+) -> PodShape:
+    """Returns the shape of a pod that asks for nothing, from the JSON of the four fields of its
+    spec, each empty where it is absent.
+
+    Raises msgspec.MsgspecError.
+    """
+    rules = NodeRules(
+        node_selector=_decode_selector(selector) if selector else {},
+        tolerations=_decode_tolerations(tolerations) if tolerations else (),
+        affinity=_decode_affinity(affinity) if affinity else _Affinity(),
+    )
+    spreads = _decode_spread(spread) if spread else []
+    keys = {one.topology_key for one in spreads if one.when_unsatisfiable == "DoNotSchedule"}
+    return msgspec.structs.replace(
+        rules.shape(),
+        pod_affinity=(
+            *_pod_terms(rules.affinity.pod_affinity, anti=False),
+            *_pod_terms(rules.affinity.pod_anti_affinity, anti=True),
+        ),
+        spread_keys=tuple(sorted(keys)),
+    )
+
+
+def read_host_ports(ports: Iterable[bytes]) -> tuple[int, ...]:
+    """Of all containers' `ports`, sorted, each once. Raises msgspec.MsgspecError."""
+    found = {port.host_port for raw in ports if raw for port in _decode_ports(raw)}
+    return tuple(sorted(found - {0}))
+
+
+def _pod_terms(affinity: _PodAffinity, anti: bool) -> Sequence[PodAffinityTerm]:
+    """A term without a label selector matches no pod: it keeps nothing apart."""
+    return [
+        PodAffinityTerm(
+            topology_key=term.topology_key,
+            anti=anti,
+            expressions=(term.label_selector or LabelSelector()).requirements(),
+            namespaces=term.namespaces,
+        )
+        for term in affinity.required
+        if term.label_selector is not None or not anti
+    ]
