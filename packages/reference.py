@@ -105,9 +105,8 @@ def page() -> Iterator[str]:
 
 def _of_rules(group: Group) -> list[Row]:
     declared = keys.OF_RULES.get(re.findall(r"\w+", group.section)[0], {})
-    return [
-        Row(key, one.about, one.leave) for key, one in declared.items() if one.page == group.title
-    ]
+    own = ((key, one) for key, one in declared.items() if one.heading == group.title)
+    return [Row(key, one.about, one.leave) for key, one in own]
 
 
 def _read(text: str) -> tuple[list[str], list[Group]]:

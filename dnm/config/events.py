@@ -1,5 +1,6 @@
-"""One event -> `CalendarEvent`, by the same keys wherever it stands: in the configuration, in a
-file of `events_dir`, or in the options of `dnm event add`.
+"""The sections [event:NAME] of a configuration or of a file of events, and the options of
+`dnm event add` -> `CalendarEvent`, by the same keys. Each is parsed by itself: what is wrong with
+one is nothing to the others, nor to the rest of the file.
 
 A problem is a sentence, as in `sections.py`.
 """
@@ -16,12 +17,28 @@ from msgspec.structs import replace
 
 from dnm.calendar.windows import begin_in_utc, is_day_of
 from dnm.config import names, numbers, values
-from dnm.config.files import MOST_EVENTS, EventSections, expand_path, shown
+from dnm.config.files import (
+    HEADER,
+    MOST_EVENTS,
+    EventSections,
+    expand_path,
+    is_meant_only,
+    lines_of_events,
+    parse_lines,
+    read_trusted_text,
+    resolve_section,
+    shown,
+    split_events,
+)
 from dnm.config.keys import RESOURCE, Keys
 from dnm.config.sections import parse_section, problem
 from dnm.model.calendar import CalendarEvent, CalendarReading
 from dnm.model.printable import printable
 
+_LARGEST_OF_EVENTS = 256 * 1024  # bytes of a file of events: it is read in every run
+_MOST_LINES = 1_000  # of one event
+_MOST_TOLD = 20  # lines of a file of events that are of no event
+_MOST_DUPLICATES_OF_EVENT = 3
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY = r"(\d{4}-\d{2}-\d{2})"
 _CLOCK = r"(\d{1,2}:\d{2})(?::00)?"
@@ -267,3 +284,57 @@ def _has_a_day(event: CalendarEvent, last: date) -> bool:
             return True
         day += timedelta(days=1)
     return False
+
+
+# --- the sections of a file, by their form -------------------------------------------------------
+
+
+def read_events_text(path: Path) -> str:
+    """The text of a file of events; raises ConfigError."""
+    return read_trusted_text(path, "file of events", _LARGEST_OF_EVENTS)
+
+
+def parse_sections(lines: list[str], events: Mapping[str, list[int]]) -> EventSections:
+    """Returns section [event:NAME] -> its keys, and what is wrong with their form."""
+    return {
+        name: _parse_event(name, lines, of_event) if place < MOST_EVENTS else ({}, ())
+        for place, (name, of_event) in enumerate(events.items())
+    }
+
+
+def _parse_event(
+    name: str, lines: list[str], of_event: list[int]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    if len(of_event) > _MOST_LINES:
+        return {}, (f"[{shown(name)}]: has more than {_MOST_LINES} lines; an event needs few",)
+    own = [lines[number] for number in of_event]
+    problems: list[str] = []
+    for place, line in enumerate(own):
+        if is_meant_only(line):
+            problems.append(
+                f"line {of_event[place] + 1}: '{shown(line)}' is no section; write [event:NAME] "
+                "where the line begins"
+            )
+            own[place] = f"[{name}]"
+    raw = parse_lines(own, problems, of_event, _MOST_DUPLICATES_OF_EVENT)
+    return resolve_section(name, raw.get(name, {}), problems), tuple(problems)
+
+
+def parse_events_alone(text: str) -> tuple[EventSections, tuple[str, ...]]:
+    """The sections [event:NAME] of a file that holds nothing else, and what stands there all the
+    same."""
+    lines, events = split_events(text)
+    of_events = lines_of_events(events)
+    problems: list[str] = []
+    section = ""
+    for number, line in enumerate(lines):
+        if number in of_events or not line.strip() or line.lstrip()[0] in "#;":
+            continue
+        if header := HEADER.match(line):
+            section = header[1]
+            problems.append(f"[{shown(section)}]: is no section [event:NAME]")
+        elif not section:
+            problems.append(f"line {number + 1}: '{shown(line)}' is of no section [event:NAME]")
+        if len(problems) == _MOST_TOLD:
+            break
+    return parse_sections(lines, events), tuple(problems)

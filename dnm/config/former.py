@@ -7,87 +7,73 @@ from collections.abc import Mapping
 
 from dnm.config import kubelet_values, names, numbers, values
 from dnm.config.files import Sections, shown
-from dnm.config.keys import YEAR, Keys, Parser
+from dnm.config.keys import YEAR, Keys
 from dnm.config.values import path_text
 from dnm.model.printable import printable
 
 HAS_GONE = "this key is gone"  # and has no effect
 
-# Keys that nobody has to write any more, by the kind of their section, with what to know in their
-# place: where one stands it does what it did, and that is told.
-FORMER: Mapping[str, Mapping[str, tuple[str, Parser, str]]] = {
+# Keys that nobody has to write any more, by the kind of their section: where one stands it does
+# what it did, and what there is to know in its place is told.
+FORMER: Mapping[str, Keys] = {
     "settings": {
-        "converted_nodes_path": (
-            "converted_nodes_path", path_text, "converted_nodes.json lies in state_dir",
-        ),
-        "global_cooldown_seconds": (
-            "global_cooldown", values.seconds(0, YEAR), "max_conversions_per_run bounds a run",
-        ),
-        "max_reversions_per_run": (
-            "max_reversions_per_run", numbers.whole_number(0, 100_000),
-            "a run returns as many as max_conversions_per_run lends, and four at least",
-        ),
-        "allowed_queue_prefixes": (
-            "allowed_queue_prefixes", values.queue_prefixes,
-            "the queue map names the queues that may change",
-        ),
-        "history_days": (
-            "history_keep", numbers.span("days", 0, 36_500), "the history is kept for 400 days",
-        ),
-        "node_cpu_capacity": ("", values.quantity("vcore"), "cpu of [node_type:NAME] says it"),
-        "node_memory_capacity": (
-            "", values.quantity("memory"), "memory of [node_type:NAME] says it",
-        ),
-        "state_namespace": (
-            "state_namespace", values.namespace, "it stands behind state = kubernetes",
-        ),
-        "events_dir": ("events_dir", path_text, "calendar names directories, too"),
+        "converted_nodes_path": ("converted_nodes_path", path_text),
+        "global_cooldown_seconds": ("global_cooldown", values.seconds(0, YEAR)),
+        "max_reversions_per_run": ("max_reversions_per_run", numbers.whole_number(0, 100_000)),
+        "allowed_queue_prefixes": ("allowed_queue_prefixes", values.queue_prefixes),
+        "history_days": ("history_keep", numbers.span("days", 0, 36_500)),
+        "node_cpu_capacity": ("", values.quantity("vcore")),
+        "node_memory_capacity": ("", values.quantity("memory")),
+        "state_namespace": ("state_namespace", values.namespace),
+        "events_dir": ("events_dir", path_text),
     },
-    "namespace": {
-        "reversion_idle_seconds": (
-            "reversion_idle", values.seconds(0, YEAR), "pod_minute_worth says how long pays",
-        ),
-    },
+    "namespace": {"reversion_idle_seconds": ("reversion_idle", values.seconds(0, YEAR))},
     "node_type": {
-        **{
-            f"{part}_reserved_{resource}": (
-                f"{part}_reserved_{resource}", judge, f"{part}_reserved has cpu and memory",
-            )
-            for part in ("kube", "system")
-            for resource, judge in (
-                ("cpu", kubelet_values.cpu_amount), ("memory", kubelet_values.memory_amount),
-            )
-        },
-        "hugepages_2mi": (
-            "hugepages_2mi", kubelet_values.huge_pages("2Mi"), "the resource hugepages-2Mi says it",
-        ),
-        "hugepages_1gi": (
-            "hugepages_1gi", kubelet_values.huge_pages("1Gi"), "the resource hugepages-1Gi says it",
-        ),
-        "kubelet_version": (
-            "kubelet_minor", kubelet_values.kubelet_minor, "kubelets since 1.31 know every key",
-        ),
+        "kube_reserved_cpu": ("kube_reserved_cpu", kubelet_values.cpu_amount),
+        "kube_reserved_memory": ("kube_reserved_memory", kubelet_values.memory_amount),
+        "system_reserved_cpu": ("system_reserved_cpu", kubelet_values.cpu_amount),
+        "system_reserved_memory": ("system_reserved_memory", kubelet_values.memory_amount),
+        "hugepages_2mi": ("hugepages_2mi", kubelet_values.huge_pages("2Mi")),
+        "hugepages_1gi": ("hugepages_1gi", kubelet_values.huge_pages("1Gi")),
+        "kubelet_version": ("kubelet_minor", kubelet_values.kubelet_minor),
     },
     "node_convert": {
-        "state_dir": ("state_dir", path_text, "the journal lies in state_dir of [settings]"),
-        "mark_reason": ("mark_reason", names.slurm_reason, "what a drain says is the same for all"),
-        "preempt_user": ("preempt_user", names.account_name, "preempt_jobs_of = USER/ACCOUNT"),
-        "preempt_account": (
-            "preempt_account", names.account_name, "preempt_jobs_of = USER/ACCOUNT",
-        ),
-        "preempt_grace_seconds": (
-            "preempt_grace_seconds", values.seconds(0, 86_400), "a job has a minute to end",
-        ),
-        "drain_timeout_seconds": (
-            "drain_timeout_seconds", values.seconds(1, 86_400),
-            "a drain is a stage: stage_timeout_seconds, and ten minutes at least",
-        ),
-        "parallel": (
-            "parallel", numbers.whole_number(1, 256),
-            "a call works on as many nodes as max_conversions_per_run lets it, eight at once",
-        ),
+        "state_dir": ("state_dir", path_text),
+        "mark_reason": ("mark_reason", names.slurm_reason),
+        "preempt_user": ("preempt_user", names.account_name),
+        "preempt_account": ("preempt_account", names.account_name),
+        "preempt_grace_seconds": ("preempt_grace_seconds", values.seconds(0, 86_400)),
+        "drain_timeout_seconds": ("drain_timeout_seconds", values.seconds(1, 86_400)),
+        "parallel": ("parallel", numbers.whole_number(1, 256)),
     },
-}  # fmt: skip
+}
+INSTEAD: Mapping[str, str] = {
+    "converted_nodes_path": "converted_nodes.json lies in state_dir",
+    "global_cooldown_seconds": "max_conversions_per_run bounds a run",
+    "max_reversions_per_run": "a run returns as many as max_conversions_per_run lends, and four at "
+    "least",
+    "allowed_queue_prefixes": "the queue map names the queues that may change",
+    "history_days": "the history is kept for 400 days",
+    "node_cpu_capacity": "cpu of [node_type:NAME] says it",
+    "node_memory_capacity": "memory of [node_type:NAME] says it",
+    "state_namespace": "it stands behind state = kubernetes",
+    "events_dir": "calendar names directories, too",
+    "reversion_idle_seconds": "pod_minute_worth says how long pays",
+    "kube_reserved_cpu": "kube_reserved has cpu and memory",
+    "kube_reserved_memory": "kube_reserved has cpu and memory",
+    "system_reserved_cpu": "system_reserved has cpu and memory",
+    "system_reserved_memory": "system_reserved has cpu and memory",
+    "hugepages_2mi": "the resource hugepages-2Mi says it",
+    "hugepages_1gi": "the resource hugepages-1Gi says it",
+    "kubelet_version": "kubelets since 1.31 know every key",
+    "state_dir": "the journal lies in state_dir of [settings]",
+    "mark_reason": "what a drain says is the same for all",
+    "preempt_user": "preempt_jobs_of = USER/ACCOUNT",
+    "preempt_account": "preempt_jobs_of = USER/ACCOUNT",
+    "preempt_grace_seconds": "a job has a minute to end",
+    "drain_timeout_seconds": "a drain is a stage: stage_timeout_seconds, and ten minutes at least",
+    "parallel": "a call works on as many nodes as max_conversions_per_run lets it, eight at once",
+}
 
 
 # Keys that an older dnm knew, by the kind of their section, with what took their place: read, told,
@@ -158,8 +144,7 @@ MOVED: Mapping[str, Mapping[str, str]] = {
 
 def with_former(section: str, keys: Keys) -> Keys:
     """Returns the keys of a section with those that are still followed there."""
-    followed = FORMER.get(section.partition(":")[0], {})
-    return {**keys, **{key: entry[:2] for key, entry in followed.items()}}
+    return {**keys, **FORMER.get(section.partition(":")[0], {})}
 
 
 def take_over(sections: Sections) -> Sections:
@@ -227,8 +212,8 @@ def old_keys(sections: Sections, today: Sections) -> tuple[str, ...]:
 
 def _word_of(section: str, key: str, today: Sections) -> str:
     kind = section.partition(":")[0]
-    if former := FORMER.get(kind, {}).get(key):
-        return f"this key is followed, and not needed any more: {former[2]}"
+    if key in FORMER.get(kind, {}):
+        return f"this key is followed, and not needed any more: {INSTEAD[key]}"
     if new := MOVED.get(kind, {}).get(key):
         settings = today.get("settings", {})
         meant = next((text for name, text in settings.items() if name.lower() == new), "")

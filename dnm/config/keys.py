@@ -33,7 +33,7 @@ class RuleKey(NamedTuple):
     parse: Parser
     about: str  # what it is for, as docs/configuration.md says it
     leave: str  # when to leave it alone
-    page: str  # the title there below which it stands
+    heading: str  # of the table there that it stands in
 
 
 # The keys of rules, by the kind of section

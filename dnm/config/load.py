@@ -19,8 +19,7 @@ import msgspec
 
 from dnm.calendar.needs import why_of_no_use
 from dnm.config import values
-from dnm.config.event_sections import parse_sections
-from dnm.config.events import calendar_places, read_events
+from dnm.config.events import calendar_places, parse_sections, read_events
 from dnm.config.files import (
     Sections,
     expand_path,

@@ -5,46 +5,46 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from dnm.config import names, values
 from dnm.config.values import _FALSE, TRUE
 from dnm.model.share import Floor, Share
 
+T = TypeVar("T", int, float)
 
-def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """A parser of decimal integers from `least` to `most`."""
 
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-            raise ValueError(f"is not a whole number; write one from {least} to {most}")
-        if not least <= int(text) <= most:
+def _number(
+    pattern: str, wrong: str, least: int, most: int, make: Callable[[str], T]
+) -> Callable[[str], T]:
+    """A parser of numbers from `least` to `most`; `wrong` says what a text is not."""
+
+    def parse(text: str) -> T:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"is {wrong}; write one from {least} to {most}")
+        if not least <= (found := make(text)) <= most:
             raise ValueError(f"is out of range; write a number from {least} to {most}")
-        return int(text)
+        return found
 
     return parse
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """A parser of decimal integers."""
+    return _number("[+-]?[0-9]{1,18}", "not a whole number", least, most, int)
+
+
+def amount(least: int, most: int) -> Callable[[str], float]:
+    """A parser of numbers, with a fraction where somebody likes one."""
+    return _number(r"[0-9]{1,12}(\.[0-9]{1,6})?", "no number", least, most, float)
 
 
 def span(unit: str, least: int, most: int) -> Callable[[str], timedelta]:
     """A parser of durations in whole minutes, hours or days; the d of days may stand there."""
-
-    def parse(text: str) -> timedelta:
-        whole = text.removesuffix("d") if unit == "days" else text
-        return timedelta(**{unit: whole_number(least, most)(whole)})
-
-    return parse
-
-
-def amount(least: int, most: int) -> Callable[[str], float]:
-    """A parser of numbers from `least` to `most`, with a fraction where somebody likes one."""
-
-    def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", text):
-            raise ValueError(f"is no number; write one from {least} to {most}")
-        if not least <= float(text) <= most:
-            raise ValueError(f"is out of range; write a number from {least} to {most}")
-        return float(text)
-
-    return parse
+    parse = whole_number(least, most)
+    return lambda text: timedelta(
+        **{unit: parse(text.removesuffix("d") if unit == "days" else text)}
+    )
 
 
 def cap(text: str) -> int | Share:
@@ -69,17 +69,13 @@ def booked_ahead(text: str) -> timedelta:
 
 def share(text: str) -> float:
     """More than 0, at most 1."""
-    _refuse_percentage(text)
-    if not re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text) or not text:
-        raise ValueError("is not a share; write a number above 0 and up to 1, e.g. 0.95")
-    if not 0 < float(text) <= 1:
-        raise ValueError("is out of range; write a number above 0 and up to 1, e.g. 0.95")
-    return float(text)
-
-
-def _refuse_percentage(text: str) -> None:
     if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,7})?) ?%{1,2}", text):
         raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
+    is_number = text and re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text)
+    if not is_number or not 0 < float(text) <= 1:
+        why = "is out of range" if is_number else "is not a share"
+        raise ValueError(f"{why}; write a number above 0 and up to 1, e.g. 0.95")
+    return float(text)
 
 
 def floors(text: str) -> dict[str, object]:

@@ -20,8 +20,7 @@ from subprocess import TimeoutExpired
 import msgspec
 
 from dnm.calendar.in_force import keep_calendar, keep_within_bound, with_calendars
-from dnm.config.event_sections import parse_events_alone, read_events_text
-from dnm.config.events import read_events
+from dnm.config.events import parse_events_alone, read_events, read_events_text
 from dnm.config.files import MOST_EVENTS
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import run_bounded

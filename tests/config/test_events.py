@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from dnm.config.event_sections import parse_events_alone
+from dnm.config.events import parse_events_alone
 from dnm.config.files import MOST_EVENTS
 from dnm.config.load import load_config
 from dnm.model.calendar import CalendarEvent

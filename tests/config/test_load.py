@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.config.former import FORMER, RETIRED, with_former
+from dnm.config.former import FORMER, INSTEAD, RETIRED, with_former
 from dnm.config.keys import BY_KIND, KUBELET_KEYS, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
 from dnm.config.lab import RUN_KEYS
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
@@ -55,8 +55,9 @@ def told(kind: str, key: str, section: str = "") -> str:
     """What is said of a key of an older dnm."""
     if key in RETIRED.get(kind, {}):
         return f"[{section or kind}] {key}: this key is gone: {RETIRED[kind][key]}"
-    why = FORMER[kind][key][2]
-    return f"[{section or kind}] {key}: this key is followed, and not needed any more: {why}"
+    return (
+        f"[{section or kind}] {key}: this key is followed, and not needed any more: {INSTEAD[key]}"
+    )
 
 
 def refusal(path: Path) -> str:
@@ -594,7 +595,7 @@ FOLLOWED = {
 def test_a_key_that_is_followed_still_does_what_it_says(tmp_path: Path) -> None:
     assert set(FOLLOWED) == {(kind, key) for kind, keys in FORMER.items() for key in keys}
     for (kind, key), text in FOLLOWED.items():
-        field, parse, _ = FORMER[kind][key]
+        field, parse = FORMER[kind][key]
         section = {"namespace": "namespace:dev", "node_type": "node_type:a"}.get(kind, kind)
         for value in (text, ""):
             path = site(tmp_path, f"[{section}]\n{key} = {value}".removeprefix("[settings]\n"))
