@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import pytest
 
@@ -36,7 +36,7 @@ def walk(title: str) -> list[Call]:
 
 def calls_of(run: Callable[[], object]) -> list[Call]:
     """The functions of dnm that are called, each once, in the order of their first call."""
-    seen: dict[object, None] = {}
+    seen: dict[CodeType, None] = {}
 
     def listen(frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
@@ -48,28 +48,22 @@ def calls_of(run: Callable[[], object]) -> list[Call]:
         run()
     finally:
         sys.setprofile(before)
-    found = []
+    found = {}
     for code in seen:
-        path = Path(code.co_filename)  # type: ignore[attr-defined]
+        path = Path(code.co_filename)
         if path.is_relative_to(ROOT / "dnm"):
-            name = code.co_qualname  # type: ignore[attr-defined]
-            found.append((str(path.relative_to(ROOT)), name))
-    return found
-
-
-def is_passed(named: Call, call: Call) -> bool:
-    return named == call
+            found[str(path.relative_to(ROOT)), code.co_qualname] = None
+    return list(found)
 
 
 def not_passed(title: str, calls: list[Call]) -> list[Call]:
-    return [named for named in walk(title) if not any(is_passed(named, call) for call in calls)]
+    return [named for named in walk(title) if named not in calls]
 
 
 def in_order(title: str, calls: list[Call]) -> list[Call]:
     """The functions of a walk in the order in which they are first passed."""
-    passed = [next(named for named in walk(title) if is_passed(named, call)) for call in calls
-              if any(is_passed(named, call) for named in walk(title))]  # fmt: skip
-    return list(dict.fromkeys(passed))
+    named = walk(title)
+    return [call for call in calls if call in named]
 
 
 @pytest.fixture

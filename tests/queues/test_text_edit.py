@@ -77,14 +77,6 @@ def test_aliased_limits_hold_up_their_queue_with_their_line(first: str, second: 
     assert not free.refusal and free.text == text
 
 
-def test_a_number_with_escapes_holds_up_its_queue_with_its_line() -> None:
-    text = change(TREE, "vcore: 80", r'vcore: "\x38\x30"')
-    assert parse_tree(text).queues[A].max["vcore"] == 80_000
-    refused = edit(text, "", nodes_of(A, "n1"))
-    assert "line 14: max vcore of root.science.a is written with escapes" in refused.blocked[A]
-    assert not refused.is_changed
-
-
 def test_an_edit_that_would_change_the_meaning_is_caught() -> None:
     document = parse_tree(TREE)
     with pytest.raises(QueueError, match="would not read as it should"):

@@ -20,9 +20,10 @@ from dnm.queues.decode import RuleViolation
 from dnm.queues.files import judge_file
 from dnm.queues.tree import check_rules, parse_tree
 from dnm.queues.yunikorn_rest import YunikornClient
-from tests.queue_kit import CORPUS, DATA, ONE, TREE, A, change, check_text, edit
+from tests.queue_kit import DATA, ONE, TREE, A, change, check_text, edit
 
 VECTORS = json.loads((DATA / "yunikorn_vectors.json").read_text())["config"]
+assert len(VECTORS) == 62
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
@@ -64,10 +65,6 @@ def test_what_yunikorn_takes_and_dnm_does_not_is_told_by_name(
 def test_a_document_of_another_dialect_is_refused_as_a_file(path: Path) -> None:
     (judged,) = judge_file(path)
     assert is_dialect(judged.violations)
-
-
-def test_there_are_62_documents() -> None:
-    assert len(VECTORS) == 62
 
 
 def test_what_yunikorn_takes_of_documents_made_by_chance_can_be_edited() -> None:
@@ -171,6 +168,8 @@ FILES = {
     "a quoted text has one line": (manifest(BAD, "json"), [("R1", 9)]),
     "behind another manifest": ("kind: Namespace\n---\n" + manifest(BAD), [("R1", 24)]),
     "nothing": ("", [("document", 1)]),
+    "what nobody should apply": ("partitions: []\n", [("document", 1)]),
+    "what nobody should apply, in a manifest": (manifest("partitions: []\n"), [("document", 10)]),
     "no YAML": ("{", [("yaml", 2)]),
 }  # fmt: skip
 
@@ -187,28 +186,6 @@ def test_files_and_manifests(
     printed = capsys.readouterr().out
     for rule, line in found:
         assert f"{path}:{line}: " in printed and f"[{rule}]" in printed
-
-
-DEADLY = [
-    pytest.param("", id="an empty file"),
-    pytest.param("# emptied\n", id="a comment"),
-    pytest.param("partitions: []\n", id="no partitions"),
-    pytest.param("partitions: [{name: other, queues: []}]\n", id="no default"),
-    pytest.param(manifest("partitions: []\n"), id="in a manifest"),
-]
-
-
-@pytest.mark.parametrize("content", DEADLY)
-def test_what_nobody_should_apply_does_not_pass(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
-) -> None:
-    path = tmp_path / "queues.yaml"
-    path.write_text(content)
-    assert check_files([path], output="text") == 1
-    assert ": there is no partition `default`" in capsys.readouterr().out
-    assert check_files([path], output="json") == 1
-    (entry,) = json.loads(capsys.readouterr().out)
-    assert not entry["ok"] and entry["violations"][-1]["rule"] == "document"
 
 
 UNJUDGED = {
@@ -269,10 +246,3 @@ def test_json_for_pipelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             "message": "can't be read: No such file or directory",
         }
     ]
-
-
-def test_the_corpus_is_judged_as_files(tmp_path: Path) -> None:
-    for name, text in CORPUS.items():
-        path = tmp_path / name
-        path.write_bytes(text.encode())
-        assert [one.is_ok for one in judge_file(path)] == [True], name
