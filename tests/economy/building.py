@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dnm.simulate.batch import Job
@@ -99,3 +99,20 @@ def workload(
         lasts=lasts,
         **more,
     )
+
+
+def one_queue(
+    name: str,
+    asks: list[Ask],
+    played: tuple[int, float],
+    own: tuple[int, int],
+    permanent: Sequence[Mapping[str, int]],
+    above: tuple[int, int] = (2000, 8000),
+    node_type: str = "a",
+) -> Workload:
+    """Returns that of one queue below root.anvil, whose namespace has its last name. `played`: the
+    seed and for how long; `own`, `above`: cores and gigabytes of its limit, and of root.anvil's."""
+    queue = asks[0].queue
+    limits = {"root.anvil": limit(*above), queue: limit(*own)}
+    namespaces = {queue.rpartition(".")[2]: (queue, node_type)}
+    return workload(name, asks, limits, tuple(permanent), namespaces, *played)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from dnm.simulate.values import DAY, HOUR, Ask, Workload
-from tests.economy.building import MINUTE, ask, free, limit, workload
+from tests.economy.building import MINUTE, ask, free, limit, one_queue, workload
 
 
 def builds(seed: int, lasts: float) -> Workload:
@@ -23,8 +23,7 @@ def builds(seed: int, lasts: float) -> Workload:
         for _ in range(source.randint(6, 30)):
             come = when + source.uniform(0, 30)
             asks.append(ask(come, source.uniform(2, 12) * MINUTE, 8, 16, queue))
-    limits = {"root.anvil": limit(2000, 8000), queue: limit(96, 192)}
-    return workload("builds", asks, limits, (free(96, 192),), {"ci": (queue, "a")}, seed, lasts)
+    return one_queue("builds", asks, (seed, lasts), (96, 192), [free(96, 192)])
 
 
 def weekend(seed: int, lasts: float) -> Workload:
@@ -40,10 +39,7 @@ def weekend(seed: int, lasts: float) -> Workload:
     while when < lasts:
         when += source.expovariate(1 / (1.5 * HOUR))
         asks.append(ask(when, source.uniform(10, 40) * MINUTE, 8, 16, queue))
-    limits = {"root.anvil": limit(2000, 8000), queue: limit(64, 128)}
-    return workload(
-        "a weekend", asks, limits, (free(64, 128),), {"office": (queue, "a")}, seed, lasts
-    )
+    return one_queue("a weekend", asks, (seed, lasts), (64, 128), [free(64, 128)])
 
 
 def small_pods(seed: int, lasts: float) -> Workload:
@@ -56,9 +52,9 @@ def small_pods(seed: int, lasts: float) -> Workload:
         swing = abs((when / (8 * HOUR) + phase) % 2 - 1)
         when += source.expovariate((60 + 150 * swing) / (0.75 * HOUR))
         asks.append(ask(when, source.uniform(0.5, 1) * HOUR, 1, 2, queue))
-    limits = {"root.anvil": limit(1000, 4000), queue: limit(64, 128)}
-    permanent = (free(128, 256), free(128, 256))
-    return workload("small pods", asks, limits, permanent, {"small": (queue, "a")}, seed, lasts)
+    return one_queue(
+        "small pods", asks, (seed, lasts), (64, 128), [free(128, 256)] * 2, (1000, 4000)
+    )
 
 
 def growing_hub(seed: int, lasts: float) -> Workload:
@@ -73,11 +69,7 @@ def growing_hub(seed: int, lasts: float) -> Workload:
         cores = source.choice((2, 4, 8))
         length = min(source.lognormvariate(0.6, 0.7), 9) * HOUR
         asks.append(ask(when, length, cores, 4 * cores, queue))
-    limits = {"root.anvil": limit(2000, 8000), queue: limit(160, 640)}
-    permanent = (free(80, 320), free(80, 320))
-    return workload(
-        "a hub that grows", asks, limits, permanent, {"grows": (queue, "a")}, seed, lasts
-    )
+    return one_queue("a hub that grows", asks, (seed, lasts), (160, 640), [free(80, 320)] * 2)
 
 
 def three_tenants(seed: int, lasts: float) -> Workload:

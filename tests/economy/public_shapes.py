@@ -9,7 +9,7 @@ import random
 from dataclasses import replace
 
 from dnm.simulate.values import DAY, HOUR, Ask, Workload
-from tests.economy.building import MINUTE, ask, by_day, free, jobs, limit, workload
+from tests.economy.building import MINUTE, ask, by_day, free, jobs, limit, one_queue, workload
 
 
 def hub_day(seed: int, lasts: float) -> Workload:
@@ -25,9 +25,7 @@ def hub_day(seed: int, lasts: float) -> Workload:
             cores, memory = source.choices(((1, 4), (2, 8), (8, 32)), (60, 30, 10))[0]
             come = day * DAY + min(max(hour, 6), 22) * HOUR
             asks.append(ask(come, works + HOUR, cores, memory, queue))
-    limits = {"root.anvil": limit(2000, 8000), queue: limit(128, 512)}
-    permanent = (free(64, 256), free(64, 256))
-    return workload("hub with culling", asks, limits, permanent, {"hub": (queue, "a")}, seed, lasts)
+    return one_queue("hub with culling", asks, (seed, lasts), (128, 512), [free(64, 256)] * 2)
 
 
 def workshop_breaks(seed: int, lasts: float) -> Workload:
@@ -46,11 +44,7 @@ def workshop_breaks(seed: int, lasts: float) -> Workload:
                 go = ends - abs(source.gauss(0, 2)) * MINUTE
                 asks.append(ask(come, max(go - come, 5 * MINUTE), 4, 16, queue))
             begins = ends + source.uniform(12, 30) * MINUTE
-    limits = {"root.anvil": limit(2000, 8000), queue: limit(80, 320)}
-    permanent = (free(40, 160), free(40, 160))
-    return workload(
-        "workshop with breaks", asks, limits, permanent, {"course": (queue, "a")}, seed, lasts
-    )
+    return one_queue("workshop with breaks", asks, (seed, lasts), (80, 320), [free(40, 160)] * 2)
 
 
 def heavy_tails(seed: int, lasts: float) -> Workload:
@@ -66,11 +60,7 @@ def heavy_tails(seed: int, lasts: float) -> Workload:
                 cores = source.choice((2, 4, 8, 16))
                 come = start + source.uniform(0, 3) * MINUTE
                 asks.append(ask(come, length, cores, cores * 3, queue))
-    limits = {"root.anvil": limit(2000, 8000), queue: limit(160, 480)}
-    permanent = (free(80, 160), free(80, 160))
-    return workload(
-        "bursts, heavy tails", asks, limits, permanent, {"tails": (queue, "a")}, seed, lasts
-    )
+    return one_queue("bursts, heavy tails", asks, (seed, lasts), (160, 480), [free(80, 160)] * 2)
 
 
 def gangs(seed: int, lasts: float) -> Workload:
@@ -88,8 +78,7 @@ def gangs(seed: int, lasts: float) -> Workload:
             replace(ask(when, length, 32, 60, queue), gang=gang)
             for _ in range(members)
         ]  # fmt: skip
-    limits = {"root.anvil": limit(4000, 8000), queue: limit(768, 1440)}
-    return workload("gangs", asks, limits, (free(64, 128),), {"train": (queue, "a")}, seed, lasts)
+    return one_queue("gangs", asks, (seed, lasts), (768, 1440), [free(64, 128)], (4000, 8000))
 
 
 def roll_outs(seed: int, lasts: float) -> Workload:
@@ -104,10 +93,8 @@ def roll_outs(seed: int, lasts: float) -> Workload:
             overlap = source.uniform(3, 8) * MINUTE
             asks.append(ask(start + number, after - start + overlap, 2, 4, queue))
         start = after
-    limits = {"root.anvil": limit(1000, 4000), queue: limit(140, 400)}
-    permanent = (free(70, 200), free(70, 200))
-    return workload(
-        "roll-outs that double", asks, limits, permanent, {"web": (queue, "a")}, seed, lasts
+    return one_queue(
+        "roll-outs that double", asks, (seed, lasts), (140, 400), [free(70, 200)] * 2, (1000, 4000)
     )
 
 
@@ -125,10 +112,7 @@ def crash_loops(seed: int, lasts: float) -> Workload:
             asks += [ask(when, 30, 16, 32, queue)] * (1 + loop % 3)
             when += 30 + wait
             wait = min(2 * wait, 300)
-    limits = {"root.anvil": limit(1000, 4000), queue: limit(48, 96)}
-    return workload(
-        "crash loops", asks, limits, (free(48, 96),), {"crash": (queue, "a")}, seed, lasts
-    )
+    return one_queue("crash loops", asks, (seed, lasts), (48, 96), [free(48, 96)], (1000, 4000))
 
 
 def scarce_nodes(seed: int, lasts: float) -> Workload:
@@ -178,10 +162,7 @@ def oscillation(seed: int, lasts: float) -> Workload:
         for _ in range(24):
             asks.append(ask(when + source.uniform(0, 30), 30 * MINUTE, 8, 16, queue))
         when += 30 * MINUTE + source.uniform(11, 14) * MINUTE
-    limits = {"root.anvil": limit(1000, 4000), queue: limit(64, 128)}
-    return workload(
-        "oscillation", asks, limits, (free(64, 128),), {"swing": (queue, "a")}, seed, lasts
-    )
+    return one_queue("oscillation", asks, (seed, lasts), (64, 128), [free(64, 128)], (1000, 4000))
 
 
 def every_seven_minutes(seed: int, lasts: float) -> Workload:
@@ -191,9 +172,8 @@ def every_seven_minutes(seed: int, lasts: float) -> Workload:
     asks = []
     for number in range(int(lasts / (7 * MINUTE))):
         asks.append(ask(number * 7 * MINUTE + source.uniform(0, 60), 240, 16, 32, queue))
-    limits = {"root.anvil": limit(1000, 4000), queue: limit(200, 400)}
-    return workload(
-        "a pod every 7 minutes", asks, limits, (free(8, 16),), {"single": (queue, "a")}, seed, lasts
+    return one_queue(
+        "a pod every 7 minutes", asks, (seed, lasts), (200, 400), [free(8, 16)], (1000, 4000)
     )
 
 
@@ -224,17 +204,15 @@ def _bursts(key: int, seed: int, lasts: float) -> Workload:
             for _ in range(source.randint(20, 70)):
                 come = start + source.uniform(0, 5) * MINUTE
                 asks.append(ask(come, source.uniform(20, 60) * MINUTE, 8, 16, queue))
-    limits = {"root.anvil": limit(2000, 8000), queue: limit(96, 192)}
-    return workload("bursts", asks, limits, (free(96, 192),), {"burst": (queue, "a")}, seed, lasts)
+    return one_queue("bursts", asks, (seed, lasts), (96, 192), [free(96, 192)])
 
 
 def standing_full(seed: int, lasts: float) -> Workload:
     """A queue that stands at its limit, and nobody waits."""
     queue = "root.anvil.full"
     asks = [ask(float(number), 2 * lasts, 8, 16, queue) for number in range(10)]
-    limits = {"root.anvil": limit(1000, 4000), queue: limit(80, 160)}
-    return workload(
-        "full, nobody waits", asks, limits, (free(80, 160),), {"full": (queue, "a")}, seed, lasts
+    return one_queue(
+        "full, nobody waits", asks, (seed, lasts), (80, 160), [free(80, 160)], (1000, 4000)
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dnm.simulate.values import DAY, HOUR, WEEK, Ask, Workload
 from tests.economy import everyday, public_shapes
-from tests.economy.building import MINUTE, ask, free, limit, workload
+from tests.economy.building import MINUTE, ask, free, one_queue
 
 
 class Workshop(NamedTuple):
@@ -50,15 +50,7 @@ def workshops(seed: int, lasts: float) -> Workload:
     queue = WORKSHOP_QUEUE
     asks = [ask(hour * HOUR, 3 * HOUR, 2, 8, queue) for hour in range(0, int(WEEK / HOUR), 2)]
     asks += [one for workshop in list_workshops(seed) for one in workshop.asks]
-    return workload(
-        "workshop bursts",
-        asks,
-        {"root.anvil": limit(2000, 8000), queue: limit(80, 320)},
-        (free(36, 150), free(36, 150)),
-        {"workshop": (queue, "a")},
-        seed,
-        lasts,
-    )
+    return one_queue("workshop bursts", asks, (seed, lasts), (80, 320), [free(36, 150)] * 2)
 
 
 def notebooks(seed: int, lasts: float) -> Workload:
@@ -75,15 +67,7 @@ def notebooks(seed: int, lasts: float) -> Workload:
         cores, memory = source.choices(((2, 8), (4, 16), (8, 32), (16, 64)), (60, 25, 10, 5))[0]
         lasts_for = min(source.lognormvariate(0.7, 0.8) * HOUR, 10 * HOUR)
         asks.append(ask(when, lasts_for, cores, memory, queue))
-    return workload(
-        "notebooks by day",
-        asks,
-        {"root.anvil": limit(2000, 8000), queue: limit(128, 512)},
-        (free(60, 240), free(60, 240)),
-        {"notebook": (queue, "a")},
-        seed,
-        lasts,
-    )
+    return one_queue("notebooks by day", asks, (seed, lasts), (128, 512), [free(60, 240)] * 2)
 
 
 def nightly_batch(seed: int, lasts: float) -> Workload:
@@ -104,14 +88,13 @@ def nightly_batch(seed: int, lasts: float) -> Workload:
                 ends = max(ends, come + length)
                 asks.append(ask(come, length, cores, memory, queue))
             begins = ends + source.uniform(2, 8) * MINUTE
-    return workload(
+    return one_queue(
         "nightly batch",
         asks,
-        {"root.anvil": limit(1000, 4000), queue: limit(256, 1024)},
-        (free(90, 190), free(90, 190), free(60, 120)),
-        {"batch": (queue, "a")},
-        seed,
-        lasts,
+        (seed, lasts),
+        (256, 1024),
+        [free(90, 190), free(90, 190), free(60, 120)],
+        (1000, 4000),
     )
 
 
@@ -125,14 +108,8 @@ def slow_ramp(seed: int, lasts: float) -> Workload:
         share = 1 - abs(2 * when / lasts - 1)
         when += source.expovariate((2 + 28 * share) / HOUR)
         asks.append(ask(when, 8 * HOUR * source.uniform(0.8, 1.2), 4, 8, queue))
-    return workload(
-        "slow ramp",
-        asks,
-        {"root.anvil": limit(1500, 6000), queue: limit(160, 640)},
-        (free(50, 120), free(50, 120), free(50, 120)),
-        {"service": (queue, "a")},
-        seed,
-        lasts,
+    return one_queue(
+        "slow ramp", asks, (seed, lasts), (160, 640), [free(50, 120)] * 3, (1500, 6000)
     )
 
 
@@ -151,14 +128,8 @@ def fragmentation(seed: int, lasts: float) -> Workload:
             come = start + 1 * HOUR + number * 10 * MINUTE
             cores, memory = source.choice(((65, 130), (72, 100), (100, 200), (40, 180)))
             asks.append(ask(come, source.uniform(1, 2) * HOUR, cores, memory, queue))
-    return workload(
-        "fragmentation",
-        asks,
-        {"root.anvil": limit(3000, 12000), queue: limit(200, 400)},
-        (free(60, 120), free(60, 120), free(60, 120)),
-        {"mixed": (queue, "a")},
-        seed,
-        lasts,
+    return one_queue(
+        "fragmentation", asks, (seed, lasts), (200, 400), [free(60, 120)] * 3, (3000, 12000)
     )
 
 
@@ -175,15 +146,9 @@ def gpu_pods(seed: int, lasts: float) -> Workload:
         gpus = source.choices((1, 2, 4), (70, 20, 10))[0]
         length = min(max(source.lognormvariate(0.8, 0.8), 0.5), 12) * HOUR
         asks.append(ask(when, length, 8 * gpus, 64 * gpus, queue, gpus))
-    permanent = {**free(64, 512), "nvidia.com/gpu": 4}
-    return workload(
-        "GPU pods",
-        asks,
-        {"root.anvil": limit(3000, 24000), queue: limit(40, 320)},
-        (permanent,),
-        {"gpu": (queue, "g")},
-        seed,
-        lasts,
+    own_node = {**free(64, 512), "nvidia.com/gpu": 4}
+    return one_queue(
+        "GPU pods", asks, (seed, lasts), (40, 320), [own_node], (3000, 24000), node_type="g"
     )
 
 
