@@ -35,185 +35,103 @@ def without(key: str) -> Settings:
     return {name: text for name, text in RIGHT.items() if name != key}
 
 
-ERRORS = [
-    (
-        "both sides in one unit, and what would fit",
+ERRORS = {
+    "both sides in one unit, and what would fit": (
         {**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4400Mi"},
-        "reserved_memory: adds up to 8700Mi, 100Mi more than kube_reserved + "
-        "system_reserved + eviction_hard_memory_available = 8600Mi: the kubelet would not "
-        "start; e.g. 0: 4200Mi there",
-    ),
-    (
-        "a difference of one byte",
-        {**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4508876799"},
-        "reserved_memory: adds up to 9017753599, 1 less than kube_reserved + "
-        "system_reserved + eviction_hard_memory_available = 9017753600: the kubelet would "
-        "not start; e.g. 0: 4508876801 there",
-    ),
-    (
-        "reserved memory without Static",
-        {"reserved_memory": "0: 1Gi"},
-        "reserved_memory: has no effect unless memory_manager_policy = Static: name it, or leave "
-        "this out",
-    ),
-    (
-        "no reserved memory",
-        without("reserved_memory"),
+        "reserved_memory: adds up to 8700Mi, 100Mi more than kube_reserved + system_reserved + "
+        "eviction_hard_memory_available = 8600Mi: the kubelet would not start; e.g. 0: 4200Mi "
+        "there"),
+    "a difference of one byte": ({**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4508876799"},
+        "reserved_memory: adds up to 9017753599, 1 less than kube_reserved + system_reserved + "
+        "eviction_hard_memory_available = 9017753600: the kubelet would not start; e.g. 0: "
+        "4508876801 there"),
+    "reserved memory without Static": ({"reserved_memory": "0: 1Gi"},
+        "reserved_memory: has no effect unless memory_manager_policy = Static: name it, or "
+        "leave this out"),
+    "no reserved memory": (without("reserved_memory"),
         "memory_manager_policy: Static needs reserved_memory: without it the kubelet does not "
-        "start",
-    ),
-    (
-        "a fraction",
-        {**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4.19921875Gi"},
-        "reserved_memory: 1: 4.19921875Gi: the kubelet can't use this spelling as a whole number; "
-        "write 4300Mi",
-    ),
-    (
-        "huge pages",
-        {**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4300Mi, 0: hugepages-1Gi=1Gi"},
-        "reserved_memory: 0: hugepages-1Gi=1Gi: with Static the kubelet compares huge pages with "
-        "0; leave it out",
-    ),
-    (
-        "a NUMA node that is too small",
-        {**RIGHT, "numa_memory": "0: 4Gi, 1: 128Gi"},
-        "reserved_memory: 0: 4300Mi: the NUMA node has 4Gi; the kubelet does not look, and would "
-        "offer a huge amount",
-    ),
-    (
-        "a NUMA node that is not there",
-        {**RIGHT, "numa_memory": "0: 128Gi"},
-        "reserved_memory: 1: 4300Mi: numa_memory has no NUMA node 1",
-    ),
-    (
-        "nine NUMA nodes",
+        "start"),
+    "a fraction": ({**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4.19921875Gi"},
+        "reserved_memory: 1: 4.19921875Gi: the kubelet can't use this spelling as a whole "
+        "number; write 4300Mi"),
+    "huge pages": ({**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4300Mi, 0: hugepages-1Gi=1Gi"},
+        "reserved_memory: 0: hugepages-1Gi=1Gi: with Static the kubelet compares huge pages "
+        "with 0; leave it out"),
+    "a NUMA node that is too small": ({**RIGHT, "numa_memory": "0: 4Gi, 1: 128Gi"},
+        "reserved_memory: 0: 4300Mi: the NUMA node has 4Gi; the kubelet does not look, and "
+        "would offer a huge amount"),
+    "a NUMA node that is not there": ({**RIGHT, "numa_memory": "0: 128Gi"},
+        "reserved_memory: 1: 4300Mi: numa_memory has no NUMA node 1"),
+    "nine NUMA nodes": (
         {**RIGHT, "numa_memory": ", ".join(f"{number}: 16Gi" for number in range(9))},
         "topology_manager_policy: the topology manager refuses 9 NUMA nodes, at most 8; set "
-        "max_allowable_numa_nodes = 9 (kubelet 1.31 and later), or none",
-    ),
-    (
-        "an option before its time",
-        {**RIGHT, "max_allowable_numa_nodes": "9", "kubelet_version": "1.30.2"},
-        "max_allowable_numa_nodes: a kubelet 1.30 does not know it and does not start; 1.31 does",
-    ),
-    (
-        "static CPUs without any kept back",
-        {"cpu_manager_policy": "static"},
-        "cpu_manager_policy: static needs CPUs that are kept back: name cpu in kube_reserved "
-        "or system_reserved, or reserved_system_cpus; without any the kubelet does not start",
-    ),
-    (
-        "twice the same",
-        {"reserved_memory": "0: 1Gi, 0: 2Gi"},
-        "reserved_memory: names memory of NUMA node 0 2 times; give one amount",
-    ),
-    (
-        "zero",
-        {"reserved_memory": "0: 0"},
-        "reserved_memory: 0: 0: the kubelet refuses zero; leave the NUMA node out",
-    ),
-    (
-        "negative",
-        {"reserved_memory": "0: -1Mi"},
-        "reserved_memory: 0: -1Mi is negative: the kubelet takes it, and it means nothing",
-    ),
-    (
-        "of another kind",
-        {"reserved_memory": "0: cpu=1"},
-        "reserved_memory: 0: cpu=1 is neither memory nor hugepages-SIZE",
-    ),
-    (
-        "nothing kept back",
-        {**RIGHT, "kube_reserved_memory": "0", "eviction_hard_memory_available": "0%",
-         "reserved_memory": "0: 1Mi, 1: -1Mi"},
+        "max_allowable_numa_nodes = 9 (kubelet 1.31 and later), or none"),
+    "an option before its time": ({**RIGHT, "max_allowable_numa_nodes": "9",
+         "kubelet_version": "1.30.2"},
+        "max_allowable_numa_nodes: a kubelet 1.30 does not know it and does not start; 1.31 does"),
+    "static CPUs without any kept back": ({"cpu_manager_policy": "static"},
+        "cpu_manager_policy: static needs CPUs that are kept back: name cpu in kube_reserved or "
+        "system_reserved, or reserved_system_cpus; without any the kubelet does not start"),
+    "twice the same": ({"reserved_memory": "0: 1Gi, 0: 2Gi"},
+        "reserved_memory: names memory of NUMA node 0 2 times; give one amount"),
+    "zero": ({"reserved_memory": "0: 0"},
+        "reserved_memory: 0: 0: the kubelet refuses zero; leave the NUMA node out"),
+    "negative": ({"reserved_memory": "0: -1Mi"},
+        "reserved_memory: 0: -1Mi is negative: the kubelet takes it, and it means nothing"),
+    "of another kind": ({"reserved_memory": "0: cpu=1"},
+        "reserved_memory: 0: cpu=1 is neither memory nor hugepages-SIZE"),
+    "nothing kept back": ({**RIGHT, "kube_reserved_memory": "0",
+         "eviction_hard_memory_available": "0%", "reserved_memory": "0: 1Mi, 1: -1Mi"},
         "reserved_memory: adds up to nothing: the kubelet asks for some reserved memory with "
-        "Static",
-    ),
-    (
-        "nothing left",
-        {"kube_reserved_memory": "4Gi", "numa_memory": "0: 4Gi"},
-        "numa_memory: the reservation and huge pages take 4196Mi of 4Gi: nothing is left for pods",
-    ),
-]  # fmt: skip
+        "Static"),
+    "nothing left": ({"kube_reserved_memory": "4Gi", "numa_memory": "0: 4Gi"},
+        "numa_memory: the reservation and huge pages take 4196Mi of 4Gi: nothing is left for "
+        "pods"),
+}  # fmt: skip
 
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"), [e[1:] for e in ERRORS], ids=[e[0] for e in ERRORS]
-)
-def test_what_no_kubelet_would_start_with_is_an_error(settings: Settings, sentence: str) -> None:
-    assert problems(settings).get(sentence) is True, problems(settings)
-
-
-WARNINGS = [
-    (
-        "a term that is not named",
-        without("system_reserved_memory"),
+WARNINGS = {
+    "a term that is not named": (without("system_reserved_memory"),
         "reserved_memory: system_reserved is not named, so the kubelet's other files decide "
-        "whether it starts; with its defaults: 8600Mi = 8600Mi, and it starts",
-    ),
-    (
-        "two terms, and the sums differ",
-        {key: text for key, text in RIGHT.items() if key[:4] not in ("kube", "evic")},
-        "reserved_memory: kube_reserved and eviction_hard_memory_available are not named, "
-        "so the kubelet's other files decide whether it starts; with its defaults: 8600Mi is not "
-        "100Mi",
-    ),
-    (
-        "Static, and nothing aligned",
-        without("topology_manager_policy"),
-        "memory_manager_policy: Static without topology_manager_policy = single-numa-node reserves "
-        "by NUMA node and aligns nothing: likely not meant",
-    ),
-    (
-        "the NUMA nodes are not named",
-        without("numa_memory"),
+        "whether it starts; with its defaults: 8600Mi = 8600Mi, and it starts"),
+    "two terms, and the sums differ": ({key: text for key,
+         text in RIGHT.items() if key[:4] not in ("kube", "evic")},
+        "reserved_memory: kube_reserved and eviction_hard_memory_available are not named, so "
+        "the kubelet's other files decide whether it starts; with its defaults: 8600Mi is not "
+        "100Mi"),
+    "Static, and nothing aligned": (without("topology_manager_policy"),
+        "memory_manager_policy: Static without topology_manager_policy = single-numa-node "
+        "reserves by NUMA node and aligns nothing: likely not meant"),
+    "the NUMA nodes are not named": (without("numa_memory"),
         "numa_memory: is not named: whether each NUMA node has what is reserved on it can't be "
-        "told",
-    ),
-    (
-        "a percentage",
-        {**RIGHT, "eviction_hard_memory_available": "5%", "reserved_memory": "0: 22657053286"},
-        "eviction_hard_memory_available: a percentage makes 12.80Gi here, and some KiB else on the "
-        "next machine, whose kubelet then refuses; write an amount",
-    ),
-    (
-        "a percentage of nobody knows what",
-        {**without("numa_memory"), "eviction_hard_memory_available": "5%"},
+        "told"),
+    "a percentage": ({**RIGHT, "eviction_hard_memory_available": "5%",
+         "reserved_memory": "0: 22657053286"},
+        "eviction_hard_memory_available: a percentage makes 12.80Gi here, and some KiB else on "
+        "the next machine, whose kubelet then refuses; write an amount"),
+    "a percentage of nobody knows what": ({**without("numa_memory"),
+         "eviction_hard_memory_available": "5%"},
         "eviction_hard_memory_available: a percentage is of a machine's own memory, which "
-        "numa_memory does not name: whether the sums agree can't be told; write an amount",
-    ),
-    (
-        "CPUs by number",
-        {"reserved_system_cpus": "0-3,64", "kube_reserved_cpu": "1"},
-        "reserved_system_cpus: takes the place of cpu of kube_reserved: 5 CPUs are kept back",
-    ),
-    (
-        "drop-ins on 1.29",
-        {"kubelet_version": "1.29"},
+        "numa_memory does not name: whether the sums agree can't be told; write an amount"),
+    "CPUs by number": ({"reserved_system_cpus": "0-3,64", "kube_reserved_cpu": "1"},
+        "reserved_system_cpus: takes the place of cpu of kube_reserved: 5 CPUs are kept back"),
+    "drop-ins on 1.29": ({"kubelet_version": "1.29"},
         "kubelet_version: on 1.29 a drop-in directory needs the variable "
-        "KUBELET_CONFIG_DROPIN_DIR_ALPHA in the kubelet's environment, or it does not start",
-    ),
-    (
-        "drop-ins on 1.28",
-        {"kubelet_version": "v1.28.15"},
-        "kubelet_version: on 1.28 a drop-in sets what it does not name back to its default: don't "
-        "use one",
-    ),
-    (
-        "all of a NUMA node",
+        "KUBELET_CONFIG_DROPIN_DIR_ALPHA in the kubelet's environment, or it does not start"),
+    "drop-ins on 1.28": ({"kubelet_version": "v1.28.15"},
+        "kubelet_version: on 1.28 a drop-in sets what it does not name back to its default: "
+        "don't use one"),
+    "all of a NUMA node": (
         {**RIGHT, "reserved_memory": "0: 8600Mi", "numa_memory": "0: 8600Mi, 1: 128Gi"},
-        "reserved_memory: 0: 8600Mi: with huge pages nothing of this NUMA node is left for pods",
-    ),
-]  # fmt: skip
+        "reserved_memory: 0: 8600Mi: with huge pages nothing of this NUMA node is left for pods"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"), [w[1:] for w in WARNINGS], ids=[w[0] for w in WARNINGS]
-)
-def test_what_can_not_be_told_or_is_likely_not_meant_is_a_warning(
-    settings: Settings, sentence: str
+@pytest.mark.parametrize("why", [*ERRORS, *WARNINGS])
+def test_what_no_kubelet_starts_with_is_an_error_and_what_is_likely_not_meant_a_warning(
+    why: str,
 ) -> None:
-    assert problems(settings).get(sentence) is False, problems(settings)
+    settings, sentence = {**ERRORS, **WARNINGS}[why]
+    assert problems(settings).get(sentence) is (why in ERRORS), problems(settings)
 
 
 def test_a_declared_size_above_what_pods_get_is_doubted() -> None:
@@ -227,13 +145,10 @@ def test_a_declared_size_above_what_pods_get_is_doubted() -> None:
 
 def test_all_problems_come_at_once_errors_first() -> None:
     settings = {
-        **RIGHT,
-        "reserved_memory": "0: 1Gi, 0: 1Gi, 7: 1.5Gi",
-        "cpu_manager_policy": "static",
+        **RIGHT, "reserved_memory": "0: 1Gi, 0: 1024Mi, 7: 1.5Gi", "cpu_manager_policy": "static",
         "topology_manager_policy": "none",
-    }
-    kubelet = Said({k: v for k, v in settings.items() if k != "reserved_memory"} | {
-        "reserved_memory": "0: 1Gi, 0: 1024Mi, 7: 1.5Gi"}).kubelet  # fmt: skip
+    }  # fmt: skip
+    kubelet = Said(settings).kubelet
     node_type = NodeType(name="g", size={}, kubelet=kubelet)
     found = check_node_type(node_type)
     assert [one.is_error for one in found] == [True] * 5 + [False]
