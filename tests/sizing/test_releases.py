@@ -101,6 +101,19 @@ TABLE = [
         **limited(80, 1000, 1), pods=bound(1, SMALL, "k1", task_group="w",
             task_groups=(TaskGroup(name="w", min_member=25, min_resource={**SMALL, "pods": 1}),)),
         more=[node("k1", 128, 512)]),
+    *(row(f"of 208 cores 80 stay for a gang of {members} times four", {"a001": one},
+          "gang" if one is NEEDED else "", **with_nodes("a001"), **limited(80, 743, 1),
+          pods=bound(1, size(1, 1), "k1", task_groups=(TaskGroup(name="w", min_member=members,
+              min_resource={"vcore": 4000, "pods": 1}),)))
+      # YuniKorn has rejected the last one, which keeps nothing.
+      for members, one in ((20, GOES), (21, NEEDED), (52, NEEDED), (53, GOES))),
+    row("the last node of a queue that has nothing of its own", {"a001": GOES},
+        **with_nodes("a001"), limits=tree(dev=NODE)),
+    row("a queue that limits what it does not bring", {"a001": GOES}, **with_nodes("a001"),
+        limits=tree(dev={**size(999, 999), "nvidia.com/gpu": 4})),
+    row("a pod that came a moment ago, beside some that wait for something else", {"a001": NEEDED},
+        **with_nodes("a001"), **limited(871, 9743, 1),
+        pods=pods(3, SMALL, ago=700) + pods(1, SMALL, ago=1, name="fresh")),
     row("what pods elsewhere use of the limit that it brings holds it", {"a001": NEEDED},
         "root.anvil.dev would have 80 vcore, and 84 vcore is used", **with_nodes("a001"),
         **limited(80, 1000, 1), pods=bound(21, SMALL, "k1"), more=[node("k1", 128, 512)]),
@@ -143,7 +156,7 @@ def without(scene: dict[str, Any], conf: Any, found: Any, there: NodeSupply, gon
         for name in gone:
             if path in ("root.anvil", DEV):
                 for resource in left:
-                    left[resource] -= there.lent[name].counted[resource]
+                    left[resource] -= there.lent[name].counted.get(resource, 0)
         limits[path] = msgspec.structs.replace(one, max=left)
     after = msgspec.structs.replace(
         there,

@@ -16,7 +16,7 @@ from dnm.model.queue_path import known_lineage
 from dnm.model.reason import Reason
 from dnm.sizing.caps import NodePool
 from dnm.sizing.queue_sizing import Sizing
-from dnm.sizing.releases import Candidates, Releases, choose_releases
+from dnm.sizing.releases import Candidates, choose_releases
 from tests.scenes import (
     DEV,
     GPU,
@@ -79,29 +79,6 @@ def test_a_pod_that_names_its_node_uses_that_one_alone() -> None:
     assert [one.count for one in sizing.queues[DEV].unschedulable] == [1]
 
 
-# --- quota ------------------------------------------------------------------------------------
-
-
-def test_a_used_up_limit_that_no_node_raises_lets_nobody_in() -> None:
-    """A limit of pods below the queue: each asks for one, none is left."""
-    limits = tree(dev_team={"pods": 2})
-    team = {"queue": "root.anvil.dev.team"}
-    some = pods(3, SMALL, **team) + bound(2, SMALL, "k1", **team)
-    (left_out,) = sizing_of(some, limits=limits).queues[DEV].unschedulable
-    assert left_out.count == 3 and "root.anvil.dev.team" in left_out.why
-
-
-def test_what_the_first_type_can_not_give_the_second_gives_and_no_more() -> None:
-    """280 cores are missing: one node of 128 is left, then three of 64 and not two or five."""
-    both = {"dev": policy("dev", DEV, "a", "g")}
-    room = node_supply([node("k1", cores=999, gb=9999)])
-    some = pods(70, size(4, 1))
-    sizing = sizing_of(some, room, tree(dev=size(0.001, 9999)), budget(batch={"a": 1}),
-                   namespaces=both)  # fmt: skip
-    granted = {pool.node_type: count for pool, count in sizing.granted().items()}
-    assert granted == {"a": 1, "g": 3}
-
-
 # --- budgets ----------------------------------------------------------------------------------
 
 
@@ -125,49 +102,6 @@ def test_a_budget_is_taken_from_and_given_back_by_every_bound_of_a_pool() -> Non
 
 
 # --- going back -------------------------------------------------------------------------------
-
-
-def release(
-    names: tuple[str, ...], limits: dict[str, QueueLimits], some: list[Any] | None = None,
-    **facts: Any,
-) -> Releases:  # fmt: skip
-    conf, entries = config(), {name: entry(name) for name in names}
-    found = demand(some or [], conf, limits, **facts)
-    nodes = node_supply([lent(name) for name in names], entries)
-    chosen = choose_releases(
-        conf, found, limits, nodes, Candidates(now=NOW, names=names, at_most=9)
-    )
-    assert {name: one.node for name, one in chosen.verdicts.items()} == {n: n for n in names}
-    return chosen
-
-
-def test_the_last_node_of_a_queue_that_has_nothing_of_its_own_may_go() -> None:
-    assert release(("a001",), tree(dev=size(128, 256))).go == ("a001",)
-
-
-def test_a_node_goes_though_its_queue_limits_what_it_does_not_bring() -> None:
-    assert release(("a001",), tree(dev={**size(999, 999), CARD: 4})).go == ("a001",)
-
-
-@pytest.mark.parametrize(("members", "goes"), [(20, True), (21, False), (52, False), (53, True)])
-def test_a_gang_may_fill_the_limit_that_is_left_and_not_more(members: int, goes: bool) -> None:
-    """Twenty of four cores are the 80 that stay; they run elsewhere. Fifty-two are the 208 that
-    there are; YuniKorn has rejected a larger one, which keeps nothing."""
-    gang = TaskGroup(name="w", min_member=members, min_resource={"vcore": 4000, "pods": 1})
-    some = bound(1, size(1, 1), "k1", task_groups=(gang,))
-    chosen = release(("a001",), tree(dev=size(80 + 128, 999)), some)
-    assert (chosen.go == ("a001",)) is goes
-    if not goes:
-        assert "gang" in chosen.verdicts["a001"].sentence
-
-
-def test_pods_that_are_not_stalled_hold_a_node_beside_some_that_are() -> None:
-    """Of one group three are known to wait for something else; a fourth came a moment ago."""
-    limits = tree(dev=size(999, 9999))
-    stuck = pods(3, SMALL, ago=700)
-    fresh = pods(1, SMALL, ago=1, name="fresh")
-    chosen = release(("a001",), limits, stuck + fresh)
-    assert chosen.go == () and chosen.verdicts["a001"].reason is Reason.NEEDED
 
 
 def test_remembered_pods_leave_the_others_of_their_group_as_they_were() -> None:
@@ -212,17 +146,6 @@ def test_the_way_up_starts_at_a_known_queue_and_leaves_root_out() -> None:
     assert known_lineage("root.a.b", known - {"root.a"}) == ["root.a.b"]
 
 
-# --- part of a group, part of a limit ---------------------------------------------------------
-
-
-def test_of_a_group_that_a_limit_lets_in_in_part_the_rest_is_named() -> None:
-    limits = tree(dev_team={"pods": 3})
-    team = {"queue": "root.anvil.dev.team"}
-    sizing = sizing_of(pods(3, SMALL, **team) + bound(2, SMALL, "k1", **team), limits=limits)
-    assert [one.count for one in sizing.queues[DEV].unschedulable] == [2]
-    assert by_type(sizing) == {"a": 1}, "for the one that may"
-
-
 def test_room_that_pods_without_quota_would_fill_is_left_to_others() -> None:
     """All of them fit the node, one of them the quota, and no node can be had for more."""
     both = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
@@ -256,16 +179,6 @@ def test_a_verdict_names_its_queue_what_lacks_and_what_it_wants() -> None:
     assert verdict.detail == (
         f"{Reason.LACKS_QUOTA.text}: {DEV} has 8 vcore for 40; wants 1 of type a; "
         "0 can be had: max_converted_nodes used up"
-    )
-
-
-def test_each_type_has_its_own_reason_why_it_does_not_help() -> None:
-    both = {"dev": policy("dev", DEV, "a", "g")}
-    large = pods(1, size(100, 300))
-    (named,) = sizing_of(large, namespaces=both).queues[DEV].unschedulable
-    assert named.why == (
-        "asks for 300G memory, an empty node of type a has 256G memory; "
-        "asks for 100 vcore, an empty node of type g has 64 vcore"
     )
 
 

@@ -110,6 +110,7 @@ TOO_BIG = [
 TWO_TYPES = config(namespaces={"dev": policy("dev", DEV, "a", "g")})
 KEEPS_TWO = config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=2)})
 WORKSHOP = tree(anvil=size(1000, 4000), dev=size(80, 320))
+OF_TEAM = {"queue": "root.anvil.dev.team"}
 TABLE = [
     # --- quota
     row("no pods", ENOUGH),
@@ -380,6 +381,21 @@ TABLE = [
     row("pods without room are counted though a limit is near its mark", ROOM,
         "1 pod; wants 1 of type a", pods=pods(1, SMALL), limits=tree(dev=size(4, 16)),
         config=config(headroom=0.5)),
+    row("a used-up limit below the queue lets nobody in", NOTHING_HELPS,
+        "helps 3 like dev/p0: no new node raises the pods limit of root.anvil.dev.team",
+        pods=pods(3, SMALL, **OF_TEAM) + bound(2, SMALL, "k1", **OF_TEAM),
+        limits=tree(dev_team={"pods": 2})),
+    row("of a group that a limit lets in in part the rest is named", ROOM,
+        "helps 2 like dev/p0: no new node raises the pods limit of root.anvil.dev.team",
+        pods=pods(3, SMALL, **OF_TEAM) + bound(2, SMALL, "k1", **OF_TEAM),
+        limits=tree(dev_team={"pods": 3})),
+    row("of 280 cores what the first type can't give the second gives, and not two or five", QUOTA,
+        wanted={"a": 3}, pods=pods(70, size(4, 1)), nodes=[node("k1", cores=999, gb=9999)],
+        limits=tree(dev=size(0.001, 9999)), budget=budget(batch={"a": 1}), config=TWO_TYPES,
+        granted={"a": 1, "g": 3}),
+    row("each type has its own reason why it does not help", NOTHING_HELPS,
+        "asks for 300G memory, an empty node of type a has 256G memory; asks for 100 vcore, an "
+        "empty node of type g has 64 vcore", pods=pods(1, size(100, 300)), config=TWO_TYPES),
 ]  # fmt: skip
 
 
