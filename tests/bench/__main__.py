@@ -66,22 +66,29 @@ def serving(size: Size) -> Iterator[tuple[str, Path]]:
             process.wait()
 
 
-def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
-    """What is measured at this size. the plain client only where it can be."""
+def make_floor(server: str, directory: Path) -> Command:
+    """curl to nowhere, in the environment of all that is measured."""
     home = directory / "home"
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
-    quiet = write_site(directory / "quiet", f"{server}/quiet", LISTING)
-    shared = write_site(directory / "shared", f"{server}/quiet", f"{LISTING}state = kubernetes\n")
-    busy = write_site(directory / "busy", f"{server}/busy", LISTING)
     api = f"{server}/quiet/api/v1"
     urls = [f"{api}/nodes", f"{api}/pods?{SELECTOR}"]
     urls.append(f"{api}/namespaces/yunikorn/configmaps/yunikorn-configs")
     outputs = ["--output", os.devnull] * len(urls)
+    return Command(CURL, ("curl", "--silent", "--fail", *outputs, *urls), environment)
+
+
+def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
+    """What is measured at this size; the plain client only where it can be."""
+    floor = make_floor(server, directory)
+    environment = floor.environment
+    quiet = write_site(directory / "quiet", f"{server}/quiet", LISTING)
+    shared = write_site(directory / "shared", f"{server}/quiet", f"{LISTING}state = kubernetes\n")
+    busy = write_site(directory / "busy", f"{server}/busy", LISTING)
     kubeconfig = {**environment, "KUBECONFIG": str(quiet.parent / "kubeconfig")}
     plain = (sys.executable, str(Path(__file__).with_name("plain_client.py")))
     commands = [
-        Command(CURL, ("curl", "--silent", "--fail", *outputs, *urls), environment),
+        floor,
         Command(RUN, (*DNM, "run", "--config", str(quiet)), environment),
         Command(SHARED, (*DNM, "run", "--config", str(shared)), environment),
         Command(PLAN, (*DNM, "plan", "--config", str(busy)), environment),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench.__main__ import DNM, LISTING, ROOT, SELECTOR, SIZES, serving
+from tests.bench.__main__ import DNM, LISTING, ROOT, SIZES, make_floor, serving
 from tests.bench.cluster import Size
 from tests.bench.measure import Command, Sample, median, take_turns, tell_load
 from tests.bench.report import CHANGES, CURL, put_part, table
@@ -30,16 +30,12 @@ Results = dict[Size, Mapping[str, Sample]]
 
 def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
     """The list, and the three kinds of a minute, each on a cluster and a site of its own."""
-    home = directory / "home"
-    home.mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
+    floor = make_floor(server, directory)
+    environment = floor.environment
     listing = write_site(directory / "list", f"{server}/quiet", LISTING)
-    api = f"{server}/quiet/api/v1"
-    urls = [f"{api}/nodes", f"{api}/pods?{SELECTOR}"]
-    outputs = ["--output", os.devnull] * len(urls)
     paging = (*DNM[:2], f"{AS_BEFORE}; {DNM[2]}")
     commands = [
-        Command(CURL, ("curl", "--silent", "--fail", *outputs, *urls), environment),
+        floor,
         Command(LIST, (*DNM, "run", "--config", str(listing)), environment),
         Command(PAGES, (*paging, "run", "--config", str(listing)), environment),
     ]

@@ -17,7 +17,6 @@ from dnm.demand.pod_request import (
     application_id,
     effective_request,
     requested_queue,
-    task_groups,
 )
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import YunikornView
@@ -182,37 +181,6 @@ def test_application_id(
 
 def test_a_generated_application_id_is_cut() -> None:
     assert len(application_id({}, {}, "n" * 63, "u1")) == 63
-
-
-@pytest.mark.parametrize(
-    ("annotation", "expected"),
-    [
-        pytest.param("", (), id="none"),
-        pytest.param("{not json", (), id="not JSON"),
-        pytest.param('[{"name": "w", "minMember": 2, "minResource": {"cpu": "x"}}]', (),
-                     id="no quantity"),
-        pytest.param('[{"name": "w", "minMember": 2, "minResource": {"cpu": "1"}},'
-                     ' {"name": "v", "minMember": 0, "minResource": {"cpu": "1"}}]', (),
-                     id="one group without members spoils them all"),
-        pytest.param('[{"name": "w", "minMember": 2, "minResource": {"cpu": "-1"}}]', (),
-                     id="negative"),
-        pytest.param('[{"name": "w", "minMember": 2, "minResource": {"cpu": "1", "vcore": "1"}}]',
-                     (), id="one resource by two names"),
-        pytest.param('[{"name": "", "minMember": 2, "minResource": {}}]', (), id="no name"),
-        pytest.param('[{"NAME": "w", "minmember": 2, "minResource": {"cpu": "1"}}]',
-                     (TaskGroup(name="w", min_member=2, min_resource={"vcore": 1000, "pods": 1}),),
-                     id="keys in any case"),
-        pytest.param(
-            '[{"name": "w", "minMember": 2, "minResource": {"cpu": "500m", "memory": 1024},'
-            ' "nodeSelector": {"a": "b"}}]',
-            (TaskGroup(name="w", min_member=2,
-                       min_resource={"vcore": 500, "memory": 1024, "pods": 1}),),
-            id="quantities as text or number, further keys",
-        ),
-    ],
-)  # fmt: skip
-def test_task_groups(annotation: str, expected: tuple[TaskGroup, ...]) -> None:
-    assert task_groups(annotation) == expected
 
 
 # --- all pods ---------------------------------------------------------------------------------

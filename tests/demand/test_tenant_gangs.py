@@ -132,23 +132,43 @@ def annotation(count: Any = 3, cpu: Any = "1", **more: Any) -> str:
     return json.dumps([{"name": "w", "minMember": count, "minResource": {"cpu": cpu}, **more}])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(annotation(2**31), id="more members than int32 holds"),
-        pytest.param(annotation(10**30), id="a number of thirty digits"),
-        pytest.param(annotation(0), id="no member"),
-        pytest.param(annotation(-1), id="a negative number"),
-        pytest.param(annotation(cpu="9" * 5000), id="a quantity of five thousand digits"),
-        pytest.param(annotation(cpu="1e" + "9" * 5000), id="an exponent of five thousand digits"),
-        pytest.param(annotation(cpu=float("inf")), id="no JSON"),
-        pytest.param(annotation(name=""), id="no name"),
-        pytest.param('[{"name": "w", "minMember": 3}]', id="no resources"),
-    ],
-)
-def test_what_the_scheduler_refuses_is_no_gang(text: str) -> None:
+REFUSED = {
+    "none": "",
+    "not JSON": "{not json",
+    "no quantity": annotation(cpu="x"),
+    "one group without members spoils them all": annotation()[:-1] + "," + annotation(0)[1:],
+    "a negative amount": annotation(cpu="-1"),
+    "one resource by two names": annotation(minResource={"cpu": "1", "vcore": "1"}),
+    "more members than int32 holds": annotation(2**31),
+    "a number of thirty digits": annotation(10**30),
+    "no member": annotation(0),
+    "a negative number": annotation(-1),
+    "a quantity of five thousand digits": annotation(cpu="9" * 5000),
+    "an exponent of five thousand digits": annotation(cpu="1e" + "9" * 5000),
+    "no number of JSON": annotation(cpu=float("inf")),
+    "no name": annotation(name=""),
+    "no resources": '[{"name": "w", "minMember": 3}]',
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_the_scheduler_refuses_is_no_gang(why: str) -> None:
     """k8shim pkg/cache/utils.go: it logs an error and schedules the pods one by one."""
-    assert task_groups(text) == ()
+    assert task_groups(annotation()) and task_groups(REFUSED[why]) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param('[{"NAME": "w", "minmember": 2, "minResource": {"cpu": "1"}}]',
+                     group(2, vcore=1000), id="keys in any case"),
+        pytest.param(annotation(cpu="500m", minResource={"cpu": "500m", "memory": 1024},
+                                nodeSelector={"a": "b"}),
+                     group(3, vcore=500, memory=1024), id="text or number, further keys"),
+    ],
+)  # fmt: skip
+def test_task_groups(text: str, expected: TaskGroup) -> None:
+    assert task_groups(text) == (expected,)
 
 
 def test_an_annotation_is_cut_where_it_is_beyond_counting() -> None:
