@@ -1,4 +1,5 @@
-"""When events are in force, in UTC. Pure.
+"""When events are in force, in UTC; what a pod of one asks for, and whether it can bring a node
+here. Pure.
 
 The rule: an event's times are wall times of its zone, and each end becomes UTC before anything is
 compared or subtracted, so that a night of 23 or 25 hours is as long as it is. A time that does not
@@ -10,12 +11,13 @@ clocks may jump.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
 from dnm.model.calendar import CalendarEvent, Window
+from dnm.model.config import Config
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -122,3 +124,32 @@ def without_doubles(windows: Iterable[Window]) -> list[Window]:
     for window in windows:
         first.setdefault((window.event.namespace, window.event.name), window)
     return list(first.values())
+
+
+# --- whether it can bring a node --------------------------------------------------------------
+
+
+def request_of(config: Config, event: CalendarEvent) -> dict[str, int]:
+    """Returns the request of one pod, with what a pod that does not say it is taken to ask for."""
+    return {**config.default_request, **event.request, "pods": 1}
+
+
+def why_of_no_use(config: Config, event: CalendarEvent) -> str | None:
+    """Says why the event can't bring a node here."""
+    policy = config.namespaces.get(event.namespace)
+    if policy is None:
+        known = ", ".join(sorted(config.namespaces)) or "none"
+        return (
+            f"namespace = {event.namespace}: is not a monitored namespace; name it in "
+            f"monitored_namespaces, or write one of {known}"
+        )
+    request = request_of(config, event)
+    sizes = (config.node_types[one].size for one in policy.node_types if one in config.node_types)
+    if event.pods and not any(_takes(size, request) for size in sizes):
+        types = ", ".join(policy.node_types)
+        return f"pods = {event.pods}: one of them fits no node type of {event.namespace} ({types})"
+    return why_never(event)
+
+
+def _takes(size: Mapping[str, int], request: Mapping[str, int]) -> bool:
+    return all(amount <= size.get(name, 0) for name, amount in request.items() if name != "pods")

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dnm.calendar.in_force import list_events
-from dnm.calendar.needs import why_of_no_use
-from dnm.calendar.windows import zone_named
+from dnm.calendar.windows import why_of_no_use, zone_named
 from dnm.cli.one_run import reader_may_leave
 from dnm.cli.output import amounts, print_document, print_line, print_table, print_title
 from dnm.cli.person import RefusedError, carry_out, granted, new_operation, rehearse

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.calendar.needs import why_of_no_use
+from dnm.calendar.windows import why_of_no_use
 from dnm.config import values
 from dnm.config.events import calendar_places, parse_sections, read_events
 from dnm.config.files import (

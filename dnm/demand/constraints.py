@@ -66,12 +66,10 @@ def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def _meets_term(term: NodeSelectorTerm, traits: NodeTraits) -> bool:
-    if not (term.expressions or term.fields):
-        return False  # an empty term selects nothing
     fields = {"metadata.name": traits.name}
-    return all(meets(one, traits.labels) for one in term.expressions) and all(
-        meets(one, fields) for one in term.fields
-    )
+    met = [meets(one, traits.labels) for one in term.expressions]
+    met += [meets(one, fields) for one in term.fields]
+    return bool(met) and all(met)  # an empty term selects nothing
 
 
 def why_unfit(
@@ -124,11 +122,8 @@ def _why_no_numa_node(shape: PodShape, numa: NumaRoom | None) -> str | None:
 
 def describe_taint(taint: Taint) -> str:
     """As kubectl writes it."""
-    return (
-        f"{taint.key}={taint.value}:{taint.effect}"
-        if taint.value
-        else (f"{taint.key}:{taint.effect}")
-    )
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
 
 
 def _is_like_itself(shape: PodShape, affinity: PodAffinityTerm) -> bool:

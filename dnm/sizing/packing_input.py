@@ -8,6 +8,7 @@ class of nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import chain
 from operator import ge
 
 from dnm.demand.constraints import NodeTraits, keeps_apart, needs_one_domain, why_unfit
@@ -15,6 +16,7 @@ from dnm.demand.demand import NO_USE, Demand
 from dnm.demand.pending import PendingGroup
 from dnm.model.config import Config
 from dnm.model.node import Node
+from dnm.model.pod import NodeSelectorTerm
 from dnm.model.value import Resources, Value
 from dnm.sizing.node_supply import (
     ExpectedNode,
@@ -35,7 +37,7 @@ class NodeClasses:
         """`labels`: of the nodes; a key that none of them has tells none apart."""
         keys = {key for group in groups for key in _keys(group)}
         self._keys = tuple(sorted(keys & set().union(*labels))) if keys else ()
-        self._with_name = any(_asks_for_name(group) for group in groups)
+        self._with_name = any(term.fields for group in groups for term in _terms(group))
         self._numbers: dict[object, int] = {}
         self.traits: list[NodeTraits] = []
 
@@ -55,8 +57,8 @@ class NodeClasses:
 class PackingInput(Value):
     """Holds bins and new nodes as vectors over `axes`.
 
-    `names` are the nodes of the bins (without those that no pending pod fits); the first `existing`
-    of them are Nodes, the others are on their way. `options` are the new nodes that a queue may
+    The first `existing` of the bins are Nodes (without those that no pending pod fits), the others
+    are on their way. `options` are the new nodes that a queue may
     get, by queue, best first. `items` (by fingerprint) have neither count nor bin types yet.
     `incoming_sizes`: what each node of NodeSupply.incoming will raise its queue by; nothing, where
     the configuration no longer knows it.
@@ -64,7 +66,6 @@ class PackingInput(Value):
 
     axes: tuple[str, ...]
     bins: tuple[Bin, ...]
-    names: tuple[str, ...]
     existing: int
     options: Mapping[str, tuple[ExpectedNode, ...]]
     node_classes: NodeClasses
@@ -117,7 +118,6 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
     return PackingInput(
         axes=axes,
         bins=tuple(bins),
-        names=tuple(names),
         existing=existing,
         options=options,
         node_classes=classes,
@@ -156,28 +156,22 @@ def _options(
 def _by_preference(node_supply: NodeSupply) -> list[Node]:
     """Returns the nodes that take pods: lent ones first, since they are reserved for few."""
     incoming = {one.name for one in node_supply.incoming if one.name}
-    nodes = [
-        node
-        for node in node_supply.nodes
-        if takes_pods(node, node_supply) and node.name not in incoming
-    ]
-    nodes.sort(key=lambda node: node.name not in node_supply.lent)
-    return nodes
+    nodes = (one for one in node_supply.nodes if takes_pods(one, node_supply))
+    there = (one for one in nodes if one.name not in incoming)
+    return sorted(there, key=lambda node: node.name not in node_supply.lent)
+
+
+def _terms(group: PendingGroup) -> Iterable[NodeSelectorTerm]:
+    return chain(group.shape.node_affinity, *group.volumes)
 
 
 def _keys(group: PendingGroup) -> Iterable[str]:
     """Yields the label keys that decide where a group may go."""
     shape = group.shape
-    terms = [*shape.node_affinity, *(term for terms in group.volumes for term in terms)]
     yield from (key for key, _ in shape.node_selector)
-    yield from (one.key for term in terms for one in term.expressions)
+    yield from (one.key for term in _terms(group) for one in term.expressions)
     yield from shape.spread_keys
     yield from (affinity.topology_key for affinity in shape.pod_affinity)
-
-
-def _asks_for_name(group: PendingGroup) -> bool:
-    terms = [*group.shape.node_affinity, *(term for terms in group.volumes for term in terms)]
-    return any(term.fields for term in terms)
 
 
 def _item(
@@ -187,6 +181,7 @@ def _item(
     exclusive = {f"port {port}" for port in shape.host_ports}
     if keeps_apart(shape, group.namespace):
         exclusive.add(group.fingerprint)
+    named = enumerate(names) if group.siblings else ()
     return Item(
         request=tuple(group.request.get(name, 0) for name in axes),
         count=0,
@@ -196,10 +191,6 @@ def _item(
             if not why_unfit(shape, group.volumes, traits)
         ),
         exclusive=frozenset(exclusive),
-        blocked_bins=frozenset(
-            number for number, name in enumerate(names) if name in group.siblings
-        )
-        if group.siblings
-        else frozenset(),
+        blocked_bins=frozenset(number for number, name in named if name in group.siblings),
         at_most_one_new=needs_one_domain(shape, group.namespace),
     )

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from dnm.calendar.in_force import list_events
-from dnm.calendar.needs import why_of_no_use
-from dnm.calendar.windows import list_windows
+from dnm.calendar.windows import list_windows, why_of_no_use
 from dnm.config.files import MOST_EVENTS
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.calendar.needs import why_of_no_use
+from dnm.calendar.windows import why_of_no_use
 from dnm.model.calendar import CalendarEvent, KeptCalendar, Window
 from dnm.model.lent import Phase
 from dnm.model.node_type import NodeType

@@ -14,8 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from dnm.calendar.needs import request_of
-from dnm.calendar.windows import list_windows
+from dnm.calendar.windows import list_windows, request_of
 from dnm.demand.demand import gather_demand
 from dnm.demand.waiting import DemandFacts
 from dnm.model.calendar import Window

@@ -11,8 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from dnm.calendar.in_force import list_events, list_troubles
-from dnm.calendar.needs import request_of, why_of_no_use
-from dnm.calendar.windows import MOST_WINDOWS, list_windows, without_doubles
+from dnm.calendar.windows import (
+    MOST_WINDOWS,
+    list_windows,
+    request_of,
+    why_of_no_use,
+    without_doubles,
+)
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
 from dnm.model.printable import count_of
