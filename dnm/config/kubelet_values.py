@@ -7,7 +7,7 @@ business of the package `kubelet`: a type whose kubelets would not is not lent, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from dnm.config.values import names, suggest
 from dnm.model.errors import DnmError
@@ -46,12 +46,17 @@ def memory_amount(text: str) -> str:
     return text
 
 
-def cpu_amount(text: str) -> str:
+def _amount(parse: Callable[[str, str], int], resource: str, text: str) -> int | None:
+    """What a text is an amount of; None: it is none."""
     try:
-        amount = parse_kubernetes("cpu", text)
+        return parse(resource, text)
     except (ValueError, DnmError):
-        amount = -1
-    if not 0 <= amount <= 10**9:
+        return None
+
+
+def cpu_amount(text: str) -> str:
+    amount = _amount(parse_kubernetes, "cpu", text)
+    if amount is None or not 0 <= amount <= 10**9:
         raise ValueError("is not an amount of CPU; write e.g. 500m or 2")
     return text
 
@@ -84,11 +89,8 @@ def eviction_threshold(text: str) -> str:
 
 def _whole_memory(text: str) -> int:
     """Bytes, exactly: fractions of a byte round differently in different places."""
-    try:
-        amount = parse_whole("memory", text)
-    except (ValueError, DnmError):
-        amount = -1
-    if amount < 0:
+    amount = _amount(parse_whole, "memory", text)
+    if amount is None or amount < 0:
         hint = " (Kubernetes spells it k)" if re.fullmatch(r"[0-9.]+K", text) else ""
         raise ValueError(f"is not a whole number of bytes{hint}; write e.g. 4Gi, 8362Mi or 0")
     if amount > _MOST:
@@ -96,24 +98,27 @@ def _whole_memory(text: str) -> int:
     return amount
 
 
+def _by_node(text: str, example: str) -> Iterator[tuple[str, int, str]]:
+    """Yields each entry, its NUMA node, and what is said of that."""
+    for entry in names(text):
+        node, colon, rest = (part.strip() for part in entry.partition(":"))
+        if not colon or not _NUMA_NODE.fullmatch(node):
+            raise ValueError(f"'{entry}' is not an entry; write e.g. {example}")
+        yield entry, int(node), rest
+
+
 def reserved_memory(text: str) -> tuple[ReservedMemory, ...]:
     """`0: 4300Mi, 1: 4300Mi`, also `0: hugepages-2Mi=512Mi`. What the kubelet makes of the amounts
     is not judged here, but that they are some."""
     found = []
-    for entry in names(text):
-        node, colon, rest = (part.strip() for part in entry.partition(":"))
+    for entry, node, rest in _by_node(text, "0: 4300Mi, 1: 4300Mi"):
         resource, equals, amount = (part.strip() for part in rest.rpartition("="))
-        if not colon or not _NUMA_NODE.fullmatch(node) or (equals and not resource):
+        if equals and not resource:
             raise ValueError(f"'{entry}' is not an entry; write e.g. 0: 4300Mi, 1: 4300Mi")
-        try:
-            is_amount = abs(parse_kubernetes("memory", amount)) <= _MOST
-        except (ValueError, DnmError):
-            is_amount = False
-        if not is_amount:
+        size = _amount(parse_kubernetes, "memory", amount)
+        if size is None or abs(size) > _MOST:
             raise ValueError(f"'{amount}' is not an amount of memory; write e.g. 0: 4300Mi")
-        found.append(
-            ReservedMemory(numa_node=int(node), amount=amount, resource=resource or "memory")
-        )
+        found.append(ReservedMemory(numa_node=node, amount=amount, resource=resource or "memory"))
     if not found:
         raise ValueError("is empty; write e.g. 0: 4300Mi, 1: 4300Mi")
     return tuple(found)
@@ -122,14 +127,11 @@ def reserved_memory(text: str) -> tuple[ReservedMemory, ...]:
 def numa_memory(text: str) -> dict[int, int]:
     """`0: 512Gi, 1: 512Gi`: the memory of each NUMA node, as the kernel has it."""
     found: dict[int, int] = {}
-    for entry in names(text):
-        node, colon, amount = (part.strip() for part in entry.partition(":"))
-        if not colon or not _NUMA_NODE.fullmatch(node):
-            raise ValueError(f"'{entry}' is not an entry; write e.g. 0: 512Gi, 1: 512Gi")
-        if int(node) in found:
-            raise ValueError(f"gives NUMA node {int(node)} twice; give it once")
+    for entry, node, amount in _by_node(text, "0: 512Gi, 1: 512Gi"):
+        if node in found:
+            raise ValueError(f"gives NUMA node {node} twice; give it once")
         try:
-            found[int(node)] = _whole_memory(amount)
+            found[node] = _whole_memory(amount)
         except ValueError as error:
             raise ValueError(f"'{entry}': {amount or 'nothing'} {error}") from error
     if not any(found.values()):

@@ -21,7 +21,6 @@ _DNS_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?
 _LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _SLURM_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}")
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _ENDS = "with a letter or digit at both ends"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -73,6 +72,11 @@ preempt_mode = _matching(
     "requeue|cancel",
     "is neither requeue nor cancel; write requeue to let the jobs run again",
 )
+_variable_name = _matching(
+    r"[A-Za-z_][A-Za-z0-9_]{0,254}",
+    "'{}' is not the name of a variable; write letters, digits and '_', beginning with a letter or "
+    "'_', e.g. RACADM_PASS, and no value",
+)
 # It begins the names of its nodes, which are the same in Slurm and in Kubernetes.
 node_type_name = _matching(
     _DNS_SUBDOMAIN, f"'{{}}' is not a node type; write a-z, 0-9, '-' and '.', {_ENDS}, e.g. a", 63
@@ -123,14 +127,7 @@ def time_zone(text: str) -> str:
 
 def variable_names(text: str) -> tuple[str, ...]:
     """Of the environment, as POSIX names them."""
-    found = names(text)
-    for name in found:
-        if not _VARIABLE.fullmatch(name):
-            raise ValueError(
-                f"'{name}' is not the name of a variable; write letters, digits and '_', "
-                "beginning with a letter or '_', e.g. RACADM_PASS, and no value"
-            )
-    return found
+    return tuple(map(_variable_name, names(text)))
 
 
 def state_place(text: str) -> dict[str, str]:
@@ -269,7 +266,5 @@ def _check_template(key: str, value: str) -> None:
     """A namespace is a valid name at any place of a key or a value, so a short one stands in."""
     label_key(fill_namespace(key, "x"))
     if value and not re.fullmatch(_LABEL_VALUE, fill_namespace(value, "x")):
-        raise ValueError(
-            f"'{value}' is not a label value; write up to 63 letters, digits, '-', '_' and '.', "
-            "with a letter or digit at both ends"
-        )
+        write = f"write up to 63 letters, digits, '-', '_' and '.', {_ENDS}"
+        raise ValueError(f"'{value}' is not a label value; {write}")

@@ -88,6 +88,6 @@ class QueueEdit(Value):
     held: Mapping[str, str] = {}
     blocked: Mapping[str, str] = {}
     uncounted: Mapping[str, str] = {}
-    refusal: str = ""
+    refusal: str | None = None
     numbers: Mapping[str, QueueNumbers] = {}
     limits: Mapping[str, QueueLimits] = {}

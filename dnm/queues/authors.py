@@ -292,9 +292,16 @@ def _owners(source: SourceDocument) -> tuple[FieldOwner, ...]:
     return source.config_map.owners if source.config_map else ()
 
 
+def _hands(source: SourceDocument) -> tuple[set[str], set[str]]:
+    """Who has changed the text, and who the ledger: whoever changes a field owns it."""
+    of_text = {one.manager for one in _owners(source) if source.key in one.keys}
+    of_ledger = {one.manager for one in _owners(source) if LEDGER_ANNOTATION in one.annotations}
+    return of_text, of_ledger
+
+
 def is_written_by_dnm(source: SourceDocument) -> bool:
-    """Tells whether the text is as an instance has written it: whoever changes a field owns it."""
-    return any(one.manager == _OURS and source.key in one.keys for one in _owners(source))
+    """Tells whether the text is as an instance has written it."""
+    return _OURS in _hands(source)[0]
 
 
 def is_written_by_others(source: SourceDocument) -> bool:
@@ -304,15 +311,14 @@ def is_written_by_others(source: SourceDocument) -> bool:
 
 def _is_put_there(source: SourceDocument) -> bool:
     """Tells whether the ledger is as somebody else has put it there."""
-    holders = {one.manager for one in _owners(source) if LEDGER_ANNOTATION in one.annotations}
-    return bool(holders) and _OURS not in holders
+    of_ledger = _hands(source)[1]
+    return bool(of_ledger) and _OURS not in of_ledger
 
 
 def _are_of_two_hands(source: SourceDocument) -> bool:
     """Tells whether text and ledger are as two others than dnm have put them there: that they fit
     is chance."""
-    of_text = {one.manager for one in _owners(source) if source.key in one.keys}
-    of_ledger = {one.manager for one in _owners(source) if LEDGER_ANNOTATION in one.annotations}
+    of_text, of_ledger = _hands(source)
     is_dnms = _OURS in of_text | of_ledger or not (of_text and of_ledger)
     return not is_dnms and of_text.isdisjoint(of_ledger)
 

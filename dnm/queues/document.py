@@ -21,14 +21,14 @@ from dnm.queues.tree import DocumentTree, check_rules, parse_tree
 
 
 class QueueDocument(Value):
-    """`violations`: why it can't be edited as it stands. `ledger_problem`: why the ledger
-    could not be read; it is empty then."""
+    """`violations`: why it can't be edited as it stands. `ledger_problem`: why the ledger could not
+    be read; `ledger` says nothing then."""
 
     source: SourceDocument
     tree: DocumentTree
     ledger: Ledger
     violations: tuple[RuleViolation, ...] = ()
-    ledger_problem: str = ""
+    ledger_problem: str | None = None
 
     @property
     def limits(self) -> Mapping[str, QueueLimits]:
@@ -36,9 +36,8 @@ class QueueDocument(Value):
         return self.tree.queues
 
     @property
-    def refusal(self) -> str:
-        """Why no limit may be edited, with the next step; empty: they may, by what the ledger
-        says."""
+    def refusal(self) -> str | None:
+        """Why no limit may be edited, whatever the ledger says, with the next step."""
         return self.source.refusal or self.tree.refusal or _why_invalid(self.violations)
 
     @property
@@ -84,9 +83,9 @@ def read_document(source: SourceDocument, judge: Judge = judge_text) -> QueueDoc
         return replace(found, ledger_problem=str(error))
 
 
-def _why_invalid(violations: tuple[RuleViolation, ...]) -> str:
+def _why_invalid(violations: tuple[RuleViolation, ...]) -> str | None:
     if not violations:
-        return ""
+        return None
     first = violations[0]
     more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
     return (

@@ -62,9 +62,8 @@ def judge_file(path: Path) -> list[Judgement]:
             judged.append(_broken(str(path), "gzip", data.line, str(error)))
             continue
         if source.config_map is None:
-            advice = RuleViolation(
-                rule="document", queue="", line=data.line, message=source.refusal
-            )
+            why = str(source.refusal)
+            advice = RuleViolation(rule="document", queue="", line=data.line, message=why)
             judged.append(Judgement(file=str(path), advice=(advice,)))
         else:
             judged.append(_moved(judge_text(str(path), source.text), data, source))
@@ -76,11 +75,14 @@ def judge_text(file: str, text: str) -> Judgement:
     tree, problems = read_tree(text)
     if tree is None or problems:
         return Judgement(file=file, text=text, violations=problems)
-    refusals = [RuleViolation(rule="document", queue="", line=1, message=tree.refusal)]
+    violations = check_rules(tree)
+    if tree.refusal:
+        refused = RuleViolation(rule="document", queue="", line=1, message=tree.refusal)
+        violations = (*violations, refused)
     return Judgement(
         file=file,
         text=text,
-        violations=(*check_rules(tree), *(refusals if tree.refusal else ())),
+        violations=violations,
         advice=advise(tree),
         queues=len(tree.queues),
     )

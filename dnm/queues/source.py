@@ -36,14 +36,14 @@ _UNPACKED_LIMIT = 64 * 1024 * 1024  # bytes; a ConfigMap holds one MiB, packed
 class SourceDocument(Value):
     """The text that YuniKorn reads, and the ConfigMap and key it stands in (None: built in).
 
-    `refusal`: why dnm must not edit it there, with the next step; empty: it may.
+    `refusal`: why dnm must not edit it there, with the next step.
     """
 
     text: str
     config_map: ConfigMap | None = None
     key: str = ""
     is_gzip: bool = False
-    refusal: str = ""
+    refusal: str | None = None
     is_hot_refreshed: bool = True
 
     @property
@@ -95,12 +95,13 @@ def resolve_document(
     for found in maps:
         if stored := _find(found, f"{group}.yaml"):
             key, text, is_gzip = stored
+            why = _why_not_there(found, key, text, found is configs)
             return SourceDocument(
                 text=text or _BUILT_IN,
                 config_map=found,
                 key=key,
                 is_gzip=is_gzip,
-                refusal=missing + _why_not_there(found, key, text, found is configs),
+                refusal=why and missing + why,
                 is_hot_refreshed=is_hot,
             )
     where = " or ".join(f"{found.namespace}/{found.name}" for found in maps) or "the cluster"
@@ -145,7 +146,7 @@ def _unpack(config_map: ConfigMap, key: str, packed: str) -> str:
         ) from error
 
 
-def _why_not_there(config_map: ConfigMap, key: str, text: str, is_own: bool) -> str:
+def _why_not_there(config_map: ConfigMap, key: str, text: str, is_own: bool) -> str | None:
     where = f"{key} of ConfigMap {config_map.namespace}/{config_map.name}"
     if not text:
         return f"{where} is empty, so YuniKorn uses its built-in queues; write the queues into it"
@@ -158,7 +159,7 @@ def _why_not_there(config_map: ConfigMap, key: str, text: str, is_own: bool) -> 
         return (
             f"{where} can't be changed: the ConfigMap is immutable; replace it by one that is not"
         )
-    return ""
+    return None
 
 
 def with_document(source: SourceDocument, text: str, ledger: str) -> ConfigMap:
@@ -167,7 +168,7 @@ def with_document(source: SourceDocument, text: str, ledger: str) -> ConfigMap:
     key."""
     config_map = source.config_map
     if config_map is None:
-        raise QueueError(source.refusal)
+        raise QueueError(str(source.refusal))
     data, binary_data = dict(config_map.data), dict(config_map.binary_data)
     if source.is_gzip and text != source.text:
         packed = gzip.compress(text.encode(), mtime=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from dnm.host.collection import without_collection
@@ -22,6 +22,7 @@ from dnm.queues.validation import amounts_of, default_partition, root_of, valida
 from dnm.queues.yaml_nodes import Composed, YamlError, compose
 
 KINDS = ("max", "guaranteed")
+_MOST_TOLD = 3  # of what can't be read
 
 
 class LimitPlace(NamedTuple):
@@ -44,7 +45,7 @@ class DocumentTree(Value):
     text: str
     scheduler: SchedulerConfig
     shape: list[object]
-    refusal: str
+    refusal: str | None
     queues: dict[str, QueueLimits]
     written: dict[str, Queue]
     places: dict[LimitPlace, Quantity]
@@ -60,7 +61,10 @@ def parse_tree(text: str) -> DocumentTree:
     read."""
     tree, problems = read_tree(text)
     if tree is None or problems:
-        raise QueueError(f"the queue document can't be read: {_first(problems)}")
+        told = [f"line {found.line}: {found.message}" for found in problems[:_MOST_TOLD]]
+        if more := problems[_MOST_TOLD:]:
+            told.append(f"and {len(more)} more")
+        raise QueueError(f"the queue document can't be read: {'; '.join(told)}")
     return tree
 
 
@@ -127,12 +131,7 @@ def _unless_zero(amounts: Resources) -> Resources:
     return amounts if any(amounts.values()) else {}
 
 
-def _first(problems: Sequence[RuleViolation], most: int = 3) -> str:
-    shown = "; ".join(f"line {found.line}: {found.message}" for found in problems[:most])
-    return f"{shown}; and {len(problems) - most} more" if len(problems) > most else shown
-
-
-def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> str:
+def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> str | None:
     if has_more_documents:
         return (
             "the text holds several YAML documents (`---`), of which YuniKorn reads only the "
@@ -150,4 +149,4 @@ def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> s
                 f"line {queue.line}: {path} is named like root, so YuniKorn ignores its limits at "
                 "run time; rename it"
             )
-    return ""
+    return None

@@ -253,6 +253,8 @@ def edit_a_total(world: World, rng: random.Random) -> None:
     text = re.sub(pattern, rf"\g<1>{total}", world.text)
     is_back = total == world.known[path]  # the manifest's again, as docs/queues.md says
     world.shadow[path] = total if is_back else baseline + delta
+    if text == world.applied:
+        world.shadow = dict(limits_in(text))  # by chance all of it is the last manifest's
     world.write(text, world.ledger, "kubectl-edit")
 
 

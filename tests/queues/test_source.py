@@ -56,7 +56,7 @@ def test_the_document_in_force(
     configs: dict[str, object], defaults: dict[str, object] | None, key: str
 ) -> None:
     found = resolve_document(*maps(configs, defaults))
-    assert (found.text, found.key, found.refusal) == (TREE, key, "")
+    assert (found.text, found.key, found.refusal) == (TREE, key, None)
     assert found.config_map is not None and found.config_map.name == "yunikorn-configs"
 
 
