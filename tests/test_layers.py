@@ -43,9 +43,8 @@ def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) ->
 
 
 PURE_QUEUES = (
-    "queues.source queues.tree queues.document queues.edit queues.ledger queues.baselines "
-    "queues.validation queues.new_limits queues.edit_report queues.aims queues.blocked "
-    "queues.authors"
+    "queues.source queues.tree queues.document queues.edit queues.ledger queues.limits "
+    "queues.validation queues.edit_report queues.authors queues.unsettled"
 )
 HOUSE: dict[str, Rule] = {
     "model": _rule("", EVERYTHING, config=frozenset({"pathlib"})),

@@ -18,7 +18,6 @@ import msgspec
 from dnm.model.cluster import ConfigMap, FieldOwner
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.queue_edit import QueueWants
-from dnm.queues.baselines import current
 from dnm.queues.document import QueueDocument
 from dnm.queues.ledger import (
     MOST_TOTALS,
@@ -31,6 +30,7 @@ from dnm.queues.ledger import (
     lent_amounts,
     total_hash,
 )
+from dnm.queues.limits import current
 from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument
 from dnm.queues.tree import DocumentTree, LimitPlace
 from dnm.queues.unsettled import (

@@ -1,10 +1,8 @@
 """The next queue document and its ledger, given what serves now. Pure and level-triggered: equal
 input gives equal output, and where nothing has to change the texts come back byte for byte.
 
-Every limit is compared three ways (`baselines.py`); the new limit is the baseline plus what all
-instances lend, along the queue's whole path, as far as the tree allows it (`new_limits.py`). An
-edit is first foreseen: decided, and judged as a tree. Only the one that will be written is also
-read again as a text.
+An edit is first foreseen: decided (`limits.py`), and judged as a tree. Only the one that will be
+written is also read again as a text.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from dnm.queues.authors import (
     is_written_by_others,
     ledger_in_force,
 )
-from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit_report import (
     blocked_of,
@@ -50,7 +47,7 @@ from dnm.queues.ledger import (
     standing_totals,
     total_hash,
 )
-from dnm.queues.new_limits import aim_at, fit_limits, own_section
+from dnm.queues.limits import Baseline, aim_at, compare, current, fit_limits, own_section
 from dnm.queues.source import SourceDocument, check_size
 from dnm.queues.text_edit import EditedText, read_again, replace_limits
 from dnm.queues.tree import DocumentTree, LimitPlace

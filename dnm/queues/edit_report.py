@@ -11,9 +11,9 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.quantity import INT64_MAX, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
 from dnm.model.queue_path import may_edit
-from dnm.queues.baselines import Baseline, current
 from dnm.queues.document import QueueDocument
 from dnm.queues.ledger import Lent, Section, lent_amounts
+from dnm.queues.limits import Baseline, current
 from dnm.queues.tree import DocumentTree, LimitPlace
 
 

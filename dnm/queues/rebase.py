@@ -11,11 +11,10 @@ from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.queues.authors import LedgerInForce, ledger_in_force
-from dnm.queues.baselines import Baseline, compare, current
 from dnm.queues.document import QueueDocument
 from dnm.queues.edit import foresee, prove, refused_edit
 from dnm.queues.ledger import Ledger, lent_amounts
-from dnm.queues.new_limits import own_section
+from dnm.queues.limits import Baseline, compare, current, own_section
 from dnm.queues.tree import DocumentTree, LimitPlace
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dnm.model.errors import QueueError
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
-from dnm.queues.baselines import current
 from dnm.queues.ledger import Section
+from dnm.queues.limits import current
 from dnm.queues.tree import DocumentTree, LimitPlace
 
 GONE = "the ledger of this instance is gone from the ConfigMap"
