@@ -44,7 +44,7 @@ def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) ->
 
 PURE_QUEUES = (
     "queues.source queues.tree queues.document queues.edit queues.ledger queues.limits "
-    "queues.validation queues.edit_report queues.authors queues.unsettled"
+    "queues.edit_report queues.authors queues.unsettled"
 )
 HOUSE: dict[str, Rule] = {
     "model": _rule("", EVERYTHING, config=frozenset({"pathlib"})),

@@ -23,8 +23,7 @@ from dnm.model.queue_path import may_edit
 from dnm.model.value import Resources
 from dnm.queues.ledger import Ledger, LedgerEntry, Lent, Section, lent_amounts, sum_resources
 from dnm.queues.text_edit import why_not_changeable
-from dnm.queues.tree import KINDS, DocumentTree, LimitPlace
-from dnm.queues.validation import amounts_of, tightest
+from dnm.queues.tree import KINDS, DocumentTree, LimitPlace, amounts_of, tightest
 
 _SMALLEST_FIRST = ("memory", "vcore")  # one byte admits no pod, nor does a thousandth of a core
 

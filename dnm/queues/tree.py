@@ -1,16 +1,25 @@
-"""The queue document as a tree: every queue, its limits, and where each number is written."""
+"""The queue document as a tree: every queue, its limits, and where each number is written; and what
+of YuniKorn's rules an edit of max and guaranteed can break, on the whole tree: every violation, not
+the first. All else is YuniKorn's own to judge, and no edit changes it.
+
+The rules are those of pkg/common/configs/configvalidator.go of yunikorn-core, unchanged from 1.4 to
+1.9. Amounts are in YuniKorn's units. A type that a map does not name is never compared: no limit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from dnm.host.collection import without_collection
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
+from dnm.model.quantity import INT64_MAX, QuantityError, format_amount, parse_yunikorn
 from dnm.model.value import Resources, Value
 from dnm.queues.decode import (
     Partition,
+    Quantities,
     Quantity,
     Queue,
     RuleViolation,
@@ -18,11 +27,14 @@ from dnm.queues.decode import (
     decode,
     violation_of,
 )
-from dnm.queues.validation import amounts_of, default_partition, root_of, validate, walk
 from dnm.queues.yaml_nodes import Composed, YamlError, compose
 
 KINDS = ("max", "guaranteed")
 _MOST_TOLD = 3  # of what can't be read
+_QUEUE_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}\Z")
+
+Report = Callable[[str, str, int, str], None]
+"""Takes a violation: rule, queue path, line, message."""
 
 
 class LimitPlace(NamedTuple):
@@ -66,11 +78,6 @@ def parse_tree(text: str) -> DocumentTree:
             told.append(f"and {len(more)} more")
         raise QueueError(f"the queue document can't be read: {'; '.join(told)}")
     return tree
-
-
-def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
-    """Applies the rules that an edit of limits can break; empty: none is broken."""
-    return validate(tree.scheduler)
 
 
 def read_tree(text: str) -> tuple[DocumentTree | None, tuple[RuleViolation, ...]]:
@@ -150,3 +157,165 @@ def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> s
                 "run time; rename it"
             )
     return None
+
+
+def is_default(partition: Partition) -> bool:
+    """Tells whether it is the one partition that the Kubernetes shim uses."""
+    return partition.name.lower() in ("", "default")
+
+
+def default_partition(scheduler: SchedulerConfig) -> Partition | None:
+    """Returns the partition that Kubernetes uses, if there is one."""
+    return next(filter(is_default, scheduler.partitions or []), None)
+
+
+def root_of(partition: Partition) -> Queue:
+    """Returns the written root, or the one that YuniKorn puts above the top-level queues."""
+    queues = partition.queues or []
+    if len(queues) == 1 and queues[0].name.lower() == "root":
+        return queues[0]
+    root = Queue()
+    root.name, root.line, root.queues = "root", partition.line, queues
+    return root
+
+
+def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
+    """Yields path, parent's path, queue; parents before children; paths in lower case."""
+    stack: list[tuple[str, str | None, Queue]] = [("root", None, root)]
+    while stack:
+        path, parent, queue = stack.pop()
+        yield path, parent, queue
+        children = [(f"{path}.{child.name.lower()}", path, child) for child in queue.queues or []]
+        stack.extend(reversed(children))
+
+
+def amounts_of(quantities: Quantities | None) -> dict[str, int]:
+    """Returns what can be read of a limit, in YuniKorn's units; what can't is a violation of its
+    own (`_check_quantities`)."""
+    amounts = {}
+    for resource, quantity in (quantities or {}).items():
+        try:
+            amounts[resource] = parse_yunikorn(resource, quantity.text)
+        except QuantityError:
+            continue
+    return amounts
+
+
+# --- YuniKorn's rules ----------------------------------------------------------------------------
+
+
+def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
+    """Returns every violation in the partition that Kubernetes uses, in the order of lines."""
+    found: list[RuleViolation] = []
+
+    def report(rule: str, queue: str, line: int, message: str) -> None:
+        found.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
+
+    if tree.partition is not None:
+        root = root_of(tree.partition)
+        for path, _, queue in walk(root):
+            _check_names(path, queue, report)
+            _check_quantities(path, queue, report)
+            _check_limits(path, queue, report)
+        _check_resources(root, report)
+    return tuple(sorted(found, key=lambda violation: violation.line))
+
+
+def _check_names(path: str, queue: Queue, report: Report) -> None:
+    """A path must mean one queue."""
+    seen: set[str] = set()
+    for child in queue.queues or []:
+        name = child.name.lower()
+        if not _QUEUE_NAME.match(child.name):
+            message = f"{child.name!r} below {path} is no queue name"
+            report("name", path, child.line, message)
+        if name in seen:
+            report("name", path, child.line, f"{path}.{name} is written twice (case is ignored)")
+        seen.add(name)
+
+
+def _check_quantities(path: str, queue: Queue, report: Report) -> None:
+    """Every value of max, guaranteed and the user limits in YuniKorn's grammar."""
+    of_users = (("maxresources", limit.maxresources or {}) for limit in queue.limits or [])
+    for kind, quantities in (*queue.resources.kinds, *of_users):
+        for resource, quantity in quantities.items():
+            try:
+                parse_yunikorn(resource, quantity.text)
+            except QuantityError as error:
+                message = f"{path}: {kind} {resource} {quantity.text!r}: {error}"
+                report("quantity", path, quantity.node.line, message)
+
+
+def _check_limits(path: str, queue: Queue, report: Report) -> None:
+    """L1: no user or group may have more than the queue's own max."""
+    own_max = {} if path == "root" else amounts_of(queue.resources.max)
+    for limit in queue.limits or []:
+        for resource, amount, most in _larger(amounts_of(limit.maxresources), own_max):
+            pair = _pair(resource, amount, "the queue's max", most)
+            report("L1", path, limit.line, f"{path}: limit {limit.limit!r}: {pair}")
+
+
+def _check_resources(root: Queue, report: Report) -> None:
+    """R1 to R4. Bounds go down the tree, guarantees come up."""
+    order = list(walk(root))
+    bounds: dict[str, Mapping[str, int]] = {}  # tightest max of the queue and all above it
+    guaranteed: dict[str, Resources] = {}
+    sums: dict[str, dict[str, int]] = {path: {} for path, _, _ in order}
+    nothing: Mapping[str, int] = {}
+    for path, parent, queue in order:
+        above = bounds[parent] if parent else nothing
+        own = amounts_of(queue.resources.max)
+        floor = guaranteed[path] = amounts_of(queue.resources.guaranteed)
+        for resource, amount, limit in _larger(floor, own):
+            line = _line_of(queue, queue.resources.guaranteed, resource)
+            message = f"guaranteed {_pair(resource, amount, 'its max', limit)}"
+            report("R1", path, line, f"{path}: {message}")
+        for resource, amount, limit in _larger(own, above):
+            line = _line_of(queue, queue.resources.max, resource)
+            message = f"max {_pair(resource, amount, 'the max of a queue above it', limit)}"
+            report("R2", path, line, f"{path}: {message}")
+        bounds[path] = tightest(own, above) if own else above
+    for path, parent, queue in reversed(order):
+        total, written = sums[path], queue.resources
+        for rule, kind, limits, quantities in (
+            ("R3", "its guaranteed", guaranteed[path], written.guaranteed),
+            ("R4", "the tightest max up to root", bounds[path], written.max),
+        ):
+            for resource, amount, limit in _larger(total, limits):
+                line = _line_of(queue, quantities, resource)
+                message = f"the children's guaranteed {_pair(resource, amount, kind, limit)}"
+                report(rule, path, line, f"{path}: {message}")
+        if parent:
+            passed_up = guaranteed[path] if any(guaranteed[path].values()) else total
+            _add(sums[parent], passed_up)
+
+
+def _line_of(queue: Queue, quantities: Quantities | None, resource: str) -> int:
+    """Of the number itself, or of the queue where it is not the one that has it."""
+    quantity = (quantities or {}).get(resource)
+    return quantity.node.line if quantity else queue.resources.line or queue.line
+
+
+def _larger(amounts: Resources, limits: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+    for resource, amount in amounts.items():
+        limit = limits.get(resource)
+        if limit is not None and amount > limit:
+            yield resource, amount, limit
+
+
+def _pair(resource: str, amount: int, whose: str, limit: int) -> str:
+    larger, smaller = format_amount(resource, amount), format_amount(resource, limit)
+    return f"{resource} {larger} is larger than {whose}, {smaller}"
+
+
+def tightest(own: Mapping[str, int], above: Mapping[str, int]) -> Mapping[str, int]:
+    """Returns what bounds the queues below: a queue's own max, and that of those above it."""
+    bound = dict(above)
+    for resource, amount in own.items():
+        bound[resource] = min(amount, bound.get(resource, amount))
+    return bound
+
+
+def _add(total: dict[str, int], amounts: Resources) -> None:
+    for resource, amount in amounts.items():
+        total[resource] = min(total.get(resource, 0) + amount, INT64_MAX)

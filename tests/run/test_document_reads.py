@@ -19,7 +19,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.plan import Pass, SetQueueLimits
-from dnm.queues.validation import validate
+from dnm.queues.tree import check_rules
 from dnm.queues.yaml_nodes import compose
 from dnm.run.planning import Edges, connect
 from dnm.run.runner import run_pass
@@ -33,7 +33,7 @@ class Counts(dict[CodeType, int]):
 
     @property
     def verdicts(self) -> int:
-        return self.get(validate.__code__, 0)
+        return self.get(check_rules.__code__, 0)
 
 
 @contextmanager
