@@ -318,24 +318,21 @@ def with_siblings(groups: Sequence[PendingGroup], pods: Sequence[Pod]) -> tuple[
     Bound pods come without labels and ports, so a bound pod of the same namespace with the same
     request is taken for one of them. That errs towards a node too many, never towards none.
     """
-    apart = [group for group in groups if keeps_apart(group.shape, group.namespace)]
-    if not apart:
-        return tuple(groups)
-    wanted = {(group.namespace, _sorted(group.shape.request)) for group in apart}
-    namespaces = {namespace for namespace, _ in wanted}
-    nodes: dict[tuple[str, tuple[tuple[str, int], ...]], set[str]] = {}
-    for pod in pods:
+    apart = {
+        group.fingerprint: (group.namespace, _sorted(group.shape.request))
+        for group in groups
+        if keeps_apart(group.shape, group.namespace)
+    }
+    nodes: dict[tuple[str, tuple[tuple[str, int], ...]], set[str]] = {
+        kind: set() for kind in apart.values()
+    }
+    namespaces = {namespace for namespace, _ in nodes}
+    for pod in pods if apart else ():
         if pod.node and pod.namespace in namespaces:
-            key = (pod.namespace, _sorted(pod.shape.request))
-            if key in wanted:
-                nodes.setdefault(key, set()).add(pod.node)
-    ids = {group.fingerprint for group in apart}
+            nodes.get((pod.namespace, _sorted(pod.shape.request)), set()).add(pod.node)
     return tuple(
-        msgspec.structs.replace(
-            group,
-            siblings=frozenset(nodes.get((group.namespace, _sorted(group.shape.request)), ())),
-        )
-        if group.fingerprint in ids
+        msgspec.structs.replace(group, siblings=frozenset(nodes[apart[group.fingerprint]]))
+        if group.fingerprint in apart
         else group
         for group in groups
     )

@@ -91,7 +91,9 @@ class Allotment:
         pools = Counter(backlog.options[option].pool for option in sorted(opened))
         pods = sum(count for _, count in groups)
         there = [one for placed in packing.placed for one in placed if one[0] < len(self._bins)]
-        sizing = QueueSizing(
+        below = [policy for policy, _ in self._below_min_nodes(backlog, ())]
+        self._book(backlog, groups, packing, opened)
+        return QueueSizing(
             queue=backlog.queue,
             priority=backlog.priority,
             wanted=pools,
@@ -100,19 +102,15 @@ class Allotment:
             no_quota=pods - sum(has_quota),
             opened_for_room=len(packing.opened),
             shortage=min(shortages, key=lambda short: short.is_early, default=None),
-            below_min_nodes=tuple(
-                policy.min_nodes_by or f"min_nodes of {policy.name}"
-                for policy, _ in self._below_min_nodes(backlog, ())
-            ),
+            below_min_nodes=tuple(one.min_nodes_by or f"min_nodes of {one.name}" for one in below),
             relies_on_incoming=has_quota_now != has_quota
             or any(number >= self._packing_input.existing for number, _ in there),
             waits_since=_waits_since(groups, fits),
             fits=fits,
             unschedulable=tuple(unschedulable),
+            spent=self._spent(backlog),
             fingerprint=backlog.fingerprint,
         )
-        self._book(backlog, groups, packing, opened)
-        return msgspec.structs.replace(sizing, spent=self._spent(backlog))
 
     def _count_helpable(
         self, backlog: QueueBacklog, unschedulable: list[UnschedulablePods]
