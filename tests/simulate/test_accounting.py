@@ -23,43 +23,30 @@ def parsed(*lines: str) -> tuple[list[Job], int]:
 
 LINES = {
     "two nodes for an hour": (GOOD, Job(at=3600, nodes=2, lasts=3600, limit=7200)),
-    "without a limit": (
-        GOOD.replace("|120|", "|UNLIMITED|"),
-        Job(at=3600, nodes=2, lasts=3600, limit=365 * 86_400),
-    ),
-    "it ran over its limit": (
-        GOOD.replace("|120|", "|30|"),
-        Job(at=3600, nodes=2, lasts=3600, limit=3600),
-    ),
+    "without a limit": (GOOD.replace("|120|", "|UNLIMITED|"),
+                        Job(at=3600, nodes=2, lasts=3600, limit=365 * 86_400)),
+    "it ran over its limit": (GOOD.replace("|120|", "|30|"),
+                              Job(at=3600, nodes=2, lasts=3600, limit=3600)),
     "never began": (GOOD.replace("2026-03-02T01:10:00", "None"), None),
     "runs still": (GOOD.replace("2026-03-02T02:10:00", "Unknown"), None),
     "ended as it began": (GOOD.replace("T02:10:00", "T01:10:00"), None),
     "submitted before": (GOOD.replace("2026-03-02T01:00:00", "2026-03-01T23:59:59"), None),
-    "submitted after": (
-        GOOD.replace("2026-03-02T0", "2026-03-03T0"),
-        None,
-    ),
+    "submitted after": (GOOD.replace("2026-03-02T0", "2026-03-03T0"), None),
     "on nodes that are never lent": (GOOD.replace("a[001-002]", "login1"), None),
     "no nodes": (GOOD.replace("a[001-002]", "None assigned"), None),
     "brackets that don't match": (GOOD.replace("a[001-002]", "a[001"), None),
     "a field too many": (f"{GOOD}|x", None),
     "no number of nodes": (GOOD.replace("|2|", "|two|"), None),
     "a line of nothing": (" ", None),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_line_is_a_job_or_counted(name: str) -> None:
     line, job = LINES[name]
-    jobs, left_out = parsed(GOOD, line)
-    expected = parsed(GOOD)[0]
-    assert jobs == [*expected, *([job] if job else [])]
-    assert left_out == (job is None)
-
-
-def test_its_nodes_are_remembered() -> None:
-    found = parse_jobs(GOOD, SINCE, UNTIL, a_config().type_of)
-    assert found.nodes == {"a": {"a001", "a002"}}
+    found = parse_jobs(f"{GOOD}\n{line}", SINCE, UNTIL, a_config().type_of)
+    assert list(found.jobs) == [LINES["two nodes for an hour"][1], *([job] if job else [])]
+    assert found.left_out == (job is None) and found.nodes == {"a": {"a001", "a002"}}
 
 
 def test_they_come_in_their_order() -> None:

@@ -45,11 +45,7 @@ TABLE = {
     "one waits, runs and ends": ([(1, 0), (0, 1), (0, 1), (0, 0)], [(0, 2)], 0),
     "one is bound at once": ([(0, 1), (0, 0)], [(0, 1)], 0),
     "the first that began ends first": ([(0, 1), (0, 2), (0, 1), (0, 0)], [(0, 2), (1, 2)], 0),
-    "one begins where another ends": (
-        [(1, 1), (0, 1), (0, 0)],
-        [(0, 1), (0, 1)],
-        0,
-    ),
+    "one begins where another ends": ([(1, 1), (0, 1), (0, 0)], [(0, 1), (0, 1)], 0),
     "one goes without having begun": ([(2, 0), (1, 0), (0, 1), (0, 0)], [(0, 1)], 1),
     "all go": ([(75, 0), (0, 0)], [], 75),
     "one runs on": ([(0, 1), (0, 1)], [(0, OPEN)], 0),
