@@ -16,7 +16,6 @@ from dnm.model.queue_path import known_lineage
 from dnm.model.reason import Reason
 from dnm.sizing.caps import NodePool
 from dnm.sizing.queue_sizing import Sizing
-from dnm.sizing.releases import Candidates, choose_releases
 from tests.scenes import (
     DEV,
     GPU,
@@ -27,8 +26,6 @@ from tests.scenes import (
     budget,
     config,
     demand,
-    entry,
-    lent,
     node,
     node_supply,
     pods,
@@ -154,18 +151,8 @@ def test_room_that_pods_without_quota_would_fill_is_left_to_others() -> None:
     left = budget(per_namespace={"dev": 0})
     sizing = sizing_of(some, node_supply([node("k1")]), limits, left, namespaces=both)
     assert not sizing.queues["root.anvil.lab"].wanted
-
-
-# --- going back, and not ----------------------------------------------------------------------
-
-
-def test_stalled_pods_that_have_room_elsewhere_need_not_be_remembered() -> None:
-    conf, limits = config(), tree(dev=size(999, 9999))
-    found = demand(pods(3, SMALL, ago=700), conf, limits)
-    nodes = node_supply([lent("a001"), node("k1")], {"a001": entry("a001")})
-    asked = Candidates(now=NOW, names=("a001",), at_most=9)
-    chosen = choose_releases(conf, found, limits, nodes, asked)
-    assert chosen.go == ("a001",) and chosen.stalled == {}
+    assert sizing.queues[DEV].wanted and not sizing.queues[DEV].granted
+    assert sizing.verdicts[DEV].reason is Reason.CAPPED
 
 
 # --- the sentence -----------------------------------------------------------------------------

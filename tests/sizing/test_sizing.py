@@ -547,18 +547,6 @@ def test_a_node_for_one_queue_raises_the_ancestor_for_its_siblings() -> None:
     assert sorted(count for count, _ in found.values()) == [0, 0, 1]
 
 
-def test_room_that_a_capped_queue_can_not_use_is_left_to_others() -> None:
-    """Its pods lack quota and get none, so they take no free space from the other queue's."""
-    both = {"dev": policy("dev", DEV, "a"), "lab": THREE["lab"]}
-    queues = tree(dev={"vcore": 1000}, lab={})
-    some = pods(99, SMALL) + pods(16, SMALL, namespace="lab", name="l", app="l", ago=90)
-    left = budget(per_namespace={"dev": 0})
-    sizing = sizing_of(some, node_supply(K1), queues, left, namespaces=both)
-    assert sizing.queues[DEV].wanted and not sizing.queues[DEV].granted
-    assert not sizing.queues["root.anvil.lab"].granted
-    assert sizing.verdicts[DEV].reason is Reason.CAPPED
-
-
 def test_a_monitored_queue_that_is_not_in_the_document_gets_nothing_and_a_reason() -> None:
     queues = tree()
     del queues[DEV]
