@@ -25,10 +25,10 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.sizing.allotment import Allotment
 from dnm.sizing.backlog import make_backlogs
-from dnm.sizing.caps import UNBOUNDED, ConversionBudget, NodePool
+from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
-from dnm.sizing.queue_sizing import QueueSizing, Sizing, answer, size_at_rest
+from dnm.sizing.queue_sizing import Sizing, answer, size_at_rest
 from dnm.sizing.wanted_words import tell_wanted
 
 
@@ -71,14 +71,11 @@ def size_wanting(
     backlogs = make_backlogs(config, demand, queues, packing_input)
     allotment = Allotment(config, demand, queues, node_supply, packing_input)
     sizings = [allotment.serve(backlog) for backlog in backlogs]
-    if not budget.covers(_all_wanted(sizings)):
+    wanted = {pool: count for one in sizings for pool, count in one.wanted.items()}
+    if not budget.covers(wanted):
         since = {one.queue: one.waits_since or "~" for one in sizings}
         backlogs.sort(key=lambda one: (-one.priority, since[one.queue], one.queue))
         allotment = Allotment(config, demand, queues, node_supply, packing_input)
         sizings = allotment.serve_within(budget, backlogs)
     told = {one.queue: tell_wanted(one) for one in sizings if one.wanted}
     return answer(config, demand, queues, sizings, told)
-
-
-def _all_wanted(sizings: list[QueueSizing]) -> dict[NodePool, int]:
-    return {pool: count for one in sizings for pool, count in one.wanted.items()}

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dnm.lab.sandbox.cluster import Sandbox
+from tests.bench.measure import Command, run_apart
 from tests.record.year import write_year
 from tests.site import QUEUE, Site, a_workshop_site
 
@@ -70,17 +71,12 @@ def simulate_a_year(site: Site) -> int:
 
 
 def _ask(site: Site, words: tuple[str, ...]) -> int:
-    """CPU seconds, since others may be at work on the machine."""
-    began = time.perf_counter()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "dnm.cli", *words],
-        env={**os.environ, "DNM_CONFIG": str(site.path)}, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    wall, cpu, memory = time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss
-    print(f"dnm {' '.join(words):45} {wall:5.2f} s, {cpu:5.2f} s of CPU, {memory / 1024:4.0f} MB")
-    return int(child.returncode != 0 or cpu > MOST_SECONDS or memory / 1024 > MOST_MB)
+    """CPU seconds, since others may be at work on the machine. Raises MeasureError if it fails."""
+    name, asked = f"dnm {' '.join(words)}", (sys.executable, "-m", "dnm.cli", *words)
+    cost = run_apart(Command(name, asked, {**os.environ, "DNM_CONFIG": str(site.path)}))
+    memory = cost.peak_bytes / 2**20
+    print(f"{name:49} {cost.wall:5.2f} s, {cost.cpu:5.2f} s of CPU, {memory:4.0f} MB")
+    return int(cost.cpu > MOST_SECONDS or memory > MOST_MB)
 
 
 # --- a run -----------------------------------------------------------------------------------

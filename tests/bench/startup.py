@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import compileall
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 
 import dnm
 from dnm.model.registry import Registry, RunRecord
+from tests.bench.measure import Command, run_command
 from tests.bench.site import write_site
 from tests.builders import a_lent_node, write_registry
 
@@ -39,12 +38,6 @@ def make_site(directory: Path) -> Path:
     return ini
 
 
-def seconds(command: list[str], environment: dict[str, str]) -> float:
-    began = time.perf_counter()
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - began
-
-
 def main() -> int:
     """Prints the table; 1 if a ratio is above its limit."""
     compileall.compile_dir(str(Path(dnm.__file__).parent), quiet=2)
@@ -60,7 +53,7 @@ def main() -> int:
         times: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(TURNS):
             for name, words in commands.items():
-                times[name].append(seconds(words, environment))
+                times[name].append(run_command(Command(name, words, environment)).wall)
     floor = median(times[FLOOR])
     missed = 0
     for name, taken in times.items():
