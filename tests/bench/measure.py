@@ -40,6 +40,9 @@ class Command:
     before: str = ""  # a path of the server that is asked before each run, not counted
 
 
+_SLOW, _ONCE = 5.0, 60.0  # seconds
+
+
 class MeasureError(Exception):
     """A command did not do what was measured."""
 
@@ -105,18 +108,17 @@ def tell_load(before: float) -> str:
 
 
 def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[str, list[Sample]]:
-    """Every command once to warm up where that is cheap, then all of them in turns."""
-    samples: dict[str, list[Sample]] = {command.name: [] for command in commands}
-    slow: set[str] = set()
+    """Every command once to warm up where that is cheap, then all of them in turns; one that takes
+    a minute, once in all: the plain client of the largest cluster would take half an hour."""
+    samples: dict[str, list[Sample]] = {}
     for command in commands:
         sample = run_once(command, server)
-        if sample.wall > 5:
-            slow.add(command.name)
-            samples[command.name].append(sample)
-    for turn in range(repeat):
+        samples[command.name] = [sample] if sample.wall > _SLOW else []
+    for _ in range(repeat):
         for command in commands:
-            if not (turn == 0 and command.name in slow):
-                samples[command.name].append(run_once(command, server))
+            done = samples[command.name]
+            if len(done) < repeat and not (done and done[0].wall > _ONCE):
+                done.append(run_once(command, server))
     return samples
 
 

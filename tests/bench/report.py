@@ -89,9 +89,9 @@ def write_report(results: Results, setting: Sequence[str]) -> str:
     parts = [
         "# What it costs to read a cluster",
         "Medians, taken in turns in one run of `make bench`, which prints ratios and their limits "
-        "too; process start included. The server of this part copies written objects into sockets: "
-        "a real one is slower ([below](#on-a-real-api-server)). Its pods have 3 to 14 kB, thirty "
-        "of an application.",
+        "too; process start included, and what takes a minute is measured once. The server of this "
+        "part copies written objects into sockets: a real one is slower "
+        "([below](#on-a-real-api-server)). Its pods have 3 to 14 kB, thirty of an application.",
         "\n".join(f"- {line}" for line in setting),
         "## Figures",
         "Wall clock and peak memory:",
