@@ -7,20 +7,16 @@ against what stands on dnm's disk at that very moment.
 
 from __future__ import annotations
 
-import argparse
-import io
 import os
 import re
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
 
-from dnm.converters.event_bookings import book, unbook
-from dnm.converters.settings import Settings
 from dnm.host.fault_points import fault_point
 from dnm.model.batch import BatchClaim, BatchList, BatchNode, WaitingJobs
 from dnm.model.cluster import ConfigMap, KubeEvent, PodOnNode, Reading
@@ -41,7 +37,6 @@ from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.run.file_state import previous_path
 from dnm.run.kube_state import pack, unpack
 from tests.proof.invariants import over_cap
-from tests.proof.reserving import ModelSlurm, at
 from tests.proof.world import Held, Kept, Machine, World
 
 PREFIX = "dynamic-node-manager/"
@@ -64,8 +59,7 @@ class Killed(BaseException):
 
 class Weather:
     """What goes wrong in one run: at which call of an edge (`faults`), at which passing of a touch
-    (`strikes`: kill, restart, full, io), and at which command of a program that books (`slurm`).
-    `failed` are the calls that got no answer."""
+    (`strikes`: kill, restart, full, io). `failed` are the calls that got no answer."""
 
     def __init__(
         self,
@@ -73,11 +67,9 @@ class Weather:
         strikes: Mapping[int, str] = {},
         meanwhile: Callable[[str], None] = lambda what: None,
         is_stopped_at: int | None = None,
-        slurm: Mapping[int, str] = {},
     ) -> None:
         self.faults, self.strikes, self.meanwhile = faults, strikes, meanwhile
-        self.slurm = slurm
-        self.calls = self.passes = self.commands = 0
+        self.calls = self.passes = 0
         self.is_stopped_at = is_stopped_at
         self.failed: set[str] = set()
         self.effects: list[str] = []
@@ -98,12 +90,6 @@ class Weather:
 
     def should_stop(self) -> bool:
         return self.is_stopped_at is not None and self.calls >= self.is_stopped_at
-
-    def next_slurm(self) -> str:
-        """How Slurm's next command ends; `killed` and what asks for it with it."""
-        how = self.slurm.get(self.commands, "")
-        self.commands += 1
-        return how
 
     def next_fault(self) -> str:
         fault = self.faults.get(self.calls, "")
@@ -520,7 +506,6 @@ class ModelConverter:
             nodes=nodes,
             waiting=self._waiting() if self.world.tells_claims else None,
             leaves_out=True,
-            books=bool(self.host.config.book_ahead),
         )
 
     def _row(self, machine: Machine, is_known: bool) -> BatchNode:
@@ -532,12 +517,6 @@ class ModelConverter:
         )
         if self.world.tells_claims:
             row = msgspec.structs.replace(row, claim=claim_of(machine), tells_claim=True)
-        if self.host.config.book_ahead or self.world.reserved:  # what books tells them all
-            there = self.world.reservations.on(machine.name)
-            begins = {one.name: at(one.begins) for one in there}
-            row = msgspec.structs.replace(
-                row, reservations=tuple(begins), reservations_begin=begins
-            )
         return row
 
     def _waiting(self) -> tuple[WaitingJobs, ...]:
@@ -613,44 +592,6 @@ class ModelConverter:
                 for line in call.lines:
                     on_line(key, line)
 
-    def book(self, command: Sequence[str]) -> tuple[str, ...]:
-        """The shipped program, on the model's Slurm."""
-        said = dict(zip(command[1::2], command[2::2], strict=True))
-        self._judge_booking(said)
-        exclude = frozenset(expand_hostlist(said.get("--exclude", "")))
-        settings = Settings(instance=self.instance)
-        slurm = ModelSlurm(self.world, self.instance, self.weather, Killed())
-        out = io.StringIO()
-        try:
-            with fault_point("converter.book"), redirect_stdout(out):
-                if "--unbook" in said:
-                    options = argparse.Namespace(unbook=said["--unbook"], exclude=exclude)
-                    unbook(options, settings, slurm)
-                else:
-                    begins, until = (
-                        datetime.fromisoformat(said[word]) for word in ("--from", "--until")
-                    )
-                    options = argparse.Namespace(
-                        book=said["--book"], node_type=said["--node-type"], exclude=exclude,
-                        num_nodes=int(said["--num-nodes"]), begins=begins, until=until,
-                    )  # fmt: skip
-                    book(options, settings, slurm)
-        except (OSError, DnmError) as error:
-            raise ConverterError(f"it can't book: {error}") from error
-        return tuple(out.getvalue().split())
-
-    def _judge_booking(self, said: Mapping[str, str]) -> None:
-        """It depends on what Slurm has, and a pause holds it."""
-        broken, registry = self.world.broken, self.host.registry()
-        if self.weather.failed & {"nodes", "batch"}:
-            broken.append("a booking was changed although a fact could not be read")
-        if registry.pause is not None:
-            broken.append("a booking was changed although dnm is paused")
-        if "--book" in said:
-            if said["--book"] not in registry.booking_tries:
-                broken.append("a node was booked before the registry knew")
-            self._judge_left_out(said["--node-type"], expand_hostlist(said.get("--exclude", "")))
-
     def find(self, key: str) -> ConverterProcess | None:
         with suppress(OSError), fault_point("converter.read_output"):
             found = self.outputs.get(key)
@@ -717,8 +658,6 @@ class ModelConverter:
             if m.type == node_type and m.name not in left_out
             if self.world.batch.judge(m, self.instance)[0] == "OK"
         ]
-        if self.world.reserved:
-            free.sort(key=lambda m: not self.world.is_reserved_now(m))  # for us: it is free
         machines = free[:wanted]
         for machine in machines:
             self.world.take(machine)

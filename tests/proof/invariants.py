@@ -1,16 +1,13 @@
-"""The eight invariants, and those of history and bookings, each a function that says what is wrong,
+"""The eight invariants, and that of history, each a function that says what is wrong,
 with the promise as its text. 4 (unknown means no), 7 (write, then do) and 8 (exit) are judged at
 the edges (`edges.py`), and in `judge_run`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from dnm.lab.sandbox.queue_tree import ancestors
-from dnm.lab.sandbox.reservations import Reservation
-from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.lent import Phase
@@ -19,12 +16,6 @@ from dnm.model.registry import Registry
 from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
-from tests.proof.reserving import (
-    ADMIN,
-    booked_twice,
-    is_of_event,
-    taken_from_others,
-)
 from tests.proof.told import check_told
 from tests.proof.world import Held, World, read_limits
 
@@ -186,15 +177,7 @@ def history(play: Play) -> Iterator[str]:
                 yield f"{host.instance}: {error}"
 
 
-def bookings(play: Play) -> Iterator[str]:
-    """A reservation that is not ours is never changed or deleted; no node is in two bookings of
-    ours for the same time; no job ends for one. (The first and the last are judged as they happen
-    too, see `reserving.py`.)"""
-    yield from booked_twice(play.world)
-    yield from taken_from_others(play.world)
-
-
-RULES = (history, cap, capacity, one_owner, ours_only, bookings)
+RULES = (history, cap, capacity, one_owner, ours_only)
 
 
 def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
@@ -241,60 +224,15 @@ def rests(ran: Ran) -> None:
 
 
 def writes_nothing(play: Play, records: list[bytes]) -> None:
-    """6. Not even its own record; but where Slurm has too few nodes for an event, when that was
-    tried."""
-    for (host, registry), before in zip(readable(play), records, strict=True):
-        if not registry.booking_tries:
-            assert host.record() == before, f"{host.instance} writes at rest: {host.record()!r}"
-
-
-def booked_at_rest(play: Play) -> None:
-    """Each booking is of an event that the calendar knows and that is not over, for as many nodes
-    as it takes; one that is ahead lacks nodes only where Slurm has no more of them to give."""
-    problems = []
-    for host, registry in readable(play):
-        left = [one for one in play.world.reserved.values() if one.instance == host.instance]
-        for event in registry.events.values():
-            begins, ends = (one.replace(tzinfo=UTC) for one in (event.begins, event.ends))
-            of_it = [one for one in left if is_of_event(one, event.name, begins)]
-            if ends > play.world.now:
-                left = [one for one in left if one not in of_it]
-            # One that is down or another's by then is none that will be there.
-            of_it = [one for one in of_it if one.node in registry.nodes or _is_there(play, one)]
-            policy = host.config.namespaces[event.namespace]
-            wanted = min(event.nodes or event.pods, policy.max_nodes or 4)
-            if len(of_it) > wanted:
-                problems.append(f"{host.instance}: {event} has {of_it}")
-            is_ahead = play.world.now + timedelta(hours=1) < begins
-            is_near = begins < play.world.now + host.config.book_ahead
-            if is_ahead and is_near and len(of_it) < wanted:
-                problems += _could_be_booked(play, host, event)
-        problems += [f"{host.instance}: {one.name} is of no event" for one in left]
-    assert not problems, "\n".join(problems)
-
-
-def _is_there(play: Play, one: Reservation) -> bool:
-    return play.world.batch.is_in_service(play.world.machines[one.node])
-
-
-def _could_be_booked(play: Play, host: Host, event: CalendarEvent) -> Iterator[str]:
-    begins, ends = (one.replace(tzinfo=UTC) for one in (event.begins, event.ends))
-    node_type = host.config.namespaces[event.namespace].node_types[0] if event.nodes else "a"
-    for machine in play.world.machines.values():
-        others = play.world.reservations.on(machine.name)
-        since, until = (begins - timedelta(hours=1)).timestamp(), ends.timestamp()
-        is_taken = any(one.begins < until and since < one.ends for one in others)
-        is_free = play.world.batch.state_of(machine) == "IDLE" and machine.place == "batch"
-        if machine.type == node_type and is_free and not is_taken:
-            yield f"{host.instance}: {machine.name} is free and not booked for {event.name}"
+    """6. Not even its own record."""
+    for host, before in zip(play.hosts, records, strict=True):
+        assert host.record() == before, f"{host.instance} writes at rest: {host.record()!r}"
 
 
 def all_is_back(play: Play) -> None:
     """With the demand gone: nothing is lent, no node is forgotten, the document is as its
     administrator left it."""
     world = play.world
-    ours = [name for name, one in world.reserved.items() if one.instance != ADMIN]
-    assert not ours, f"they are still booked: {ours}"
     for host, registry in readable(play):
         assert not registry.nodes and not registry.requests, f"{host.instance}: {registry}"
     excused = world.astray_is_excused

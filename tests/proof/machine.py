@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 
 from hypothesis import HealthCheck, seed, settings
@@ -22,17 +21,14 @@ from hypothesis.stateful import (
 
 from tests.proof.edges import CALL_FAULTS, LENDING, RETURNING
 from tests.proof.persons import SAID
-from tests.proof.play import BY_HAND, FOR_SLURM, MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
+from tests.proof.play import FOR_SLURM, MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
 from tests.proof.remembering import HOW
-from tests.proof.reserving import FAILS
 
 FIGURES: Counter[str] = Counter()
 _MEMORY = Path("/dev/shm")
 
 STRIKES = ("kill", "kill", "restart", "restart", "full", "io")
 few = st.integers(0, 5)
-aheads = st.sampled_from([timedelta(minutes=m) for m in (-5, 8, 20, 120, 1_500)])
-lengths = st.sampled_from([timedelta(minutes=m) for m in (10, 45, 3_000)])
 jumps = st.sampled_from((-86_400.0, -300.0, 0.0, 300.0, 86_400.0))
 
 
@@ -55,21 +51,16 @@ class Machine(RuleBasedStateMachine):
         remembers=st.booleans(),
         state=st.sampled_from(("file", "kubernetes")),
         rule=st.sampled_from(sorted(FOR_SLURM)),
-        books=st.sampled_from((False, False, True)),  # they cost as much as two others
     )
     def begin(
-        self, hosts: int, is_shared: bool, tells: bool, remembers: bool, state: str, rule: str,
-        books: bool,
-    ) -> None:  # fmt: skip
+        self, hosts: int, is_shared: bool, tells: bool, remembers: bool, state: str, rule: str
+    ) -> None:
         count = min(max(hosts, self.HOSTS[0]), self.HOSTS[1])
         FIGURES[state] += 1
         self.play = Play(
             self.directory, count, is_shared=is_shared, tells_claims=tells, remembers=remembers,
-            state=state, rule=rule, books=books,
+            state=state, rule=rule,
         )  # fmt: skip
-        if books:
-            self.play.add_event(0, timedelta(hours=1), timedelta(hours=1), 2)
-            self._run(0)
 
     def teardown(self) -> None:
         try:
@@ -78,7 +69,6 @@ class Machine(RuleBasedStateMachine):
                 FIGURES["histories"] += 1
                 FIGURES["steps"] += self.play.steps
                 FIGURES["runs"] += self.play.runs
-                FIGURES["booked"] += self.play.world.booked
                 ways = self.play.world.ways
                 FIGURES["runs_that_listed_nothing"] += ways["changes", ""]
         finally:
@@ -126,10 +116,9 @@ class Machine(RuleBasedStateMachine):
         faults: dict[int, str] | None = None,
         strikes: dict[int, str] | None = None,
         is_stopped_at: int | None = None,
-        slurm: dict[int, str] | None = None,
     ) -> None:
         self.is_sound = False
-        self.play.run(host, faults or {}, strikes or {}, is_stopped_at, slurm or {})
+        self.play.run(host, faults or {}, strikes or {}, is_stopped_at)
         self.is_sound = True
 
     # --- the world ----------------------------------------------------------------------------
@@ -244,52 +233,6 @@ class Machine(RuleBasedStateMachine):
     @rule(host=few)
     def a_person_resumes(self, host: int) -> None:
         self.play.resume(host)
-
-    # --- events ---------------------------------------------------------------------------------
-
-    @precondition(lambda self: self.play.books)
-    @rule(number=few, ahead=aheads, length=lengths, nodes=st.integers(1, 4))
-    def a_person_adds_an_event(
-        self, number: int, ahead: timedelta, length: timedelta, nodes: int
-    ) -> None:
-        self.play.add_event(number, ahead, length, nodes)
-
-    @precondition(lambda self: self.play.books)
-    @rule(number=few)
-    def a_person_removes_an_event(self, number: int) -> None:
-        self.play.remove_event(number)
-
-    @precondition(lambda self: self.play.books)
-    @rule(
-        number=few, ahead=aheads, nodes=st.integers(1, 4), jobs=st.integers(0, 2),
-        how=st.dictionaries(st.integers(1, 8), st.sampled_from(FAILS), min_size=1, max_size=2),
-    )  # fmt: skip
-    def events_change_while_slurm_fails(
-        self, number: int, ahead: timedelta, nodes: int, jobs: int, how: dict[int, str]
-    ) -> None:
-        """One goes and one comes, or the same with others' jobs in its way."""
-        for _ in range(jobs):
-            self.a_job_is_submitted()
-        self.play.remove_event(number)
-        self.play.add_event(number + 2 * (nodes % 2), ahead, timedelta(minutes=45), nodes)
-        self._run(number, slurm=how)
-
-    @precondition(lambda self: self.play.books)
-    @rule(node=few, how=st.sampled_from(BY_HAND), ahead=aheads)
-    def an_administrator_reserves(self, node: int, how: str, ahead: timedelta) -> None:
-        self.play.reserve_by_hand(node, how, ahead)
-
-    @precondition(lambda self: self.play.world.reserved)
-    @rule(number=few)
-    def an_administrator_deletes_a_reservation(self, number: int) -> None:
-        self.play.delete_reservation(number)
-
-    @precondition(lambda self: self.play.world.reserved)
-    @rule()
-    def an_event_comes_near(self) -> None:
-        self.is_sound = False
-        self.play.near_an_event()
-        self.is_sound = True
 
 
 class OneHost(Machine):

@@ -17,8 +17,6 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.faults import struck_by
-from dnm.lab.sandbox.reservations import Reservation
-from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.lent import Phase
@@ -43,7 +41,6 @@ from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
 from tests.proof.persons import say, silent
 from tests.proof.remembering import RememberingKube, Told
-from tests.proof.reserving import ADMIN, at, reserve
 from tests.proof.world import (
     BROKEN_DOCUMENTS,
     PLACE,
@@ -61,7 +58,6 @@ MEANWHILE = (
     "meanwhile job",
 )  # fmt: skip
 BY_ROOT = "root"  # an administrator's drain
-BY_HAND = ("another's booking", "maintenance", "now")
 STORE_HARM = ("flipped", "truncated", "stale", "gone")
 REGISTRY_HARM = ("truncated", "newer", "gone", "gone with its previous", "empty", "stale")
 
@@ -129,11 +125,6 @@ def for_slurm(config: Config, rule: str) -> Config:
             for name, one in config.node_types.items()
         }
     return msgspec.structs.replace(config, namespaces=namespaces, **changes)
-
-
-def booking(config: Config) -> Config:
-    """The configuration with nodes that are booked for events."""
-    return msgspec.structs.replace(config, book_ahead=timedelta(days=2), lead=timedelta(minutes=5))
 
 
 class Host:
@@ -212,10 +203,8 @@ class Play:
         instances: tuple[str, str] = ("east", "west"),
         state: str = "file",
         rule: str = "nothing",
-        books: bool = False,
     ) -> None:
         self.world = World()
-        self.world.jobs_are_limited = self.books = books
         self.world.is_tainted = rule == "moves"
         remembers = remembers and rule != "moves"  # its server tells no tolerations
         self.world.tells_claims = tells_claims
@@ -231,7 +220,6 @@ class Play:
             host.config = for_slurm(
                 host.config, rule if rule != "floors" or hosts == 1 else "nothing"
             )
-            host.config = booking(host.config) if books else host.config
         self.behaviours: dict[str, list[str]] = {"k8s": [], "batch": []}
         self.steps = self.runs = 0
 
@@ -243,17 +231,16 @@ class Play:
         faults: Mapping[int, str] = {},
         strikes: Mapping[int, str] = {},
         is_stopped_at: int | None = None,
-        slurm: Mapping[int, str] = {},
     ) -> Ran:
         """One `dnm run` of a host, in this weather."""
         host = self.hosts[number % len(self.hosts)]
         meanwhile = self._meanwhile(host)
-        weather = Weather(faults, strikes, meanwhile, is_stopped_at, slurm)
+        weather = Weather(faults, strikes, meanwhile, is_stopped_at)
         ran = self._run(host, weather)
         ran.effects = weather.effects
         if "nodes" not in weather.failed and ran.result is not None:
             host.looked_at = self.world.number()
-        is_struck = faults or strikes or slurm or ran.killed or ran.error
+        is_struck = faults or strikes or ran.killed or ran.error
         ran.is_clean = not is_struck and not weather.failed
         self.runs += 1
         invariants.judge_run(self, host, ran, weather)
@@ -415,63 +402,6 @@ class Play:
         else:
             self.world.batch.drain(machine.name, "look at it")
 
-    # --- events and reservations ----------------------------------------------------------------
-
-    def add_event(self, number: int, ahead: timedelta, length: timedelta, nodes: int) -> None:
-        """`dnm event add`; of a name that is there already nothing comes. More than two nodes are
-        asked for by pods that fill one of type a each, and come every day."""
-        host = self.hosts[number % len(self.hosts)]
-        begins = (self.world.now + ahead).replace(second=0, microsecond=0, tzinfo=None)
-        namespaces = sorted(host.config.namespaces)
-        event = CalendarEvent(
-            name=f"ev{number}", namespace=namespaces[number % len(namespaces)],
-            begins=begins, ends=begins + length, nodes=nodes,
-        )  # fmt: skip
-        if nodes > 2:
-            event = msgspec.structs.replace(
-                event, nodes=0, pods=nodes, request={"vcore": 8_000, "memory": 10**9},
-                weekly=tuple(range(7)) if length < timedelta(days=1) else (),
-            )  # fmt: skip
-        with suppress(RegistryError):
-            self._change(
-                host, lambda r: msgspec.structs.replace(r, events={event.name: event, **r.events})
-            )
-
-    def remove_event(self, number: int) -> None:
-        host = self.hosts[number % len(self.hosts)]
-        with suppress(RegistryError):
-            self._change(host, lambda r: _without_events(r, lambda one: one.name == f"ev{number}"))
-
-    def near_an_event(self) -> None:
-        """Time passes until a minute before nodes are lent for the next one, and on from there."""
-        begins = [at(one.begins) for one in self.world.reserved.values() if one.instance != ADMIN]
-        left = min(begins, default=self.world.now) - self.world.now
-        self.wait(max(left.total_seconds() - 60, 0))
-        for _ in range(4):
-            self.run_all()
-            self.wait(ROUND)
-
-    def reserve_by_hand(self, node: int, how: str, ahead: timedelta) -> None:
-        """An administrator does, under any name but ours: Slurm may refuse it."""
-        world = self.world
-        name = sorted(world.machines)[node % len(world.machines)]
-        begins = world.now + (timedelta(0) if how == "now" else ahead)
-        called = f"maintenance-{world.number()}"
-        if how == "another's booking":
-            called = f"dnm-ev-ev{node % 4}-{begins:%Y%m%dT%H%M}-000000-{name}"
-        since = begins.timestamp()
-        new = Reservation(name=called, node=name, begins=since, ends=since + 7200)
-        if not reserve(world, new):
-            world.of_admins[called] = new
-
-    def delete_reservation(self, number: int) -> None:
-        """An administrator does, whosever it is."""
-        names = sorted(self.world.reserved)
-        if names:
-            name = names[number % len(names)]
-            self.world.of_admins.pop(name, None)
-            del self.world.reserved[name]
-
     # --- the queue document ---------------------------------------------------------------------
 
     def reapply(self) -> None:
@@ -618,10 +548,6 @@ class Play:
                 invariants.rests(ran)
             invariants.writes_nothing(self, records)
             self.world.advance(ROUND)
-        if self.books:
-            invariants.booked_at_rest(self)
-            for host in self.hosts:
-                self._change(host, lambda registry: _without_events(registry, lambda one: True))
         self.world.pods.clear()
         self.come_to_rest()
         invariants.all_is_back(self)
@@ -648,32 +574,7 @@ class Play:
             host.config = msgspec.structs.replace(host.config, options={})
             self._restore_registry(host)
             self._change(host, _rested)
-            if self.books:
-                self._calm_events(host)
         world.advance(700)  # what was on its way has come
-
-    def _calm_events(self, host: Host) -> None:
-        """Of a calendar stays what changes nothing for some hours; with an event that is under way,
-        and one that is a day ahead."""
-        now = self.world.now.replace(second=0, microsecond=0, tzinfo=None)
-        calm, day = timedelta(hours=4), timedelta(days=1)
-        namespace = min(host.config.namespaces)
-        more = {
-            name: CalendarEvent(
-                name=name, namespace=namespace, begins=begins, ends=begins + 3 * day, nodes=1
-            )
-            for name, begins in (("under-way", now - calm), ("ahead", now + day))
-        }
-
-        def is_gone(one: CalendarEvent) -> bool:
-            is_quiet = one.begins > now + calm or one.begins < now < one.ends - calm
-            return bool(one.weekly) or not is_quiet
-
-        def change(registry: Registry) -> Registry:
-            left = _without_events(registry, is_gone).events
-            return msgspec.structs.replace(registry, events={**left, **more})
-
-        self._change(host, change)
 
     def _restore_registry(self, host: Host) -> None:
         """What the message of the RegistryError says."""
@@ -704,9 +605,7 @@ class Play:
                 self._help(host, ran)
             is_quiet = not any(ran.effects or _is_open(ran) for ran in rans)
             quiet = quiet + 1 if is_quiet else 0
-            # What Slurm could not book is asked for again every ten minutes.
-            is_short = any(host.registry().booking_tries for host in self.hosts)
-            if quiet >= (12 if is_short else 6):
+            if quiet >= 6:
                 return
             self.world.advance(ROUND)
         open_now = [_is_open(ran) for ran in rans]
@@ -770,11 +669,6 @@ class Play:
             PLACE,
             lambda source: rebase_document(read_document(source), wants, Reading.BASELINE),
         )
-
-
-def _without_events(registry: Registry, is_gone: Callable[[CalendarEvent], bool]) -> Registry:
-    left = {name: one for name, one in registry.events.items() if not is_gone(one)}
-    return msgspec.structs.replace(registry, events=left)
 
 
 def _rested(registry: Registry) -> Registry:

@@ -1,7 +1,7 @@
 """A model of the world around dnm: machines, a cluster, a scheduler, administrators. In memory.
 
 It is small on purpose and shares no code with what it tests but the values. Its Slurm is the
-sandbox's, with its jobs and reservations, and so is what a queue may still use. Time passes only in
+sandbox's, with its jobs, and so is what a queue may still use. Time passes only in
 `advance`. What must never happen and did is written into `broken`, at the moment it happens;
 `invariants.py` looks at the rest.
 """
@@ -20,14 +20,12 @@ from dnm.lab.sandbox.batch import OWN_DRAIN, Batch
 from dnm.lab.sandbox.clock import Clock
 from dnm.lab.sandbox.deletion import Violations
 from dnm.lab.sandbox.queue_tree import ancestors, book, fits, headroom
-from dnm.lab.sandbox.reservations import Reservation, Reservations
 from dnm.model.cluster import ConfigMap, KubeEvent, QueueLimits
 from dnm.model.lease import RunLease
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape, Toleration
 from dnm.queues.tree import parse_tree
-from tests.proof.reserving import look_for_lost_jobs
 from tests.queue_kit import check_text
 
 if TYPE_CHECKING:
@@ -64,7 +62,6 @@ partitions:
               max: {memory: 32G}
 """
 LONGEST_JOB = timedelta(days=365)
-JOBS = (timedelta(minutes=10), timedelta(hours=3), timedelta(days=2))  # how long they may run
 BROKEN_DOCUMENTS = ("partitions: [", "a: b", MANIFEST.replace("vcore: 8 ", "vcore: -8 "), "")
 
 
@@ -140,13 +137,10 @@ class World:
         self.machines: dict[str, Machine] = self.batch.machines
         self.manifest = MANIFEST
         self.config_map: ConfigMap | None = None
-        self.jobs = self.booked = 0
         self.said_to_wait = 0  # jobs that somebody makes Slurm tell of
         self.processes: dict[int, Operation] = {}  # converters that live, by process id
         self.tells_claims = True  # False: the site's own converter, which does not
         self.is_tainted = False  # a lent node takes pods of its namespace alone
-        self.of_admins: dict[str, Reservation] = {}  # those of them that nobody else may touch
-        self.jobs_are_limited = False  # each has a time limit, as where nodes can be booked
         self.patience: float | None = None  # seconds that runs wait for them; half an interval
         self.budget = 1  # so many pods may be evicted until one has ended
         self.broken: list[str] = []
@@ -201,7 +195,6 @@ class World:
 
     def settle(self) -> None:
         self.batch.step()
-        look_for_lost_jobs(self)
         self.schedule()
         for machine in self.machines.values():
             self._look_for_two_owners(machine)
@@ -333,24 +326,10 @@ class World:
 
     # --- Slurm --------------------------------------------------------------------------------
 
-    @property
-    def reservations(self) -> Reservations:
-        return self.batch.reservations
-
-    @property
-    def reserved(self) -> dict[str, Reservation]:
-        """By name."""
-        return self.reservations.by_name
-
-    def is_reserved_now(self, machine: Machine) -> bool:
-        return self.reservations.in_force(machine.name, self.clock.now()) is not None
-
     def submit_job(self) -> None:
-        """Three may wait at most; where nodes can be booked, they last for spans in turns."""
+        """Three may wait at most."""
         if len(self.batch.waiting) < 3:
-            limit = JOBS[self.jobs % len(JOBS)] if self.jobs_are_limited else LONGEST_JOB
-            self.batch.submit(run_seconds=limit.total_seconds())
-            self.jobs += 1
+            self.batch.submit(run_seconds=LONGEST_JOB.total_seconds())
 
     def take(self, machine: Machine) -> None:
         """A converter drains and reserves it."""
