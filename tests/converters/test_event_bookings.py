@@ -6,16 +6,19 @@ from argparse import Namespace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from dnm.converters.claimed import Claimed
-from dnm.converters.event_bookings import book_nodes, list_candidates, list_late
+from dnm.converters.event_bookings import book, book_nodes, list_candidates, list_late, unbook
 from dnm.converters.select import SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmRefused
-from dnm.converters.slurm.text import Reservation
+from dnm.converters.slurm.text import Reservation, SlurmNode
 from dnm.model.batch import BatchClaim
 from dnm.model.calendar import booking_name
+from dnm.model.errors import ConverterError
 from tests.converters.test_failures import a_journal
-from tests.converters.test_select import NOW, node
+from tests.converters.test_select import NOW, node, reservation
 
 HOUR = timedelta(hours=1)
 BEGINS = NOW + 2 * HOUR
@@ -27,10 +30,12 @@ JOURNALS = {
 UNREADABLE = {"a004": BatchClaim(instance="prod", error="the journal can't be read")}
 
 
-def booked(claimed: Claimed, **states: str) -> list[str]:
+def booked(claimed: Claimed, *changed: SlurmNode, held: str = "", **states: str) -> list[str]:
     names = ("a001", "a002", "a003", "a004", "a005", "a006", "b001")
-    nodes = tuple(node(name, states.get(name, "IDLE")) for name in names)
-    facts = SlurmFacts(nodes=nodes, jobs=(), reservations=(), read_at=NOW)
+    nodes = {name: node(name, states.get(name, "IDLE")) for name in names}
+    nodes |= {one.name: one for one in changed}
+    own = (reservation(f"k8s-{held}", -HOUR, held),) if held else ()
+    facts = SlurmFacts(nodes=tuple(nodes.values()), jobs=(), reservations=own, read_at=NOW)
     options = Namespace(node_type="a", exclude=frozenset(("a006",)), begins=BEGINS)
     return list_candidates(facts, claimed, Settings(), options)
 
@@ -39,6 +44,14 @@ def test_a_node_that_rests_after_failures_comes_last_or_not_at_all() -> None:
     claimed = Claimed(UNREADABLE, JOURNALS)
     assert booked(claimed, a005="ALLOCATED") == ["a003", "a005", "a001", "a004"]
     assert booked(Claimed(), a005="DOWN") == ["a001", "a002", "a003", "a004"]
+
+
+def test_a_node_that_is_lent_or_another_s_or_drained_is_not_booked() -> None:
+    assert booked(Claimed(), held="a001", a002="IDLE+DRAIN", a003="IDLE+PLANNED") == [
+        "a003", "a004", "a005",
+    ]  # fmt: skip
+    podded = node("a001", comment='{"namespace":"slurm","podName":"b-0","node":"a001"}')
+    assert booked(Claimed(), podded) == ["a002", "a003", "a004", "a005"]
 
 
 NAME = booking_name("w", BEGINS, "test")
@@ -63,17 +76,37 @@ class Slurm:
             raise SlurmRefused("x", "Requested nodes are busy")
         self.begins[name] = begins
 
+    def read_reservations(self) -> list[Reservation]:
+        return [
+            Reservation(name=name, start=at, end=BEGINS + 8 * HOUR, nodes=(name[-4:],))
+            for name, at in self.begins.items()
+        ]
+
+    def delete_reservation(self, name: str) -> None:
+        del self.begins[name]
+
+
+def test_only_what_is_of_the_occurrence_is_given_up_and_nothing_of_another_s() -> None:
+    slurm: Any = Slurm(a001=BEGINS, a002=BEGINS)
+    others = {f"{booking_name('w', BEGINS, one)}-a003": BEGINS for one in ("other", "test2")}
+    others[f"{booking_name('x', BEGINS, 'test')}-a004"] = BEGINS
+    slurm.begins |= others
+    settings = Settings(instance="test")
+    unbook(Namespace(unbook=NAME, exclude=frozenset(("a001",))), settings, slurm)
+    assert slurm.begins == {f"{NAME}-a001": BEGINS, **others}
+    theirs = booking_name("w", BEGINS, "other")
+    with pytest.raises(ConverterError, match="is no booking of the instance test"):
+        unbook(Namespace(unbook=theirs, exclude=frozenset()), settings, slurm)
+    with pytest.raises(ConverterError, match="is no booking of the instance test"):
+        book(Namespace(book=theirs), settings, slurm)
+
 
 def test_what_is_booked_from_too_late_on_is_booked_anew_and_never_lost() -> None:
     """First of all nodes; of one Slurm refuses that, another is taken, and it stays as it was."""
     soon = BEGINS + timedelta(minutes=4)
     slurm: Any = Slurm(a001=BEGINS + HOUR, a002=BEGINS + HOUR, a003=soon)
-    held = tuple(
-        Reservation(name=name, start=at, end=BEGINS + 8 * HOUR, nodes=(name[-4:],))
-        for name, at in slurm.begins.items()
-    )
     shared = Reservation(name=f"{NAME}-a004", start=BEGINS + HOUR, end=None, nodes=("a004", "a005"))
-    held = (*held, shared)  # nobody's booking
+    held = (*slurm.read_reservations(), shared)  # nobody's booking
     facts = SlurmFacts(nodes=(), jobs=(), reservations=held, read_at=NOW)
     options = Namespace(book=NAME, num_nodes=2, begins=BEGINS, until=BEGINS + 8 * HOUR)
     late = list_late(facts, options, "test")

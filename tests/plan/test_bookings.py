@@ -224,6 +224,17 @@ def test_a_converter_that_can_not_book_is_said() -> None:
     assert not steps(plan)
 
 
+def test_one_that_is_down_by_then_is_none_but_one_that_is_lent_is_there() -> None:
+    workshop = event(NOW + DAY, nodes=2)
+    asked = Booked(workshop)
+    asked.step()
+    for name in ("a050", "a051"):
+        asked.batch[name] = msgspec.structs.replace(asked.batch[name], in_service=False)
+    asked.lent("a051").node("a051")
+    (booking,) = [one.booking for one in asked.plan().actions if isinstance(one, BookNodes)]
+    assert booking.count == 1
+
+
 def test_what_the_list_does_not_tell_is_not_booked_again() -> None:
     asked = Booked(event(NOW + DAY, nodes=3))
     asked.step()
