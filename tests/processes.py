@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -63,6 +64,25 @@ class Child:
             path.unlink(missing_ok=True)
         assert not is_late, f"dnm did not end within {seconds} s: {texts}"
         return Ended(code, *texts)
+
+
+def state_of(pid: int) -> str:
+    """As proc(5) has it; X: there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def stops(pid: int) -> bool:
+    """Waits until it has stopped itself; False: it has ended."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        state = state_of(pid)
+        if state in "TZX":
+            return state == "T"
+        time.sleep(0.01)
+    raise AssertionError("it neither stopped nor ended")
 
 
 class Warm:

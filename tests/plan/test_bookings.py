@@ -224,6 +224,16 @@ def test_a_converter_that_can_not_book_is_said() -> None:
     assert not steps(plan)
 
 
+def test_what_one_event_gives_up_another_has_in_the_same_run() -> None:
+    """Not in ten minutes, when what was short is tried again."""
+    two = event(NOW + 2 * DAY, name="two", nodes=5)
+    asked = Booked(event(NOW + DAY, name="one", nodes=5), two)
+    asked.step()
+    assert asked.booked(two) == 4
+    asked.configured(calendar_events=(event(NOW + DAY, name="one", nodes=3), two))
+    assert steps(asked.step()) == ["UnbookNodes", "BookNodes"] and asked.booked(two) == 5
+
+
 def test_one_that_is_down_by_then_is_none_but_one_that_is_lent_is_there() -> None:
     workshop = event(NOW + DAY, nodes=2)
     asked = Booked(workshop)

@@ -13,14 +13,13 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dnm.model.lent import Phase
 from tests.night import one_in
-from tests.processes import Child, Ended
+from tests.processes import Child, Ended, stops
 from tests.proof import story
 from tests.proof.harness import World, note_figures
 
@@ -137,7 +136,7 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
     for point, number in points:
         world.restore(before)
         (asleep,) = hosts.start("east", fault=f"{point}:before:stop:{number}")
-        if not stops(asleep):  # it had no need to renew its Lease so often this time
+        if not stops(asleep.pid):  # it had no need to renew its Lease so often this time
             assert point == "kube.write_lease" and told(asleep.wait()).code == 0, point
             continue
         hosts.follow("west")
@@ -159,17 +158,6 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
         world.settle()
         world.tick(story.MINUTE)
     assert story.is_over(world) and not world.sandbox.violations
-
-
-def stops(child: Child) -> bool:
-    """Waits until the process has stopped itself, as proc(5) says; False: it has ended."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state in "TZ":
-            return state == "T"
-        time.sleep(0.005)
-    raise AssertionError("it did not stop")
 
 
 # --- gone -------------------------------------------------------------------------------------

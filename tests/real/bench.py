@@ -72,7 +72,7 @@ class BenchRig(Rig):
         self.pod_names = [one["metadata"]["name"] for one in manifests]
 
         def add_pod(manifest: Any) -> None:
-            self.api.post("/api/v1/namespaces/dev/pods", manifest)
+            self.api.post(PODS, manifest)
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda number: self.add_node(f"n{number:03}"), range(NODES)))

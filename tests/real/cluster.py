@@ -14,6 +14,9 @@ REST = "http://127.0.0.1:9080"  # YuniKorn's port is fixed
 QUEUES = (Path(__file__).parent / "queues.yaml").read_text()
 NAMESPACES = ("yunikorn", "dev", "notebook")
 SERVERS_OWN = ("default", "yunikorn")
+# The registry of the instance `prod` in Kubernetes, and who acts.
+SECRET = "/api/v1/namespaces/dnm/secrets/dnm-prod"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/dnm/leases/dnm-prod"
 CPU, MEMORY = 64, "256Gi"
 
 
@@ -131,7 +134,8 @@ class Cluster:
     # --- between two tests ---------------------------------------------------------------------
 
     def remove_guards(self) -> None:
-        """What may be in the way of removing: webhooks, policies, flow schemas of a test."""
+        """What may be in the way of removing: webhooks, policies, flow schemas of a test; and the
+        registry that it kept here."""
         for path in (
             "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
             "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
@@ -141,6 +145,8 @@ class Cluster:
         flows = "/apis/flowcontrol.apiserver.k8s.io/v1"
         self.api.delete(f"{flows}/flowschemas/rig")
         self.api.delete(f"{flows}/prioritylevelconfigurations/rig")
+        self.api.delete(SECRET)
+        self.api.delete(LEASE)
 
     def namespaces(self) -> list[str]:
         """All but those that belong to the servers."""

@@ -16,13 +16,12 @@ import pytest
 from dnm.converters.nodeset import FENCE
 from tests.real.cluster import QUEUES
 from tests.real.rig import Rig
-from tests.real.site import pod
+from tests.real.site import PODS, add_pods
 from tests.real.slinky import roles
 from tests.real.slurm_operator import Slinky, slinky
 from tests.real.slurm_site import StandingSite
 from tests.slurm_lab import is_running
 
-DEV = "root.research.services.dev"
 LABEL = ("slurm", "yes")
 BARE = "s001"  # of Slurm's nodes, the one without a pod
 NAMES = ("a001", "a002", "a003")
@@ -66,11 +65,10 @@ def test_a_workshop_beside_slurm_operator(
             rig, tmp_path / "site", lab, "nodeset-convert",
             more=f"nodeset_label = {'='.join(LABEL)}", max_converted_nodes=3,
         )  # fmt: skip
-        for number in range(PEOPLE):
-            rig.api.post("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
+        add_pods(rig, PEOPLE)
         site.run_until(lambda: rig.running("dev") == PEOPLE, "every pod of the workshop runs", 200)
         assert sorted(site.lent) == [name for name in NAMES if name != BUSY]
-        rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+        rig.api.ask("DELETE", PODS)
         site.run_until(lambda: not site.lent, "every node is back", 200)
         assert rig.queues_text() == QUEUES
         assert is_running(lab, job)

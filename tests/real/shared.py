@@ -15,16 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.processes import state_of
 from tests.real.clocks import shifted
-from tests.real.cluster import QUEUES
+from tests.real.cluster import QUEUES, SECRET
 from tests.real.conftest import MakeSite
+from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import Answer, Site, pod
+from tests.real.site import DEV, PODS, Answer, Site, add_pods, with_nodes
 
-DEV = "root.research.services.dev"
-BASE, NODE = (100_000, 400 * 2**30), (128_000, 256 * 2**30)
-SECRET = "/api/v1/namespaces/dnm/secrets/dnm-prod"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/dnm/leases/dnm-prod"
 LEASE_SECONDS = 16  # eight times what a request may take, where that is SHORT
 SHORT = 2
 SETTINGS = {"instance_id": "prod", "state": "kubernetes"}
@@ -59,25 +57,6 @@ def follow(site: Site) -> Answer:
     raise AssertionError(f"nobody is followed: {answer}")
 
 
-def state_of(pid: int) -> str:
-    """As proc(5) has it; X: there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "X"
-
-
-def stops(process: subprocess.Popen[str]) -> bool:
-    """Waits until it has stopped itself, as proc(5) says; False: it has ended."""
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        state = state_of(process.pid)
-        if state in "TZ":
-            return state == "T"
-        time.sleep(0.01)
-    raise AssertionError("it neither stopped nor ended")
-
-
 class Demand:
     """Pods that need so many nodes, until they run; then none, until all are back; and again."""
 
@@ -89,12 +68,10 @@ class Demand:
 
     def move_on(self, begins_anew: bool = True) -> None:
         if self.is_wanted and self.is_served:
-            self.rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+            self.rig.api.ask("DELETE", PODS)
             self.is_wanted = False
         elif begins_anew and not self.is_wanted and self.is_back:
-            for number in range(self.pods):
-                body = pod(f"p{self.stories}-{number:02}", DEV, "16", "8Gi")
-                self.rig.api.post("/api/v1/namespaces/dev/pods", body)
+            add_pods(self.rig, self.pods, "16", "8Gi")
             self.stories, self.is_wanted = self.stories + 1, True
 
     @property
@@ -105,7 +82,7 @@ class Demand:
     def is_back(self) -> bool:
         if self.away or self.rig.queues_text() != QUEUES or self.rig.has_ledger():
             return False
-        return not self.rig.pods("dev") and self.limit == BASE and not self.sites[0].lent
+        return not self.rig.pods("dev") and self.limit == with_nodes(0) and not self.sites[0].lent
 
     @property
     def away(self) -> int:
@@ -114,15 +91,13 @@ class Demand:
         return sum(place != "batch" for place in places)
 
     @property
-    def limit(self) -> tuple[int, int]:
-        found = self.rig.queue(DEV)["maxResource"]
-        return found["vcore"], found["memory"]
+    def limit(self) -> Json:
+        return dict(self.rig.queue(DEV)["maxResource"])
 
     def check(self) -> None:
         """What holds at any moment."""
-        most = [tuple(b + n * count for b, n in zip(BASE, NODE, strict=True))
-                for count in range(self.nodes + 1)]  # fmt: skip
-        assert self.away <= self.nodes and self.limit in most
+        assert self.away <= self.nodes
+        assert self.limit in [with_nodes(count) for count in range(self.nodes + 1)]
         assert len(self.rig.nodes()) <= 2 + self.nodes
 
     def calls(self, *words: str) -> int:

@@ -16,7 +16,9 @@ from tests.real.http_api import Json
 from tests.real.rig import Rig
 from tests.site import ini_text
 
-QUEUE_MAP = {"dev": "root.research.services.dev", "notebook": "root.research.services.notebook"}
+DEV, NOTEBOOK = "root.research.services.dev", "root.research.services.notebook"
+QUEUE_MAP = {"dev": DEV, "notebook": NOTEBOOK}
+PODS = "/api/v1/namespaces/dev/pods"
 Answer = subprocess.CompletedProcess[str]
 
 
@@ -155,3 +157,19 @@ def pod(name: str, queue: str, cpu: str, memory: str, **spec: Any) -> Json:
         "metadata": metadata,
         "spec": {"schedulerName": "yunikorn", "containers": containers, **spec},
     }
+
+
+def add_pods(rig: Rig, count: int, cpu: str = "4", memory: str = "16Gi") -> list[Json]:
+    """So many of dev; of 4 cores and 16 GiB as those of a workshop, 25 fit into the queue and 16
+    more on each node that is lent."""
+    return [rig.api.post(PODS, pod(f"p{n:02}", DEV, cpu, memory)) for n in range(count)]
+
+
+def ask_for_one_node(rig: Rig) -> None:
+    """Twelve pods of 16 cores: 192 vcore, where the queue has 100 and a node brings 128."""
+    add_pods(rig, 12, "16", "8Gi")
+
+
+def with_nodes(count: int) -> dict[str, int]:
+    """The limit of dev's queue with so many lent nodes, as the scheduler tells it."""
+    return {"vcore": (100 + count * 128) * 1000, "memory": (400 + count * 256) * 2**30}

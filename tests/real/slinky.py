@@ -131,7 +131,7 @@ class Controller:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(60)
         if self.failure is not None:
             raise self.failure
 

@@ -14,7 +14,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from tests.real.build import files_of, program
 from tests.real.checkouts import SLURM_OPERATOR
 from tests.real.http_api import Api, ApiError, Json
 from tests.real.rig import Rig
+from tests.real.slinky import Controller
 from tests.real.slurm_roots import programs_of
 from tests.real_slurm import SlurmLab, _free_ports
 from tests.slurmrestd import allow_tokens, slurmrestd
@@ -75,38 +75,16 @@ class PodSlurm(SlurmLab):
         return port
 
 
-class Controls(threading.Thread):
+class Controls(Controller):
     """Scheduler and kubelets of the operator's pods. `order` says what came when."""
 
     def __init__(self, rig: Rig, slurm: PodSlurm) -> None:
-        super().__init__(daemon=True)
-        self.api = rig.api
+        super().__init__(rig, 0.2)
         self.slurm = slurm
         self.ports: dict[str, int] = {}  # uid of a pod -> port of its slurmd
         self.told: dict[str, bool] = {}
         self.order: list[str] = []
-        self.failure: BaseException | None = None
-        self._ended = threading.Event()
         self._bin = slurm.directory / "pod-bin"
-
-    def run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                self.step()
-            except ApiError as error:
-                if error.code not in (404, 409):  # it has just changed
-                    self.failure = error
-                    return
-            except BaseException as error:
-                self.failure = error
-                return
-            time.sleep(0.2)
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join(60)
-        if self.failure is not None:
-            raise self.failure
 
     def step(self) -> None:
         pods = self.api.get(f"{PODS}?labelSelector={WORKERS}")["items"]
@@ -302,14 +280,13 @@ def slinky(rig: Rig, directory: Path, nodes: tuple[str, ...]) -> Iterator[Slinky
         with slurmrestd(slurm, REST_PORT):
             _describe_slurm(rig, slurm)
             _start_operator(rig)
-            controls.start()
-            try:
-                yield Slinky(rig, slurm, controls)
-            finally:
-                _remove_node_set(rig)
-                rig.servers["slurm-operator"].stop()
-                controls.end()
-                _remove_pods(rig)
+            with controls:
+                try:
+                    yield Slinky(rig, slurm, controls)
+                finally:
+                    _remove_node_set(rig)
+                    rig.servers["slurm-operator"].stop()
+            rig.remove_pods(NAMESPACE)
     finally:
         slurm.stop()
         rig.servers.pop("slurm-operator", None)
@@ -369,7 +346,3 @@ def _start_operator(rig: Rig) -> None:
 def _remove_node_set(rig: Rig) -> None:
     with suppress(ApiError, SlurmError):
         rig.api.delete(f"{GROUP}/nodesets/b", {"propagationPolicy": "Background"})
-
-
-def _remove_pods(rig: Rig) -> None:
-    rig.remove_pods(NAMESPACE)

@@ -23,13 +23,12 @@ from tests.converters.bridge_world import PARTITIONS, TAKEN
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import pod
+from tests.real.site import add_pods
 from tests.real.slurm_bridge import JOB, MANAGED, NAMESPACE, PODS, SCHEDULER, Bridge, BridgedSlurm
 from tests.real.slurm_site import StandingSite
 from tests.slurm_lab import end_with_us, is_running
 
 ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "2"))
-DEV = "root.research.services.dev"
 BARE = "s001"  # of Slurm's nodes, the one that slurm-bridge has no part in
 NAMES = ("a001", "a002", "a003", "a004")
 AT_ONCE = 3  # jobs of a round: one node at least is idle until nodes are lent
@@ -172,9 +171,7 @@ def _what_is_wrong(pod: Json | None, uid: str, known: str | None, jobs: dict[str
 
 def people(rig: Rig, count: int) -> dict[str, str]:
     """Pods of a workshop, with their uids: 25 fit into the queue, and 16 more on each node."""
-    path = "/api/v1/namespaces/dev/pods"
-    made = [rig.api.post(path, pod(f"w{n:02}", DEV, "4", "16Gi")) for n in range(count)]
-    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in made}
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in add_pods(rig, count)}
 
 
 def uids(rig: Rig) -> dict[str, str]:
@@ -197,7 +194,7 @@ def test_a_workshop_beside_slurm_bridge(
     for name in lent:
         assert_open(rig, slurm, name)
     assert uids(rig) == made, "no pod of the workshop was evicted"
-    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    rig.api.ask("DELETE", PODS)
     site.run_until(lambda: not site.lent, "every node is back", 120)
     assert rig.queues_text() == QUEUES
     for name in NAMES:
@@ -258,7 +255,7 @@ def test_no_job_is_lost_while_jobs_come(
             assert uids(rig) == made, "no pod of the workshop was evicted"
             for name in names:
                 assert_open(rig, slurm, name)
-            rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+            rig.api.ask("DELETE", PODS)
             site.run_until(lambda: not site.lent, "every node is back", 120)
         lent += len(names)
         assert not work.lost and not bridge.ended, (work.lost, bridge.ended)

@@ -9,9 +9,8 @@ from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import Site, pod
+from tests.real.site import DEV, Site, pod
 
-DEV = "root.research.services.dev"
 BUDGETS = "/apis/policy/v1/namespaces/dev/poddisruptionbudgets"
 REPLICA_SETS = "/apis/apps/v1/namespaces/dev/replicasets"
 

@@ -24,10 +24,8 @@ from tests.real.programs import Server
 from tests.real.proxy import write_kubeconfig
 from tests.real.relay import relay
 from tests.real.rig import PORT, Rig
-from tests.real.site import Site, pod
+from tests.real.site import DEV, PODS, Site, pod
 
-DEV = "root.research.services.dev"
-PODS = "/api/v1/namespaces/dev/pods"
 GATES = [{"name": "example.org/later"}]
 SECOND = PORT + 1
 

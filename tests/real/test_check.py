@@ -10,8 +10,7 @@ import pytest
 from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.rig import Rig
-
-DEV = "root.research.services.dev"
+from tests.real.site import DEV
 
 
 def scheduler_gone(rig: Rig) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from tests.real.conftest import MakeSite
 from tests.real.rig import Rig
-from tests.real.site import pod
+from tests.real.site import add_pods
 
-DEV = "root.research.services.dev"
 BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/dynamic-node-manager-events"
 
 
@@ -16,8 +15,7 @@ def test_kubectl_describes_what_became_of_a_node_and_why_a_pod_waits(
 ) -> None:
     """One node may be lent, by which 41 pods of 16 GiB fit into the queue; 60 are there."""
     site = make_site(max_converted_nodes=1)
-    for number in range(60):
-        rig.create("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
+    add_pods(rig, 60)
     site.run_until(lambda: site.lent and rig.running("dev") == 41, "one node is lent")
     site.dnm("run")
     (lent,) = site.lent
@@ -39,8 +37,7 @@ def test_without_the_role_a_run_goes_on_and_check_says_so(rig: Rig, make_site: M
     rig.api.delete(BINDING)
     try:
         site = make_site()
-        for number in range(30):
-            rig.create("/api/v1/namespaces/dev/pods", pod(f"v{number:02}", DEV, "4", "16Gi"))
+        add_pods(rig, 30)
         runs = site.run_until(lambda: rig.running("dev") == 30, "all run")
         assert not [line for run in runs for line in run.stdout.splitlines() if "Event" in line]
         assert all(run.returncode == 0 for run in runs)

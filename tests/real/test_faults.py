@@ -15,11 +15,10 @@ from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import ApiError, Json
 from tests.real.rig import Rig
-from tests.real.site import pod
+from tests.real.site import DEV, pod
 from tests.real.slurm_site import SlurmSite
 from tests.real_slurm import SlurmLab
 
-DEV = "root.research.services.dev"
 REPLICA_SETS = "/apis/apps/v1/namespaces/dev/replicasets"
 NODE, PEOPLE = "a001", 40  # the one that may be lent; they need it
 SICK = "sick in Kubernetes: Healthy:False"

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from tests.real.conftest import MakeSite
 from tests.real.rig import QUEUES, Rig
-from tests.real.site import pod
+from tests.real.site import DEV, PODS, add_pods, pod
 
-DEV = "root.research.services.dev"
 # Two NUMA nodes of 135372Mi: less 8600Mi they are the 256Gi of the rig's machines.
 SECTION = """
 [node_type:a]
@@ -25,31 +24,26 @@ numa_memory = 0: 135372Mi, 1: 135372Mi
 """
 
 
-def people(rig: Rig, count: int) -> None:
-    for number in range(count):
-        rig.create("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
-
-
 def test_a_type_with_right_settings_is_lent_and_counted_by_its_allocatable(
     rig: Rig, make_site: MakeSite
 ) -> None:
     site = make_site(sections=SECTION.format(second="4300Mi"))
     (site.directory / "memory").write_text("270744Mi")  # 262144Mi and 8600Mi
-    people(rig, 45)
+    add_pods(rig, 45)
     site.run_until(lambda: rig.running("dev") == 45, "every pod runs")
     lent = len(site.lent)
     assert lent
     assert rig.queue(DEV)["maxResource"]["memory"] == (400 + lent * 256) * 2**30
     assert "kubelet" not in site.dnm("plan").stdout
     assert "pods get about 256Gi memory" in site.dnm("check", code=None).stdout
-    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    rig.api.ask("DELETE", PODS)
     site.run_until(site.has_given_back, "every node is back")
     assert rig.queues_text() == QUEUES
 
 
 def test_settings_that_would_stop_the_kubelet_take_no_node(rig: Rig, make_site: MakeSite) -> None:
     site = make_site(sections=SECTION.format(second="4301Mi"))
-    people(rig, 45)
+    add_pods(rig, 45)
     for _ in range(4):
         site.dnm("run")
     assert not site.lent
@@ -63,7 +57,7 @@ def test_settings_that_would_stop_the_kubelet_take_no_node(rig: Rig, make_site: 
 def test_a_node_that_comes_up_with_others_is_said(rig: Rig, make_site: MakeSite) -> None:
     site = make_site(sections=SECTION.format(second="4300Mi"))
     (site.directory / "memory").write_text("262244Mi")
-    people(rig, 45)
+    add_pods(rig, 45)
     site.run_until(lambda: rig.running("dev") == 45, "every pod runs")
     difference = "it keeps back 100Mi of its memory, 8500Mi less than the 8600Mi that are named"
     for command in ("plan", "status", "check"):
@@ -79,7 +73,7 @@ def test_a_pinned_pod_that_fits_on_no_numa_node_takes_no_node(
     body = pod("pinned", DEV, "4", "131073Mi", nodeSelector={"dev": "true"})
     resources = body["spec"]["containers"][0]["resources"]
     resources["limits"] = dict(resources["requests"])
-    rig.create("/api/v1/namespaces/dev/pods", body)
+    rig.create(PODS, body)
     for _ in range(3):
         site.dnm("run")
     assert not [call for call in site.calls if "--set" in call]

@@ -24,9 +24,8 @@ from tests.real.namespaces import OWN_ADDRESS
 from tests.real.programs import RigError
 from tests.real.proxy import Proxy, Seen, proxied, write_kubeconfig
 from tests.real.rig import ETCD, PORT, Rig
-from tests.real.site import pod
+from tests.real.site import DEV, PODS, pod
 
-DEV = "root.research.services.dev"
 MANY = 600  # two pages
 FLOWS = "/apis/flowcontrol.apiserver.k8s.io/v1"
 
@@ -39,7 +38,7 @@ def full_rig(rig: Rig) -> Rig:
     def make(number: int) -> None:
         named = json.loads(json.dumps(manifest))
         named["metadata"]["name"] = f"p{number:04}"
-        rig.api.post("/api/v1/namespaces/dev/pods", named)
+        rig.api.post(PODS, named)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, range(MANY)))
@@ -74,7 +73,7 @@ def test_pages_over_changing_data_are_of_one_moment(
             number = len(pod_pages(proxy))
             full_rig.api.delete(f"/api/v1/namespaces/dev/pods/p{number:04}")
             named = pod(f"a{number}", DEV, "1", "1Gi", schedulingGates=[{"name": "x.org/y"}])
-            full_rig.api.post("/api/v1/namespaces/dev/pods", named)
+            full_rig.api.post(PODS, named)
 
     proxy.before = change
     site.dnm("run")
@@ -253,7 +252,7 @@ def test_a_server_that_stops_in_the_middle_of_a_list(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
     """SIGSTOP between two pages: the run ends within its time limit, and has done nothing."""
-    full_rig.api.post("/api/v1/namespaces/dev/pods", pod("big", DEV, "120", "8Gi"))
+    full_rig.api.post(PODS, pod("big", DEV, "120", "8Gi"))
     site = make_site(kubeconfig_path=proxy.kubeconfig, request_timeout_seconds=6)
     server = full_rig.servers["kube-apiserver"]
     done: list[threading.Timer] = []
@@ -276,7 +275,7 @@ def test_a_server_that_stops_in_the_middle_of_a_list(
 
 def test_a_server_that_restarts_while_a_node_is_lent(rig: Rig, make_site: MakeSite) -> None:
     site = make_site()
-    rig.api.post("/api/v1/namespaces/dev/pods", pod("big", DEV, "120", "8Gi"))
+    rig.api.post(PODS, pod("big", DEV, "120", "8Gi"))
     site.dnm("run")
     server = rig.servers["kube-apiserver"]
     server.stop(signal.SIGKILL)

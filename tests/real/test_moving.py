@@ -6,9 +6,8 @@ import json
 
 from tests.real.conftest import MakeSite
 from tests.real.rig import Rig
-from tests.real.site import pod
+from tests.real.site import DEV, NOTEBOOK, PODS, pod
 
-DEV, NOTEBOOK = "root.research.services.dev", "root.research.services.notebook"
 TYPE = """
 [node_type:a]
 labels = site/for={namespace}
@@ -27,7 +26,7 @@ def tied(name: str, queue: str, namespace: str, cpu: str) -> dict[str, object]:
 def test_an_idle_node_of_dev_runs_a_pod_of_notebook(rig: Rig, make_site: MakeSite) -> None:
     site = make_site(sections=TYPE, move_in_place="true", max_converted_nodes=1)
     (site.directory / "dress").write_text('{"site/for": "NAMESPACE"}')
-    rig.create("/api/v1/namespaces/dev/pods", tied("first", DEV, "dev", "100"))
+    rig.create(PODS, tied("first", DEV, "dev", "100"))
     site.run_until(lambda: rig.running("dev") == 1 and site.lent, "dev's pod runs on a lent node")
     (name,) = site.lent
     uid, limits = rig.api.get(f"/api/v1/nodes/{name}")["metadata"]["uid"], rig.queues_text()

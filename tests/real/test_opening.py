@@ -18,9 +18,8 @@ from tests.real.clocks import shifted
 from tests.real.conftest import MakeSite
 from tests.real.http_api import ApiError, Json
 from tests.real.rig import QUEUES, Rig
-from tests.real.site import Site, pod
+from tests.real.site import DEV, PODS, Site, pod
 
-DEV = "root.research.services.dev"
 TAINT = "dynamic-node-manager/opening"
 SLOW, GONE = "registry.example/slow:1", "registry.example/gone:1"
 CRASHES, FAILS = "registry.example/crashes:1", "registry.example/fails:1"
@@ -122,7 +121,7 @@ def workshop(rig: Rig, make_site: MakeSite, steps: str, image: str = "none") -> 
     for number in range(40):
         body = pod(f"w{number:02}", DEV, "4", "8Gi")
         body["spec"]["containers"][0]["image"] = image
-        rig.create("/api/v1/namespaces/dev/pods", body)
+        rig.create(PODS, body)
     return site
 
 

@@ -12,7 +12,7 @@ from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
 from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
-from tests.real.site import pod
+from tests.real.site import PODS, pod
 
 NAME = "dynamic-node-manager"
 DOCUMENTS = list(yaml.safe_load_all((REPOSITORY / "etc" / "rbac.yaml").read_text()))
@@ -88,7 +88,7 @@ def test_a_run_that_may_not_read_lends_nothing_and_says_what_it_may_not(
 ) -> None:
     withdraw(roles_rig, verb, resource, name)
     queue = "root.research.services.dev"
-    roles_rig.api.post("/api/v1/namespaces/dev/pods", pod("big", queue, "120", "16Gi"))
+    roles_rig.api.post(PODS, pod("big", queue, "120", "16Gi"))
     site = make_site()
     answer = site.dnm("run", code=1)
     assert resource in answer.stderr and "403" in answer.stderr, answer

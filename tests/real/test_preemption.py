@@ -15,11 +15,9 @@ from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import Site, pod
+from tests.real.site import DEV, NOTEBOOK, Site, pod
 from tests.real.versions import YUNIKORNS
 
-DEV = "root.research.services.dev"
-NOTEBOOK = "root.research.services.notebook"
 FILLING, COMING = 32, 2
 WIDER = QUEUES.replace("vcore: 100\n", "vcore: 128\n")
 

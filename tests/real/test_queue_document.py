@@ -24,17 +24,9 @@ from tests.real.conftest import MakeSite
 from tests.real.http_api import ApiError
 from tests.real.proxy import Seen, proxied
 from tests.real.rig import Rig
-from tests.real.site import Site, pod
+from tests.real.site import DEV, PODS, Site, ask_for_one_node, with_nodes
 
-DEV = "root.research.services.dev"
-ONE_MORE = {"vcore": 228_000, "memory": 656 * 2**30}  # the queue's limit and one node
-BASE = {"vcore": 100_000, "memory": 400 * 2**30}
-
-
-def ask_for_one_node(rig: Rig) -> None:
-    """Twelve pods of 16 cores: 192 vcore, where the queue has 100 and a node brings 128."""
-    for number in range(12):
-        rig.api.post("/api/v1/namespaces/dev/pods", pod(f"p{number}", DEV, "16", "8Gi"))
+BASE, ONE_MORE = with_nodes(0), with_nodes(1)
 
 
 def is_served(rig: Rig) -> bool:
@@ -43,7 +35,7 @@ def is_served(rig: Rig) -> bool:
 
 def end(rig: Rig, site: Site) -> None:
     """Everything goes back, and the document is what it was."""
-    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    rig.api.ask("DELETE", PODS)
     site.run_until(site.has_given_back, "the node is back")
     assert rig.queues_text() == QUEUES
     assert rig.queue(DEV)["maxResource"] == BASE

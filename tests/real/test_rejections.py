@@ -11,11 +11,8 @@ from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
 from tests.real.pod_kinds import gang
 from tests.real.rig import Rig
-from tests.real.site import Site, pod
+from tests.real.site import DEV, NOTEBOOK, PODS, Site, pod
 from tests.real.versions import YUNIKORNS
-
-DEV = "root.research.services.dev"
-NOTEBOOK = "root.research.services.notebook"
 
 
 @pytest.fixture(params=YUNIKORNS)
@@ -151,6 +148,6 @@ def test_a_quota_of_zero(either_rig: Rig, make_site: MakeSite) -> None:
     site = make_site()
     site.run_until(rests_at(either_rig, "dev", {"Running": 2}), "the pods run on a lent node")
     assert len(site.lent) == 1
-    either_rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    either_rig.api.ask("DELETE", PODS)
     site.run_until(site.has_given_back, "the node is back")
     assert either_rig.queues_text() == text

@@ -8,16 +8,13 @@ import time
 from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.rig import Rig
-from tests.real.site import pod
-
-DEV = "root.research.services.dev"
+from tests.real.site import PODS, add_pods
 
 
 def test_yunikorn_dies_while_a_lent_node_joins(rig: Rig, make_site: MakeSite) -> None:
     """The node stays while its pods wait for the scheduler, no pod is noted as one that waits for
     something else, and everything goes on without a word from anybody when it is back."""
-    for number in range(12):
-        rig.api.post("/api/v1/namespaces/dev/pods", pod(f"p{number}", DEV, "16", "8Gi"))
+    add_pods(rig, 12, "16", "8Gi")
     rig.wait_for(lambda: rig.running("dev") == 6, "the quota's worth of pods runs")
     site = make_site()
     site.dnm("run")
@@ -31,7 +28,7 @@ def test_yunikorn_dies_while_a_lent_node_joins(rig: Rig, make_site: MakeSite) ->
     rig.servers["yunikorn"].start()
     site.run_until(lambda: rig.running("dev") == 12, "every pod runs")
     assert len(site.lent) == 1
-    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    rig.api.ask("DELETE", PODS)
     site.run_until(site.has_given_back, "the node is back")
     assert rig.queues_text() == QUEUES
 

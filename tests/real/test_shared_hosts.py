@@ -1,6 +1,5 @@
 """Several hosts with one registry on a real API server, with the roles of etc/rbac.yaml: started
-together, with a clock that is off, killed at each touch, put to sleep in each step for longer than
-a Lease is good.
+together, with a clock that is off, put to sleep in each step for longer than a Lease is good.
 
 DNM_PROOF_ROUNDS=200 plays 200 rounds and every touch; by default a dozen, and one touch.
 """
@@ -10,17 +9,18 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.processes import stops
+from tests.real.cluster import LEASE
 from tests.real.conftest import MakeSite
 from tests.real.rig import Rig
-from tests.real.shared import LEASE, SECRET, SHORT, Demand, follow, make_hosts, stops, wake
+from tests.real.shared import SHORT, Demand, follow, make_hosts, wake
 from tests.real.site import Site
 
 ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "12"))
@@ -34,13 +34,6 @@ SOON = {
 }  # fmt: skip
 OF_THE_HOST = ("history.", "registry.time", "lock.", "lease.", "run.", "last_run")
 ALWAYS = ("kube.write_config_map",)  # a sleeper could still write there once
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept(rig: Rig) -> Iterator[None]:
-    yield
-    for path in (SECRET, LEASE):
-        rig.api.delete(path)
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -84,7 +77,7 @@ def test_a_pause_on_one_stops_all(rig: Rig, make_site: MakeSite) -> None:
     assert demand.calls("--set k8s") == 1
 
 
-# --- killed, asleep ------------------------------------------------------------------------------
+# --- asleep -------------------------------------------------------------------------------------
 
 
 def is_met_by_all(point: str) -> bool:
@@ -141,27 +134,6 @@ def walk(demand: Demand, points: list[str], strike: Callable[[str], bool]) -> No
         time.sleep(0.3)
 
 
-def test_a_run_that_is_killed_at_a_touch_is_followed_by_the_other_host(
-    rig: Rig, make_site: MakeSite, tmp_path: Path
-) -> None:
-    began = time.monotonic()
-    east, west = make_hosts(make_site, NAMES[:2], **SOON)
-    demand = Demand(rig, [east, west], 1)
-    points = some_of(touches(east, demand, tmp_path / "touches"))
-    print(len(points), "points", flush=True)
-
-    def strike(point: str) -> bool:
-        answer = east.dnm("run", code=None, DNM_FAULT=fault_of(point, "kill"))
-        if answer.returncode == -signal.SIGKILL:
-            print(point, flush=True)
-            follow(west)
-            return True
-        return False
-
-    walk(demand, points, strike)
-    print(f"kills={len(points)} stories={demand.stories} seconds={time.monotonic() - began:.0f}")
-
-
 def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
@@ -175,7 +147,7 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
 
     def strike(point: str) -> bool:
         asleep = east.start("run", DNM_FAULT=fault_of(point, "stop"))
-        if not stops(asleep):
+        if not stops(asleep.pid):
             wake(asleep)
             return False
         known = demand.version

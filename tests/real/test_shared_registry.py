@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
+from tests.real.cluster import LEASE, SECRET
 from tests.real.conftest import MakeSite
 from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
-from tests.real.shared import DEV, LEASE, SECRET
-from tests.real.site import pod
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept(rig: Rig) -> Iterator[None]:
-    yield
-    for path in (SECRET, LEASE):
-        rig.api.delete(path)
+from tests.real.site import add_pods
 
 
 def test_there_and_back_with_nodes_lent(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
     site = make_site(instance_id="prod", max_converted_nodes=2)
-    for number in range(24):
-        rig.api.post("/api/v1/namespaces/dev/pods", pod(f"p{number:02}", DEV, "16", "8Gi"))
+    add_pods(rig, 24, "16", "8Gi")
     site.run_until(lambda: len(site.lent) == 2, "two nodes are lent")
     before = site.json("status")["nodes"]
     for kind in ("kubernetes", "file"):

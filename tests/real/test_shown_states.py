@@ -16,11 +16,10 @@ from tests.real.http_api import Json
 from tests.real.namespaces import REPOSITORY
 from tests.real.proxy import Proxy, proxied
 from tests.real.rig import Rig
-from tests.real.site import pod
+from tests.real.site import PODS, add_pods
 from tests.real.slurm_site import SlurmSite
 from tests.real_slurm import SlurmLab
 
-DEV = "root.research.services.dev"
 ROLE = "dynamic-node-manager-conditions"
 BINDING = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{ROLE}"
 CONDITION = "SlurmNodeState"
@@ -103,15 +102,10 @@ def settled(lab: SlurmLab, name: str) -> bool:
     return state.startswith("DOWN") and "RESERVED" in state
 
 
-def people(rig: Rig, count: int) -> None:
-    for number in range(count):
-        rig.create("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
-
-
 def test_a_lent_node_shows_how_slurm_has_it(
     rig: Rig, lab: SlurmLab, proxy: Proxy, site: SlurmSite
 ) -> None:
-    people(rig, 30)
+    add_pods(rig, 30)
     allow(rig)
     site.run_until(lambda: rig.running("dev") == 30, "every pod runs")
     (name,) = site.lent
@@ -152,7 +146,7 @@ def test_a_lent_node_shows_how_slurm_has_it(
 
     # An administrator's cordon, in Kubernetes: it stays lent, empty or not.
     rig.shell(f"kubectl cordon {name}")
-    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    rig.api.ask("DELETE", PODS)
     rig.wait_for(lambda: not rig.pods("dev"), "the pods are gone")
     end = time.monotonic() + 5  # it is idle for long enough after two seconds
     while time.monotonic() < end:
@@ -189,7 +183,7 @@ def test_without_the_right_a_run_says_so_and_goes_on(
     found = [one for one in checks if "nodes/status" in f"{one}"]
     assert [one["result"] for one in found] == ["warning"], found
     assert "no Node shows how Slurm has it" in found[0]["text"] + found[0]["remedy"], found
-    people(rig, 30)
+    add_pods(rig, 30)
     runs = site.run_until(lambda: rig.running("dev") == 30, "every pod runs", code=None)
     (name,) = site.lent
     refused = [one for one in proxy.seen if one.path == f"/api/v1/nodes/{name}/status"]
@@ -199,7 +193,7 @@ def test_without_the_right_a_run_says_so_and_goes_on(
     assert not conditions(rig, name) and annotation(rig, name) is None
     allow(rig)
     site.run_until(lambda: conditions(rig, name), "the Node shows it", code=None)
-    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    rig.api.ask("DELETE", PODS)
     site.run_until(lambda: not site.lent, "the node is back")
     assert rig.queues_text() == QUEUES
     site.assert_slurm_is_clean()

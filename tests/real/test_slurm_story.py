@@ -13,12 +13,10 @@ from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import pod
+from tests.real.site import DEV, PODS, add_pods, pod
 from tests.real.slurm_site import SlurmSite
 from tests.real_slurm import SlurmLab
 from tests.slurm_lab import is_running
-
-DEV = "root.research.services.dev"
 
 
 @pytest.fixture
@@ -31,12 +29,11 @@ def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
     rig.note_versions({"Slurm": lab.release})
     job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=nobody")
     lab.wait_for(lambda: is_running(lab, job), 60)
-    for number in range(75):
-        rig.api.post("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
+    add_pods(rig, 75)
     site.run_until(lambda: rig.running("dev") == 75, "every pod of the workshop runs", 120)
     assert len(site.lent) == 4 and "a001" not in site.lent
     assert rig.queue(DEV)["maxResource"]["vcore"] == (100 + 4 * 128) * 1000
-    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    rig.api.ask("DELETE", PODS)
     site.run_until(site.has_given_back, "every node is back", 120)
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
     assert is_running(lab, job)

@@ -14,10 +14,9 @@ from tests.real.documented import documented
 from tests.real.http_api import Json
 from tests.real.pod_kinds import gang
 from tests.real.rig import Rig
-from tests.real.site import Site, pod
+from tests.real.site import DEV, PODS, Site, pod
 from tests.real.versions import YUNIKORNS
 
-DEV = "root.research.services.dev"
 DRIVER, CLASS = "gpu.example.org", "gpu.example.org"
 RESOURCE = "/apis/resource.k8s.io/v1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -109,7 +108,7 @@ def waiting_rig(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Rig]:
 
 def make(rig: Rig, manifests: list[Json]) -> None:
     for manifest in manifests:
-        rig.api.post("/api/v1/namespaces/dev/pods", manifest)
+        rig.api.post(PODS, manifest)
 
 
 def remove(rig: Rig, name: str) -> None:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from tests.real.conftest import MakeSite
 from tests.real.rig import Rig
-from tests.real.site import Site, pod
+from tests.real.site import DEV, Site, add_pods
 
-DEV = "root.research.services.dev"
 UNIT = Path(__file__).parents[2] / "cron" / "dnm.service"
 Record = Callable[[str, object], None]
 
@@ -47,8 +46,7 @@ def test_a_join_is_seen_at_once(rig: Rig, make_site: MakeSite, record_property: 
     site = make_site(check_interval_seconds=2)
     site.seconds(6)
     with woken(site) as runs:
-        for number in range(2):
-            rig.create("/api/v1/namespaces/dev/pods", pod(f"p{number}", DEV, "128", "16Gi"))
+        add_pods(rig, 2, "128", "16Gi")
         site.dnm("run")
         assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000, "it has not come yet"
         ended = site.directory / "state" / "converted_nodes.wake"

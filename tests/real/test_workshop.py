@@ -15,10 +15,9 @@ import pytest
 from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.rig import Rig
-from tests.real.site import pod
+from tests.real.site import DEV, PODS, add_pods, with_nodes
 from tests.real.versions import YUNIKORNS
 
-DEV = "root.research.services.dev"
 PEOPLE = 75
 LEAST = 4
 
@@ -39,19 +38,15 @@ def test_a_workshop_gets_four_nodes_and_gives_them_back(
 ) -> None:
     rig.use_yunikorn(yunikorn)
     site = make_site()
-    for number in range(PEOPLE):
-        rig.create("/api/v1/namespaces/dev/pods", pod(f"w{number:02}", DEV, "4", "16Gi"))
+    add_pods(rig, PEOPLE)
     site.run_until(lambda: rig.running("dev") == PEOPLE, "every pod of the workshop runs")
     assert len(site.lent) == LEAST
-    assert rig.queue(DEV)["maxResource"] == {
-        "vcore": (100 + LEAST * 128) * 1000,
-        "memory": (400 + LEAST * 256) * 2**30,
-    }
+    assert rig.queue(DEV)["maxResource"] == with_nodes(LEAST)
     rig.wait_for(lambda: checksum(rig) == sha256(rig.queues_text()), "the document is in force")
-    rig.api.ask("DELETE", "/api/v1/namespaces/dev/pods")
+    rig.api.ask("DELETE", PODS)
     site.run_until(site.has_given_back, "every node is back")
     assert rig.queues_text() == QUEUES
     rig.wait_for(lambda: checksum(rig) == sha256(QUEUES), "the document is in force")
     assert rig.nodes() == {"k1", "k2"}
     assert not rig.has_ledger()
-    assert rig.queue(DEV)["maxResource"] == {"vcore": 100_000, "memory": 400 * 2**30}
+    assert rig.queue(DEV)["maxResource"] == with_nodes(0)

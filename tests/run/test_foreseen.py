@@ -139,6 +139,9 @@ def test_what_the_calendar_knows_no_more_is_given_up_and_what_is_anothers_stays(
         "a001", "a002", "a003",
     ]  # fmt: skip
     assert not site.run().outcome.actions  # type: ignore[union-attr]
+    site.write(site.path, site.path.read_text().replace("nodes = 2", "nodes = 1"))
+    site.run()
+    assert [one.node for one in sandbox.batch.reservations.by_name.values()] == ["a001", "a002"]
     site = Site(sandbox, tmp_path, **BOOKED)
     site.run()
     assert [one.node for one in sandbox.batch.reservations.by_name.values()] == ["a001"]
