@@ -142,9 +142,30 @@ def differs(name: str, make: Make, row: str, kubectl: str = TAKEN) -> Case:
     return Case(name, kubectl, make, dnm=REFUSED, row=row)
 
 
+def a_user(user: Json) -> Make:
+    return lambda kit: kit.document(user)
+
+
+def with_cert(more: Json) -> Make:
+    return lambda kit: kit.document(kit.cert_user | more)
+
+
+def with_token(more: Json) -> Make:
+    return lambda kit: kit.document(kit.token_user | more)
+
+
+def a_cluster(cluster: Json) -> Make:
+    return lambda kit: kit.document(cluster=cluster)
+
+
 def with_plugin(kit: Kit, script: str, **settings: object) -> Json:
     known = {"apiVersion": V1, "command": kit.plugin(script), "interactiveMode": "Never"}
     return {"exec": {k: v for k, v in {**known, **settings}.items() if v is not None}}
+
+
+def a_plugin(script: str = "", version: str = V1, **settings: object) -> Make:
+    """One that gives the token in that version, if it is not another script."""
+    return lambda kit: kit.document(with_plugin(kit, script or kit.printed(version), **settings))
 
 
 def oidc(kit: Kit) -> Json:
@@ -152,212 +173,113 @@ def oidc(kit: Kit) -> Json:
     return {"auth-provider": {"name": "oidc", "config": config}}
 
 
+def another_key(kit: Kit) -> Json:
+    key = encoded(Path(f"{kit.rig.keys}/apiserver.key").read_text())
+    return kit.document(kit.cert_user | {"client-key-data": key})
+
+
+UNKNOWN = "a key that nobody knows, `as`, `as-groups`"
+PASSWORD = {"username": "u", "password": "p"}
+OF_FILES = {"client-certificate": "cert.pem", "client-key": "key.pem"}
 WHO = [
-    taken("a token", lambda kit: kit.document()),
-    taken("a certificate as data", lambda kit: kit.document(kit.cert_user)),
-    taken(
-        "a certificate in files beside it",
-        lambda kit: kit.document({"client-certificate": "cert.pem", "client-key": "key.pem"}),
-    ),
+    taken("a token", Kit.document),
+    taken("a certificate as data", with_cert({})),
+    taken("a certificate in files beside it", a_user(OF_FILES)),
     taken("certificate and token", lambda kit: kit.document(kit.cert_user | kit.token_user)),
-    taken("a token's file", lambda kit: kit.document({"tokenFile": "token"})),
+    taken("a token's file", a_user({"tokenFile": "token"})),
     taken(
-        "a token's file and a token of nobody",
-        lambda kit: kit.document({"tokenFile": "token", "token": "nobody"}),
+        "a token's file and a token of nobody", a_user({"tokenFile": "token", "token": "nobody"})
     ),
-    taken(
-        "a token and no such file",
-        lambda kit: kit.document(kit.token_user | {"tokenFile": "none"}),
-    ),
-    refused("no such token's file", lambda kit: kit.document({"tokenFile": "none"})),
-    refused("a token of nobody", lambda kit: kit.document({"token": "nobody"})),
+    taken("a token and no such file", with_token({"tokenFile": "none"})),
+    refused("no such token's file", a_user({"tokenFile": "none"})),
+    refused("a token of nobody", a_user({"token": "nobody"})),
     refused("a line end in a token", lambda kit: kit.document({"token": f"{kit.token}\n"})),
-    refused("a number for a token", lambda kit: kit.document({"token": 7})),
-    refused("a name and a password", lambda kit: kit.document({"username": "u", "password": "p"})),
-    refused(
-        "a token and a name",
-        lambda kit: kit.document(kit.token_user | {"username": "u", "password": "p"}),
-    ),
-    refused(
-        "a certificate without its key",
-        lambda kit: kit.document({"client-certificate": "cert.pem"}),
-    ),
-    refused(
-        "a certificate in a file and as data",
-        lambda kit: kit.document(kit.cert_user | {"client-certificate": "cert.pem"}),
-    ),
-    refused(
-        "a certificate that is no base64",
-        lambda kit: kit.document(kit.cert_user | {"client-certificate-data": "###"}),
-    ),
-    refused(
-        "a key of another certificate",
-        lambda kit: kit.document(
-            kit.cert_user
-            | {"client-key-data": encoded(Path(f"{kit.rig.keys}/apiserver.key").read_text())}
-        ),
-    ),
-    refused("nobody", lambda kit: kit.document({})),
+    refused("a number for a token", a_user({"token": 7})),
+    refused("a name and a password", a_user(PASSWORD)),
+    refused("a token and a name", with_token(PASSWORD)),
+    refused("a certificate without its key", a_user({"client-certificate": "cert.pem"})),
+    refused("a certificate in a file and as data", with_cert({"client-certificate": "cert.pem"})),
+    refused("a certificate that is no base64", with_cert({"client-certificate-data": "###"})),
+    refused("a key of another certificate", another_key),
+    refused("nobody", a_user({})),
     taken("an id-token", lambda kit: kit.document(oidc(kit))),
-    refused(
-        "a provider that is gone", lambda kit: kit.document({"auth-provider": {"name": "gcp"}})
-    ),
+    refused("a provider that is gone", a_user({"auth-provider": {"name": "gcp"}})),
     differs(
-        "as somebody else",
-        lambda kit: kit.document(kit.cert_user | {"as": "admin", "as-groups": ["system:masters"]}),
-        "a key that nobody knows, `as`, `as-groups`",
+        "as somebody else", with_cert({"as": "admin", "as-groups": ["system:masters"]}), UNKNOWN
     ),
 ]
+
+
+def a_certificate(kit: Kit) -> str:
+    return kit.printed(clientCertificateData=kit.cert, clientKeyData=kit.key)
+
+
+def with_arguments(kit: Kit) -> Json:
+    asks = "import os, sys\nassert (sys.argv[1], os.environ['SITE']) == ('now', 'hpc')\n"
+    env = [{"name": "SITE", "value": "hpc"}]
+    return kit.document(with_plugin(kit, asks + kit.printed(), args=["now"], env=env))
+
+
+BETA, ALPHA = f"{V1}beta1", f"{V1}alpha1"
 PLUGINS = [
-    taken("a plug-in", lambda kit: kit.document(with_plugin(kit, kit.printed()))),
-    taken(
-        "a plug-in of v1beta1",
-        lambda kit: kit.document(
-            with_plugin(
-                kit, kit.printed(f"{V1}beta1"), apiVersion=f"{V1}beta1", interactiveMode=None
-            )
-        ),
-    ),
-    taken(
-        "a plug-in beside the kubeconfig",
-        lambda kit: kit.document(with_plugin(kit, kit.printed(), command="./plugin")),
-    ),
+    taken("a plug-in", a_plugin()),
+    taken("a plug-in of v1beta1", a_plugin("", BETA, apiVersion=BETA, interactiveMode=None)),
+    taken("a plug-in beside the kubeconfig", a_plugin(command="./plugin")),
     taken(
         "a plug-in that gives a certificate",
-        lambda kit: kit.document(
-            with_plugin(kit, kit.printed(clientCertificateData=kit.cert, clientKeyData=kit.key))
-        ),
+        lambda kit: kit.document(with_plugin(kit, a_certificate(kit))),
     ),
-    taken(
-        "a plug-in with arguments and variables",
-        lambda kit: kit.document(
-            with_plugin(
-                kit,
-                "import os, sys\nassert (sys.argv[1], os.environ['SITE']) == ('now', 'hpc')\n"
-                + kit.printed(),
-                args=["now"],
-                env=[{"name": "SITE", "value": "hpc"}],
-            )
-        ),
-    ),
-    refused(
-        "a plug-in of v1alpha1",
-        lambda kit: kit.document(
-            with_plugin(kit, kit.printed(f"{V1}alpha1"), apiVersion=f"{V1}alpha1")
-        ),
-    ),
-    refused(
-        "a plug-in of no mode",
-        lambda kit: kit.document(with_plugin(kit, kit.printed(), interactiveMode=None)),
-    ),
-    refused(
-        "a plug-in for a person",
-        lambda kit: kit.document(with_plugin(kit, kit.printed(), interactiveMode="Always")),
-    ),
-    refused(
-        "a plug-in that fails",
-        lambda kit: kit.document(with_plugin(kit, "raise SystemExit('no ticket')")),
-    ),
-    refused(
-        "a plug-in that says something else",
-        lambda kit: kit.document(with_plugin(kit, "print('hello')")),
-    ),
+    taken("a plug-in with arguments and variables", with_arguments),
+    refused("a plug-in of v1alpha1", a_plugin("", ALPHA, apiVersion=ALPHA)),
+    refused("a plug-in of no mode", a_plugin(interactiveMode=None)),
+    refused("a plug-in for a person", a_plugin(interactiveMode="Always")),
+    refused("a plug-in that fails", a_plugin("raise SystemExit('no ticket')")),
+    refused("a plug-in that says something else", a_plugin("print('hello')")),
     refused(
         "a plug-in that gives nothing",
         lambda kit: kit.document(with_plugin(kit, kit.printed(expirationTimestamp=""))),
     ),
-    refused(
-        "a plug-in that answers in another version",
-        lambda kit: kit.document(with_plugin(kit, kit.printed(f"{V1}beta1"))),
-    ),
-    refused(
-        "a plug-in that is not there",
-        lambda kit: kit.document(with_plugin(kit, "", command="no-such-plugin")),
-    ),
+    refused("a plug-in that answers in another version", a_plugin("", BETA)),
+    refused("a plug-in that is not there", a_plugin(command="no-such-plugin")),
     refused(
         "a plug-in and a provider",
         lambda kit: kit.document(with_plugin(kit, kit.printed()) | oidc(kit)),
     ),
     differs(
         "a plug-in that hangs",
-        lambda kit: kit.document(with_plugin(kit, "import time; time.sleep(600)")),
+        a_plugin("import time; time.sleep(600)"),
         "a plug-in that hangs, asks a person, prints for ever",
         WAITS,
     ),
 ]
-INSECURE: Json = {"insecure-skip-tls-verify": True, "certificate-authority-data": None}
+AUTHORITY = "certificate-authority-data"
+UNVERIFIED = "insecure-skip-tls-verify"
+IN_A_FILE: Json = {"certificate-authority": "ca.pem"}
+INSECURE: Json = {UNVERIFIED: True, AUTHORITY: None}
 SERVER = [
-    taken(
-        "an authority in a file",
-        lambda kit: kit.document(
-            cluster={"certificate-authority": "ca.pem", "certificate-authority-data": None}
-        ),
-    ),
-    refused(
-        "an authority in a file and as data",
-        lambda kit: kit.document(cluster={"certificate-authority": "ca.pem"}),
-    ),
-    refused(
-        "another authority",
-        lambda kit: kit.document(cluster={"certificate-authority-data": encoded(kit.cert)}),
-    ),
-    refused(
-        "an authority that is none",
-        lambda kit: kit.document(cluster={"certificate-authority-data": encoded("hello")}),
-    ),
-    refused("no authority", lambda kit: kit.document(cluster={"certificate-authority-data": None})),
-    taken("no verification", lambda kit: kit.document(cluster=INSECURE)),
-    refused(
-        "no verification, and an authority",
-        lambda kit: kit.document(cluster={"insecure-skip-tls-verify": True}),
-    ),
-    refused(
-        "no verification, as a text",
-        lambda kit: kit.document(cluster=INSECURE | {"insecure-skip-tls-verify": "true"}),
-    ),
-    refused(
-        "verification, as a text",
-        lambda kit: kit.document(cluster={"insecure-skip-tls-verify": "false"}),
-    ),
-    taken(
-        "another name of the server",
-        lambda kit: kit.document(cluster={"tls-server-name": "kubernetes.default.svc"}),
-    ),
-    refused(
-        "a name that is not the server's",
-        lambda kit: kit.document(cluster={"tls-server-name": "example.org"}),
-    ),
-    taken(
-        "a slash behind the server",
-        lambda kit: kit.document(cluster={"server": f"https://127.0.0.1:{PORT}/"}),
-    ),
-    refused(
-        "a path that is not there",
-        lambda kit: kit.document(cluster={"server": f"https://127.0.0.1:{PORT}/none"}),
-    ),
-    refused(
-        "no TLS where there is some",
-        lambda kit: kit.document(cluster={"server": f"http://127.0.0.1:{PORT}"}),
-    ),
-    refused(
-        "nobody listens",
-        lambda kit: kit.document(cluster={"server": "https://127.0.0.1:9"}),
-    ),
-    refused("no server", lambda kit: kit.document(cluster={"server": None})),
-    refused(
-        "a server that is no address",
-        lambda kit: kit.document(cluster={"server": f"127.0.0.1:{PORT}"}),
-    ),
+    taken("an authority in a file", a_cluster(IN_A_FILE | {AUTHORITY: None})),
+    refused("an authority in a file and as data", a_cluster(IN_A_FILE)),
+    refused("another authority", lambda kit: kit.document(cluster={AUTHORITY: encoded(kit.cert)})),
+    refused("an authority that is none", a_cluster({AUTHORITY: encoded("hello")})),
+    refused("no authority", a_cluster({AUTHORITY: None})),
+    taken("no verification", a_cluster(INSECURE)),
+    refused("no verification, and an authority", a_cluster({UNVERIFIED: True})),
+    refused("no verification, as a text", a_cluster(INSECURE | {UNVERIFIED: "true"})),
+    refused("verification, as a text", a_cluster({UNVERIFIED: "false"})),
+    taken("another name of the server", a_cluster({"tls-server-name": "kubernetes.default.svc"})),
+    refused("a name that is not the server's", a_cluster({"tls-server-name": "example.org"})),
+    taken("a slash behind the server", a_cluster({"server": f"https://127.0.0.1:{PORT}/"})),
+    refused("a path that is not there", a_cluster({"server": f"https://127.0.0.1:{PORT}/none"})),
+    refused("no TLS where there is some", a_cluster({"server": f"http://127.0.0.1:{PORT}"})),
+    refused("nobody listens", a_cluster({"server": "https://127.0.0.1:9"})),
+    refused("no server", a_cluster({"server": None})),
+    refused("a server that is no address", a_cluster({"server": f"127.0.0.1:{PORT}"})),
     taken(
         "compression is off, and extensions",
-        lambda kit: kit.document(cluster={"disable-compression": True, "extensions": []}),
+        a_cluster({"disable-compression": True, "extensions": []}),
     ),
-    refused("extensions are no list", lambda kit: kit.document(cluster={"extensions": {"a": 1}})),
-    differs(
-        "a key of tomorrow",
-        lambda kit: kit.document(cluster={"new-key": 1}),
-        "a key that nobody knows, `as`, `as-groups`",
-    ),
+    refused("extensions are no list", a_cluster({"extensions": {"a": 1}})),
+    differs("a key of tomorrow", a_cluster({"new-key": 1}), UNKNOWN),
 ]
 
 
@@ -401,10 +323,7 @@ WAYS = [
     ),
     Case("a proxy of SOCKS", TAKEN, asking=through(socks), dnm=REFUSED, row="a proxy `socks5://`"),
     Case("a proxy of the environment, for loopback", TAKEN, asking=beside_a_proxy),
-    refused(
-        "a proxy of another kind",
-        lambda kit: kit.document(cluster={"proxy-url": "ftp://127.0.0.1:9"}),
-    ),
+    refused("a proxy of another kind", a_cluster({"proxy-url": "ftp://127.0.0.1:9"})),
 ]
 
 
@@ -470,13 +389,11 @@ FILES = [
     ),
     Case(
         "of two clusters the first", TAKEN,
-        asking=several(Kit.document, lambda kit: kit.document(cluster={"server": "https://x"})),
+        asking=several(Kit.document, a_cluster({"server": "https://x"})),
     ),
     Case(
         "of two clusters the first, which is wrong", REFUSED,
-        asking=several(
-            lambda kit: kit.document(cluster={"server": "https://127.0.0.1:9"}), Kit.document
-        ),
+        asking=several(a_cluster({"server": "https://127.0.0.1:9"}), Kit.document),
     ),
     Case(
         "of two contexts in force the first", TAKEN,
@@ -484,9 +401,7 @@ FILES = [
     ),
     Case(
         "half of a cluster, and the other half", REFUSED,
-        asking=several(
-            lambda kit: kit.document(cluster={"certificate-authority-data": None}), Kit.document
-        ),
+        asking=several(a_cluster({AUTHORITY: None}), Kit.document),
     ),
     Case("one that is missing", TAKEN, asking=with_one_that_is_missing),
     Case("none of them is there", REFUSED, asking=lambda kit: of_files(kit.directory / "none")),
