@@ -80,36 +80,29 @@ class Secrets:
         begun = len(flat) if is_whole else self._beginning(flat)
         if not spans and begun == len(flat):
             return [], len(content)
-        places = _Places(content)
-        found = [(places.of(start), places.of(end - 1) + 1) for start, end in spans]
-        return found, places.of(begun) if begun < len(flat) else len(content)
+        places = _places(content)
+        found = [(places[start], places[end - 1] + 1) for start, end in spans]
+        return found, places[begun] if begun < len(flat) else len(content)
 
     def _beginning(self, flat: bytes) -> int:
         """Where at the end of `flat` a value may have begun; the earliest such place."""
         for at in range(max(len(flat) - self.longest + 1, 0), len(flat)):
             if flat[at] in self._firsts:
                 end = flat[at:]
-                following = bisect_right(self._sorted, end)  # what begins so stands right behind it
-                if self._sorted[following : following + 1] and self._sorted[following].startswith(
-                    end
-                ):
+                behind = bisect_right(self._sorted, end)  # what begins so stands right there
+                if any(one.startswith(end) for one in self._sorted[behind : behind + 1]):
                     return at
         return len(flat)
 
 
-class _Places:
-    """Where the bytes that are no noise stand; asked for in any order."""
-
-    def __init__(self, content: bytes) -> None:
-        self.known: list[int] = []
-        before = 0
-        for run in _RUN.finditer(content):
-            self.known.extend(range(before, run.start()))
-            before = run.end()
-        self.known.extend(range(before, len(content)))
-
-    def of(self, number: int) -> int:
-        return self.known[number]
+def _places(content: bytes) -> list[int]:
+    """Where the bytes that are no noise stand."""
+    found: list[int] = []
+    before = 0
+    for run in _RUN.finditer(content):
+        found.extend(range(before, run.start()))
+        before = run.end()
+    return [*found, *range(before, len(content))]
 
 
 def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:

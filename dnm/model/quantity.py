@@ -25,6 +25,7 @@ _UNITS = {"": 1} | {
         ("Ki" if letter == "k" else f"{letter}i", 1024**power),
     )
 }
+_OF_VCORE = {"m": 1} | {suffix: 1000 * unit for suffix, unit in _UNITS.items()}
 _GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     chr(point) for point in range(0x2000, 0x200B)
 )
@@ -65,12 +66,7 @@ def parse_yunikorn(resource: str, text: str) -> int:
 
 def _unit(resource: str, suffix: str) -> int | None:
     """What one of this suffix is worth, None for a suffix that the resource does not know."""
-    if resource != "vcore":
-        return _UNITS.get(suffix)
-    if suffix == "m":
-        return 1
-    scale = _UNITS.get(suffix)
-    return None if scale is None else scale * 1000
+    return (_OF_VCORE if resource == "vcore" else _UNITS).get(suffix)
 
 
 def format_yunikorn(resource: str, amount: int, like: str) -> str:
