@@ -10,14 +10,9 @@ from dnm.simulate.batch import Job
 from dnm.simulate.values import DAY, HOUR, Ask, NodeClass, Workload
 
 G = 10**9
-CPU_NODE = NodeClass(
-    size=(("vcore", 128_000), ("memory", 256 * G), ("pods", 110)),
-    count=40,
-)
-GPU_NODE = NodeClass(
-    size=(("vcore", 64_000), ("memory", 512 * G), ("nvidia.com/gpu", 4), ("pods", 110)),
-    count=12,
-)
+_GPU_SIZE = (("vcore", 64_000), ("memory", 512 * G), ("nvidia.com/gpu", 4), ("pods", 110))
+GPU_NODE = NodeClass(size=_GPU_SIZE, count=12)
+CPU_NODE = NodeClass(size=(("vcore", 128_000), ("memory", 256 * G), ("pods", 110)), count=40)
 MINUTE = 60.0
 JOB_SIZES = ((1, 2, 4, 8, 16), (50, 20, 15, 10, 5))
 HALF = 0.5  # of the batch nodes, where a workload says nothing of them

@@ -12,17 +12,11 @@ import msgspec
 from dnm.simulate.measure import Figures, play
 from dnm.simulate.values import HOUR, Workload
 from dnm.simulate.world import NobodyLends, Policy
-from tests.economy.autoscalers import (
-    ClusterAutoscalerPolicy,
-    KarpenterPolicy,
-)
+from tests.economy.autoscalers import ClusterAutoscalerPolicy, KarpenterPolicy
 from tests.economy.bound import oracle, volume
 from tests.economy.dnm_policy import DnmPolicy, MinutePolicy
 from tests.economy.policies import PredecessorPolicy
-from tests.economy.public_shapes import (
-    scarce_nodes,
-    three_queues,
-)
+from tests.economy.public_shapes import scarce_nodes, three_queues
 from tests.economy.workloads import ALL
 
 POLICIES: dict[str, Callable[[Workload], Policy]] = {
@@ -60,11 +54,8 @@ class Row(Figures):
 
 
 def measure(workload: Workload, policy: str) -> Row:
-    return measure_policy(
-        workload,
-        policy,
-        {**POLICIES, **WITHOUT, **WITH_MOVES}[policy](workload),
-    )
+    make = {**POLICIES, **WITHOUT, **WITH_MOVES}[policy]
+    return measure_policy(workload, policy, make(workload))
 
 
 def measure_policy(workload: Workload, name: str, policy: Policy) -> Row:

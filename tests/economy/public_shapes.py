@@ -217,17 +217,6 @@ def standing_full(seed: int, lasts: float) -> Workload:
 
 
 ALL = (
-    hub_day,
-    workshop_breaks,
-    heavy_tails,
-    gangs,
-    roll_outs,
-    crash_loops,
-    scarce_nodes,
-    oscillation,
-    every_seven_minutes,
-    full_batch,
-    failing,
-    slow_conversions,
-    standing_full,
-)
+    hub_day, workshop_breaks, heavy_tails, gangs, roll_outs, crash_loops, scarce_nodes, oscillation,
+    every_seven_minutes, full_batch, failing, slow_conversions, standing_full,
+)  # fmt: skip

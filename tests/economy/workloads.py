@@ -153,12 +153,6 @@ def gpu_pods(seed: int, lasts: float) -> Workload:
 
 
 ALL: tuple[Callable[[int, float], Workload], ...] = (
-    workshops,
-    notebooks,
-    nightly_batch,
-    slow_ramp,
-    fragmentation,
-    gpu_pods,
-    *public_shapes.ALL,
-    *everyday.ALL,
-)
+    workshops, notebooks, nightly_batch, slow_ramp, fragmentation, gpu_pods,
+    *public_shapes.ALL, *everyday.ALL,
+)  # fmt: skip
