@@ -78,16 +78,12 @@ def split_countable(
     members: dict[str, int] = {}
     for app in sorted(apps, key=lambda one: (one.first.created, one.namespace, one.app_id)):
         total = members.get(app.namespace, 0) + _members(app)
-        why = None
-        if is_beyond_counting(app):
-            why = NotCounted.GANG
-        elif total > MOST_MEMBERS:
-            why = NotCounted.GANGS
-        if why is None:
+        if (is_beyond := is_beyond_counting(app)) or total > MOST_MEMBERS:
+            why = NotCounted.GANG if is_beyond else NotCounted.GANGS
+            left_out.update((id(pod), why) for pod in app.pods)
+        else:
             members[app.namespace] = total
             counted.append(app)
-        else:
-            left_out.update((id(pod), why) for pod in app.pods)
     return tuple(counted), left_out
 
 

@@ -283,17 +283,12 @@ class Allotment:
         for (group, _), placed in zip(groups, packing.placed, strict=True):
             request = self._packing_input.items[group.fingerprint].request
             for number, count in placed:
-                free = self._bins[number].free
-                self._bins[number] = Bin(
-                    free=tuple(have - ask * count for have, ask in zip(free, request, strict=True)),
-                    node_class=self._bins[number].node_class,
+                one = self._bins[number]
+                free = tuple(
+                    have - ask * count for have, ask in zip(one.free, request, strict=True)
                 )
-        self._quota.use(
-            [
-                (group, sum(count for _, count in placed))
-                for (group, _), placed in zip(groups, packing.placed, strict=True)
-            ]
-        )
+                self._bins[number] = Bin(free=free, node_class=one.node_class)
+            self._quota.use([(group, sum(count for _, count in placed))])
 
 
 def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[int]:
