@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.lists import List
-from dnm.kube.objects import Name
+from dnm.kube.objects import Name, path_of
 from dnm.kube.pod_reading import VolumeAffinity
 from dnm.kube.requests import ApiRequests
 from dnm.model.errors import KubeError
 from dnm.model.pod import Claim, NodeSelectorTerm, Pod
 from dnm.model.value import Unreadable
-
-_CORE = "/api/v1"
 
 
 class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,7 +66,7 @@ def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Un
 
 
 def _list_claims(api: ApiRequests, namespace: str, names: Set[str]) -> list[_Claim]:
-    path = f"{_CORE}/namespaces/{quote(namespace, safe='')}/persistentvolumeclaims"
+    path = path_of("persistentvolumeclaims", namespace=namespace)
     claims = List(path, "PersistentVolumeClaimList")
     what = f"list the volume claims of namespace {namespace}"
     with api.asking(what, "list persistentvolumeclaims"), fault_point("kube.list_claims"):
@@ -77,7 +74,7 @@ def _list_claims(api: ApiRequests, namespace: str, names: Set[str]) -> list[_Cla
 
 
 def _list_affinities(api: ApiRequests, names: Set[str]) -> dict[str, tuple[NodeSelectorTerm, ...]]:
-    volumes = List(f"{_CORE}/persistentvolumes", "PersistentVolumeList")
+    volumes = List(path_of("persistentvolumes"), "PersistentVolumeList")
     what = "list the persistent volumes"
     with api.asking(what, "list persistentvolumes"), fault_point("kube.list_volumes"):
         found = api.list_items(volumes, _BoundVolume, lambda one: one.metadata.name in names)

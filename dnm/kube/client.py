@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube import claims, topology
-from dnm.kube import objects as kube_objects
+from dnm.kube import claims, objects, topology
 from dnm.kube.access import Access, load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
 from dnm.kube.lists import List
 from dnm.kube.nodes import read_node_page, read_one_node, taint_fields
+from dnm.kube.objects import check_kind, path_of
 from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from dnm.model.cluster import PodOnNode
     from dnm.model.plan import ShowState
 
-_CORE = "/api/v1"
 _EVENT_TIMEOUT = timedelta(seconds=5)
 _MANY_NODES = 100  # their pods are thousands: all in one answer, from servers that stream it
 
@@ -84,7 +82,7 @@ class KubeClient:
             return self._reflector.pods
         try:
             reducer, version = self._list_pods(
-                "list the pods of the cluster", f"{_CORE}/pods", UNFINISHED
+                "list the pods of the cluster", path_of("pods"), UNFINISHED
             )
         except ApiRefused as error:
             if error.status == 403 and namespaces:
@@ -107,7 +105,7 @@ class KubeClient:
         for namespace in namespaces:
             what = f"list the pods of namespace {namespace}"
             try:
-                reducer, _ = self._list_pods(what, _pods_path(namespace), UNFINISHED)
+                reducer, _ = self._list_pods(what, path_of("pods", namespace=namespace), UNFINISHED)
             except KubeError as error:
                 unreadable[namespace] = str(error)
                 continue
@@ -132,7 +130,7 @@ class KubeClient:
         def take(page: memoryview) -> None:
             nodes.extend(read_node_page(page, self._config.has_kubelets))
 
-        what = List(f"{_CORE}/nodes", "NodeList")
+        what = List(path_of("nodes"), "NodeList")
         asking = self.requests.asking("list the nodes", "list nodes")
         try:
             with asking, fault_point("kube.list_nodes"):
@@ -177,20 +175,20 @@ class KubeClient:
     def read_node(self, name: str) -> Node | None:
         """None: there is no such Node. Raises KubeError."""
         with self.requests.asking(f"read node {name}", "get nodes"), fault_point("kube.read_node"):
-            found = self.requests.read_or_none(_node_path(name))
+            found = self.requests.read_or_none(path_of("nodes", name))
             return None if found is None else read_one_node(found.body, name)
 
     def read_pods_on(self, node: str) -> tuple[Pod, ...]:
         """The unfinished pods bound to a node, of all namespaces. Raises KubeError."""
         selector = f"spec.nodeName={node},{UNFINISHED}"
         what = f"list the pods on node {node}"
-        return tuple(self._list_pods(what, f"{_CORE}/pods", selector)[0].pods)
+        return tuple(self._list_pods(what, path_of("pods"), selector)[0].pods)
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         """None: there is none. Raises KubeError."""
         what = f"read ConfigMap {namespace}/{name}"
         with self.requests.asking(what, "get configmaps"), fault_point("kube.read_config_map"):
-            found = self.requests.read_or_none(_config_map_path(namespace, name))
+            found = self.requests.read_or_none(path_of("configmaps", name, namespace))
             return None if found is None else self._remember(found, namespace, name)
 
     def write_config_map(self, config_map: ConfigMap, *, dry_run: bool = False) -> ConfigMap:
@@ -209,18 +207,16 @@ class KubeClient:
                 f"can't write ConfigMap {namespace}/{name}: it is no longer at version "
                 f"{config_map.resource_version}, read it again"
             )
-        body = kube_objects.write_config_map(self._originals[key], config_map)
+        body = objects.write_config_map(self._originals[key], config_map)
         what = f"write ConfigMap {namespace}/{name}"
-        with (
-            self.requests.changing(what, "update configmaps"),
-            fault_point("kube.write_config_map"),
-        ):
-            path = _config_map_path(namespace, name) + ("?dryRun=All" if dry_run else "")
+        changing = self.requests.changing(what, "update configmaps")
+        with changing, fault_point("kube.write_config_map"):
+            path = path_of("configmaps", name, namespace) + ("?dryRun=All" if dry_run else "")
             answer = self.requests.session.write("PUT", path, body)
             return config_map if dry_run else self._remember(answer, namespace, name)
 
     def _remember(self, answer: ApiAnswer, namespace: str, name: str) -> ConfigMap:
-        found = kube_objects.read_config_map(answer.body, namespace, name)
+        found = objects.read_config_map(answer.body, namespace, name)
         self._originals[found.namespace, found.name, found.resource_version] = bytes(answer.body)
         return msgspec.structs.replace(found, read_at=answer.told_at)
 
@@ -252,12 +248,12 @@ class KubeClient:
         if taints is not None:
             spec = patch.setdefault("spec", {})
             spec["taints"] = [taint_fields(one) for one in taints] or None
-        with (
-            self.requests.changing(f"patch node {name}", "patch nodes"),
-            fault_point("kube.patch_node"),
-        ):
-            answer = self.requests.session.write("PATCH", _node_path(name), patch, MERGE_PATCH)
-            kube_objects.check_kind(answer.body, "Node")
+        changing = self.requests.changing(f"patch node {name}", "patch nodes")
+        with changing, fault_point("kube.patch_node"):
+            answer = self.requests.session.write(
+                "PATCH", path_of("nodes", name), patch, MERGE_PATCH
+            )
+            check_kind(answer.body, "Node")
 
     def show_state(self, show: ShowState, now: datetime) -> bool:
         """Shows a node's state in Slurm on its Node; False: it is gone. Raises KubeError."""
@@ -280,11 +276,9 @@ class KubeClient:
 
     def delete_node(self, name: str) -> bool:
         """Removes the Node object; False: there was none. Raises KubeError."""
-        with (
-            self.requests.changing(f"delete node {name}", "delete nodes"),
-            fault_point("kube.delete_node"),
-        ):
-            return self.requests.delete(_node_path(name), "Node")
+        changing = self.requests.changing(f"delete node {name}", "delete nodes")
+        with changing, fault_point("kube.delete_node"):
+            return self.requests.delete(path_of("nodes", name), "Node")
 
     def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
         """The unfinished pods on a node, as eviction sees them. Raises KubeError."""
@@ -298,15 +292,3 @@ class KubeClient:
         from dnm.kube import eviction
 
         return eviction.evict(self.requests, pod, is_dry_run=is_dry_run)
-
-
-def _node_path(name: str) -> str:
-    return f"{_CORE}/nodes/{quote(name, safe='')}"
-
-
-def _pods_path(namespace: str) -> str:
-    return f"{_CORE}/namespaces/{quote(namespace, safe='')}/pods"
-
-
-def _config_map_path(namespace: str, name: str) -> str:
-    return f"{_CORE}/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"

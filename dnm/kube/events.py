@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any, Protocol
-from urllib.parse import quote
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
-from dnm.kube.objects import check_kind
+from dnm.kube.objects import check_kind, path_of
 from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import KubeEvent
 from dnm.model.errors import KubeError, StoppedError
@@ -65,13 +64,11 @@ def send_events(
 def create_event(api: ApiRequests, event: KubeEvent, instance: str) -> None:
     """Creates it, and asks once. Raises KubeError."""
     namespace = event.namespace or "default"
-    path = f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
+    path = path_of("events", namespace=namespace, api="/apis/events.k8s.io/v1")
     body = manifest_of(event, instance)
     what = f"create an Event on {event.kind} {event.name}"
-    with (
-        api.changing(what, "create events"),
-        fault_point("kube.create_event"),
-    ):
+    changing = api.changing(what, "create events")
+    with changing, fault_point("kube.create_event"):
         answer = api.session.write("POST", path, body, is_throttled=False)
         check_kind(answer.body, "Event")
 

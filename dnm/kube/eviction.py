@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused, LostAnswer
 from dnm.kube.lists import List
-from dnm.kube.objects import Metadata, check_kind
+from dnm.kube.objects import Metadata, check_kind, path_of
 from dnm.kube.requests import ApiRequests
 from dnm.model.cluster import PodOnNode
 from dnm.model.errors import KubeConflict
@@ -52,10 +51,8 @@ class _Pod(msgspec.Struct):
 
 def read_pods_to_evict(requests: ApiRequests, node: str) -> Sequence[PodOnNode]:
     """The unfinished pods on a node, of all namespaces. Raises KubeError."""
-    with (
-        requests.asking(f"list the pods on node {node}", "list pods"),
-        fault_point("kube.list_pods"),
-    ):
+    asking = requests.asking(f"list the pods on node {node}", "list pods")
+    with asking, fault_point("kube.list_pods"):
         pods = List("/api/v1/pods", "PodList", {"fieldSelector": f"spec.nodeName={node}"})
         found = requests.list_items(pods, _Pod, lambda pod: pod.status.phase not in _FINISHED)
     return [_reduce(pod) for pod in found]
@@ -88,7 +85,7 @@ def evict(requests: ApiRequests, pod: Pod | PodOnNode, *, is_dry_run: bool = Fal
     """Asks for the eviction of a pod. Empty: it is granted or the pod is gone, and the pod may
     need its grace period still; else why a disruption budget does not allow it now. `is_dry_run`:
     the server judges it, and does nothing. Raises KubeError."""
-    path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
+    path = path_of("pods", pod.name, pod.namespace)
     eviction: dict[str, Any] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",

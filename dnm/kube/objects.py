@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -89,6 +90,15 @@ class _ObjectKind(msgspec.Struct, frozen=True):
 
 
 decode_raw_page = msgspec.json.Decoder(RawPage).decode
+
+
+def path_of(
+    plural: str, name: str | None = None, namespace: str | None = None, api: str = "/api/v1"
+) -> str:
+    """Returns the path of an object, or of all of its kind; a name stays one part of it, and an
+    empty one is an empty part, which `Session` refuses."""
+    within = "" if namespace is None else f"namespaces/{quote(namespace, safe='')}/"
+    return f"{api}/{within}{plural}" + ("" if name is None else f"/{quote(name, safe='')}")
 
 
 def read_uid(body: memoryview | bytes) -> str:

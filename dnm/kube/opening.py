@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.lists import List
-from dnm.kube.objects import Condition, Metadata, check_kind
+from dnm.kube.objects import Condition, Metadata, check_kind, path_of
 from dnm.kube.pod_reading import NodeRules
 from dnm.kube.requests import ApiRequests
 from dnm.model.close_look import Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
@@ -134,7 +133,7 @@ def look_closely(
 def _look(requests: ApiRequests, asked: Asked, daemons: Sequence[_DaemonSet]) -> CloseLook:
     what = f"read node {asked.node}"
     with requests.asking(what, "get nodes"), fault_point("kube.look_closely"):
-        answer = requests.read_or_none(f"/api/v1/nodes/{quote(asked.node, safe='')}")
+        answer = requests.read_or_none(path_of("nodes", asked.node))
         node = msgspec.json.decode(answer.body, type=_Node) if answer else _Node()
     pods: list[_Pod] = []
     if daemons or asked.pods:
@@ -142,7 +141,7 @@ def _look(requests: ApiRequests, asked: Asked, daemons: Sequence[_DaemonSet]) ->
         pods = _list(requests, List("/api/v1/pods", "PodList", chosen), "list pods", _Pod)
     waiting: list[_Pod] = []
     if "images" in asked.kinds:
-        path = f"/api/v1/namespaces/{quote(asked.namespace, safe='')}/pods"
+        path = path_of("pods", namespace=asked.namespace)
         chosen = {"fieldSelector": "spec.nodeName=,status.phase=Pending"}
         waiting = _list(requests, List(path, "PodList", chosen), "list pods", _Pod)
     images = (node.status.images or [])[:_MOST_IMAGES]
@@ -256,7 +255,7 @@ def start_pod(requests: ApiRequests, node: Node, order: PodOrder) -> str:
             "tolerations": [{"operator": "Exists"}],
         },
     }  # fmt: skip
-    path = f"/api/v1/namespaces/{quote(order.namespace, safe='')}/pods"
+    path = path_of("pods", namespace=order.namespace)
     what = f"start pod {order.namespace}/{order.name}"
     try:
         with requests.changing(what, "create pods"), fault_point("kube.start_pod"):
@@ -272,7 +271,7 @@ def start_pod(requests: ApiRequests, node: Node, order: PodOrder) -> str:
 
 def drop_pod(requests: ApiRequests, namespace: str, name: str) -> None:
     """Deletes a pod, be it there or not. Raises KubeError."""
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    path = path_of("pods", name, namespace)
     what = f"delete pod {namespace}/{name}"
     with requests.changing(what, "delete pods"), fault_point("kube.drop_pod"):
         requests.delete(path, "Pod")  # nosec B113
@@ -313,10 +312,9 @@ class _PodTemplate(msgspec.Struct):
 
 
 def _probe_spec(requests: ApiRequests, order: PodOrder) -> dict[str, Any]:
-    namespace, name = quote(order.namespace, safe=""), quote(order.template, safe="")
     what = f"read PodTemplate {order.namespace}/{order.template}"
     with requests.asking(what, "get podtemplates"), fault_point("kube.read_template"):
-        answer = requests.read_or_none(f"/api/v1/namespaces/{namespace}/podtemplates/{name}")
+        answer = requests.read_or_none(path_of("podtemplates", order.template, order.namespace))
         if answer is None:
             raise KubeError(f"there is no PodTemplate {order.namespace}/{order.template}")
         return msgspec.json.decode(answer.body, type=_PodTemplate).template.spec

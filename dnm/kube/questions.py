@@ -10,7 +10,8 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube import objects as kube_objects
+from dnm.kube import objects
+from dnm.kube.objects import path_of
 from dnm.kube.requests import ApiRequests
 
 
@@ -73,7 +74,7 @@ def can_i(
 def read_version(api: ApiRequests) -> str:
     """The server's version, e.g. v1.33.1. Raises KubeError."""
     with api.asking("ask for the version", "get /version"), fault_point("kube.version"):
-        return kube_objects.read_version(api.session.read("/version").body)
+        return objects.read_version(api.session.read("/version").body)
 
 
 def read_server_time(api: ApiRequests) -> datetime:
@@ -87,7 +88,7 @@ def read_server_time(api: ApiRequests) -> datetime:
 
 def read_pod_end(api: ApiRequests, namespace: str, name: str) -> PodEnd | None:
     """How far a pod is, finished ones too. None: there is no such pod. Raises KubeError."""
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+    path = path_of("pods", namespace=namespace)
     chosen = quote(f"metadata.name={name}", safe="")
     what = f"read pod {namespace}/{name}"
     with api.asking(what, "list pods"), fault_point("kube.list_pods"):

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.nodes import SHOWN
-from dnm.kube.objects import check_kind
+from dnm.kube.objects import check_kind, path_of
 from dnm.kube.requests import ApiRequests
 from dnm.model.plan import ShowState
 from dnm.model.slurm_state import ALL_CONDITIONS, CONDITION
@@ -26,7 +25,7 @@ _TOLD = "ToldBySlurm"
 
 def show_state(requests: ApiRequests, show: ShowState, now: datetime) -> bool:
     """Patches the Node's status; False: there is no such Node any more. Raises KubeError."""
-    path = f"/api/v1/nodes/{quote(show.node, safe='')}/status"
+    path = path_of("nodes", show.node) + "/status"
     what = f"show on node {show.node} how Slurm has it"
     body = make_patch(show, now)
     with requests.changing(what, "patch nodes/status"), fault_point("kube.show_state"):

@@ -7,7 +7,6 @@ read; what may not be read is an error and never "there is none".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import quote
 
 import msgspec
 import yaml
@@ -15,7 +14,7 @@ import yaml
 from dnm.host.fault_points import fault_point
 from dnm.kube.deployments import list_deployments
 from dnm.kube.lists import List
-from dnm.kube.objects import Metadata
+from dnm.kube.objects import Metadata, path_of
 from dnm.kube.pod_reading import LabelSelector, NodeRules
 from dnm.kube.requests import ApiRequests
 from dnm.model.pod import PodShape, Requirement
@@ -103,10 +102,8 @@ def read_versions(api: ApiRequests) -> tuple[str, ...]:
 def list_node_sets(api: ApiRequests) -> tuple[NodeSet, ...]:
     """Returns the NodeSets of all namespaces. Raises KubeError."""
     what = List(f"/apis/{GROUP}/{VERSION}/nodesets", "NodeSetList")
-    with (
-        api.asking("list the NodeSets", f"list nodesets.{GROUP}"),
-        fault_point("kube.slinky"),
-    ):
+    asking = api.asking("list the NodeSets", f"list nodesets.{GROUP}")
+    with asking, fault_point("kube.slinky"):
         return tuple(api.collect(what, read_node_set_page))
 
 
@@ -135,11 +132,9 @@ def find_bridges(api: ApiRequests) -> tuple[str, ...]:
 def read_bridge(api: ApiRequests, namespace: str) -> BridgeSettings:
     """Returns the settings of the slurm-bridge in that namespace. Raises KubeError."""
     key = f"{namespace}/{_BRIDGE_CONFIG}"
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{_BRIDGE_CONFIG}"
-    with (
-        api.asking(f"read the ConfigMap {key}", f"get configmaps {key}"),
-        fault_point("kube.slinky"),
-    ):
+    path = path_of("configmaps", _BRIDGE_CONFIG, namespace)
+    asking = api.asking(f"read the ConfigMap {key}", f"get configmaps {key}")
+    with asking, fault_point("kube.slinky"):
         body = api.session.read(path).body
         text = (msgspec.json.decode(body, type=_Data).data or {}).get("config.yaml", "")
         return parse_bridge(key, text)
@@ -161,9 +156,7 @@ def parse_bridge(key: str, text: str) -> BridgeSettings:
 
 def read_namespace_labels(api: ApiRequests, name: str) -> Mapping[str, str]:
     """Returns the labels of a namespace. Raises KubeError."""
-    with (
-        api.asking(f"read the namespace {name}", "get namespaces"),
-        fault_point("kube.slinky"),
-    ):
-        body = api.session.read(f"/api/v1/namespaces/{quote(name, safe='')}").body
+    asking = api.asking(f"read the namespace {name}", "get namespaces")
+    with asking, fault_point("kube.slinky"):
+        body = api.session.read(path_of("namespaces", name)).body
         return msgspec.json.decode(body, type=_Labelled).metadata.labels or {}

@@ -10,22 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal
-from urllib.parse import quote
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.objects import Metadata
+from dnm.kube.objects import Metadata, path_of
 from dnm.kube.requests import ApiRequests
-from dnm.kube.session import ApiAnswer
+from dnm.kube.session import MERGE_PATCH, ApiAnswer
 from dnm.model.lease import HIGHEST, KEYS, RunLease, StoredRegistry
 from dnm.model.printable import printable
 
 _NUMBER = "dynamic-node-manager/number"
 _RUN, _HOME, _BOOT = (f"dynamic-node-manager/{word}" for word in ("run", "home", "boot"))
 _TYPE = "dynamic-node-manager/registry"  # can't be changed once it is made
-_MERGE = "application/merge-patch+json"
-_SECRETS, _LEASES = "/api/v1/secrets", "/apis/coordination.k8s.io/v1/leases"
+_SECRETS, _LEASES = ("secrets", "/api/v1"), ("leases", "/apis/coordination.k8s.io/v1")
 
 
 class _Secret(msgspec.Struct, frozen=True):
@@ -108,16 +106,15 @@ class StateObjects:
         what = f"{rule.partition(' ')[0]} {kind} {self._namespace}/{self._name}"
         return self._api.changing(what, rule)
 
-    def _write(self, collection: str, version: str, body: dict[str, Any]) -> ApiAnswer:
+    def _write(self, kind: tuple[str, str], version: str, body: dict[str, Any]) -> ApiAnswer:
         write = self._api.session.write
         if version:
-            return write("PATCH", self._path(collection, self._name), body, _MERGE)
-        return write("POST", self._path(collection, ""), _without_none(body))
+            return write("PATCH", self._path(kind, self._name), body, MERGE_PATCH)
+        return write("POST", self._path(kind), _without_none(body))
 
-    def _path(self, collection: str, name: str) -> str:
-        group, _, plural = collection.rpartition("/")
-        end = f"/{quote(name, safe='')}" if name else ""
-        return f"{group}/namespaces/{quote(self._namespace, safe='')}/{plural}{end}"
+    def _path(self, kind: tuple[str, str], name: str | None = None) -> str:
+        plural, api = kind
+        return path_of(plural, name, self._namespace, api)
 
     def _metadata(self, version: str, annotations: Mapping[str, str | None]) -> dict[str, Any]:
         known = {"resourceVersion": version} if version else {}
