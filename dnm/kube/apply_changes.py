@@ -16,8 +16,7 @@ from dnm.kube.nodes import read_node_page
 from dnm.kube.pod_columns import ColumnWriter, PodColumns
 from dnm.kube.pods import make_reducer
 from dnm.kube.store import Store, StoreFile, StoreHead
-from dnm.kube.watch_log import Change, NotProved, WatchLog, Why
-from dnm.kube.watching import Watches
+from dnm.kube.watching import Change, NotProved, Watches, WatchLog, Why
 from dnm.model.config import Config
 from dnm.model.node import Node
 from dnm.model.pod import Pod

@@ -33,8 +33,7 @@ from dnm.kube.store import (
     remove_store,
     write_store,
 )
-from dnm.kube.watch_log import NotProved, Why, Witness, read_version
-from dnm.kube.watching import OpenWatchers, watch_over_http
+from dnm.kube.watching import NotProved, OpenWatchers, Why, Witness, read_version, watch_over_http
 from dnm.model.cluster import Reading
 from dnm.model.config import Config
 from dnm.model.errors import KubeError

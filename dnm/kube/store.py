@@ -22,7 +22,7 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import read_regular, read_trusted
 from dnm.kube.pod_columns import PodColumns
-from dnm.kube.watch_log import NotProved, Why, Witness
+from dnm.kube.watching import NotProved, Why, Witness
 from dnm.model.errors import DnmError
 from dnm.model.node import Node
 

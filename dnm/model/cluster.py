@@ -102,7 +102,7 @@ class PodOnNode(Value, frozen=True):
 
 class Reading(Value):
     """How a run came to know pods and nodes. `way`: `list` or `changes`; `reason`: why it was the
-    list (`kube/watch_log.py` has them all). `compared`: what the comparison of a list with what was
+    list (`kube/watching.py` has them all). `compared`: what the comparison of a list with what was
     kept has shown, if there was one: `equal`, `different` or `unproved`. `trouble`: a sentence for
     a person."""
 

@@ -393,7 +393,7 @@ def damaged(content: bytes, place: int) -> tuple[bytes, ...]:
 
 def test_damage_to_any_byte_of_the_store_is_the_full_list(runs: Runs) -> None:
     from dnm.kube.store import StoreFile
-    from dnm.kube.watch_log import NotProved
+    from dnm.kube.watching import NotProved
 
     runs.read_right("list", "first")
     kept = runs.store.read_bytes()

@@ -11,7 +11,7 @@ from dnm.kube.apply_changes import apply_to_nodes, apply_to_pods
 from dnm.kube.nodes import read_node_page
 from dnm.kube.pod_columns import PodColumns, make_columns
 from dnm.kube.pods import PodReducer
-from dnm.kube.watch_log import NotProved, WatchLog, Why, Witness, read_version
+from dnm.kube.watching import NotProved, WatchLog, Why, Witness, read_version
 from dnm.model.node import Node
 from dnm.model.pod import Pod
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dnm.kube.watch_log import NotProved, WatchLog, Why, Witness
+from dnm.kube.watching import NotProved, WatchLog, Why, Witness
 
 Object = dict[str, Any]
 Document = Callable[[str, Object], Object]  # of a kind and what etcd has: as the API prints it

@@ -14,7 +14,7 @@ from typing import Any
 from dnm.kube.access import Access
 from dnm.kube.pods import PodReducer
 from dnm.kube.reflector import Reflector
-from dnm.kube.watch_log import WatchLog, Witness
+from dnm.kube.watching import WatchLog, Witness
 from dnm.model.cluster import Reading
 from dnm.model.config import Config
 from dnm.model.node import Node
