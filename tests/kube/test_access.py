@@ -72,6 +72,14 @@ def a_kubeconfig(
     return path
 
 
+def oidc(hours: float | None) -> dict[str, Any]:
+    """A user whose id-token ends in so many hours."""
+    claims = {} if hours is None else {"exp": int(time.time() + 3600 * hours)}
+    token = f"h.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.s"
+    config = {"id-token": token, "idp-issuer-url": "https://idp.example.org", "client-id": "x"}
+    return {"auth-provider": {"name": "oidc", "config": config}}
+
+
 DATA = {
     "client-certificate-data": encoded(PEM),
     "client-key-data": encoded(KEY),
@@ -80,6 +88,8 @@ INSECURE = {"insecure-skip-tls-verify": True}
 FILES_TOKEN = {"tokenFile": "token"}
 FILES = {"client-certificate": "client.pem", "client-key": "client.key"}
 
+HOLDS = oidc(2)
+ID_TOKEN = HOLDS["auth-provider"]["config"]["id-token"]
 PAIR = {"cert": PEM, "key": KEY}
 USABLE: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]] = {
     # cluster, user, what differs from an access that names nothing
@@ -111,6 +121,7 @@ USABLE: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
         {"extensions": []}, {"token": "abc", "extensions": []}, {"authorization": "Bearer abc"}
     ),
     "compression": ({"disable-compression": True}, {}, {}),
+    "an id-token that holds": ({}, HOLDS, {"authorization": f"Bearer {ID_TOKEN}"}),
     "proxy": ({"proxy-url": "http://p:1"}, {}, {"proxy": "http://p:1"}),
 }  # fmt: skip
 
@@ -146,20 +157,6 @@ def test_a_kubeconfig_says_who_asks_whom(tmp_path: Path, name: str) -> None:
     cluster, user, expected = USABLE[name]
     path = a_kubeconfig(tmp_path, cluster, user)
     assert seen(load_access(a_config(kubeconfig_path=path))) == dict(expected)
-
-
-def oidc(hours: float | None) -> dict[str, Any]:
-    """A user whose id-token ends in so many hours."""
-    claims = {} if hours is None else {"exp": int(time.time() + 3600 * hours)}
-    token = f"h.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.s"
-    config = {"id-token": token, "idp-issuer-url": "https://idp.example.org", "client-id": "x"}
-    return {"auth-provider": {"name": "oidc", "config": config}}
-
-
-def test_an_id_token_is_used_while_it_holds(tmp_path: Path) -> None:
-    user = oidc(2)
-    access = load_access(a_config(kubeconfig_path=a_kubeconfig(tmp_path, user=user)))
-    assert authorization(access) == f"Bearer {user['auth-provider']['config']['id-token']}"
 
 
 V1 = "client.authentication.k8s.io/v1"
@@ -287,10 +284,6 @@ def test_a_pod_uses_its_service_account(in_a_pod: Path) -> None:
     assert content(access.configuration.ssl_ca_cert) == PEM
     in_a_pod.write_text("exchanged")
     assert authorization(access) == "Bearer exchanged"
-
-
-def test_a_token_that_vanishes_is_an_error(in_a_pod: Path) -> None:
-    access = load_access(a_config())
     in_a_pod.unlink()
     with pytest.raises(KubeError, match=r"the token .* can't be read"):
         authorization(access)
@@ -311,13 +304,6 @@ def credential(token: str, expires: datetime | None = None) -> str:
     if expires is not None:
         status["expirationTimestamp"] = expires.strftime("%Y-%m-%dT%H:%M:%SZ")
     return json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status})
-
-
-def test_a_plugin_gives_the_token(tmp_path: Path) -> None:
-    plugin = a_plugin(tmp_path, f"print('''{credential('from-a-plugin')}''')")
-    path = a_kubeconfig(tmp_path, user={"exec": plugin})
-    access = load_access(a_config(kubeconfig_path=path))
-    assert authorization(access) == "Bearer from-a-plugin"
 
 
 def test_a_token_that_has_expired_is_asked_for_again(tmp_path: Path) -> None:

@@ -50,30 +50,21 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", MALFORMED.values(), ids=MALFORMED.keys())
 def test_one_that_can_not_be_read_leaves_the_others(changes: dict[str, Any]) -> None:
-    items = [a_node("k1"), a_node("bad", **changes), a_node("k2")]
-    nodes = read_node_page(json.dumps({"items": items}).encode())
+    whole = a_node("k2", status={**READY, "capacity": {"cpu": "8"}})
+    items = [a_node("k1"), a_node("bad", **changes), whole]
+    nodes = read_node_page(json.dumps({"items": items}).encode(), has_capacity=True)
     assert [node.name for node in nodes] == ["k1", "bad", "k2"]
     good = [node for node in nodes if not node.unreadable]
     assert [(n.name, n.is_ready, n.allocatable["vcore"]) for n in good] == [
         ("k1", True, 4000), ("k2", True, 4000)
     ]  # fmt: skip
+    assert [node.capacity for node in nodes] == [{}, {}, {"vcore": 8000}]
     bad = nodes[1]
     assert "bad" in bad.unreadable and bad.unreadable.isprintable()
     assert not bad.allocatable and not bad.is_ready
     assert bad.mark is not None and bad.mark.instance == "prod", "it counts under the caps"
     with pytest.raises((msgspec.ValidationError, QuantityError)):
         read_one_node(json.dumps({"kind": "Node", **items[1]}).encode(), "bad")
-
-
-@pytest.mark.parametrize("changes", MALFORMED.values(), ids=MALFORMED.keys())
-def test_the_size_of_the_machines_is_known_beside_one_that_can_not_be_read(
-    changes: dict[str, Any],
-) -> None:
-    whole = a_node("k1", status={**READY, "capacity": {"cpu": "8"}})
-    page = json.dumps({"items": [a_node("bad", **changes), whole]}).encode()
-    bad, good = read_node_page(page, has_capacity=True)
-    assert good.capacity == {"vcore": 8000}
-    assert bad.unreadable and not bad.capacity
 
 
 SLURM = {"dynamic-node-manager/slurm": "IDLE+DRAIN"}

@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnm.demand.pod_request import (
-    APP_ID_KEY,
     LONGEST_GROUP,
     LONGEST_PATH,
     MOST_RESOURCES,
-    QUEUE_KEY,
 )
 from dnm.kube.pod_columns import make_columns
 from dnm.kube.pods import MOST_CONTAINERS, PodReducer
@@ -302,11 +300,8 @@ def test_the_constraints_of_an_unbound_pod() -> None:
     assert shape.spread_keys == ("zone",)
     assert shape.host_ports == (8080,)
     assert shape.labels == (("app", "a"), ("x", "1"))
-
-
-def test_a_bound_pod_needs_no_constraints() -> None:
-    shape = reduce_one({"labels": {"x": "1"}}, {**CONSTRAINED, "nodeName": "k1"}).shape
-    assert shape == msgspec.structs.replace(type(shape)(request={"pods": 1}))
+    bound = reduce_one({"labels": {"x": "1"}}, {**CONSTRAINED, "nodeName": "k1"}).shape
+    assert bound == PodShape(request={"pods": 1}), "it needs none"
 
 
 def test_labels_do_not_tell_shapes_apart_where_no_peer_matters() -> None:
@@ -505,7 +500,7 @@ def test_what_a_pod_says_at_length_is_not_kept_for_each_of_them() -> None:
     def of(number: int) -> dict[str, Any]:
         long = f"{number} " + "z" * 10_000
         notes = {
-            "yunikorn.apache.org/app-id": f"a{number}",
+            "yunikorn.apache.org/app-id": f"a{long}",
             "yunikorn.apache.org/queue": f"root.{long}",
             "yunikorn.apache.org/task-group-name": long,
             "yunikorn.apache.org/task-groups": json.dumps(
@@ -526,7 +521,7 @@ def test_what_a_pod_says_at_length_is_not_kept_for_each_of_them() -> None:
     assert len({id(pod.shape) for pod in reducer.pods}) == 5 and len(reducer._identities) == 5
     assert len(json.dumps(reducer.unreadable)) < 100
     for pod in reducer.pods:
-        assert len(pod.queue) == LONGEST_PATH
+        assert len(pod.queue) == len(pod.app_id) == LONGEST_PATH
         assert pod.task_group == pod.task_groups[0].name
         assert len(pod.task_group) == LONGEST_GROUP
 
@@ -577,9 +572,3 @@ def test_a_pod_of_many_rules_is_cut_where_it_is_read(spec: dict[str, Any], is_cu
         assert pod.shape.rules == 0 and pod.claims == ()
     bound = reduce_one({}, {**spec, "nodeName": "k1"})
     assert not bound.shape.is_cut, "what is bound is compared with nothing"
-
-
-def test_the_name_of_a_queue_or_an_application_is_cut() -> None:
-    notes = {QUEUE_KEY: "root" + ".a" * 100_000, APP_ID_KEY: "y" * 100_000}
-    pod = reduce_one({"annotations": notes}, {"schedulerName": "yunikorn"})
-    assert len(pod.queue) == len(pod.app_id) == LONGEST_PATH

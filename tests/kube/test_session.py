@@ -26,7 +26,7 @@ from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.cluster import ConfigMap
-from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.errors import KubeError
 from dnm.model.node import Node
 from dnm.model.pod import Pod, PodShape
 from dnm.model.value import Unreadable
@@ -198,14 +198,6 @@ def test_any_body_is_a_value_or_an_error(
 # --- one connection --------------------------------------------------------------------------
 
 
-def test_one_connection_serves_all_requests() -> None:
-    with serving(answer(NODE), answer(NODE, chunked=5), answer(NODE)) as server:
-        client = a_client(server.url)
-        for _ in range(3):
-            client.read_node("k1")
-        assert server.connections == 1
-
-
 def test_a_connection_that_the_server_closed_is_opened_again_before_a_write() -> None:
     with serving(answer(NODE), answer(NODE), closes=True) as server:
         client = a_client(server.url)
@@ -215,68 +207,50 @@ def test_a_connection_that_the_server_closed_is_opened_again_before_a_write() ->
         assert [asked.connection for asked in server.asked] == [0, 1]
 
 
-def test_requests_carry_the_credentials_and_ask_for_no_compression_on_loopback() -> None:
-    with serving(answer(NODE)) as server:
-        a_client(server.url, token="abc").read_node("k1")
-        headers = server.asked[0].headers
-    assert headers["authorization"] == "Bearer abc"
-    assert headers["accept-encoding"] == "identity"
-    assert headers["host"] == f"127.0.0.1:{server.port}"
-
-
-def test_a_path_in_the_server_url_stands_before_every_path() -> None:
-    with serving(answer(NODE)) as server:
-        a_client(f"{server.url}/clusters/c1").read_node("k1")
-        assert server.paths == ["GET /clusters/c1/api/v1/nodes/k1"]
-
-
-def test_a_strange_name_stays_one_part_of_the_path() -> None:
-    name = "a/../b?c#d"
+@pytest.mark.parametrize(
+    ("below", "name", "path"),
+    [
+        pytest.param("", "k1", "/api/v1/nodes/k1", id="a name"),
+        pytest.param("/clusters/c1", "k1", "/clusters/c1/api/v1/nodes/k1", id="the server's path"),
+        pytest.param("", "a/../b?c#d", "/api/v1/nodes/a%2F..%2Fb%3Fc%23d", id="a strange name"),
+    ],
+)
+def test_what_is_asked_and_by_whom(below: str, name: str, path: str) -> None:
+    """Without compression, on loopback."""
     with serving(answer({**NODE, "metadata": {"name": name}})) as server:
-        a_client(server.url).read_node(name)
-        assert server.paths == ["GET /api/v1/nodes/a%2F..%2Fb%3Fc%23d"]
+        a_client(f"{server.url}{below}", token="abc").read_node(name)
+        (asked,) = server.asked
+    assert (asked.method, asked.path) == ("GET", path)
+    wanted = {"authorization": "Bearer abc", "accept-encoding": "identity"}
+    assert asked.headers.items() >= {**wanted, "host": f"127.0.0.1:{server.port}"}.items()
 
 
 # --- pages -----------------------------------------------------------------------------------
 
 
-def test_pages_follow_one_another_to_the_last() -> None:
-    said = [answer(nodes_page("a", token="t 1&")), answer(nodes_page("b", token="t2"), chunked=3)]
-    with serving(*said, answer(nodes_page("c"))) as server:
-        nodes = a_client(server.url).read_nodes()
-    assert not isinstance(nodes, Unreadable)
-    assert [node.name for node in nodes] == ["a", "b", "c"]
-    assert server.paths == [
-        "GET /api/v1/nodes?limit=500",
-        "GET /api/v1/nodes?limit=500&continue=t+1%26",
-        "GET /api/v1/nodes?limit=500&continue=t2",
-    ]
+GONE = status_answer(410, "Expired", "too old")
+PAGE = answer(nodes_page("a", token="t1"))
+PAGED: dict[str, tuple[list[bytes], list[str] | str, int]] = {
+    # what is said, the nodes or why there are none, how often it is asked
+    "a token that expires": (
+        [answer(nodes_page("old", token="t1")), GONE, PAGE, answer(nodes_page("b"))], ["a", "b"], 4
+    ),
+    "tokens that always expire": ([PAGE, GONE] * 9, "too old (410 Expired)", 6),
+    "the same page for ever": ([PAGE] * 9, "the same page again", 2),
+}  # fmt: skip
 
 
-def test_an_expired_token_starts_the_list_over() -> None:
-    gone = status_answer(410, "Expired", "the provided continue parameter is too old")
-    said = [answer(nodes_page("old", token="t1")), gone]
-    with serving(*said, answer(nodes_page("a", token="t2")), answer(nodes_page("b"))) as server:
-        nodes = a_client(server.url).read_nodes()
-    assert not isinstance(nodes, Unreadable)
-    assert [node.name for node in nodes] == ["a", "b"]
-
-
-def test_tokens_that_always_expire_are_given_up() -> None:
-    gone = status_answer(410, "Expired", "too old")
-    said = [answer(nodes_page("a", token="t1")), gone] * 9
+@pytest.mark.parametrize(("said", "found", "asked"), PAGED.values(), ids=PAGED)
+def test_a_list_starts_over_where_its_token_expires_and_not_for_ever(
+    said: list[bytes], found: list[str] | str, asked: int
+) -> None:
     with serving(*said) as server:
         nodes = a_client(server.url).read_nodes()
-        assert isinstance(nodes, Unreadable)
-        assert "too old (410 Expired)" in nodes.error
-        assert len(server.asked) == 6
-
-
-def test_a_page_without_end_is_given_up() -> None:
-    with serving(*[answer(nodes_page("a", token="t1"))] * 9) as server:
-        nodes = a_client(server.url).read_nodes()
-        assert isinstance(nodes, Unreadable)
-        assert "the same page again" in nodes.error
+        assert len(server.asked) == asked
+    if isinstance(nodes, Unreadable):
+        assert isinstance(found, str) and found in nodes.error
+    else:
+        assert [node.name for node in nodes] == found
 
 
 # --- retries ---------------------------------------------------------------------------------
@@ -301,19 +275,18 @@ def test_a_read_is_tried_again(trouble: bytes) -> None:
         assert len(server.asked) == 2
 
 
-def test_a_read_is_not_tried_for_ever() -> None:
-    with serving(*[HANG_UP] * 9) as server:
+LATER = status_answer(429, "TooManyRequests", "slow down", ["Retry-After: 3600"])
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds", "asked"), [([HANG_UP] * 9, 5, 4), ([LATER, answer(NODE)], 0.2, 1)],
+    ids=["never", "after a pause longer than the time-out"],
+)  # fmt: skip
+def test_a_read_is_not_tried_for_ever(said: list[bytes], seconds: float, asked: int) -> None:
+    with serving(*said) as server:
         with pytest.raises(KubeError):
-            a_client(server.url).read_node("k1")
-        assert len(server.asked) == 4
-
-
-def test_a_pause_longer_than_the_time_out_is_not_waited_for() -> None:
-    busy = status_answer(429, "TooManyRequests", "slow down", ["Retry-After: 3600"])
-    with serving(busy, answer(NODE)) as server:
-        with pytest.raises(KubeError, match="slow down"):
-            a_client(server.url, seconds=0.2).read_node("k1")
-        assert len(server.asked) == 1
+            a_client(server.url, seconds=seconds).read_node("k1")
+        assert len(server.asked) == asked
 
 
 UNKNOWN = {
@@ -337,12 +310,6 @@ def test_a_write_that_was_refused_unread_is_repeated() -> None:
     with serving(BUSY, answer(NODE)) as server:
         a_client(server.url).patch_node("k1", cordon=True)
         assert server.paths == ["PATCH /api/v1/nodes/k1"] * 2
-
-
-def test_a_conflict_is_told_apart() -> None:
-    conflict = status_answer(409, "Conflict", "the object has been modified")
-    with serving(conflict) as server, pytest.raises(KubeConflict, match="has been modified"):
-        a_client(server.url).patch_node("k1", resource_version="3", cordon=True)
 
 
 def test_a_refusal_leaves_the_connection_open() -> None:
