@@ -21,9 +21,8 @@ from dnm.converters.select import Judged, ListVerdict, held
 from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
-from dnm.kube.lists import List
 from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS, SLURM_NAME
 from dnm.model.slurm_state import ABSENT, NodeState

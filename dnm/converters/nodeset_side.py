@@ -13,9 +13,8 @@ import msgspec
 
 from dnm.converters.nodeset import NodeSet, SlurmdPod
 from dnm.host.fault_points import fault_point
-from dnm.kube.lists import List
 from dnm.kube.nodes import read_node_page
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.pod import Toleration
 from dnm.model.printable import printable

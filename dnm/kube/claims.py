@@ -7,10 +7,9 @@ from collections.abc import Sequence, Set
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.lists import List
 from dnm.kube.objects import Name, path_of
 from dnm.kube.pod_reading import VolumeAffinity
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.model.errors import KubeError
 from dnm.model.pod import Claim, NodeSelectorTerm, Pod
 from dnm.model.value import Unreadable

@@ -18,11 +18,10 @@ from dnm.kube import claims, objects, topology
 from dnm.kube.access import Access, load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
-from dnm.kube.lists import List
 from dnm.kube.nodes import read_node_page, read_one_node, taint_fields
 from dnm.kube.objects import check_kind, path_of
 from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
 from dnm.model.cluster import ConfigMap, KubeEvent, Reading
 from dnm.model.config import Config

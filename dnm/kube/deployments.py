@@ -9,9 +9,8 @@ from urllib.parse import quote
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.lists import List
 from dnm.kube.objects import Metadata
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.cluster import Deployment
 

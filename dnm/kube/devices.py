@@ -13,9 +13,8 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
-from dnm.kube.lists import List
 from dnm.kube.objects import Name
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.model.errors import KubeError
 from dnm.model.pod_waits import Device, DeviceAsk, DeviceFacts, Named
 from dnm.model.value import Unreadable

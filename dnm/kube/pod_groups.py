@@ -10,10 +10,9 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
-from dnm.kube.lists import List
 from dnm.kube.objects import Name
 from dnm.kube.pod_fields import Spec, is_given
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.model.errors import KubeError
 from dnm.model.pod_waits import GROUPS, GroupFacts, Minimums
 from dnm.model.value import Unreadable

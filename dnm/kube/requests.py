@@ -1,24 +1,205 @@
-"""The requests to one API server that all of dnm's edges share: pages, "not there", and a sentence
-for whatever goes wrong."""
+"""The requests to one API server that all of dnm's edges share: "not there", a sentence for
+whatever goes wrong, and lists, in the pages that a server makes, or cut from one answer.
+
+One answer is asked for where the server prints a list item by item (KEP-5116, from 1.34) and there
+are thousands: priority and fairness charge a page of it as much as all of it (Kubernetes'
+list_work_estimator.go). An older server makes the whole answer in its memory first, several times
+over; there pages are kinder.
+
+The rule: a list is only a list with its `kind`, a `metadata.resourceVersion` and an array `items`,
+and all its pages show one moment. A proxy's page, a `v1.Status` with 200 or `{}` is no list, and
+least of all an empty one: a node would be taken for idle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Generic, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
+from dnm.http.reader import LARGEST_BODY, AnswerTooLarge
 from dnm.kube.access import Access
-from dnm.kube.errors import ApiRefused, asking
-from dnm.kube.lists import List, read_list
-from dnm.kube.objects import check_kind
+from dnm.kube.errors import ApiRefused, ListTooLarge, asking
+from dnm.kube.objects import check_kind, read_version
 from dnm.kube.session import ApiAnswer, Session
+from dnm.kube.whole_list import cut_list
 
 _RESTARTS = 3  # of a LIST whose continue token has expired
 T = TypeVar("T")
 _FAILURES = (ApiRefused, OSError, ValueError, msgspec.MsgspecError, RecursionError)
+_PAGE_ITEMS = 500
+_LIST_TIMEOUTS = 10  # a LIST may take this many request time-outs
+_SHRINK = 4  # a page that is too large is asked for again with so many times fewer items
+_STREAMS_FROM = (1, 34)
+_HEAD_BYTES = 4096  # of a page: an API server writes kind and metadata before the items
+_ITEMS = re.compile(rb'"items"\s*:\s*\[')
+_RELEASE = re.compile(r"v(\d{1,4})\.(\d{1,4})\b")
+
+
+class List(msgspec.Struct, frozen=True):
+    """Which list is asked for: the path, the selectors, and the `kind` that the answer must be.
+    `is_long`: in one answer, where the server streams it."""
+
+    path: str
+    kind: str
+    query: Mapping[str, str] = {}
+    is_long: bool = False
+
+
+class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    token: str | None = msgspec.field(name="continue", default=None)
+
+
+class _Head(msgspec.Struct, frozen=True):
+    kind: str = ""
+    metadata: _ListMetadata | None = None
+
+
+class _WholeList(_Head, frozen=True):
+    items: list[msgspec.Raw] | None = None
+
+
+class _Item(msgspec.Struct, frozen=True):
+    metadata: _ListMetadata
+
+
+class _ItemVersions(msgspec.Struct, frozen=True):
+    items: list[_Item]
+
+
+class ListHead(msgspec.Struct, frozen=True):
+    """`version` is the moment that all pages of the list show; `token` is empty on the last."""
+
+    version: str
+    token: str
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_versions = msgspec.json.Decoder(_ItemVersions).decode
+_decode_whole = msgspec.json.Decoder(_WholeList).decode
+
+
+def read_list(session: Session, what: List, take: Callable[[memoryview], None]) -> str:
+    """Gives the pages of a LIST to `take`, each valid until the next.
+
+    A page that is too large is asked for again with fewer items, so
+    that large objects cost time and no memory. Raises ApiRefused with status 410 where the list
+    must be started anew, ListTooLarge where it takes too long, and ValueError where a page is no
+    list of that kind, or shows another moment than the first. Returns that moment: the version of
+    the list.
+    """
+    if what.is_long and _streams_lists(session):
+        return _read_in_one(session, what, take)
+    return _read_in_pages(session, what, take)
+
+
+def _read_in_pages(session: Session, what: List, take: Callable[[memoryview], None]) -> str:
+    give_up = time.monotonic() + _LIST_TIMEOUTS * session.timeout
+    token, version, items = "", "", _PAGE_ITEMS
+    while True:
+        page, items = _read_page(session, what, token, items)
+        head = read_list_head(page, what.kind)
+        if version not in ("", head.version):
+            raise ValueError(f"its pages show two moments, {version} and {head.version}")
+        if head.token and head.token == token:
+            raise ValueError("the server gives the same page again and again")
+        token, version = head.token, head.version
+        take(page)
+        if not token:
+            return version
+        _check_time(give_up)
+
+
+def _check_time(give_up: float) -> None:
+    if time.monotonic() > give_up:
+        raise ListTooLarge(f"the list took longer than {_LIST_TIMEOUTS} request time-outs")
+
+
+def _read_page(session: Session, what: List, token: str, items: int) -> tuple[memoryview, int]:
+    """The page, and how many items the next one may have."""
+    while True:
+        try:
+            more = {"continue": token} if token else {}
+            query = urlencode({**what.query, "limit": str(items), **more})
+            page = session.read(f"{what.path}?{query}").body
+        except AnswerTooLarge as error:
+            if items == 1:
+                raise ListTooLarge(str(error)) from error
+            items = max(1, items // _SHRINK)
+        else:
+            is_small = len(page) < LARGEST_BODY // (4 * _SHRINK)
+            return page, min(_PAGE_ITEMS, items * _SHRINK) if is_small else items
+
+
+def _streams_lists(session: Session) -> bool:
+    """Whether the server's release says so; one that does not tell it is asked for pages."""
+    try:
+        found = _RELEASE.match(read_version(session.read("/version").body))
+    except (ApiRefused, OSError, ValueError, msgspec.MsgspecError):
+        return False
+    return found is not None and (int(found[1]), int(found[2])) >= _STREAMS_FROM
+
+
+def _read_in_one(session: Session, what: List, take: Callable[[memoryview], None]) -> str:
+    give_up = time.monotonic() + _LIST_TIMEOUTS * session.timeout
+    version = ""
+    with session.open(f"{what.path}?{urlencode(what.query)}") as body:
+        for page in cut_list(body):
+            if not version:
+                head = read_list_head(page, what.kind)
+                if head.token:
+                    raise ValueError("it is not all of the list")
+                version = head.version
+            take(page)
+            _check_time(give_up)
+            session.go_on()
+    return version
+
+
+def read_list_head(page: memoryview | bytes, kind: str) -> ListHead:
+    """Reads the head without looking at the items where they come last.
+
+    Raises ValueError or msgspec.MsgspecError where the page is no list of that kind.
+    """
+    head = _read_ahead_of_items(bytes(page[:_HEAD_BYTES]))
+    if head is None or not (head.kind and head.metadata):
+        whole = _decode_whole(page)
+        if whole.items is None:
+            raise ValueError(f"it is no {kind} but {_describe(whole.kind)} without items")
+        head = whole
+    if head.kind != kind:
+        raise ValueError(f"it is no {kind} but {_describe(head.kind)}")
+    metadata = head.metadata or _ListMetadata()
+    if not metadata.resource_version:
+        raise ValueError(f"it is a {kind} without a resourceVersion")
+    return ListHead(version=metadata.resource_version, token=metadata.token or "")
+
+
+def read_item_versions(page: memoryview | bytes) -> list[str]:
+    """Returns the resourceVersions of a list's items. Raises msgspec.MsgspecError."""
+    return [item.metadata.resource_version for item in _decode_versions(page).items]
+
+
+def _read_ahead_of_items(start: bytes) -> _Head | None:
+    """What stands before the items; None where they are not the last part of the page."""
+    found = _ITEMS.search(start)
+    if found is None:
+        return None
+    try:
+        return _decode_head(start[: found.start()].rstrip(b", \t\r\n") + b"}")
+    except msgspec.MsgspecError:
+        return None  # "items" was part of something else
+
+
+def _describe(kind: str) -> str:
+    return f"a {kind[:60]}" if kind else "a document of no kind"
 
 
 class _Page(msgspec.Struct, Generic[T], frozen=True):

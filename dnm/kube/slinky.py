@@ -13,10 +13,9 @@ import yaml
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.deployments import list_deployments
-from dnm.kube.lists import List
 from dnm.kube.objects import Metadata, path_of
 from dnm.kube.pod_reading import LabelSelector, NodeRules
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.model.pod import PodShape, Requirement
 from dnm.model.value import Value
 

@@ -15,9 +15,8 @@ import msgspec
 from dnm.demand.pod_request import MOST_RESOURCES
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
-from dnm.kube.lists import List
 from dnm.kube.objects import Name
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.model.errors import KubeError
 from dnm.model.kubelet import Amounts
 from dnm.model.quantity import QuantityError, kube_resources

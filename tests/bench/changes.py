@@ -22,7 +22,9 @@ from tests.bench.site import write_site
 
 KEPT = {"more": "relist_minutes = 60\n", "lab": "watch_from_pods = 0\n"}
 LIST, PAGES = "full list", "full list in pages"
-AS_BEFORE = "import dnm.kube.lists as lists; lists._STREAMS_FROM = (99, 0)"  # as from older servers
+AS_BEFORE = (
+    "import dnm.kube.requests as lists; lists._STREAMS_FROM = (99, 0)"  # as from older servers
+)
 NONE, HUNDRED = "0 changed", "100 changed"
 PERCENT, TENTH = "1 % changed", "10 % changed"
 Results = dict[Size, Mapping[str, Sample]]

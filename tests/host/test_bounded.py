@@ -67,7 +67,6 @@ BOUNDED = {
     "kube.requests": "a method of the session, which has a bound",
     "kube.questions": "the same",
     "kube.session": "the same",
-    "kube.lists": "the same",
     "kube.watching": "the same",
     "kube.reflector": "the same",
     "kube.slinky": "the same",

@@ -99,20 +99,10 @@ def test_a_list_that_fails_is_not_empty(sandbox: Sandbox, kube: KubeClient) -> N
     assert isinstance(nodes, Unreadable) and "500" in nodes.error and nodes.what == "nodes"
 
 
-@pytest.mark.parametrize("kind", ["slow", "status", "cut", "lost", "down", "garbage"])
-def test_a_read_that_fails_once_is_read_again_or_told(
-    sandbox: Sandbox, kube: KubeClient, kind: str
-) -> None:
-    sandbox.add_node("k1")
-    sandbox.fault(kind, path="nodes", times=1, seconds=0.05, code=503)
-    nodes = kube.read_nodes()
-    assert isinstance(nodes, Unreadable) == (kind == "garbage")
-
-
 # --- nodes -----------------------------------------------------------------------------------
 
 
-def test_a_node_is_read(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_nodes_are_read_with_their_states(sandbox: Sandbox, kube: KubeClient) -> None:
     taint = {"key": "dedicated", "value": "dev", "effect": "NoSchedule"}
     more = {"nvidia.com/gpu": "4", "pods": "110"}
     sandbox.add_node(
@@ -126,54 +116,36 @@ def test_a_node_is_read(sandbox: Sandbox, kube: KubeClient) -> None:
     assert node.is_ready and not node.is_cordoned and not node.is_deleting
     assert node.created and node.resource_version and node.mark is None
     assert kube.read_nodes() == (node,)
-
-
-def test_states_of_nodes_are_read(sandbox: Sandbox, kube: KubeClient) -> None:
-    for name in ("cordoned", "lost", "marked", "half-marked"):
+    for name in ("cordoned", "lost", "half-marked"):
         sandbox.add_node(name)
     sandbox.cordon("cordoned")
     sandbox.set_ready("lost", False)
-    kube.patch_node("marked", annotations={**MARKS, "dynamic-node-manager/fenced": "true"})
+    kube.patch_node("k1", annotations={**MARKS, "dynamic-node-manager/fenced": "true"})
     kube.patch_node("half-marked", annotations={"dynamic-node-manager/queue": "root.x"})
     nodes = kube.read_nodes()
     assert not isinstance(nodes, Unreadable)
-    by_name = {node.name: node for node in nodes}
-    assert by_name["cordoned"].is_cordoned and not by_name["marked"].is_cordoned
-    assert not by_name["lost"].is_ready and by_name["marked"].is_ready
-    assert by_name["marked"].mark == Mark(
-        instance="prod", node_type="a", namespace="dev", queue="root.dev", fenced=True
-    )
-    assert by_name["half-marked"].mark == Mark(
-        instance="", node_type="", namespace="", queue="root.x"
-    )
+    assert [node.name for node in nodes if node.is_cordoned] == ["cordoned"]
+    assert [node.name for node in nodes if not node.is_ready] == ["lost"]
+    assert {node.name: node.mark for node in nodes if node.mark} == {
+        "k1": Mark(instance="prod", node_type="a", namespace="dev", queue="root.dev", fenced=True),
+        "half-marked": Mark(instance="", node_type="", namespace="", queue="root.x"),
+    }
 
 
-def test_a_node_is_marked_fenced_and_freed(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_a_node_is_fenced_freed_and_deleted_once(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.add_node("k1", labels={"kept": "yes"})
+    before = kube.read_node("k1")
     kube.patch_node("k1", cordon=True, annotations=MARKS)
     fenced = kube.read_node("k1")
-    assert fenced is not None and fenced.is_cordoned and fenced.mark is not None
+    assert before and fenced is not None and fenced.is_cordoned and fenced.mark is not None
+    with pytest.raises(KubeConflict, match="can't patch node k1"):
+        kube.patch_node("k1", resource_version=before.resource_version, cordon=False)
+    assert kube.read_node("k1") == fenced
     kube.patch_node("k1", cordon=False, annotations=dict.fromkeys(MARKS))
     freed = kube.read_node("k1")
     assert freed is not None and not freed.is_cordoned and freed.mark is None
     assert freed.labels["kept"] == "yes"
-
-
-def test_a_node_that_has_changed_is_not_patched(sandbox: Sandbox, kube: KubeClient) -> None:
-    sandbox.add_node("k1")
-    seen = kube.read_node("k1")
-    assert seen is not None
-    sandbox.cordon("k1")
-    with pytest.raises(KubeConflict, match="can't patch node k1"):
-        kube.patch_node("k1", resource_version=seen.resource_version, cordon=False)
-    now = kube.read_node("k1")
-    assert now is not None and now.is_cordoned
-
-
-def test_a_node_is_deleted_once(sandbox: Sandbox, kube: KubeClient) -> None:
-    sandbox.add_node("k1")
-    assert kube.delete_node("k1") is True
-    assert kube.delete_node("k1") is False
+    assert [kube.delete_node("k1"), kube.delete_node("k1")] == [True, False]
     with pytest.raises(KubeError, match=r"can't patch node k1: .*404"):
         kube.patch_node("k1", cordon=True)
     assert kube.read_nodes() == ()
@@ -231,6 +203,9 @@ def test_a_config_map_is_replaced_where_dnm_knows_it_and_kept_elsewhere(
         del document["metadata"]["resourceVersion"]
         document["metadata"].pop("managedFields", None)
     assert after == before
+    kube.write_config_map(msgspec.structs.replace(written, data={}, binary_data={}, annotations={}))
+    now = kube.read_config_map("yunikorn", "m")
+    assert now is not None and not (now.data or now.binary_data or now.annotations)
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["remembered", "read again"])
@@ -252,30 +227,6 @@ def test_a_config_map_is_only_written_as_it_was_read(
     assert now is not None and now["data"]["other"] == "1" and now["data"]["changed"] == "new"
 
 
-def test_everything_can_be_taken_out_of_a_config_map(sandbox: Sandbox, kube: KubeClient) -> None:
-    make_config_map(sandbox)
-    read = kube.read_config_map("yunikorn", "m")
-    assert read is not None
-    kube.write_config_map(msgspec.structs.replace(read, data={}, binary_data={}, annotations={}))
-    now = kube.read_config_map("yunikorn", "m")
-    assert now is not None and not (now.data or now.binary_data or now.annotations)
-
-
-@pytest.mark.parametrize("kind", ["lost", "cut"])
-def test_a_lost_answer_says_that_the_outcome_is_unknown(
-    sandbox: Sandbox, kube: KubeClient, kind: str
-) -> None:
-    make_config_map(sandbox)
-    read = kube.read_config_map("yunikorn", "m")
-    assert read is not None
-    sandbox.fault(kind, methods=("PUT",))
-    sentence = "it is not known whether dnm could write ConfigMap yunikorn/m: .*: look there"
-    with pytest.raises(KubeError, match=sentence):
-        kube.write_config_map(changed(read))
-    now = kube.read_config_map("yunikorn", "m")
-    assert now is not None and now.data["changed"] == "new"  # it had happened
-
-
 def test_a_write_that_was_refused_has_not_happened(sandbox: Sandbox, kube: KubeClient) -> None:
     make_config_map(sandbox, immutable=True)
     read = kube.read_config_map("yunikorn", "m")
@@ -289,27 +240,20 @@ def test_a_write_that_was_refused_has_not_happened(sandbox: Sandbox, kube: KubeC
 
 def make_claim(sandbox: Sandbox, name: str, volume: str, phase: str) -> None:
     sandbox.add_namespace("dev")
-    sandbox.create(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name, "namespace": "dev"},
-            "spec": {"volumeName": volume} if volume else {},
-            "status": {"phase": phase},
-        }
-    )
+    sandbox.create({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "dev"},
+        "spec": {"volumeName": volume} if volume else {}, "status": {"phase": phase},
+    })  # fmt: skip
 
 
 def make_volume(sandbox: Sandbox, name: str, zone: str) -> None:
     expression = {"key": "zone", "operator": "In", "values": [zone]}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    spec = {"nodeAffinity": affinity} if zone else {}
+    metadata = {"name": name}
     sandbox.create(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": name},
-            "spec": {"nodeAffinity": affinity} if zone else {},
-        }
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
     )
 
 
@@ -338,17 +282,9 @@ def test_claims_come_with_the_affinity_of_their_volumes(sandbox: Sandbox, kube: 
         Claim(namespace="dev", name="waiting", phase="Pending"),
     ]
     assert len(sandbox.requests.all()) == 2
-
-
-@pytest.mark.parametrize(
-    "pods", [(), pods_with("x", node="k1")], ids=["no pods", "only bound pods"]
-)
-def test_claims_are_not_read_where_no_pending_pod_names_one(
-    sandbox: Sandbox, kube: KubeClient, pods: tuple[Pod, ...]
-) -> None:
-    sandbox.requests.clear()
-    assert kube.read_claims(pods) == ()
-    assert sandbox.requests.all() == []
+    # Nothing is asked where no pending pod names one.
+    assert kube.read_claims(()) == kube.read_claims(pods_with("bound", node="k1")) == ()
+    assert len(sandbox.requests.all()) == 2
 
 
 def test_claims_that_can_not_be_read_are_not_missing(sandbox: Sandbox, kube: KubeClient) -> None:
@@ -537,21 +473,15 @@ def an_event(**changes: Any) -> KubeEvent:
     return KubeEvent(**{**values, **changes})
 
 
-def test_an_event_on_a_node_is_where_kubectl_looks_for_it(
-    sandbox: Sandbox, kube: KubeClient
-) -> None:
+def test_an_event_is_where_kubectl_looks_for_it(sandbox: Sandbox, kube: KubeClient) -> None:
     kube.create_event(an_event())
     (found,) = sandbox.objects("events", "default")
-    assert found["involvedObject"] == {
-        "apiVersion": "v1", "kind": "Node", "name": "a001", "uid": "u1",
-    }  # fmt: skip
+    node = {"apiVersion": "v1", "kind": "Node", "name": "a001", "uid": "u1"}
+    assert found["involvedObject"] == node
     assert found["eventTime"] == "2026-03-02T12:00:00.000005Z" and found["type"] == "Normal"
     assert (found["message"], found["reportingInstance"]) == ("lent for root.dev", "prod")
     kube.create_event(an_event(reason="NodeServing"))  # of the same moment
     assert len(sandbox.objects("events", "default")) == 2
-
-
-def test_an_event_on_a_pod_is_in_its_namespace(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.add_namespace("dev")
     kube.create_event(an_event(kind="Pod", namespace="dev", name="p" * 240, is_warning=True))
     (found,) = sandbox.objects("events", "dev")

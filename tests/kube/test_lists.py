@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from dnm.kube.client import KubeClient
 from dnm.kube.deployments import scale_deployment
 from dnm.kube.errors import ApiRefused
-from dnm.kube.lists import List, read_list_head
 from dnm.kube.questions import can_i, read_version
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List, read_list_head
 from dnm.kube.whole_list import cut_list
 from dnm.model.errors import KubeError
 from dnm.model.value import Unreadable
@@ -202,7 +201,7 @@ def test_pages_shrink_until_they_fit(
     monkeypatch: pytest.MonkeyPatch, sizes: list[int], least: int
 ) -> None:
     """In the measure of a thousandth: what is 64 MiB otherwise is 2 MB here."""
-    for place in ("http.reader", "kube.lists"):
+    for place in ("http.reader", "kube.requests"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 2_000_000)
     with PagingServer(sizes) as server:
         found = a_client(server).read_pods(("dev",))
@@ -215,7 +214,7 @@ def test_pages_shrink_until_they_fit(
 def test_a_pod_that_fits_no_page_leaves_the_monitored_namespaces_readable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for place in ("http.reader", "kube.lists"):
+    for place in ("http.reader", "kube.requests"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 10_000)
     with PagingServer([20_000]) as server:
         found = a_client(server).read_pods(("dev",))

@@ -66,11 +66,6 @@ def test_the_rest_of_a_node_set() -> None:
     assert (other.is_daemon_set, other.is_deleting) == (False, True)
 
 
-def test_what_is_no_node_set() -> None:
-    with pytest.raises(msgspec.MsgspecError):
-        read_node_set_page(b'{"items": [{"metadata": {"name": "x"}, "spec": []}]}')
-
-
 @pytest.mark.parametrize(
     ("text", "namespaces", "selector"),
     [

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from dnm.kube.devices import read_devices
-from dnm.kube.lists import List
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, List
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import Plan, StartConversion
 from dnm.model.pod import Pod, PodShape
