@@ -7,7 +7,7 @@ must be there, what comes must not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -114,19 +114,29 @@ def _latest_of_pods(
     columns: PodColumns, rows: dict[str, int], changes: Sequence[Change]
 ) -> dict[str, Change]:
     """The last change of each uid, after every one of them was seen to fit."""
-    latest: dict[str, Change] = {}
     for change in changes:
-        before, row = latest.get(change.uid), rows.get(change.uid)
-        is_there = before.type != "DELETED" if before is not None else row is not None
-        if not change.uid or is_there == (change.type == "ADDED"):
+        row = rows.get(change.uid)
+        if not change.uid:
+            raise _misfit("it has no uid", change)
+        if row is None:
+            continue
+        namespace = columns.namespace_of(row)
+        if (namespace, columns.names[row]) != (change.namespace, change.name):
+            raise _misfit("a pod changes its name", change)
+        if columns.versions[row] >= change.version:
+            raise _misfit(f"it is known at version {columns.versions[row]}", change)
+    return _latest(((change.uid, change) for change in changes), rows)
+
+
+def _latest(changes: Iterable[tuple[str, Change]], known: Container[str]) -> dict[str, Change]:
+    """The last change of each key; what changes or goes is there, and what comes is not."""
+    latest: dict[str, Change] = {}
+    for key, change in changes:
+        before = latest.get(key)
+        is_there = before.type != "DELETED" if before is not None else key in known
+        if is_there == (change.type == "ADDED"):
             raise _misfit("it does not fit what is there", change)
-        if row is not None and before is None:
-            namespace = columns.namespace_of(row)
-            if (namespace, columns.names[row]) != (change.namespace, change.name):
-                raise _misfit("a pod changes its name", change)
-            if columns.versions[row] >= change.version:
-                raise _misfit(f"it is known at version {columns.versions[row]}", change)
-        latest[change.uid] = change
+        latest[key] = change
     return latest
 
 
@@ -151,13 +161,7 @@ def apply_to_nodes(
     if not changes:
         return tuple(nodes)
     known: dict[str, Node | None] = {node.name: node for node in nodes}
-    latest: dict[str, Change] = {}
-    for change in changes:
-        before = latest.get(change.name)
-        is_there = before.type != "DELETED" if before is not None else change.name in known
-        if is_there == (change.type == "ADDED"):
-            raise _misfit("it does not fit what is there", change)
-        latest[change.name] = change
+    latest = _latest(((change.name, change) for change in changes), known)
     alive = [change for change in latest.values() if change.type != "DELETED"]
     known |= dict.fromkeys(latest)
     known |= {node.name: node for node in reduce(make_page(alive))}

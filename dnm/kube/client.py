@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube import claims, objects, topology
+from dnm.kube import objects, placing
 from dnm.kube.access import Access, load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.events import create_event
@@ -163,11 +163,11 @@ class KubeClient:
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
         """The claims that unbound pods name, with the node affinity of their volumes."""
-        return claims.read_claims(self.requests, pods)
+        return placing.read_claims(self.requests, pods)
 
     def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
         """Node -> what is free on each of its NUMA nodes, where an exporter says so."""
-        return topology.read_zones(self.requests)
+        return placing.read_zones(self.requests)
 
     # --- one thing ----------------------------------------------------------------------------
 

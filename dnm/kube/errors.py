@@ -44,8 +44,6 @@ def clean(text: str, limit: int = 600) -> str:
 
 def describe(error: BaseException) -> str:
     """What went wrong on the way, as the end of a sentence."""
-    if isinstance(error, KubeError):
-        return str(error)
     if isinstance(error, TimeoutError):
         return "no complete answer in its time"
     if isinstance(error, NoHttp):
@@ -78,10 +76,9 @@ def asking(access: Access, what: str, rule: str, is_write: bool = False) -> Iter
         said = f"can't {what}: {access.server}: {describe(error)}: {next_step(access, error)}"
         raise KubeError(said) from error
     except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
-        detail = f"the answer can't be understood: {clean(str(error))}"
-        raise KubeError(
-            _unknown_outcome(what, detail) if is_write else f"can't {what}: {detail}"
-        ) from error
+        detail = describe(error)
+        said = _unknown_outcome(what, detail) if is_write else f"can't {what}: {detail}"
+        raise KubeError(said) from error
 
 
 def _unknown_outcome(what: str, detail: str) -> str:

@@ -63,24 +63,25 @@ class Context(_Strict, frozen=True, kw_only=True):
 def check_cluster(cluster: KubeconfigCluster) -> None:
     """Raises ValueError for what client-go's validateClusterInfo, and its TLS configuration,
     refuse."""
-    if not cluster.server:
-        raise ValueError("its cluster has no server")
-    if not _is_url(cluster.server):
-        raise ValueError(f"its cluster has the server {cluster.server!r}: that is no URL")
-    has_ca = cluster.certificate_authority or cluster.certificate_authority_data
-    if cluster.certificate_authority and cluster.certificate_authority_data:
-        raise ValueError(
-            "certificate-authority and certificate-authority-data are both given: keep one"
-        )
-    if cluster.insecure_skip_tls_verify and has_ca:
-        raise ValueError(
-            "insecure-skip-tls-verify is true and a certificate authority is given: take "
-            "insecure-skip-tls-verify away"
-        )
-    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in ("http", "https"):
-        raise ValueError(
-            f"proxy-url = {cluster.proxy_url!r}: only http:// and https:// can be used"
-        )
+    server, proxy = cluster.server or "", cluster.proxy_url or ""
+    file, data = cluster.certificate_authority, cluster.certificate_authority_data
+    _refuse(
+        (not server, "its cluster has no server"),
+        (not _is_url(server), f"its cluster has the server {server!r}: that is no URL"),
+        (file and data, "certificate-authority and certificate-authority-data are both given: "
+         "keep one"),
+        (cluster.insecure_skip_tls_verify and (file or data), "insecure-skip-tls-verify is true "
+         "and a certificate authority is given: take insecure-skip-tls-verify away"),
+        (proxy and urlsplit(proxy).scheme not in ("http", "https"),
+         f"proxy-url = {proxy!r}: only http:// and https:// can be used"),
+    )  # fmt: skip
+
+
+def _refuse(*rules: tuple[object, str]) -> None:
+    """Raises ValueError with the sentence of the first rule that is broken."""
+    for is_broken, why in rules:
+        if is_broken:
+            raise ValueError(why)
 
 
 def _is_url(text: str) -> bool:
@@ -95,19 +96,17 @@ def check_user(user: User) -> None:
     """Raises ValueError for what client-go's validateAuthInfo refuses, and for what dnm does not
     do."""
     impersonation = (user.as_user, user.as_uid, user.as_groups, user.as_user_extra)
-    if any(value is not None for value in impersonation):
-        raise ValueError(
-            "it acts as somebody else (as, as-uid, as-groups): dnm acts as its own account only"
-        )
-    if user.auth_provider is not None and user.exec_plugin is not None:
-        raise ValueError("auth-provider and an exec plug-in are both given: keep the plug-in")
-    if user.token and (user.username or user.password):
-        raise ValueError("token and username are both given: keep one")
-    certificates = bool(user.client_certificate), bool(user.client_certificate_data)
-    keys = bool(user.client_key), bool(user.client_key_data)
-    if all(certificates) or (any(certificates) and all(keys)):
-        raise ValueError(
-            "client-certificate or client-key is given as a file and as data: keep one"
-        )
-    if any(certificates) != any(keys):
-        raise ValueError("client-certificate and client-key belong together, and only one is given")
+    certificates = user.client_certificate, user.client_certificate_data
+    keys = user.client_key, user.client_key_data
+    _refuse(
+        (any(value is not None for value in impersonation), "it acts as somebody else (as, as-uid, "
+         "as-groups): dnm acts as its own account only"),
+        (user.auth_provider is not None and user.exec_plugin is not None,
+         "auth-provider and an exec plug-in are both given: keep the plug-in"),
+        (user.token and (user.username or user.password),
+         "token and username are both given: keep one"),
+        (all(certificates) or (any(certificates) and all(keys)),
+         "client-certificate or client-key is given as a file and as data: keep one"),
+        (any(certificates) != any(keys),
+         "client-certificate and client-key belong together, and only one is given"),
+    )  # fmt: skip

@@ -258,10 +258,11 @@ def _as_lost(status: _Status) -> NotProved:
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """A resource that is watched, by which field selector."""
+    """A resource that is watched, by which field selector; `rule`: the permission that it takes."""
 
     kind: str
     plural: str
+    rule: str
     selector: str = ""
     is_namespaced: bool = False
 
@@ -270,8 +271,8 @@ class Watched(msgspec.Struct, frozen=True):
         return path_of(self.plural)
 
 
-PODS = Watched("Pod", "pods", UNFINISHED, is_namespaced=True)
-NODES = Watched("Node", "nodes")
+PODS = Watched("Pod", "pods", "watch pods", UNFINISHED, is_namespaced=True)
+NODES = Watched("Node", "nodes", "watch nodes")
 
 
 class Watcher:
@@ -306,7 +307,7 @@ class Watcher:
             return now, sum(found)
 
     def _asking(self) -> AbstractContextManager[None]:
-        return asking(self._access, f"watch {self._what.path}", f"watch {self._what.plural}")
+        return asking(self._access, f"watch {self._what.path}", self._what.rule)
 
     def begin(self, since: int) -> None:
         """Sends the request for what came after a version."""
