@@ -32,7 +32,7 @@ def a_node(name: str, **changes: Any) -> dict[str, Any]:
 
 
 MALFORMED: dict[str, dict[str, Any]] = {
-    "an amount": {"status": {**READY, "allocatable": {"cpu": "four"}}},
+    "an amount": {"status": {**READY, "allocatable": {"cpu": "four"}, "capacity": {"cpu": "8"}}},
     "an amount that is no text": {"status": {**READY, "allocatable": {"cpu": 4}}},
     "its allocatable": {"status": {**READY, "allocatable": [1]}},
     "its conditions": {"status": {**READY, "conditions": {}}},

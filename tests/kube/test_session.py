@@ -429,6 +429,8 @@ def test_a_name_that_is_none_does_not_reach_all_of_them(name: str) -> None:
     with serving(answer(NODE)) as server:
         with pytest.raises(KubeError, match="names no object"):
             a_client(server.url).delete_node(name)
+        with pytest.raises(KubeError, match="names no object"):
+            a_client(server.url).read_config_map(name, "m")
         assert server.asked == []
 
 
