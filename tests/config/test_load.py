@@ -512,13 +512,6 @@ def test_files_that_others_can_write_are_refused(tmp_path: Path, name: str, mode
     assert load_config(path, HOME).path == path
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_files_of_somebody_else_are_refused(tmp_path: Path) -> None:
-    path = site(tmp_path)
-    os.chown(path, 12345, -1)
-    assert "belongs to user id 12345" in refusal(path)
-
-
 def test_what_mends_a_file_is_quoted(tmp_path: Path) -> None:
     target = write(tmp_path / "a b", "")
     target.chmod(0o646)

@@ -90,16 +90,6 @@ def test_an_older_ledger_was_put_back_beside_the_limits() -> None:
     assert edit(two.text, one.ledger, {}, remembered=two.ledger).text == TREE
 
 
-def test_only_the_last_writer_knows_and_the_other_waits_for_it() -> None:
-    first = lend(TREE, ONE)
-    both = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="test")
-    asked = lost(both.text, ONE, first.ledger)
-    assert "which fits neither" in asked.refusal and asked.text == both.text
-    healed = edit(both.text, "", nodes_of(B, "m1"), instance="test", remembered=both.ledger)
-    assert (healed.text, healed.ledger) == (both.text, both.ledger)
-    assert not edit(healed.text, healed.ledger, ONE, remembered=first.ledger).is_changed
-
-
 UNDECIDED = [
     pytest.param("max: {vcore: 300,", "is 300, which fits neither", id="fits neither"),
     pytest.param("max: {vcore: 80,", "contains them, max vcore of", id="half and half"),
@@ -154,16 +144,6 @@ def test_another_instances_section_is_left_alone() -> None:
     assert gone.ledger == ""
     again = edit(gone.text, gone.ledger, {}, instance="p", remembered=seen.noted)
     assert not again.is_changed and not again.refusal
-
-
-def test_an_older_annotation_that_does_not_name_all_that_is_lent_to() -> None:
-    """The limits that it names stand; b went from 192 to 320 and stayed at 192 in the end."""
-    one = lend(TREE, ONE)
-    both = {**ONE, **nodes_of(B, "m1")}
-    two = edit(one.text, one.ledger, both, remembered=one.noted)
-    again = edit(two.text, one.ledger, both, remembered=two.noted)
-    assert (again.text, again.ledger) == (two.text, two.ledger)
-    assert edit(two.text, one.ledger, {}, remembered=two.noted).text == TREE
 
 
 def test_the_annotation_is_lost_once_with_two_instances() -> None:
