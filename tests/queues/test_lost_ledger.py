@@ -90,6 +90,22 @@ def test_an_older_ledger_was_put_back_beside_the_limits() -> None:
     assert edit(two.text, one.ledger, {}, remembered=two.ledger).text == TREE
 
 
+def test_a_text_that_no_run_has_noted_is_asked_about_though_all_limits_stand() -> None:
+    made = lend(TREE, TWO)
+    asked = lost(f"# a comment\n{made.text}", TWO, made.ledger)
+    assert "the document is another one than the last run has noted" in asked.refusal
+
+
+def test_what_another_instance_has_lent_is_for_that_one_to_say() -> None:
+    theirs = lend(TREE, nodes_of(B, "m1"), instance="q")
+    both = edit(theirs.text, theirs.ledger, ONE)
+    assert "another instance's ledger is gone" in lost(theirs.text, {}, theirs.noted).refusal
+    alone = lend(TREE, ONE)
+    text = change(TREE, "max: {vcore: 80,", "max: {vcore: 90,")
+    assert not lost(text, ONE, alone.noted).refusal
+    assert "which fits neither" in lost(text, ONE, both.noted).refusal
+
+
 UNDECIDED = [
     pytest.param("max: {vcore: 300,", "is 300, which fits neither", id="fits neither"),
     pytest.param("max: {vcore: 80,", "contains them, max vcore of", id="half and half"),
