@@ -323,6 +323,22 @@ def test_another_begins_anew_on_a_text_that_a_killed_return_has_left() -> None:
     assert "which dnm itself has written earlier" in asked.refusal
 
 
+def test_another_has_begun_anew_on_a_text_with_our_node_in_it() -> None:
+    """It lent where there is no limit, so nothing told it what a manifest without a ledger had in
+    it: our part is put back, and its baselines become ours."""
+    free = nodes_of("root.free", "p1")
+    alone = lend(TREE, free, instance="p")
+    both = edit(alone.text, alone.ledger, ONE, instance="q")
+    found = resolve_document(config_map(both.text, owners=(MANIFESTS,)), None)
+    theirs = {**free, **nodes_of(B, "p2")}
+    anew = edit_source(found, wants(theirs, instance_id="p", remembered=alone.noted))
+    assert not anew.refusal and limit(anew, B) == "192"
+    again = edit(anew.text, anew.ledger, ONE, instance="q", remembered=both.noted)
+    assert again.text == anew.text and "the ledger is gone" in again.notes[0]
+    gone = edit(again.text, again.ledger, {}, instance="q", remembered=again.noted)
+    assert [limit(gone, A), limit(gone, B), limit(gone, "root.science")] == ["80", "192", "1128"]
+
+
 def test_a_text_that_has_come_again_with_another_baseline() -> None:
     """prod's record is of the same bytes, and says 80 where 208 has become right meanwhile: the
     instance that knows asks."""
