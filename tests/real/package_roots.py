@@ -9,31 +9,22 @@ is in the overlay's upper folder, nothing of it is left, and nothing of the mach
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from filelock import FileLock
-
-from tests.real.slurm_roots import RootError, bootstrap, cache, tell
+from tests.real.build import cache, tell
+from tests.real.slurm_roots import RootError, bootstrap, building, keep_root
 
 # Debian 12 has Python 3.11, Debian 13 has 3.13.
 SUITES = ("bookworm", "trixie")
 PACKAGES = (
-    "python3",
-    "systemd",
-    "openssh-client",
-    "man-db",
-    "bash-completion",
-    "rpm",
-    "procps",
-    "iproute2",
-)
+    "python3", "systemd", "openssh-client", "man-db", "bash-completion", "rpm", "procps", "iproute2"
+)  # fmt: skip
 BASE = "trixie-slim"  # what the image is built on: Debian and nothing more
 RECIPE = 1  # a higher number makes every root anew
 ENTER = """
@@ -57,21 +48,11 @@ def root_of(suite: str) -> Path:
 
 def build_roots() -> None:
     """Makes the roots that are missing. Raises RootError."""
-    cache().mkdir(parents=True, exist_ok=True)
-    with FileLock(cache() / ".packages-lock"):
-        for leftover in cache().glob(".packages-building-*"):
-            shutil.rmtree(leftover)
+    with building():
         for suite in (*SUITES, BASE):
-            if not root_of(suite).exists():
-                with tempfile.TemporaryDirectory(
-                    prefix=".packages-building-", dir=cache()
-                ) as directory:
-                    root = Path(directory) / "root"
-                    packages = ("ca-certificates",) if suite == BASE else PACKAGES
-                    bootstrap(suite.partition("-")[0], root, packages)
-                    shutil.rmtree(root / "var/cache/apt", ignore_errors=True)
-                    root.chmod(0o755)
-                    root.rename(root_of(suite))
+            packages = ("ca-certificates",) if suite == BASE else PACKAGES
+            debian = suite.partition("-")[0]
+            keep_root(root_of(suite), partial(bootstrap, debian, packages=packages))
             tell(f"a root of {suite} for packages: {root_of(suite)}")
 
 
@@ -109,20 +90,8 @@ class Root:
 
     def put(self, source: Path, target: str) -> None:
         """Copies a file or a folder in; from outside, where the overlay is not seen."""
-        subprocess.run(
-            [
-                "nsenter",
-                "-t",
-                self.inside,
-                "-m",
-                "--",
-                "cp",
-                "-r",
-                str(source),
-                f"{self.path}{target}",
-            ],
-            check=True,
-        )
+        enter = ["nsenter", "-t", self.inside, "-m", "--"]
+        subprocess.run([*enter, "cp", "-r", str(source), f"{self.path}{target}"], check=True)
 
     def files(self) -> set[str]:
         """Every path but of what is mounted; folders end with a slash."""

@@ -64,13 +64,40 @@ def write_kubeconfig(source: Path, target: Path, server: str) -> Path:
     return target
 
 
+class Quiet(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that was killed is part of the tests."""
+
+
+@contextmanager
+def serving(rig: Rig, handler: type[Quiet]) -> Iterator[str]:
+    """The address of a server with the certificate of the API server."""
+    server = Server(("127.0.0.1", 0), handler)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(f"{rig.keys}/apiserver.crt", f"{rig.keys}/apiserver.key")
+    server.socket = own.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"https://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @contextmanager
 def proxied(rig: Rig, kubeconfig: Path, directory: Path) -> Iterator[Proxy]:
     """The proxy, whose kubeconfig is that of the same account."""
     lock = threading.Lock()
     trusted = ssl.create_default_context(cafile=f"{rig.keys}/ca.crt")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         protocol_version = "HTTP/1.1"
 
         def hand_on(self) -> None:
@@ -104,25 +131,6 @@ def proxied(rig: Rig, kubeconfig: Path, directory: Path) -> Iterator[Proxy]:
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = hand_on
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: object, client_address: object) -> None:
-            """A client that was killed is part of the tests."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    own.load_cert_chain(f"{rig.keys}/apiserver.crt", f"{rig.keys}/apiserver.key")
-    server.socket = own.wrap_socket(server.socket, server_side=True)
-    url = f"https://127.0.0.1:{server.server_address[1]}"
-    proxy = Proxy(write_kubeconfig(kubeconfig, directory / "proxy.kubeconfig", url))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(rig, Handler) as url:
+        proxy = Proxy(write_kubeconfig(kubeconfig, directory / "proxy.kubeconfig", url))
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()

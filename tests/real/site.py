@@ -19,6 +19,7 @@ from tests.site import ini_text
 DEV, NOTEBOOK = "root.research.services.dev", "root.research.services.notebook"
 QUEUE_MAP = {"dev": DEV, "notebook": NOTEBOOK}
 PODS = "/api/v1/namespaces/dev/pods"
+CONTROLLERS = "/apis/apps/v1/namespaces/dev"
 Answer = subprocess.CompletedProcess[str]
 
 
@@ -163,6 +164,18 @@ def add_pods(rig: Rig, count: int, cpu: str = "4", memory: str = "16Gi") -> list
     """So many of dev; of 4 cores and 16 GiB as those of a workshop, 25 fit into the queue and 16
     more on each node that is lent."""
     return [rig.api.post(PODS, pod(f"p{n:02}", DEV, cpu, memory)) for n in range(count)]
+
+
+def add_controller(
+    rig: Rig, name: str, manifest: Json, replicas: int = 1, kind: str = "replicasets"
+) -> None:
+    """It makes such pods, and makes anew what is evicted."""
+    labels = manifest["metadata"]["labels"] | {"app": name}
+    spec = {
+        "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+        "template": {"metadata": {"labels": labels}, "spec": manifest["spec"]},
+    }  # fmt: skip
+    rig.api.post(f"{CONTROLLERS}/{kind}", {"metadata": {"name": name}, "spec": spec})
 
 
 def ask_for_one_node(rig: Rig) -> None:

@@ -21,10 +21,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
+
+from tests.real.build import cache, tell
 
 SUITES = {"trixie": "24.11", "forky": "26.05"}  # what each had when this was written
 # slurmrestd is there beside the installed release too, which apt has without it.
@@ -39,6 +42,7 @@ PROGRAMS = {
 RECIPE = 2  # a higher number makes every root anew
 BUILD_SECONDS = 1800
 TELL_EVERY = 20.0
+BUILDING = ".root-building-"
 SCRIPTS = Path("/usr/share/debootstrap/scripts")
 # /lib, /bin and /sbin are links into /usr; the name slurmctld is one of Debian's alternatives.
 WRAPPER = """\
@@ -52,12 +56,6 @@ exec /usr/{place}/{program} "$@"' "${{0%/programs/*}}" "$@"
 
 class RootError(Exception):
     """A root could not be made; the message says why and what to do."""
-
-
-def cache() -> Path:
-    """The directory of all that is built for the tests on real servers."""
-    named = os.environ.get("DNM_REAL_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "dnm-real"
 
 
 def root_of(suite: str) -> Path:
@@ -85,38 +83,51 @@ def version_of(programs: Path | None = None) -> str:
 
 def build_roots(suites: Sequence[str] = tuple(REST_SUITES)) -> None:
     """Makes the roots that are missing and tells the version of each. Raises RootError."""
-    cache().mkdir(parents=True, exist_ok=True)
-    with FileLock(cache() / ".slurm-lock"):
-        for leftover in cache().glob(".slurm-building-*"):
-            shutil.rmtree(leftover)
+    with building():
         for suite in suites:
-            if not root_of(suite).exists():
-                build_root(suite)
+            keep_root(root_of(suite), lambda root, suite=suite: make_root(suite, root))
             met = version_of(programs_of(suite))
             wanted = REST_SUITES.get(suite, "")
             surprise = "" if met.startswith(wanted) else f"; {wanted} was expected"
             tell(f"Slurm {met} of {suite}{surprise}, in {root_of(suite)}")
 
 
-def build_root(suite: str) -> None:
-    """One root, whole or not at all."""
+@contextmanager
+def building() -> Iterator[None]:
+    """One at a time, and what one that was killed has left is gone."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with FileLock(cache() / ".roots-lock"):
+        for leftover in cache().glob(f"{BUILDING}*"):
+            shutil.rmtree(leftover)
+        yield
+
+
+def keep_root(place: Path, make: Callable[[Path], None]) -> None:
+    """One root, whole or not at all, where it is not there yet."""
+    if place.exists():
+        return
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=BUILDING, dir=cache()) as directory:
+        root = Path(directory) / "root"
+        make(root)
+        shutil.rmtree(root / "var/cache/apt", ignore_errors=True)
+        root.chmod(0o755)
+        root.rename(place)
+    tell(f"{place.name}: made in {time.monotonic() - began:.0f} s")
+
+
+def make_root(suite: str, root: Path) -> None:
     if os.geteuid() != 0:
         raise RootError("debootstrap needs root: run 'make real' as root")
     if shutil.which("debootstrap") is None:
         raise RootError("debootstrap is not installed: run 'make tools' as root")
     if not Path("/bin").is_symlink():
         raise RootError("/bin is no link into /usr: the roots need a machine with a merged /usr")
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=".slurm-building-", dir=cache()) as directory:
-        root = Path(directory) / "root"
-        bootstrap(suite, root)
-        for waste in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"):
-            shutil.rmtree(root / waste, ignore_errors=True)
-        write_programs(root / "programs")
-        version_of(root / "programs")  # one that does not start is not kept
-        root.chmod(0o755)
-        root.rename(root_of(suite))
-    tell(f"{suite}: made in {time.monotonic() - began:.0f} s")
+    bootstrap(suite, root)
+    for waste in ("var/lib/apt/lists", "usr/share/doc", "usr/share/locale"):
+        shutil.rmtree(root / waste, ignore_errors=True)
+    write_programs(root / "programs")
+    version_of(root / "programs")  # one that does not start is not kept
 
 
 def write_programs(directory: Path) -> None:
@@ -192,10 +203,6 @@ def checked(*command: str) -> str:
     if answer.returncode:
         raise RootError(f"{' '.join(command)}: exit {answer.returncode}: {answer.stderr.strip()}")
     return answer.stdout
-
-
-def tell(line: str) -> None:
-    print(f"real: {line}", file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,21 +9,15 @@ from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import DEV, Site, pod
+from tests.real.site import CONTROLLERS, DEV, Site, add_controller, pod
 
 BUDGETS = "/apis/policy/v1/namespaces/dev/poddisruptionbudgets"
-REPLICA_SETS = "/apis/apps/v1/namespaces/dev/replicasets"
 
 
 def served_by(rig: Rig, node: str) -> None:
     """A pod of a ReplicaSet on that node, whose budget lets it go only when another one runs."""
     manifest = pod("web", DEV, "1", "1Gi", nodeSelector={"kubernetes.io/hostname": node})
-    labels = manifest["metadata"]["labels"] | {"app": "web"}
-    spec = {
-        "replicas": 1, "selector": {"matchLabels": {"app": "web"}},
-        "template": {"metadata": {"labels": labels}, "spec": manifest["spec"]},
-    }  # fmt: skip
-    rig.api.post(REPLICA_SETS, {"metadata": {"name": "web"}, "spec": spec})
+    add_controller(rig, "web", manifest)
     rig.wait_for(lambda: rig.running("dev") == 1, "the pod runs")
     put_budget(rig, 1)
 
@@ -87,7 +81,7 @@ def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> No
     assert "does not go: Cannot evict pod as it would violate" in said(site, "a004")
     put_budget(rig, 0)
     site.dnm("run")
-    rig.api.ask("DELETE", f"{REPLICA_SETS}/web?propagationPolicy=Background")
+    rig.api.ask("DELETE", f"{CONTROLLERS}/replicasets/web?propagationPolicy=Background")
     site.run_until(lambda: site.lent == ["a003"], "it is empty, and back")
     assert site.machines.places()["a004"] == "batch"
     called = [call for call in site.calls if "--set batch" in call]

@@ -15,11 +15,10 @@ from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import ApiError, Json
 from tests.real.rig import Rig
-from tests.real.site import DEV, pod
+from tests.real.site import CONTROLLERS, DEV, add_controller, pod
 from tests.real.slurm_site import SlurmSite
 from tests.real_slurm import SlurmLab
 
-REPLICA_SETS = "/apis/apps/v1/namespaces/dev/replicasets"
 NODE, PEOPLE = "a001", 40  # the one that may be lent; they need it
 SICK = "sick in Kubernetes: Healthy:False"
 NHC = "NHC: check_hw_ib: no link"
@@ -91,18 +90,11 @@ def sides(rig: Rig, lab: SlurmLab, site: SlurmSite) -> Iterator[Sides]:
 
 
 def begin_work(rig: Rig) -> None:
-    """Of a controller, which makes anew what is evicted."""
-    manifest = pod("work", DEV, "4", "8Gi")
-    labels = manifest["metadata"]["labels"] | {"app": "work"}
-    spec = {
-        "replicas": PEOPLE, "selector": {"matchLabels": {"app": "work"}},
-        "template": {"metadata": {"labels": labels}, "spec": manifest["spec"]},
-    }  # fmt: skip
-    rig.api.post(REPLICA_SETS, {"metadata": {"name": "work"}, "spec": spec})
+    add_controller(rig, "work", pod("work", DEV, "4", "8Gi"), PEOPLE)
 
 
 def end_work(rig: Rig) -> None:
-    rig.api.ask("DELETE", f"{REPLICA_SETS}/work?propagationPolicy=Background")
+    rig.api.ask("DELETE", f"{CONTROLLERS}/replicasets/work?propagationPolicy=Background")
 
 
 def run_to_work(rig: Rig, site: SlurmSite) -> None:

@@ -15,7 +15,7 @@ from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import DEV, NOTEBOOK, Site, pod
+from tests.real.site import DEV, NOTEBOOK, Site, add_controller, pod
 from tests.real.versions import YUNIKORNS
 
 FILLING, COMING = 32, 2
@@ -29,19 +29,9 @@ def full_rig(request: pytest.FixtureRequest, rig: Rig) -> Rig:
     rig.write_queues(WIDER)
     wanted = {"vcore": 128_000, "memory": 400 * 2**30}
     rig.wait_for(lambda: rig.queue(DEV).get("maxResource") == wanted, "the document is in force")
-    replicas(rig, FILLING)
+    add_controller(rig, "fill", pod("fill", DEV, "4", "4Gi"), FILLING)
     rig.wait_for(lambda: rig.running("dev") == FILLING, "the nodes are full")
     return rig
-
-
-def replicas(rig: Rig, count: int) -> None:
-    manifest = pod("fill", DEV, "4", "4Gi", labels={"app": "fill"})
-    template = {"metadata": {"labels": manifest["metadata"]["labels"]}, "spec": manifest["spec"]}
-    spec = {
-        "replicas": count, "selector": {"matchLabels": {"app": "fill"}}, "template": template,
-    }  # fmt: skip
-    path = "/apis/apps/v1/namespaces/dev/replicasets"
-    rig.api.post(path, {"metadata": {"name": "fill"}, "spec": spec})
 
 
 def come(rig: Rig) -> None:

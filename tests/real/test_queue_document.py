@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import ssl
 import subprocess
 import threading
 import time
@@ -21,8 +19,8 @@ from tests.builders import a_config
 from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
-from tests.real.http_api import ApiError
-from tests.real.proxy import Seen, proxied
+from tests.real.http_api import ApiError, Json
+from tests.real.proxy import Quiet, Seen, proxied, serving
 from tests.real.rig import Rig
 from tests.real.site import DEV, PODS, Site, ask_for_one_node, with_nodes
 
@@ -69,7 +67,7 @@ def test_a_second_writer_between_read_and_write_costs_nothing(
 def refusing_webhook(rig: Rig, message: str) -> Iterator[None]:
     """An admission webhook that refuses each change of a ConfigMap, as a policy of the site."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             answer = {
@@ -88,21 +86,11 @@ def refusing_webhook(rig: Rig, message: str) -> Iterator[None]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    own.load_cert_chain(f"{rig.keys}/apiserver.crt", f"{rig.keys}/apiserver.key")
-    server.socket = own.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     bundle = rig.shell(f"base64 -w0 {rig.keys}/ca.crt")
-    hook = {
+    hook: Json = {
         "name": "frozen.example.org",
-        "clientConfig": {
-            "url": f"https://127.0.0.1:{server.server_address[1]}/", "caBundle": bundle
-        },
+        "clientConfig": {"caBundle": bundle},
         "rules": [
             {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
              "operations": ["UPDATE"]}
@@ -111,13 +99,13 @@ def refusing_webhook(rig: Rig, message: str) -> Iterator[None]:
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
     }  # fmt: skip
-    rig.api.post(path, {"metadata": {"name": "frozen"}, "webhooks": [hook]})
-    try:
-        yield
-    finally:
-        rig.api.delete(f"{path}/frozen")
-        server.shutdown()
-        server.server_close()
+    with serving(rig, Handler) as url:
+        hook["clientConfig"]["url"] = f"{url}/"
+        rig.api.post(path, {"metadata": {"name": "frozen"}, "webhooks": [hook]})
+        try:
+            yield
+        finally:
+            rig.api.delete(f"{path}/frozen")
 
 
 def refused(site: Site) -> str:

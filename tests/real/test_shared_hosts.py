@@ -80,10 +80,6 @@ def test_a_pause_on_one_stops_all(rig: Rig, make_site: MakeSite) -> None:
 # --- asleep -------------------------------------------------------------------------------------
 
 
-def is_met_by_all(point: str) -> bool:
-    return not point.startswith(OF_THE_HOST)
-
-
 def touches(site: Site, demand: Demand, log: Path) -> list[str]:
     """Each thing that the runs of a story touch once they know the registry, as POINT:NTH: the
     first of each name, and of what is written all."""
@@ -97,11 +93,8 @@ def touches(site: Site, demand: Demand, log: Path) -> list[str]:
         for point in log.read_text().split():
             passed[point] += 1
             is_written = point.startswith(("kube.write", "kube.patch", "converter.start"))
-            if (
-                passed["kube.read_state"]
-                and is_met_by_all(point)
-                and (passed[point] == 1 or is_written)
-            ):
+            is_new = passed[point] == 1 or is_written
+            if passed["kube.read_state"] and is_new and not point.startswith(OF_THE_HOST):
                 found[f"{point}:{passed[point]}"] = None
         log.unlink()
     assert len(found) > 15, found
@@ -112,10 +105,10 @@ def some_of(points: Sequence[str]) -> list[str]:
     return list(points) if IS_WHOLE else [p for p in points if p.removesuffix(":1") in ALWAYS]
 
 
-def fault_of(point: str, what: str) -> str:
+def sleep_at(point: str) -> str:
     """As DNM_FAULT names it; empty: none."""
     name, _, number = point.partition(":")
-    return f"{name}:before:{what}:{number}" if point else ""
+    return f"{name}:before:stop:{number}" if point else ""
 
 
 def walk(demand: Demand, points: list[str], strike: Callable[[str], bool]) -> None:
@@ -146,7 +139,7 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
     codes = Counter[int]()
 
     def strike(point: str) -> bool:
-        asleep = east.start("run", DNM_FAULT=fault_of(point, "stop"))
+        asleep = east.start("run", DNM_FAULT=sleep_at(point))
         if not stops(asleep.pid):
             wake(asleep)
             return False

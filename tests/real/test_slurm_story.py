@@ -13,7 +13,7 @@ from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import DEV, PODS, add_pods, pod
+from tests.real.site import DEV, PODS, add_controller, add_pods, pod, with_nodes
 from tests.real.slurm_site import SlurmSite
 from tests.real_slurm import SlurmLab
 from tests.slurm_lab import is_running
@@ -32,7 +32,7 @@ def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
     add_pods(rig, 75)
     site.run_until(lambda: rig.running("dev") == 75, "every pod of the workshop runs", 120)
     assert len(site.lent) == 4 and "a001" not in site.lent
-    assert rig.queue(DEV)["maxResource"]["vcore"] == (100 + 4 * 128) * 1000
+    assert rig.queue(DEV)["maxResource"]["vcore"] == with_nodes(4)["vcore"]
     rig.api.ask("DELETE", PODS)
     site.run_until(site.has_given_back, "every node is back", 120)
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
@@ -59,15 +59,9 @@ def lent(rig: Rig, site: SlurmSite) -> Iterator[str]:
 
 def owned(rig: Rig, node: str, name: str, kind: str = "replicasets") -> Json:
     """A pod of a controller on that node, so that eviction loses nothing."""
-    manifest = pod(name, DEV, "1", "1Gi", nodeSelector={"kubernetes.io/hostname": node})
-    labels = manifest["metadata"]["labels"] | {"app": name, "tier": "any"}
-    spec = {
-        "replicas": 1,
-        "selector": {"matchLabels": {"app": name}},
-        "template": {"metadata": {"labels": labels}, "spec": manifest["spec"]},
-    }
-    path = f"/apis/apps/v1/namespaces/dev/{kind}"
-    rig.api.post(path, {"metadata": {"name": name}, "spec": spec})
+    there = {"kubernetes.io/hostname": node}
+    manifest = pod(name, DEV, "1", "1Gi", nodeSelector=there, labels={"tier": "any"})
+    add_controller(rig, name, manifest, kind=kind)
     rig.wait_for(lambda: rig.running("dev") == 1, f"the pod of {name} runs")
     return rig.pods("dev")[0]
 
