@@ -115,7 +115,7 @@ def test_with_nothing_set_no_rule_is_on(plain_site: Site) -> None:
 
 def test_every_rule_of_the_table_is_a_file_with_its_rule() -> None:
     files = {path.stem for path in (ROOT / "dnm" / "plan" / "rules").glob("*.py")}
-    parts = {"__init__", "foreseen", "moving", "namespace_labels"}  # of events, of moves
+    parts = {"__init__", "foreseen", "moving"}  # of events, of moves
     assert files - parts == {name for name, _ in TABLE}
     everything = Config(path=Path("x"), namespaces={}, node_types={})
     assert rules_of(everything, Registry()) == ()

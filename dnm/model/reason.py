@@ -13,12 +13,12 @@ own Reason."""
 
 class Why(Value, kw_only=False):
     """A reason. `text`: the sentence that people read, details follow behind a colon. `change`:
-    what a person, or time, can change of it; empty: nothing has to. `in_vain`: time alone does not
-    end it soon, so pods that wait for it are told. `name`: the word of documents and metrics."""
+    what a person, or time, can change of it; empty: nothing has to. `pods_are_told`: by an Event,
+    since time alone does not end it soon. `name`: the word of documents and metrics."""
 
     text: str
     change: str = ""
-    in_vain: bool = False
+    pods_are_told: bool = False
     name: str = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -38,7 +38,7 @@ class Reason:
     NOTHING_HELPS = Why(
         "no new node would help its pending pods",
         "pods that ask for what a node type has; `dnm check` names them",
-        in_vain=True,
+        pods_are_told=True,
     )
     ON_THE_WAY = Why("nodes that are on their way will be enough")
     TOO_YOUNG = Why(
@@ -48,17 +48,17 @@ class Reason:
     CAPPED = Why(
         "a cap is reached",
         "a node that goes back, or a higher cap in the configuration",
-        in_vain=True,
+        pods_are_told=True,
     )
     NO_BATCH_NODE = Why(
         "no batch node can be lent now",
         "a batch node that falls idle; `dnm nodes` says why none can be lent",
-        in_vain=True,
+        pods_are_told=True,
     )
     BRIDGE_EVICTS = Why(
         "slurm-bridge would have the pods evicted from nodes of its types",
         "slurm-bridge kept off these names (docs/slinky.md)",
-        in_vain=True,
+        pods_are_told=True,
     )
     BATCH_NOT_ASKED = Why("which batch nodes can be lent has not been asked yet")
     COOLDOWN = Why(
@@ -68,18 +68,18 @@ class Reason:
     BACKOFF = Why(
         "lending nodes of this type has failed, and backs off",
         "time, or `dnm reset TYPE` once the reason is mended",
-        in_vain=True,
+        pods_are_told=True,
     )
     BREAKER = Why(
         "nodes that it got went unused; it waits for changed demand or `dnm reset`",
         "other pods, or `dnm reset QUEUE` once the reason is mended",
-        in_vain=True,
+        pods_are_told=True,
     )
-    PAUSED = Why("dnm is paused", "`dnm resume`", in_vain=True)
+    PAUSED = Why("dnm is paused", "`dnm resume`", pods_are_told=True)
     QUEUE_UNREADABLE = Why(
         "the queue document can't be used",
         "a queue document that can be used; `dnm queues check`",
-        in_vain=True,
+        pods_are_told=True,
     )
     DEMAND_UNREADABLE = Why(
         "its pods could not be read", "an API server that can be read; `dnm check`"
@@ -87,7 +87,7 @@ class Reason:
     OTHERS_FIRST = Why(
         "other queues come first for the nodes that can be lent",
         "a higher priority of its namespace, or more nodes that can be lent",
-        in_vain=True,
+        pods_are_told=True,
     )
     # nodes
     CLAIMED = Why("is claimed in Slurm and not lent")

@@ -108,7 +108,7 @@ def find_conflicts(facts: Facts, registry: Registry) -> list[str]:
     """A serving node that Slurm also has in service is the worst that can be found."""
     conflicts = []
     for name, entry in sorted(registry.nodes.items()):
-        node = (facts.nodes or {}).get(name)
+        node = facts.node(name)
         is_offered = entry.phase is Phase.SERVING or (
             entry.phase is Phase.FAILED and node is not None and not node.is_cordoned
         )

@@ -17,7 +17,6 @@ from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict
 from dnm.plan.breaker import ConversionResult, after_conversions, after_transition
-from dnm.plan.claims import set_aside_interrupted, take_in_claims
 from dnm.plan.facts import NodeTransition
 from dnm.plan.found import (
     Found,
@@ -29,7 +28,7 @@ from dnm.plan.found import (
 from dnm.plan.hooks import Unwelcome
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
-from dnm.plan.requests import Arrivals, advance_requests
+from dnm.plan.requests import Arrivals, advance_requests, set_aside_interrupted, take_in_claims
 from dnm.plan.rule import rules_of
 
 

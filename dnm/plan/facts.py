@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -43,9 +44,15 @@ class Facts(Value):
     close: Mapping[str, CloseLook | Unreadable] = {}  # at nodes that a rule has asked for
     shows_states: bool = False  # whether any Node shows how Slurm has it
 
+    def node(self, name: str) -> Node | None:
+        return (self.nodes or {}).get(name)
+
+    def row(self, name: str) -> BatchNode | None:
+        return (self.batch or {}).get(name)
+
     def is_in_service(self, name: str) -> bool | None:
         """Whether Slurm has the node in service; None is unknown."""
-        known = self.batch.get(name) if self.batch is not None else None
+        known = self.row(name)
         return known.in_service if known is not None else None
 
     def is_unknown_to_slurm(self, name: str) -> bool:
@@ -55,7 +62,7 @@ class Facts(Value):
     def is_drained_by_another(self, name: str, entry: LentNode) -> bool:
         """Whether a node that its converter has handed over answers, but is drained: a health check
         or an administrator did that, and one more return would lift it."""
-        known = self.batch.get(name) if self.batch is not None else None
+        known = self.row(name)
         is_away = entry.is_handed_over and name not in (self.nodes or {})
         return is_away and known is not None and known.is_drained
 
@@ -63,7 +70,7 @@ class Facts(Value):
         """Whether a reservation holds it that may be its converter's: some scripts only warn when
         they can't drain a node. One that says what it has claimed would name it; it is another's
         then, or a booking for an event."""
-        known = self.batch.get(name) if self.batch is not None else None
+        known = self.row(name)
         if known is None or (known.tells_claim and known.claim is None):
             return False
         return known.is_reserved
@@ -87,14 +94,14 @@ class Facts(Value):
     def is_let_go(self, name: str, namespace: str) -> bool:
         """Whether a Node is there that its converter, which tells its claims, does not claim and
         has not given to the namespace: it was left as it is, to whoever took it meanwhile."""
-        node = (self.nodes or {}).get(name)
+        node = self.node(name)
         is_given = node is not None and node.labels.get(namespace) == "true"
         return (
             node is not None and not is_given and self.tells_claims and self._claim_on(name) is None
         )
 
     def _claim_on(self, name: str) -> BatchClaim | None:
-        known = self.batch.get(name) if self.batch is not None else None
+        known = self.row(name)
         return known.claim if known is not None else None
 
     def is_interrupted(self, name: str, instance: str) -> bool:
@@ -128,7 +135,7 @@ class Facts(Value):
         alone can be written by the node's own kubelet."""
         if self.lenders is not None and name in self.lenders:
             return self.lenders[name] == instance
-        known = self.batch.get(name) if self.batch is not None else None
+        known = self.row(name)
         if known is not None and known.in_service is not None:
             return not known.in_service
         return None if self.lenders is None or self.batch is None or known is not None else False
@@ -166,10 +173,16 @@ def enter_phase(entry: LentNode, phase: Phase, now: datetime, **changes: object)
 
 
 def becomes(
-    name: str, entry: LentNode | None, verdict: Verdict, reason: Why, detail: str = ""
+    name: str,
+    entry: LentNode | None,
+    verdict: Verdict,
+    reason: Why,
+    detail: str = "",
+    **more: Any,
 ) -> NodeTransition:
-    """Returns what comes of a node, and the sentence."""
-    return NodeTransition(entry=entry, verdict=node_verdict(name, verdict, reason, detail))
+    """Returns what comes of a node, and the sentence; `more`: as `NodeTransition` has it."""
+    said = node_verdict(name, verdict, reason, detail)
+    return NodeTransition(entry=entry, verdict=said, **more)
 
 
 def fails(name: str, entry: LentNode, now: datetime, reason: Why, error: str) -> NodeTransition:

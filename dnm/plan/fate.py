@@ -114,7 +114,7 @@ def _paused(case: Case) -> NodeVerdict | None:
 
 
 def _paused_unfenced(case: Case) -> NodeVerdict | None:
-    node = (case.inputs.facts.nodes or {}).get(case.name)
+    node = case.inputs.facts.node(case.name)
     if node is not None and node.is_fenced:
         return None
     paused = _paused(case)

@@ -160,7 +160,7 @@ def _who_leaves(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, str]]
 
 def _is_there(inputs: Inputs, name: str) -> bool:
     """Whether its Node is there and nobody else has cordoned it."""
-    node = (inputs.facts.nodes or {}).get(name)
+    node = inputs.facts.node(name)
     return node is not None and not node.is_cordoned_by_another
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.registry import Registry
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
     from dnm.model.verdict import NodeVerdict, Objection
     from dnm.plan.breaker import ConversionResult
     from dnm.plan.facts import Facts, NodeTransition
-    from dnm.plan.floors import NodeFloor
     from dnm.plan.inputs import Inputs
     from dnm.sizing.caps import Bound
 
+    Rows = Mapping[str, BatchNode] | None  # None: what Slurm says of nodes is not known
 
-class Budgeted(Value):
-    """From what a rule computes its bounds. `resumable`: nodes of a type that are claimed already.
+
+class CountedFrom(Value):
+    """What a rule counts its bounds from. `resumable`: nodes of a type that are claimed already.
     `is_move`: nothing is taken of Slurm."""
 
     config: Config
@@ -45,6 +48,24 @@ class Standing(Value):
     limits: Mapping[str, QueueLimits]
     objection: Objection | None
     may_relabel: tuple[str, ...]
+
+
+class KeptOut(Value):
+    """Why a node may not be lent; `goes_back`: nor serve, if it came all the same."""
+
+    why: str
+    goes_back: bool
+
+
+class NodeFloor(Value):
+    """What a namespace is to have at least, whatever its pods ask for now: so many nodes, of them
+    so many `of_type`; `why` is a clause that people read. Floors are no demand: the highest holds,
+    demand may go above it, and every cap stays in force."""
+
+    namespace: str
+    nodes: int
+    why: str
+    of_type: Mapping[str, int] = {}
 
 
 class Unwelcome(Value):
@@ -87,15 +108,8 @@ class Rule(Value):
     notes: Callable[[Config, Registry, datetime], Iterable[str]] | None = None
     excuses: Callable[[Inputs, LentNode], bool] | None = None  # a node that nobody used
     # How many nodes may be had, and which not.
-    bounds: Callable[[Budgeted], Iterable[Bound]] | None = None
-    keeps_out: (
-        Callable[[Config, Registry, Mapping[str, BatchNode] | None, datetime], Mapping[str, str]]
-        | None
-    ) = None
-    unwelcome: (
-        Callable[[Config, Registry, Mapping[str, BatchNode] | None, datetime], Mapping[str, str]]
-        | None
-    ) = None
+    bounds: Callable[[CountedFrom], Iterable[Bound]] | None = None
+    keeps_out: Callable[[Config, Registry, Rows, datetime], Mapping[str, KeptOut]] | None = None
     refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Unwelcome] | None = None
     # What becomes of a lent node; for how long it is kept idle.
     stays: Callable[[NamespacePolicy], timedelta | None] | None = None
@@ -118,3 +132,26 @@ class Rule(Value):
     relabels: Callable[[Inputs, str, LentNode], RelabelNode] | None = None
     shows: Callable[[Config, Registry, Facts], Iterable[Action]] | None = None
     adds: Callable[[Inputs, Registry, Registry], Additions] | None = None
+
+
+def raise_floors(config: Config, floors: Iterable[NodeFloor]) -> Config:
+    """Returns the configuration as it is in force now: `min_nodes` of each namespace is the highest
+    of its floors, so is that of each node type, and both are at most its `max_nodes`."""
+    namespaces = dict(config.namespaces)
+    for floor in floors:
+        if floor.namespace in namespaces:
+            namespaces[floor.namespace] = _raised(namespaces[floor.namespace], floor)
+    return msgspec.structs.replace(config, namespaces=namespaces)
+
+
+def _raised(policy: NamespacePolicy, floor: NodeFloor) -> NamespacePolicy:
+    most = min(floor.nodes, policy.max_nodes) if isinstance(policy.max_nodes, int) else floor.nodes
+    of_type = dict(policy.min_of_type)
+    left = most
+    for name, count in floor.of_type.items():
+        of_type[name] = max(of_type.get(name, 0), min(count, left))
+        left -= min(count, left)
+    policy = msgspec.structs.replace(policy, min_of_type=of_type)
+    if most <= policy.min_nodes:
+        return policy
+    return msgspec.structs.replace(policy, min_nodes=most, min_nodes_by=floor.why)

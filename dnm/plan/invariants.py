@@ -100,7 +100,7 @@ def _one_owner(config: Config, facts: Facts, plan: Plan) -> Iterator[str]:
         if entry is None or entry.owner != config.instance_id:
             yield f"{name} is not recorded as lent by {config.instance_id}, and would be touched"
         elif isinstance(action, ReturnNode):
-            node = (facts.nodes or {}).get(name)
+            node = facts.node(name)
             if entry.phase is not Phase.RETURNING:
                 yield f"{name} would be returned in the phase {entry.phase.value}"
             if facts.is_in_service(name) is not False:

@@ -1,14 +1,16 @@
-"""Which nodes there are and on their way, and how many more may be had: what caps, the batch side
-and the rules leave. Pure.
+"""Which nodes there are and on their way, how many more may be had (what caps, the batch side and
+the rules leave), and what keeps a wanted conversion from being started now. Pure.
 
 Caps are counted over the registry, every conversion under way, and every Node that carries our
-mark.
+mark. The cooldown is between conversions; a node type backs off after failures. What stops a queue
+whose nodes went unused is in `breaker.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,44 +19,47 @@ from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
+from dnm.model.observed import Backoff
 from dnm.model.opening import OPENING_TAINT
+from dnm.model.orders import LendOrder, Way
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
+from dnm.model.verdict import Objection
+from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
-from dnm.plan.hooks import Budgeted
+from dnm.plan.hooks import CountedFrom
 from dnm.plan.rule import list_bounds, nodes_kept_out
-from dnm.sizing.caps import Bound, ConversionBudget, count_left, lent_in
+from dnm.queues.edit import why_no_growth
+from dnm.sizing.caps import Bound, ConversionBudget, NodePool, count_left, lent_in
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
 if TYPE_CHECKING:
     from dnm.plan.inputs import Inputs
+    from dnm.plan.limits import PlannedLimits
 
 
-def conversion_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
+def conversion_budget(
+    config: Config, registry: Registry, facts: Facts, *, anew: bool = False
+) -> ConversionBudget:
     """What caps and the batch side leave, where nodes whose conversion was interrupted may be had
-    like idle ones. A batch side that can't be read bounds nothing here: then no conversion is
-    started at all."""
-    resumable = {name: one for name, one in registry.claimed.items() if one.can_resume}
-    claimed = {name: one for name, one in registry.claimed.items() if name not in resumable}
-    others = msgspec.structs.replace(registry, claimed=claimed)
-    at_hand = _at_hand(config, registry, facts)
-    for one in resumable.values() if at_hand else ():
-        at_hand[one.node_type] += 1
-    lent = counted_as_lent(config, others, facts)
+    like idle ones. `anew`: for nodes that nobody has claimed yet, with all that is claimed counted,
+    and whatever is at hand. A batch side that can't be read bounds nothing here: then no conversion
+    is started at all."""
+    claimed = registry.claimed
+    resumable = {} if anew else {name: one for name, one in claimed.items() if one.can_resume}
+    others = {name: one for name, one in claimed.items() if name not in resumable}
+    lent = counted_as_lent(config, msgspec.structs.replace(registry, claimed=others), facts)
+    at_hand = {} if anew else _at_hand(config, registry, facts)
     resumed = Counter(one.node_type for one in resumable.values())
-    asked = Budgeted(config=config, registry=registry, facts=facts, resumable=resumed)
+    for node_type, count in resumed.items() if at_hand else ():
+        at_hand[node_type] += count
+    asked = CountedFrom(config=config, registry=registry, facts=facts, resumable=resumed)
     return count_left(config, lent, at_hand, _bounds(asked))
 
 
-def fresh_budget(config: Config, registry: Registry, facts: Facts) -> ConversionBudget:
-    """What the caps and Slurm's own needs leave for nodes that are claimed anew, with all that is
-    claimed counted."""
-    lent = counted_as_lent(config, registry, facts)
-    asked = Budgeted(config=config, registry=registry, facts=facts)
-    return count_left(config, lent, {}, _bounds(asked))
-
-
-def _bounds(asked: Budgeted) -> Iterator[Bound]:
+def _bounds(asked: CountedFrom) -> Iterator[Bound]:
     """What slurm-bridge and the rules leave, as far as the batch side could be asked."""
     facts = asked.facts
     nodes = (*(facts.nodes or {}).values(), *facts.with_batch.values())
@@ -149,3 +154,64 @@ def _moving(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
         queue=policy.queue if policy and is_new else entry.queue,
         name=name,
     )
+
+
+# --- what holds a conversion back ---------------------------------------------------------------
+
+
+def why_not_now(
+    inputs: Inputs, registry: Registry, node_type: str, order: LendOrder | None = None
+) -> Objection | None:
+    """Why none of this type is started now, whatever queue it is for; `order`: a person's, for
+    which it would be. `registry`: as it was before any conversion of this run."""
+    batch = inputs.snapshot.batch
+    if isinstance(batch, Unreadable):
+        return Objection(reason=Reason.NO_BATCH_NODE, detail=batch.error)
+    if batch is None:
+        detail = "" if order else "the next run asks"
+        return Objection(reason=Reason.BATCH_NOT_ASKED, detail=detail)
+    return why_wait(inputs.config, registry, node_type, inputs.now, order)
+
+
+def why_wait(
+    config: Config,
+    registry: Registry,
+    node_type: str,
+    now: datetime,
+    order: LendOrder | None = None,
+) -> Objection | None:
+    """The pause, the cooldown (which force passes) or the back-off that holds a conversion of this
+    type back for now."""
+    if pause := registry.paused(now, Way.LENDING):
+        return pause
+    is_forced = order is not None and order.is_forced
+    if not is_forced and (until := cooldown_end(config, registry, now)) is not None:
+        return Objection(reason=Reason.COOLDOWN, detail=f"until {until:%H:%M:%S} UTC")
+    backoff = backoffs_in_force(registry, now).get(node_type)
+    if backoff is None or (order is not None and _passes(order, backoff)):
+        return None
+    error = f"{backoff.last_error}; " if backoff.last_error else ""
+    return Objection(
+        reason=Reason.BACKOFF,
+        detail=f"{backoff.failures} of type {node_type}, until {backoff.until:%H:%M:%S} UTC; "
+        f"{error}`dnm reset {node_type}` ends it",
+    )
+
+
+def _passes(order: LendOrder, backoff: Backoff) -> bool:
+    """Whether force passes a back-off: one that the order itself has made it does not."""
+    return order.is_forced and (backoff.since is None or backoff.since <= order.since)
+
+
+def why_not_counted(
+    inputs: Inputs, limits: PlannedLimits, registry: Registry, pool: NodePool, count: int
+) -> Objection | None:
+    """Why the size of so many nodes, and of those on their way, would not fit into the limits."""
+    asked, known = limits.action, inputs.config.node_types
+    if inputs.document is None or asked is None or not count:
+        return None
+    incoming = node_supply(inputs, registry).incoming
+    types = [pool.node_type] * count
+    types += [one.node_type for one in incoming if one.queue == pool.queue]
+    sizes = [known[name].size for name in types if name in known]
+    return why_no_growth(inputs.document, asked.wants, pool.queue, sizes)

@@ -16,12 +16,16 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Verdict
-from dnm.plan.brakes import OF_THE_MOMENT, OF_THE_QUEUE, OF_THE_SIZE, Wish, first_objection
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
 from dnm.plan.facts import node_verdict
 from dnm.plan.found import give_back_unwanted, resumable_nodes
 from dnm.plan.inputs import Inputs
-from dnm.plan.lendable import fresh_budget, lendable_names
+from dnm.plan.lendable import (
+    conversion_budget,
+    lendable_names,
+    why_not_counted,
+    why_not_now,
+)
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.plan.rule import nodes_kept_out, rules_of
 from dnm.sizing.caps import NodePool
@@ -63,15 +67,7 @@ def ask_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conv
     so_far = start
     wanted: dict[NodePool, int] = {}
     for pool, count in sizing.granted().items():
-        wish = Wish(
-            inputs=start.inputs,
-            limits=start.limits,
-            pool=pool,
-            registry=so_far.registry,
-            before=before,
-            count=count,
-        )
-        so_far, objection = _judge(so_far, sizing.queues[pool.queue], wish)
+        so_far, objection = _judge(so_far, sizing.queues[pool.queue], pool, count, before)
         asked = so_far
         so_far = _wait_or_request(so_far, pool, count, objection)
         new = sum(one.count for one in so_far.requests[len(asked.requests) :])
@@ -81,14 +77,16 @@ def ask_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conv
 
 
 def _judge(
-    so_far: Conversions, sizing: QueueSizing, wish: Wish
+    so_far: Conversions, sizing: QueueSizing, pool: NodePool, count: int, before: Registry
 ) -> tuple[Conversions, Objection | None]:
     """The first thing that speaks against it; what a person has to mend is asked."""
-    if (found := first_objection(OF_THE_QUEUE, wish)) is not None:
+    inputs, limits = so_far.inputs, so_far.limits
+    if found := why_unjudged(inputs, limits, pool.queue) or limits.objection:
         return so_far, found
     so_far, found = _judge_breaker(so_far, sizing)
-    found = found or first_objection(OF_THE_MOMENT, wish)
-    if found is None and (found := first_objection(OF_THE_SIZE, wish)) is not None:
+    if found := found or why_not_now(inputs, before, pool.node_type):
+        return so_far, found
+    if found := why_not_counted(inputs, limits, so_far.registry, pool, count):
         so_far = _with_question(so_far, f"{sizing.queue} gets no node: {found.detail}")
     return so_far, found
 
@@ -157,7 +155,7 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
     count = allowed_at_once(breaker, count)
     claimed = resumable_nodes(inputs.config, registry) if registry.claimed else {}
     names = claimed.get(pool, [])[:count]
-    budget = fresh_budget(inputs.config, registry, inputs.facts)  # with every claim counted
+    budget = conversion_budget(inputs.config, registry, inputs.facts, anew=True)
     room = min(budget.left[bound.name] for bound in budget.bounds_of(pool))
     fresh = min(count - len(names), room)
     if not names and fresh <= 0:

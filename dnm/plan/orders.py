@@ -16,10 +16,10 @@ from dnm.model.orders import LendOrder
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
-from dnm.plan.brakes import OF_THE_MOMENT, OF_THE_QUEUE, OF_THE_SIZE, Wish, first_objection
 from dnm.plan.counting import count_missing
 from dnm.plan.found import resumable_nodes
-from dnm.plan.lendable import fresh_budget, lendable_names
+from dnm.plan.lendable import conversion_budget, lendable_names, why_not_counted, why_not_now
+from dnm.plan.limits import why_unjudged
 from dnm.plan.new_requests import Conversions, resumed, with_fresh, with_request
 from dnm.plan.rule import nodes_kept_out
 from dnm.sizing.caps import Bound, NodePool
@@ -28,69 +28,56 @@ from dnm.sizing.caps import Bound, NodePool
 def ask_for_orders(start: Conversions) -> Conversions:
     """Writes a request for what of each order is missing and can be had, the oldest order first; of
     the others the record says what they wait for."""
-    brakes = start.registry
-    for order in start.registry.orders:
-        start = _ask(start, order, brakes)
-    return start
+    before, orders = start.registry, []
+    for order in before.orders:
+        start, why = _ask(start, order, before)
+        orders.append(msgspec.structs.replace(order, why=why or ""))
+    registry = msgspec.structs.replace(start.registry, orders=tuple(orders))
+    return msgspec.structs.replace(start, registry=registry)
 
 
-def _ask(before: Conversions, order: LendOrder, brakes: Registry) -> Conversions:
-    missing, inputs = count_missing(order, before.registry), before.inputs
-    policy = inputs.config.namespaces.get(order.namespace)
+def _ask(so_far: Conversions, order: LendOrder, before: Registry) -> tuple[Conversions, str | None]:
+    """With requests for it, and what keeps it from being met; `before`: the record before any
+    conversion of this run."""
+    missing, config = count_missing(order, so_far.registry), so_far.inputs.config
+    policy = config.namespaces.get(order.namespace)
     if not missing:
-        return _saying(before, order, "")
-    if policy is None or order.node_type not in inputs.config.node_types:
+        return so_far, None
+    if policy is None or order.node_type not in config.node_types:
         what = f"type {order.node_type}" if policy else f"namespace {order.namespace}"
-        return _saying(before, order, f"the configuration has no {what}")
+        return so_far, f"the configuration has no {what}"
     pool = NodePool(policy.queue, order.namespace, order.node_type)
-    count, why = _allowed(before, order, pool, missing, brakes)
-    after = _written(before, order, pool, count) if count else before
-    if after.requests == before.requests:
-        return _saying(before, order, why or _none_at_hand(before, order))
-    return _saying(after, order, why if count < missing else "")
-
-
-def _saying(after: Conversions, order: LendOrder, why: str) -> Conversions:
-    orders = tuple(
-        msgspec.structs.replace(one, why=why) if one.id == order.id else one
-        for one in after.registry.orders
-    )
-    registry = msgspec.structs.replace(after.registry, orders=orders)
-    return msgspec.structs.replace(after, registry=registry)
-
-
-def _allowed(
-    before: Conversions, order: LendOrder, pool: NodePool, missing: int, brakes: Registry
-) -> tuple[int, str]:
-    """How many nodes may be asked for now, and what stops the others."""
-    inputs = before.inputs
-    wish = Wish(
-        inputs=inputs,
-        limits=before.limits,
-        pool=pool,
-        registry=before.registry,
-        before=brakes,
-        count=missing,
-        order=order,
-    )
-    if (found := first_objection((*OF_THE_QUEUE, *OF_THE_MOMENT, _breaker), wish)) is not None:
-        return 0, found.sentence
-    budget = fresh_budget(inputs.config, before.registry, inputs.facts)
-    of_run = Bound(name="max_conversions_per_run", left=before.left)
-    tightest = min((*budget.bounds_of(pool), of_run), key=lambda one: one.left)
+    if why := _why_none(so_far, order, pool, before):
+        return so_far, why.sentence
+    tightest = _tightest(so_far, pool)
     count = max(min(missing, tightest.left), 0)
-    wish = msgspec.structs.replace(wish, count=count)
-    if (found := first_objection(OF_THE_SIZE, wish)) is not None:
-        return 0, found.sentence
-    return count, tightest.text if count < missing else ""
+    if why := why_not_counted(so_far.inputs, so_far.limits, so_far.registry, pool, count):
+        return so_far, why.sentence
+    after = _written(so_far, order, pool, count) if count else so_far
+    if count < missing:
+        return after, tightest.text
+    return after, None if after.requests != so_far.requests else _none_at_hand(so_far, order)
 
 
-def _breaker(wish: Wish) -> Objection | None:
-    breaker = wish.before.breakers.get(wish.pool.queue)
-    is_open = breaker is not None and breaker.tripped_at is not None
-    if not is_open or (wish.order is not None and wish.order.is_forced):
+def _why_none(
+    so_far: Conversions, order: LendOrder, pool: NodePool, before: Registry
+) -> Objection | None:
+    inputs, limits = so_far.inputs, so_far.limits
+    if why := why_unjudged(inputs, limits, pool.queue) or limits.objection:
+        return why
+    if why := why_not_now(inputs, before, pool.node_type, order):
+        return why
+    breaker = before.breakers.get(pool.queue)
+    if order.is_forced or breaker is None or breaker.tripped_at is None:
         return None
     return Objection(reason=Reason.BREAKER, detail="`dnm lend --force` passes it")
+
+
+def _tightest(so_far: Conversions, pool: NodePool) -> Bound:
+    inputs = so_far.inputs
+    budget = conversion_budget(inputs.config, so_far.registry, inputs.facts, anew=True)
+    of_run = Bound(name="max_conversions_per_run", left=so_far.left)
+    return min((*budget.bounds_of(pool), of_run), key=lambda one: one.left)
 
 
 def _written(before: Conversions, order: LendOrder, pool: NodePool, count: int) -> Conversions:

@@ -1,15 +1,17 @@
-"""Lent nodes that do not come in time, or do not go back. Pure."""
+"""Lent nodes that do not come in time, or do not go back; and what a conversion leaves whose
+converter died or failed, or whose nodes came too late. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import LentNode, Phase
+from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.reason import Reason
+from dnm.model.value import Value
 from dnm.model.verdict import Verdict
 from dnm.plan.bridged import why_pods_leave
 from dnm.plan.facts import (
@@ -30,7 +32,7 @@ def late_to_join(
     config: Config, name: str, entry: LentNode, facts: Facts, rules: Iterable[Rule]
 ) -> NodeTransition:
     """Says what has become of a node that was lent and does not serve in time."""
-    node = (facts.nodes or {}).get(name)
+    node = facts.node(name)
     why = "is not in Kubernetes" if node is None else _why_not_joined(config, entry, node)
     likely = "".join(rule.why_late(config, entry.node_type) for rule in rules if rule.why_late)
     error = (
@@ -38,8 +40,7 @@ def late_to_join(
         "to return it to Slurm"
     )
     failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)
-    after = becomes(name, failed, Verdict.FAILED, Reason.LATE, error)
-    return msgspec.structs.replace(after, conversion_failed=True)
+    return becomes(name, failed, Verdict.FAILED, Reason.LATE, error, conversion_failed=True)
 
 
 def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
@@ -58,8 +59,7 @@ def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
 
 def not_returned(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     """Says what follows where its converter has ended, and the node is not simply back."""
-    assert facts.nodes is not None
-    node, in_service = facts.nodes.get(name), facts.is_in_service(name)
+    node, in_service = facts.node(name), facts.is_in_service(name)
     if in_service:
         error = (
             f"Slurm has {name} in service and Kubernetes still has its Node: drain it in Slurm or "
@@ -105,8 +105,7 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
             f"`dnm reset {name}` to try again, or `dnm forget {name}` once it is back"
         )
         return fails(name, entry, facts.now, Reason.GAVE_UP, error)
-    after = becomes(name, entry, Verdict.REVERT, Reason.RETRY, entry.error)
-    return msgspec.structs.replace(after, wants_return=True)
+    return becomes(name, entry, Verdict.REVERT, Reason.RETRY, entry.error, wants_return=True)
 
 
 def unreturnable(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
@@ -116,3 +115,149 @@ def unreturnable(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
         f"hand, under the name that Slurm knows, then `dnm forget {name}`"
     )
     return fails(name, entry, facts.now, Reason.GAVE_UP, error)
+
+
+_MOST_NAMES = 20  # in one sentence
+
+
+class RequestTransition(Value):
+    """One request after this look: the nodes it brought, and what is left of it."""
+
+    request: ConversionRequest | None
+    joined: Mapping[str, LentNode] = {}
+    conversion_failed: bool = False
+    note: str = ""
+    left_behind: Mapping[str, ClaimedNode] = {}
+
+
+def after_death(
+    config: Config,
+    after: RequestTransition,
+    request: ConversionRequest,
+    taken: frozenset[str],
+    facts: Facts,
+) -> RequestTransition:
+    """Where the converter tells its claims nothing else will come of it; else what it has begun may
+    go on by itself, on the nodes."""
+    if after.request is None and not facts.left_by(request, config.instance_id):
+        return after  # everything had come
+    known = taken | after.joined.keys()
+    error = _note_of_death(config, request, known, facts)
+    note = conversion_error(request.id, error)
+    rest = None
+    if not facts.tells_claims and after.request is not None:
+        rest = msgspec.structs.replace(after.request, error=error)
+    has_failed = request.converter is not None  # else the run was killed before it was started
+    return msgspec.structs.replace(after, request=rest, note=note, conversion_failed=has_failed)
+
+
+def may_still_come(
+    config: Config,
+    request: ConversionRequest,
+    taken: Container[str],
+    facts: Facts,
+    others: Sequence[ConversionRequest],
+) -> int:
+    """How many nodes that it did not name a converter that failed may have left half converted:
+    those of the type that Slurm does not have in service and that are nobody's. Unknown means
+    all."""
+    if not facts.batch:
+        return request.count
+    if facts.tells_claims:
+        return 0
+    named = {name for other in others for name in other.names}
+    return sum(
+        config.type_of(name) == request.node_type
+        and (not node.in_service or node.is_reserved)
+        and not (name in taken or name in named or name in request.known_nodes)
+        for name, node in facts.batch.items()
+    )
+
+
+def too_late(
+    config: Config,
+    request: ConversionRequest,
+    joined: Mapping[str, LentNode],
+    taken: frozenset[str],
+    facts: Facts,
+) -> RequestTransition:
+    """What has not come is not expected any more. That a converter failed was said when it did."""
+    gone = _out_of_service(config, request, taken | joined.keys(), facts)
+    behind = _claimed_by(config, request, gone)
+    if request.is_given_up:
+        return RequestTransition(request=None, joined=joined, left_behind=behind)
+    note = (
+        f"request={request.id} type={request.node_type} missing={request.count} did not join in "
+        f"time: {request.error or 'its converter reported no error'}; the log has what it said "
+        f"(converter={request.id}), `dnm nodes` how Slurm has the nodes now"
+    )
+    return RequestTransition(
+        request=None, joined=joined, conversion_failed=True, note=note, left_behind=behind
+    )
+
+
+def _out_of_service(
+    config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
+) -> list[str]:
+    """Nodes of the type that Slurm has not in service any more, and that are nobody's."""
+    return [
+        name
+        for name, node in sorted((facts.batch or {}).items())
+        if config.type_of(name) == request.node_type
+        and node.in_service is False
+        and not (name in taken or name in request.known_out or name in (facts.nodes or {}))
+    ]
+
+
+def _claimed_by(
+    config: Config, request: ConversionRequest, names: Sequence[str]
+) -> dict[str, ClaimedNode]:
+    """What a converter that does not tell its claims may have left: they count until Slurm has them
+    again, or a person says that they are nobody's."""
+    why = (
+        f"was claimed, as it seems, by request {request.id}, which did not end: "
+        f"'{config.node_convert_path} --set batch --node-name NODE' returns it; "
+        "if it is another's, `dnm forget NODE`"
+    )
+    return {
+        name: ClaimedNode(
+            node_type=request.node_type,
+            namespace=request.namespace,
+            since=request.since,
+            why=why.replace("NODE", name),
+        )
+        for name in names[: request.count]
+    }
+
+
+def _note_of_death(
+    config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
+) -> str:
+    """What to do about a converter that died: nothing where it tells its claims, which the run
+    takes in. Else a person must look at the nodes."""
+    died = "its converter died before it had ended (was the host restarted?)"
+    if request.converter is None:
+        died = "its converter was not started: the run was killed before"
+    if facts.tells_claims:
+        names = ", ".join(facts.left_by(request, config.instance_id))
+        claimed = (
+            f"it had claimed {names}, which dnm takes in" if names else "it had claimed no node"
+        )
+        return f"{died}; {claimed}"
+    names = ", ".join(_out_of_service(config, request, taken, facts)[:_MOST_NAMES])
+    if not names:
+        return f"{died}; no node has left Slurm's service for it"
+    return (
+        f"{died}; Slurm does not have {names} in service any more: what does not come by itself, "
+        f"give back by '{config.node_convert_path} --set batch --node-name NODE'"
+    )
+
+
+def conversion_error(request_id: str, error: str) -> str:
+    """The line of a conversion whose converter failed."""
+    return f"action=convert request={request_id} error={error!r}"
+
+
+def return_error(name: str, error: str) -> str:
+    """The line of a return whose converter failed."""
+    return f"action=return node={name} error={error!r}"

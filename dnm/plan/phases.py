@@ -20,11 +20,12 @@ from dnm.model.config import Config
 from dnm.model.lent import Ended, Leaving, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.printable import printable
+from dnm.model.quantity import format_amount
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
+from dnm.model.value import Resources, Value
 from dnm.model.verdict import Verdict
 from dnm.plan.bridged import what_to_do, why_pods_leave
-from dnm.plan.dead_converters import return_error
 from dnm.plan.facts import (
     UNSEEN_PODS,
     Facts,
@@ -38,8 +39,7 @@ from dnm.plan.facts import (
 )
 from dnm.plan.hooks import Rule
 from dnm.plan.idle_times import USUAL
-from dnm.plan.node_size import grown, measure_node
-from dnm.plan.overdue import late_to_join, not_returned, unreturnable
+from dnm.plan.overdue import late_to_join, not_returned, return_error, unreturnable
 from dnm.plan.requests import return_ended
 from dnm.plan.rule import rules_of
 
@@ -87,8 +87,7 @@ def _marked_by_another(config: Config, name: str, entry: LentNode, facts: Facts)
 
 
 def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    assert facts.nodes is not None
-    node = facts.nodes.get(name)
+    node = facts.node(name)
     is_here = node is not None and node.is_ready and not (node.is_deleting or node.unreadable)
     if is_here and entry.leaves == Leaving.KEPT_OUT:
         leaving = enter_phase(entry, Phase.RELEASING, facts.now)
@@ -96,18 +95,16 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     has_ended = not facts.is_running(entry.converter)
     if entry.converter and has_ended and facts.is_let_go(name, entry.namespace):
         detail = "its converter has left it to others"
-        after = becomes(name, None, Verdict.FAILED, Reason.GONE, detail)
-        return msgspec.structs.replace(after, conversion_failed=True)
+        return becomes(name, None, Verdict.FAILED, Reason.GONE, detail, conversion_failed=True)
     if node is not None and is_here and not node.evicting_taint:
         size = measure_node(config, entry.node_type, node)
         if size is not None:
             joined = enter_phase(entry, Phase.SERVING, facts.now, counted=size.counted)
-            after = becomes(name, joined, Verdict.KEEP, Reason.JOINED)
-            return msgspec.structs.replace(after, remark=size.remark)
+            return becomes(name, joined, Verdict.KEEP, Reason.JOINED, remark=size.remark)
     in_service = facts.is_in_service(name) and not facts.is_reserved(name)
     if node is None and in_service and has_ended:
-        after = becomes(name, None, Verdict.FAILED, Reason.GONE, "its conversion was rolled back")
-        return msgspec.structs.replace(after, conversion_failed=True)
+        detail = "its conversion was rolled back"
+        return becomes(name, None, Verdict.FAILED, Reason.GONE, detail, conversion_failed=True)
     deadline = entry.since + config.join_timeout
     if facts.now <= deadline:
         return becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {show_time(deadline)}")
@@ -116,8 +113,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
 
 
 def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    assert facts.nodes is not None
-    node = facts.nodes.get(name)
+    node = facts.node(name)
     if node is None:
         return left_kubernetes(name, entry, facts)
     if entry.leaves is None and node.evicting_taint:
@@ -168,19 +164,17 @@ def _idle(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTrans
         detail = f"until {show_time(entry.stays_until)}"
         return becomes(name, idle, Verdict.KEEP, Reason.ASKED_FOR, detail)
     if entry.leaves is not None:
-        after = becomes(name, idle, Verdict.REVERT, Reason.LEAVING, "it is empty")
-        return msgspec.structs.replace(after, wants_release=True)
+        detail = "it is empty"
+        return becomes(name, idle, Verdict.REVERT, Reason.LEAVING, detail, wants_release=True)
     if now < since + timeout:
         detail = f"since {show_time(since)}, goes back after {show_time(since + timeout)}"
         return becomes(name, idle, Verdict.KEEP, Reason.IDLE, detail)
     detail = f"since {show_time(since)}"
-    after = becomes(name, idle, Verdict.REVERT, Reason.IDLE_LONG_ENOUGH, detail)
-    return msgspec.structs.replace(after, wants_release=True)
+    return becomes(name, idle, Verdict.REVERT, Reason.IDLE_LONG_ENOUGH, detail, wants_release=True)
 
 
 def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    assert facts.nodes is not None
-    node = facts.nodes.get(name)
+    node = facts.node(name)
     if node is None:
         return left_kubernetes(name, entry, facts)
     pods = facts.work_on(name)
@@ -200,13 +194,11 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
         return becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, detail)
     if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
         return unreturnable(name, entry, facts)
-    after = becomes(name, entry, Verdict.REVERT, Reason.FENCED)
-    return msgspec.structs.replace(after, wants_return=node.is_fenced)
+    return becomes(name, entry, Verdict.REVERT, Reason.FENCED, wants_return=node.is_fenced)
 
 
 def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    assert facts.nodes is not None
-    node, in_service = facts.nodes.get(name), facts.is_in_service(name)
+    node, in_service = facts.node(name), facts.is_in_service(name)
     if facts.is_running(entry.converter):
         where = f" on {entry.converter.host}" if entry.converter in facts.elsewhere else ""
         detail = f"a converter is at work{where}"
@@ -223,8 +215,7 @@ def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
 
 def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     """Waits for a person, and watches: what mends itself is taken up again."""
-    assert facts.nodes is not None
-    node, in_service = facts.nodes.get(name), facts.is_in_service(name)
+    node, in_service = facts.node(name), facts.is_in_service(name)
     if node is None and in_service:
         return becomes(name, None, Verdict.KEEP, Reason.RETURNED)
     is_open = node is not None and in_service is False and not node.is_cordoned
@@ -262,3 +253,76 @@ _BY_PHASE = {
     Phase.MOVING: _by_rule,
     Phase.FAILED: _failed,
 }
+
+
+# --- what a node is counted as ------------------------------------------------------------------
+#
+# A kubelet says what its own node offers, and only that much of it is believed: with the rights of
+# one node anybody could else raise a queue's limit to what he likes, and make the next edit
+# overflow. What a type does not declare is not counted, but for `pods`, which every kubelet has.
+
+_TOLERANCE = 0.1  # so much above the declared amount is believed
+_MOST_PODS = 1000  # of one node; kubelets have 110 by default, and are not tested beyond 500
+
+
+class NodeSize(Value):
+    """`counted`: what the queue grows by. `remark`: what of the node's word is not believed, as a
+    sentence; empty: nothing."""
+
+    counted: dict[str, int]
+    remark: str = ""
+
+
+def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
+    """Returns what the node is counted as; None while a resource that its type declares is missing
+    (a device plugin registers its resource after the node is Ready).
+
+    An amount up to a tenth above the declared one is taken as it is; beyond that the
+    declared one counts. A type that the configuration no longer has bounds nothing.
+    """
+    known = config.node_types.get(node_type)
+    if known is None:
+        return NodeSize(counted=_positive(node.allocatable))
+    if any(node.allocatable.get(resource, 0) <= 0 for resource in known.size):
+        return None
+    counted: dict[str, int] = {}
+    beyond: list[str] = []
+    for resource, amount in _positive(node.allocatable).items():
+        declared = _declared(known.size, resource)
+        if amount <= declared * (1 + _TOLERANCE):
+            counted[resource] = amount
+        elif declared:
+            counted[resource] = declared
+            beyond.append(
+                f"{format_amount(resource, amount)} {resource}, and "
+                f"{format_amount(resource, declared)} are counted"
+            )
+    remark = ""
+    if beyond:
+        remark = (
+            f"{node.name} offers more than [node_type:{node_type}] declares: {'; '.join(beyond)}: "
+            "correct the declared size, or look at its kubelet"
+        )
+    return NodeSize(counted=counted, remark=remark)
+
+
+def grown(config: Config, node_type: str, node: Node, counted: Resources) -> NodeSize:
+    """Returns the recorded size with what the node offers now. Growth only, since a device plugin
+    that restarts shows zero for a moment; what was recorded beyond the bound comes down to it."""
+    now = measure_node(config, node_type, node)
+    if now is None or not node.is_ready:
+        return NodeSize(counted=dict(counted))
+    larger = {name: max(new, counted.get(name, 0)) for name, new in now.counted.items()}
+    known = config.node_types.get(node_type)
+    for name, declared in known.size.items() if known else ():
+        if larger[name] > declared * (1 + _TOLERANCE):
+            larger[name] = declared
+    return NodeSize(counted={**counted, **larger}, remark=now.remark)
+
+
+def _declared(size: Resources, resource: str) -> int:
+    return size.get(resource, _MOST_PODS if resource == "pods" else 0)
+
+
+def _positive(amounts: Resources) -> dict[str, int]:
+    return {resource: amount for resource, amount in amounts.items() if amount > 0}

@@ -106,7 +106,7 @@ def with_floors(inputs: Inputs) -> Inputs:
     wanted = [floor for rule in rules if rule.floors for floor in rule.floors(inputs)]
     if not wanted:
         return inputs
-    from dnm.plan.floors import raise_floors
+    from dnm.plan.hooks import raise_floors
 
     return replace(inputs, config=raise_floors(config, wanted))
 

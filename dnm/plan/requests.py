@@ -1,10 +1,14 @@
 """What has become of each open conversion request: the nodes it brought join the record, what did
 not come in time is dropped; and what the end of a converter's call means for the record, which the
-run books that started it, or the next one that finds it ended. Pure."""
+run books that started it, or the next one that finds it ended. And which of the nodes that the
+batch side tells as claimed for this instance no request holds: a host was restarted in the middle
+of a conversion, or a converter was killed with its keeper. Only the batch side's word makes a claim
+ours: its marks are out of a kubelet's reach. What becomes of such a node is said in `found.py`.
+Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -22,14 +26,16 @@ from dnm.model.lent import (
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.plan.breaker import ConversionResult, backoff_delay
-from dnm.plan.dead_converters import (
+from dnm.plan.facts import Facts
+from dnm.plan.found import Case, Found, claim_as_known, judge_claim
+from dnm.plan.overdue import (
     RequestTransition,
     after_death,
     conversion_error,
     may_still_come,
     too_late,
 )
-from dnm.plan.facts import Facts
+from dnm.plan.rule import unwelcome_nodes
 
 
 def advance_request(
@@ -247,4 +253,95 @@ def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> 
         error=end.error,
         retry_after=now + wait,
         is_handed_over=not end.error and end.exit_code == 0,
+    )
+
+
+# --- claims that no request holds ---------------------------------------------------------------
+
+
+def set_aside_interrupted(config: Config, registry: Registry, facts: Facts) -> Registry:
+    """Returns the registry without the nodes that should be joining, but whose conversion was
+    interrupted: they are claims like any other now."""
+    nodes = {
+        name: entry
+        for name, entry in registry.nodes.items()
+        if not (
+            entry.phase is Phase.JOINING
+            and entry.owner == config.instance_id
+            and not facts.is_running(entry.converter)
+            and facts.is_interrupted(name, config.instance_id)
+        )
+    }
+    return msgspec.structs.replace(registry, nodes=nodes)
+
+
+def take_in_claims(
+    config: Config,
+    before: Registry,
+    nodes: Mapping[str, LentNode],
+    requests: Sequence[ConversionRequest],
+    facts: Facts,
+) -> Found:
+    """Returns what becomes of each claim of this instance that neither `nodes` nor `requests` hold.
+    `before`: as the last run left it. While the batch side can't be read all stays as it was."""
+    remembered = {name: one for name, one in before.claimed.items() if name not in nodes}
+    if facts.batch is None or facts.nodes is None:
+        return Found(claimed=remembered)
+    held, running = (
+        _held(requests),
+        _held(one for one in requests if facts.is_running(one.converter)),
+    )
+    found = Found(claimed=_left_behind(remembered, facts))
+    out = unwelcome_nodes(config, before, facts)
+    for name, row in sorted(facts.batch.items()):
+        claim = row.claim
+        if claim is None or claim.instance != config.instance_id or name in nodes:
+            continue
+        if not {name, claim.request} & (running if claim.is_interrupted else held):
+            entry = before.nodes.get(name)
+            if entry is None and claim.direction != "batch" and _is_marked(config, name, facts):
+                continue  # it served, and is recorded again by its mark
+            case = Case(
+                config=config,
+                name=name,
+                row=row,
+                claim=claim_as_known(config, claim, entry, facts.nodes.get(name)),
+                facts=facts,
+                kept_out=out.get(name),
+            )
+            found = _merged(found, judge_claim(case))
+    return found
+
+
+def _is_marked(config: Config, name: str, facts: Facts) -> bool:
+    node = facts.node(name)
+    if node is None or node.mark is None:
+        return False
+    return node.is_marked_by(config.instance_id) and node.mark.namespace in config.namespaces
+
+
+def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
+    """The requests, and the nodes that they have named or are to go on with: what their converter
+    has claimed and not left in the middle, they wait for."""
+    return frozenset(text for one in requests for text in (one.id, *one.names, one.node) if text)
+
+
+def _left_behind(remembered: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
+    """Returns the nodes that a converter left behind which does not report its claims, until Slurm
+    has them in service."""
+    assert facts.batch is not None
+    rows = facts.batch
+    return {
+        name: one
+        for name, one in remembered.items()
+        if name not in rows or not (rows[name].tells_claim or rows[name].in_service)
+    }
+
+
+def _merged(found: Found, more: Found) -> Found:
+    return Found(
+        nodes={**found.nodes, **more.nodes},
+        claimed={**found.claimed, **more.claimed},
+        notes=found.notes + more.notes,
+        errors=found.errors + more.errors,
     )

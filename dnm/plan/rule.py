@@ -17,7 +17,7 @@ from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.lent import Leaving, Phase
 from dnm.model.registry import Registry
-from dnm.plan.hooks import Budgeted, Rule
+from dnm.plan.hooks import CountedFrom, KeptOut, Rule
 
 if TYPE_CHECKING:
     from dnm.plan.facts import Facts
@@ -126,23 +126,25 @@ def nodes_kept_out(
 ) -> dict[str, str]:
     """Returns why each node that is kept out may not be lent, by name; `batch` None: what Slurm
     says of the nodes is not known."""
-    out: dict[str, str] = {}
-    for rule in rules_of(config, registry):
-        if rule.keeps_out:
-            out = {**rule.keeps_out(config, registry, batch, now), **out}
-    return out
+    return {name: one.why for name, one in _kept_out(config, registry, batch, now)}
 
 
 def unwelcome_nodes(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
     """Returns why each node goes back that has come although it is kept out, by name."""
-    out: dict[str, str] = {}
-    for rule in rules_of(config, registry, facts):
-        if rule.unwelcome:
-            out = {**rule.unwelcome(config, registry, facts.batch, facts.now), **out}
-    return out
+    out = _kept_out(config, registry, facts.batch, facts.now)
+    return {name: one.why for name, one in out if one.goes_back}
 
 
-def list_bounds(asked: Budgeted) -> Iterator[Bound]:
+def _kept_out(
+    config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
+) -> Iterator[tuple[str, KeptOut]]:
+    """Those of the rule that is heard first come last."""
+    for rule in reversed(rules_of(config, registry)):
+        if rule.keeps_out:
+            yield from rule.keeps_out(config, registry, batch, now).items()
+
+
+def list_bounds(asked: CountedFrom) -> Iterator[Bound]:
     """Yields what the rules leave of nodes that could be had."""
     for rule in rules_of(asked.config, asked.registry, asked.facts):
         if rule.bounds:

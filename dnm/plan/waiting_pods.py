@@ -22,7 +22,7 @@ def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
     groups = [
         (group, verdict)
         for verdict in decided.conversions.verdicts.values()
-        if verdict.reason.in_vain
+        if verdict.reason.pods_are_told
         for group in _groups_lacking(decided, verdict.queue)
     ]
     groups.sort(key=lambda one: (-one[0].count, one[0].fingerprint))

@@ -39,7 +39,7 @@ from dnm.model.plan import (
 from dnm.model.queue_edit import QueueWants
 from dnm.model.registry import Registry
 from dnm.plan.breaker import with_failure
-from dnm.plan.dead_converters import conversion_error, return_error
+from dnm.plan.overdue import conversion_error, return_error
 from dnm.plan.record_lease import check_held
 from dnm.plan.requests import request_ended, return_ended
 from dnm.queues.edit import edit_source

@@ -23,7 +23,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.pod import Claim, PodList
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.batch_side import asks_anyway, needs_batch_side
+from dnm.plan.inputs import asks_anyway, needs_batch_side
 from dnm.plan.requests import calls_until
 from dnm.queues.source import read_config_maps
 

@@ -13,7 +13,7 @@ from dnm.model.node_type import NodeType
 from dnm.model.registry import Registry
 from dnm.model.share import Floor
 from dnm.model.verdict import Verdict
-from dnm.plan.lendable import conversion_budget, fresh_budget
+from dnm.plan.lendable import conversion_budget
 from dnm.plan.rules.batch_floors import BATCH_FLOOR, floor_bounds
 from dnm.sizing.caps import NodePool
 from tests.builders import QUEUE, SIZE, a_batch_node, a_config, a_request, facts
@@ -97,7 +97,7 @@ def test_a_node_that_is_claimed_already_costs_slurm_nothing() -> None:
     config, record = floors(kept=Floor(nodes=6)), Registry(claimed=claimed)
     known = facts(batch=[*SIX, a_batch_node("a009", in_service=False)])
     assert conversion_budget(config, record, known).left["batch_floor of type a"] == 1
-    assert fresh_budget(config, record, known).left["batch_floor of type a"] == 0
+    assert conversion_budget(config, record, known, anew=True).left["batch_floor of type a"] == 0
 
 
 @pytest.mark.parametrize(("floor", "asked"), [(8, 2), (9, 1), (10, 0)])

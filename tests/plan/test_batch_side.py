@@ -10,7 +10,7 @@ from dnm.model.lent import Phase
 from dnm.model.pod import PodList
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.model.value import Unreadable
-from dnm.plan.batch_side import needs_batch_side
+from dnm.plan.inputs import needs_batch_side
 from tests.builders import QUEUE, a_config, a_lent_node, a_node, a_request
 from tests.plan.worlds import namespace_policy, pods
 

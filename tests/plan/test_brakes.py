@@ -17,8 +17,7 @@ from dnm.model.orders import Pause
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
-from dnm.plan.brakes import why_wait
-from dnm.plan.lendable import conversion_budget
+from dnm.plan.lendable import conversion_budget, why_wait
 from dnm.sizing.caps import count_caps, lent_in
 from tests.builders import (
     NOW,

@@ -17,9 +17,8 @@ from dnm.model.plan import MarkNode, Plan, ReturnNode, SetQueueLimits, StartConv
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
-from dnm.plan.claims import take_in_claims
 from dnm.plan.facts import Facts
-from dnm.plan.requests import advance_request, advance_requests
+from dnm.plan.requests import advance_request, advance_requests, take_in_claims
 from dnm.sizing.caps import lent_in
 from tests.builders import (
     MARK,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dnm.model.reason import Reason
-from dnm.plan.floors import NodeFloor, raise_floors
+from dnm.plan.hooks import NodeFloor, raise_floors
 from tests.builders import QUEUE, a_config
 from tests.plan.worlds import LONG_AGO, World, namespace_policy, serving
 

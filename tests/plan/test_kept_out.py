@@ -18,8 +18,8 @@ from dnm.model.pod import PodList
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
-from dnm.plan.batch_side import needs_batch_side
-from dnm.plan.hooks import Rule
+from dnm.plan.hooks import KeptOut, Rule
+from dnm.plan.inputs import needs_batch_side
 from dnm.plan.rule import nodes_kept_out, unwelcome_nodes
 from dnm.plan.rules.kept_out import kept_out
 from dnm.record.transitions import Cause, list_transitions
@@ -36,7 +36,8 @@ ROW = {
 
 def out(config: dict[str, Any], registry: dict[str, Any], **row: Any) -> dict[str, str]:
     batch = {"a001": a_batch_node("a001", **{**ROW, **row}), "a002": a_batch_node("a002", **ROW)}
-    return kept_out(a_config(**config), Registry(**registry), batch, NOW)
+    out = kept_out(a_config(**config), Registry(**registry), batch, NOW)
+    return {name: one.why for name, one in out.items()}
 
 
 @pytest.mark.parametrize(
@@ -384,10 +385,8 @@ def test_of_two_rules_that_speak_of_one_node_the_first_is_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def saying(*names: str, why: str) -> Rule:
-        def says(*_: object) -> dict[str, str]:
-            return dict.fromkeys(names, why)
-
-        return Rule(keeps_out=says, unwelcome=says)
+        out = dict.fromkeys(names, KeptOut(why=why, goes_back=True))
+        return Rule(keeps_out=lambda *_: out)
 
     rules = (saying("a001", why="first"), saying("a001", "a002", why="second"))
     monkeypatch.setattr("dnm.plan.rule.rules_of", lambda *_: rules)

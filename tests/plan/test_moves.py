@@ -32,8 +32,7 @@ from dnm.model.pod import PodList, Toleration
 from dnm.model.share import Share
 from dnm.model.value import Unreadable
 from dnm.plan.breaker import after_transition
-from dnm.plan.rules.moving import MOVING
-from dnm.plan.rules.namespace_labels import change_labels
+from dnm.plan.rules.moving import MOVING, change_labels
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
 from dnm.sizing.caps import count_caps, lent_in
 from tests.builders import MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request

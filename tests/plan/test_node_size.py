@@ -13,8 +13,7 @@ from dnm.model.lent import Phase
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
 from dnm.model.reason import Reason
-from dnm.plan.node_size import grown, measure_node
-from dnm.plan.phases import advance_node
+from dnm.plan.phases import advance_node, grown, measure_node
 from tests.builders import NOW, a_config, a_lent_node, a_node, facts
 
 GPU = "nvidia.com/gpu"

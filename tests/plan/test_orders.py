@@ -17,8 +17,8 @@ from dnm.model.plan import Fence
 from dnm.model.reason import Reason
 from dnm.model.share import Floor
 from dnm.model.verdict import Verdict
-from dnm.plan.batch_side import needs_batch_side
 from dnm.plan.counting import count_missing
+from dnm.plan.inputs import needs_batch_side
 from dnm.record.transitions import Cause, list_transitions
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_request
 from tests.plan.worlds import UNREAD, World, wanting

@@ -16,7 +16,7 @@ from dnm.model.plan import ReturnNode, ShowState
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.actions import list_actions
-from dnm.plan.batch_side import needs_batch_side
+from dnm.plan.inputs import needs_batch_side
 from dnm.plan.rules.node_conditions import list_shown
 from tests.builders import FENCED, QUEUE, a_batch_node, a_config, a_lent_node, a_node, facts
 from tests.plan.worlds import LONG_AGO, World

@@ -17,13 +17,13 @@ from dnm.model.config import Config
 from dnm.model.reason import Why
 from dnm.model.registry import Registry
 from dnm.model.share import Floor
-from dnm.plan.hooks import Budgeted, Rule
+from dnm.plan.hooks import CountedFrom, Rule
 from dnm.sizing.caps import Bound
 
 BATCH_FLOOR = Why(
     "as few nodes are left to Slurm as batch_floor allows",
     "a node that goes back or falls idle, or a lower floor",
-    in_vain=True,
+    pods_are_told=True,
     name="BATCH_FLOOR",
 )
 
@@ -65,7 +65,7 @@ def _bounds(
         )
 
 
-def _left(asked: Budgeted) -> Iterator[Bound]:
+def _left(asked: CountedFrom) -> Iterator[Bound]:
     batch = asked.facts.batch
     if batch is not None and not asked.is_move:
         yield from floor_bounds(asked.config, asked.registry, batch, asked.resumable)

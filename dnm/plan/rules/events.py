@@ -23,8 +23,7 @@ from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.registry import Registry
-from dnm.plan.floors import NodeFloor
-from dnm.plan.hooks import Rule
+from dnm.plan.hooks import NodeFloor, Rule
 from dnm.plan.inputs import Inputs, offered_resources
 from dnm.plan.lendable import node_supply
 from dnm.plan.limits import queue_wants, serving_sizes

@@ -23,7 +23,7 @@ from dnm.model.config import Config
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.plan.floors import NodeFloor, raise_floors
+from dnm.plan.hooks import NodeFloor, raise_floors
 from dnm.plan.idle_times import lend_time, longest_lend_time, return_time
 from dnm.sizing.caps import why_never_so_many
 

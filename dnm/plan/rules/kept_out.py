@@ -28,7 +28,7 @@ from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult
 from dnm.plan.facts import Facts
-from dnm.plan.hooks import Rule, Unwelcome
+from dnm.plan.hooks import KeptOut, Rule, Unwelcome
 from dnm.plan.inputs import Inputs
 
 _LONGEST_REASON = 120
@@ -36,36 +36,37 @@ _LONGEST_REASON = 120
 
 def kept_out(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
-) -> dict[str, str]:
-    """Returns why each node that is kept out may not be lent, by name; `batch` None: what Slurm
-    says of the nodes is not known."""
+) -> dict[str, KeptOut]:
+    """Returns each node that is kept out, by name; `batch` None: what Slurm says of the nodes is
+    not known. One that has come goes back only if that is sure, and not for a hold."""
     why = {
         name: f"exclude_nodes names a {kinds[0]}, and the converter does not say what it has"
         for name, row in (batch or {}).items()
         if (kinds := _not_listed(config, row))
     }
-    unwelcome = unwelcome_nodes(config, registry, batch, now)
     for name in registry.held:
         one = registry.holds.get(name)
         if one is None or one.is_in_force(now):
             why[name] = f"{kept_sentence(one, 'holds')}: dnm unhold {name}"
-    return {**why, **unwelcome}
+    sure = {
+        name: said[0]
+        for name, row in (batch or {}).items()
+        if (said := list(_by_configuration(config, row)))
+    }
+    sure |= dict.fromkeys(sorted(config.exclude_nodes), "exclude_nodes names it")
+    for name, kept in registry.excluded.items():
+        if kept.is_in_force(now):
+            sure[name] = f"{kept_sentence(kept, 'excluded')}: dnm unexclude {name}"
+    return {
+        name: KeptOut(why=text, goes_back=name in sure) for name, text in {**why, **sure}.items()
+    }
 
 
-def unwelcome_nodes(
+def _unwelcome(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
 ) -> dict[str, str]:
-    """Returns why each node goes back that has come all the same, by name: only what is known to
-    be kept out, and not by a hold."""
-    why: dict[str, str] = {}
-    for name, row in (batch or {}).items():
-        for sentence in _by_configuration(config, row):
-            why.setdefault(name, sentence)
-    why |= dict.fromkeys(sorted(config.exclude_nodes), "exclude_nodes names it")
-    for name, one in registry.excluded.items():
-        if one.is_in_force(now):
-            why[name] = f"{kept_sentence(one, 'excluded')}: dnm unexclude {name}"
-    return why
+    out = kept_out(config, registry, batch, now)
+    return {name: one.why for name, one in out.items() if one.goes_back}
 
 
 def kept_sentence(one: Keeping | None, verb: str) -> str:
@@ -114,7 +115,7 @@ def refuse_unwelcome(
 ) -> Unwelcome:
     """Judges what is new among `nodes`, and what could not be judged yet; with a sentence for each
     that would serve."""
-    out = unwelcome_nodes(config, before, facts.batch, facts.now)
+    out = _unwelcome(config, before, facts.batch, facts.now)
     after, failures, errors, notes = dict(nodes), [], [], []
     for name, entry in nodes.items():
         is_old = name in before.nodes and not entry.is_unjudged
@@ -160,12 +161,11 @@ def _was_told(request: ConversionRequest, name: str) -> bool:
 def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
     config, batch = inputs.config, inputs.facts.batch
     is_told = batch is not None and can_be_judged(config, batch, name)
-    return is_told and name not in unwelcome_nodes(config, registry, batch, inputs.now)
+    return is_told and name not in _unwelcome(config, registry, batch, inputs.now)
 
 
 RULE = Rule(
     keeps_out=kept_out,
-    unwelcome=unwelcome_nodes,
     refuses=refuse_unwelcome,
     leaving=Leaving.KEPT_OUT,
     why_leaving="it came although it is kept out of lending",

@@ -17,19 +17,19 @@ from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.reason import Why
 from dnm.plan.facts import NodeTransition
-from dnm.plan.hooks import Budgeted, Rule
+from dnm.plan.hooks import CountedFrom, Rule
 from dnm.plan.inputs import Inputs
 from dnm.sizing.caps import Bound
 
 KUBELET_SETTINGS = Why(
     "kubelets of its node types would not start with their settings",
     "settings that go together: `dnm node-types check`",
-    in_vain=True,
+    pods_are_told=True,
     name="KUBELET_SETTINGS",
 )
 
 
-def _closed_types(asked: Budgeted) -> Iterator[Bound]:
+def _closed_types(asked: CountedFrom) -> Iterator[Bound]:
     """No node is lent of a type whose kubelets would not start."""
     for name, one in asked.config.node_types.items():
         if not asked.is_move and (why := why_not_lent(one)):

@@ -26,7 +26,7 @@ from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.cap_shares import in_nodes
 from dnm.plan.facts import Facts, enter_phase, node_verdict
-from dnm.plan.hooks import Budgeted, Moves, Rule, Standing
+from dnm.plan.hooks import CountedFrom, Moves, Rule, Standing
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, counted_as_lent, node_supply
 from dnm.plan.limits import floors, queue_wants, serving_sizes
@@ -36,13 +36,13 @@ from dnm.plan.rules.moving import (
     MOVING,
     STAYS,
     advance_moving,
+    change_labels,
     is_another_s,
     move_of,
     moving_detail,
     stay,
     stay_for_now,
 )
-from dnm.plan.rules.namespace_labels import change_labels
 from dnm.queues.edit import why_no_growth
 from dnm.sizing.caps import (
     ConversionBudget,
@@ -117,7 +117,7 @@ def _go_on(standing: Standing, registry: Registry) -> Moves:
 
 def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
     """Whether its Node is its old namespace's still. Of one that can't be seen nothing is said."""
-    node = (inputs.facts.nodes or {}).get(name)
+    node = inputs.facts.node(name)
     move, change = move_of(inputs.config, entry)
     if node is None or node.unreadable or move.to not in inputs.config.namespaces:
         return False
@@ -218,7 +218,7 @@ def _begin(standing: Standing, before: Moves) -> Moves:
 
 def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
     """Whether nothing but its own queue's needs may speak against it."""
-    node = (inputs.facts.nodes or {}).get(name)
+    node = inputs.facts.node(name)
     least = min(LEAST_IDLE, inputs.facts.idle_times.get(entry.namespace, LEAST_IDLE))
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
     if node is None or not is_idle or node.is_cordoned or not node.is_ready or node.is_deleting:
@@ -302,7 +302,7 @@ def _move_budget(
     """What is left for nodes that change their queue, of which so many are `at_hand`: they take
     nothing of Slurm, and no room but under the caps and budgets of their new namespace."""
     used = count_caps(config, counted_as_lent(config, registry, facts))
-    asked = Budgeted(config=config, registry=registry, facts=facts, is_move=True)
+    asked = CountedFrom(config=config, registry=registry, facts=facts, is_move=True)
     there = {name: at_hand.get(name, 0) for name in config.node_types}
     of_namespaces = (one.bound for one in used if one.bound.namespaces)
     return budget_of((*list_bounds(asked), *of_namespaces, *bounds_at_hand(there)))

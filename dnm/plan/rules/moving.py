@@ -13,12 +13,16 @@ where that fails too is a person asked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Move, Phase
 from dnm.model.node import Node
+from dnm.model.node_type import Taint
 from dnm.model.reason import Reason, Why
+from dnm.model.value import Value
 from dnm.model.verdict import Verdict
 from dnm.plan.breaker import backoff_delay
 from dnm.plan.facts import (
@@ -32,8 +36,7 @@ from dnm.plan.facts import (
     left_kubernetes,
     show_time,
 )
-from dnm.plan.node_size import measure_node
-from dnm.plan.rules.namespace_labels import LabelChange, change_labels
+from dnm.plan.phases import measure_node
 
 MOVING = Why(
     "changes its queue without a reboot",
@@ -47,8 +50,7 @@ _POD = "a pod landed on it"
 
 def advance_moving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     """What this run's facts make of a node that changes its queue."""
-    assert facts.nodes is not None
-    node = facts.nodes.get(name)
+    node = facts.node(name)
     if node is None:
         return left_kubernetes(name, entry, facts)
     if node.unreadable:
@@ -146,15 +148,17 @@ def _relabelled(config: Config, node: Node, entry: LentNode, facts: Facts) -> No
         move=None, moved_at=facts.now, order="",
         stays_until=entry.stays_until if entry.is_kept_at(facts.now) else None,
     )  # fmt: skip
-    after = becomes(name, serves, Verdict.KEEP, MOVED, moving_detail(entry))
-    return msgspec.structs.replace(after, remark=size.remark if size else "")
+    return becomes(
+        name, serves, Verdict.KEEP, MOVED, moving_detail(entry), remark=size.remark if size else ""
+    )
 
 
 def _turns_back(node: Node, entry: LentNode, facts: Facts, why: str) -> NodeTransition:
     assert entry.move is not None
     back = changed(entry, since=facts.now, move=msgspec.structs.replace(entry.move, goes_back=True))
-    after = becomes(node.name, back, Verdict.MOVE, MOVING, f"{moving_detail(back)}: {why}")
-    return msgspec.structs.replace(after, wants_relabel=True)
+    return becomes(
+        node.name, back, Verdict.MOVE, MOVING, f"{moving_detail(back)}: {why}", wants_relabel=True
+    )
 
 
 def _back(
@@ -173,5 +177,43 @@ def _back(
             "it back to Slurm"
         )
         return fails(name, entry, facts.now, Reason.GAVE_UP, error)
-    after = becomes(name, entry, Verdict.MOVE, MOVING, moving_detail(entry))
-    return msgspec.structs.replace(after, wants_relabel=True)
+    return becomes(name, entry, Verdict.MOVE, MOVING, moving_detail(entry), wants_relabel=True)
+
+
+class LabelChange(Value):
+    """`labels`: as they are to be, None where there is to be none. `off`, `on`: taints."""
+
+    labels: Mapping[str, str | None]
+    off: tuple[Taint, ...] = ()
+    on: tuple[Taint, ...] = ()
+
+    def is_done(self, node: Node) -> bool:
+        """Returns whether the Node carries all of the new namespace, and nothing of the old."""
+        return (
+            all(node.labels.get(key) == text for key, text in self.labels.items())
+            and all(taint in node.taints for taint in self.on)
+            and not any(taint in node.taints for taint in self.off)
+        )
+
+    def is_begun(self, node: Node) -> bool:
+        """Returns whether the Node carries anything that is the new namespace's alone."""
+        new = {key: text for key, text in self.labels.items() if text is not None}
+        return any(node.labels.get(key) == text for key, text in new.items()) or any(
+            taint in node.taints for taint in self.on
+        )
+
+
+def change_labels(config: Config, node_type: str, before: str, after: str) -> LabelChange:
+    """Returns what differs between nodes of a type that are lent to these two namespaces."""
+    known = config.node_types.get(node_type)
+    old = {**(known.labels_for(before) if known else {}), before: "true"}
+    new = {**(known.labels_for(after) if known else {}), after: "true"}
+    was = known.taints_for(before) if known else ()
+    will = known.taints_for(after) if known else ()
+    gone: dict[str, str | None] = {key: None for key in old if key not in new}
+    changed = {key: text for key, text in new.items() if old.get(key) != text}
+    return LabelChange(
+        labels={**gone, **changed},
+        off=tuple(taint for taint in was if taint not in will),
+        on=tuple(taint for taint in will if taint not in was),
+    )

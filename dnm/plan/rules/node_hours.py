@@ -19,7 +19,7 @@ from dnm.model.lent import LentNode, Phase
 from dnm.model.observed import SpentHours
 from dnm.model.reason import Why
 from dnm.model.registry import Registry
-from dnm.plan.hooks import Budgeted, Rule
+from dnm.plan.hooks import CountedFrom, Rule
 from dnm.sizing.caps import Bound
 
 if TYPE_CHECKING:  # `dnm status` asks for what is left of the hours, and of nothing else
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # `dnm status` asks for what is left of the hours, and of not
 HOURS_SPENT = Why(
     "the node-hours of its namespace's week are used up",
     "Monday, 00:00 UTC, or a higher node_hours_per_week",
-    in_vain=True,
+    pods_are_told=True,
     name="HOURS_SPENT",
 )
 _KEY, _HOUR = "node_hours_per_week", timedelta(hours=1)
@@ -109,7 +109,7 @@ def note_hours(config: Config, before: Registry, after: Registry, now: datetime)
     return msgspec.structs.replace(after, spent_hours=spent)
 
 
-def _bounds(asked: Budgeted) -> Iterator[Bound]:
+def _bounds(asked: CountedFrom) -> Iterator[Bound]:
     yield from hour_bounds(asked.config, asked.registry, asked.facts.now)
 
 

@@ -118,7 +118,7 @@ def hold_back(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[str, 
     """Nodes that would serve from now on go on joining while their list does not hold."""
     found = dict(after)
     for name, one in after.items():
-        node, entry = (inputs.facts.nodes or {}).get(name), one.entry
+        node, entry = inputs.facts.node(name), one.entry
         if entry is None or entry.owner != inputs.config.instance_id or node is None:
             continue
         if _steps(inputs.config, entry):
@@ -198,8 +198,7 @@ def _goes_back(
         leaves=Leaving.NOT_OPENED,
         error=error,
     )
-    after = becomes(name, gone, Verdict.FAILED, NOT_OPENED, text)
-    return msgspec.structs.replace(after, conversion_failed=True, note=error)
+    return becomes(name, gone, Verdict.FAILED, NOT_OPENED, text, conversion_failed=True, note=error)
 
 
 # --- the steps ------------------------------------------------------------------------------------
@@ -297,7 +296,7 @@ def list_actions(config: Config, registry: Registry, facts: Facts) -> list[Actio
     """Returns what is done at the door: the taint on or off, pods started or deleted."""
     actions: list[Action] = []
     for name, entry in sorted(registry.nodes.items()):
-        node, opening = (facts.nodes or {}).get(name), entry.opening
+        node, opening = facts.node(name), entry.opening
         if node is None or entry.owner != config.instance_id:
             continue
         is_tainted = any(one.key == OPENING_TAINT for one in node.taints)

@@ -33,7 +33,7 @@ def _noted(inputs: Inputs, registry: Registry) -> Registry:
     """With the signs of those that serve, and those that leave for one from now on emptied."""
     nodes = dict(registry.nodes)
     for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items():
-        node = (inputs.facts.nodes or {}).get(name)
+        node = inputs.facts.node(name)
         if node is not None and not entry.sick:
             entry = replace(entry, sick=_first_sign(inputs, node))
         nodes[name] = _emptied(inputs, entry)
