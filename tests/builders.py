@@ -15,8 +15,8 @@ from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType
 from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
-from dnm.run.file_state import FileState
 from dnm.run.registry import encode_registry
+from dnm.run.state import FileState
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 SIZE = {"vcore": 128_000, "memory": 256 * 10**9}

@@ -15,7 +15,7 @@ from dnm.converter.contract import REQUEST, WAKE, Environment, given_to_converte
 from dnm.converter.ending import end_started
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
-from dnm.converter.processes import Started, started_at, still_running
+from dnm.converter.processes import Started, is_alive, started_at
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.host.fault_points import fault_point
 from dnm.model.batch import BatchList
@@ -52,7 +52,7 @@ class NodeConvert:
         if not wanted:
             return wanted
         alive = {one.keeper for one in self._started() if one.is_alive}
-        return still_running(wanted) | (wanted & alive)
+        return frozenset(one for one in wanted if one in alive or is_alive(one))
 
     def find(self, key: str) -> ConverterProcess | None:
         """The process that was started under a key, by whichever run."""

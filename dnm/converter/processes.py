@@ -7,21 +7,20 @@ its nodes, and is ended after its time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from dnm.converter.output import file_of, read_or_empty
-from dnm.host.place import boot_id, host_name
+from dnm.host.place import HOST, boot_id
 from dnm.model.lent import ConverterProcess
 from dnm.model.value import Value
 
 
 def this_host() -> ConverterProcess:
     """Returns what stands for a converter that is about to be started here: no process yet."""
-    return ConverterProcess(pid=0, start_ticks=0, boot=boot_id(), host=host_name())
+    return ConverterProcess(pid=0, start_ticks=0, boot=boot_id(), host=HOST)
 
 
 def is_known(process: ConverterProcess | None) -> bool:
@@ -31,7 +30,7 @@ def is_known(process: ConverterProcess | None) -> bool:
 
 def is_elsewhere(process: ConverterProcess) -> bool:
     """Returns whether another host started it, so that nobody here can see what became of it."""
-    return process.host not in ("", host_name()) and not is_alive(process)
+    return process.host not in ("", HOST) and not is_alive(process)
 
 
 def process_of(pid: int) -> ConverterProcess | None:
@@ -45,7 +44,7 @@ def process_of(pid: int) -> ConverterProcess | None:
         return None
     if fields[0] == "Z":
         return None
-    return ConverterProcess(pid=pid, start_ticks=int(fields[19]), boot=boot_id(), host=host_name())
+    return ConverterProcess(pid=pid, start_ticks=int(fields[19]), boot=boot_id(), host=HOST)
 
 
 def is_alive(process: ConverterProcess | None) -> bool:
@@ -55,11 +54,6 @@ def is_alive(process: ConverterProcess | None) -> bool:
         return False
     found = process_of(process.pid)
     return found is not None and found.start_ticks == process.start_ticks
-
-
-def still_running(processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
-    """Returns those of `processes` that have not ended."""
-    return frozenset(filter(is_alive, processes))
 
 
 class Started(Value):

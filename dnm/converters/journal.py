@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import Access, check_trust, mend_access, read_trusted
+from dnm.host.trust import Access, check_trust, mend_access, read_trusted, replace_file
 from dnm.model.errors import ConverterError
 from dnm.model.lent import ConverterProcess
 from dnm.model.value import Value
@@ -177,22 +177,9 @@ class JournalStore:
         """Writes the journal, durably when this returns. Raises ConverterError; nothing further may
         be done then."""
         path = self._path(journal.node)
-        temporary = path.with_suffix(".new")
         content = msgspec.json.format(msgspec.json.encode(journal), indent=1) + b"\n"
         try:
-            with fault_point("journal.write"), open(temporary, "wb") as file:
-                file.write(content)
-                file.flush()
-                with fault_point("journal.fsync"):
-                    os.fsync(file.fileno())
-            with fault_point("journal.rename"):
-                os.replace(temporary, path)
-            with fault_point("journal.fsync_directory"):
-                descriptor = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            replace_file(path, [content], "journal")
         except OSError as error:
             raise ConverterError(
                 f"the journal {path} can't be written ({error.strerror or error}): nothing further "

@@ -6,7 +6,7 @@ not even the group; and the same holds for every folder and link on the way to i
 StrictModes), or else another file could be put in its place between the look and the use. In a
 folder with the sticky bit, as /tmp, others can't rename what is not theirs.
 
-And who may read the record and its history: their owner, and a group where the site names one. What
+Who may read the record and its history: their owner, and a group where the site names one. What
 converters printed stands in both, and who lends what to whom.
 
 And what is read of a file has a bound in bytes: a device or a named pipe in place of one must
@@ -19,7 +19,7 @@ import errno
 import grp
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
@@ -94,7 +94,7 @@ def _parts(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
-def _distrust_of_step(path: Path, step: str, info: os.stat_result) -> str:
+def _distrust_of_step(path: Path, step: str, info: os.stat_result) -> str | None:
     is_link = stat.S_ISLNK(info.st_mode)
     what = f"the {'link' if is_link else 'directory'} {step} on the way to {path}"
     if not _is_ours(info):
@@ -107,7 +107,7 @@ def _distrust_of_step(path: Path, step: str, info: os.stat_result) -> str:
             f"{what} can be written by {_writers(info)} (mode {stat.S_IMODE(info.st_mode):04o}), "
             f"who could put another file in its place: run 'chmod go-w {quote(step)}'"
         )
-    return ""
+    return None
 
 
 def _is_ours(info: os.stat_result) -> bool:
@@ -121,27 +121,48 @@ def _writers(info: os.stat_result) -> str:
 def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) -> bytes:
     """Returns the content of a file that only root and the user dnm runs as can write.
 
-    The opened file itself is judged, so nobody can exchange it in between; opening does not wait,
-    so a named pipe holds nobody up. Raises `error` for what can't be trusted, is no regular file or
-    is larger than `largest` bytes, and OSError where it can't be read.
+    The opened file itself is judged, so nobody can exchange it in between. Raises `error` for what
+    can't be trusted, is no regular file or is larger than `largest` bytes, and OSError where it
+    can't be read.
     """
+
+    def judge(info: os.stat_result) -> None:
+        if distrust := find_distrust(path, info):
+            raise error(distrust)
+
     try:
-        descriptor = open_regular(path)
+        return read_regular(path, largest, judge)
     except OSError as irregular:
+        if irregular.errno == errno.EFBIG:
+            raise error(
+                f"{path} is larger than {largest} bytes: is it another file?"
+            ) from irregular
         if irregular.errno != errno.EINVAL:
             raise
         why = (irregular.strerror or "").removeprefix("it ")
         raise error(f"{path} {why}: name a file") from irregular
+
+
+def read_regular(
+    path: Path, largest: int, judge: Callable[[os.stat_result], None] | None = None
+) -> bytes:
+    """Returns the content of a regular file of at most `largest` bytes; opening does not wait, so a
+    named pipe holds nobody up. `judge` may refuse it. Raises OSError, also for what is no regular
+    file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         info = os.fstat(descriptor)
-        if distrust := find_distrust(path, info):
-            raise error(distrust)
+        if not stat.S_ISREG(info.st_mode):
+            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
+            raise OSError(errno.EINVAL, f"it is {kind}", str(path))
+        if judge is not None:
+            judge(info)
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read(largest + 1)
     finally:
         os.close(descriptor)
     if len(content) > largest:
-        raise error(f"{path} is larger than {largest} bytes: is it another file?")
+        raise OSError(errno.EFBIG, f"it is larger than {largest} bytes", str(path))
     return content
 
 
@@ -186,22 +207,36 @@ def mend_access(path: Path, access: Access) -> None:
                 os.chmod(path, access.mode)
 
 
-def open_regular(path: Path) -> int:
-    """Returns the descriptor of a regular file, for reading; opening does not wait, so a named pipe
-    holds nobody up. Raises OSError, also for what is no regular file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return descriptor
-    os.close(descriptor)
-    kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
-    raise OSError(errno.EINVAL, f"it is {kind}", str(path))
-
-
-def read_regular(path: Path, largest: int) -> bytes:
-    """Returns the content of a regular file of at most `largest` bytes. Raises OSError."""
-    with open(open_regular(path), "rb") as file:
-        content = file.read(largest + 1)
-    if len(content) > largest:
-        raise OSError(errno.EFBIG, f"it is larger than {largest} bytes", str(path))
-    return content
+def replace_file(
+    path: Path,
+    content: Iterable[bytes],
+    what: str,
+    access: Access | None = None,
+    is_durable: bool = True,
+    keep: Callable[[], None] | None = None,
+) -> None:
+    """Replaces a file by these pieces. Raises OSError; the old one is then still whole. `what`
+    names the fault points; `keep` is called just before the rename, `is_durable`: file and
+    directory are synced, so that it stands there when this returns."""
+    temporary = path.with_name(path.name + ".new")
+    with fault_point(what + ".write"):
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as file:
+            give_access(descriptor, access or Access())
+            file.writelines(content)
+            if is_durable:
+                file.flush()
+                with fault_point(what + ".fsync"):
+                    os.fsync(descriptor)
+    if keep is not None:
+        keep()
+    with fault_point(what + ".rename"):
+        os.replace(temporary, path)
+    if is_durable:
+        with fault_point(what + ".fsync_directory"):
+            directory = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import read_regular, read_trusted
+from dnm.host.trust import read_regular, read_trusted, replace_file
 from dnm.kube.pod_columns import PodColumns
 from dnm.kube.watching import NotProved, Why, Witness
 from dnm.model.errors import DnmError
@@ -138,14 +138,7 @@ def read_store(path: Path) -> bytes:
 
 def write_store(path: Path, content: Sequence[bytes]) -> None:
     """Replaces the file by these pieces. Raises OSError; the old one is still whole then."""
-    temporary = path.with_name(path.name + ".new")
-    with fault_point("store.write"):
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb") as file:
-            file.writelines(content)
-    with fault_point("store.rename"):
-        os.replace(temporary, path)
+    replace_file(path, content, "store", is_durable=False)
 
 
 def remove_store(path: Path) -> None:

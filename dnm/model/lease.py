@@ -33,6 +33,9 @@ class Place(Value):
     up_for: timedelta = timedelta(0)
 
 
+VERSION = 1  # of the registry's document
+MOVED, ARRIVING = "moved", "arriving"  # in its place: it is elsewhere, or not yet in force
+LARGEST = 64 * 1024 * 1024  # bytes; a thousand lent nodes take 0.5 MiB
 KEYS = ("registry.json", "registry.json.gz", "previous.json", "previous.json.gz")
 """Of the Secret's data, those that are dnm's: what else stands there is others'."""
 HIGHEST = 2**31 - 1
@@ -73,3 +76,11 @@ class StoredRegistry(Value):
     version: str = ""
     number: int = 0
     data: Mapping[str, str] = {}
+
+
+def unreadable(where: str, previous: str, why: str) -> str:
+    """Returns why a document is not obeyed, and what to do."""
+    return (
+        f"the registry {where} can't be trusted, nothing was touched: {why}. Compare it with "
+        f"{previous} and with `kubectl get nodes`, then restore it"
+    )

@@ -38,8 +38,7 @@ def within_bound(line: HistoryLine) -> HistoryLine:
     fields = msgspec.structs.asdict(line)
     texts = {name: text[:500] for name, text in fields.items() if isinstance(text, str)}
     numbers = {name: one for name, one in line.numbers.items() if len(str(one)) < 50}
-    cut: HistoryLine = msgspec.structs.replace(line, **texts, numbers=numbers)
-    return cut
+    return msgspec.structs.replace(line, **texts, numbers=numbers)
 
 
 class History:

@@ -40,7 +40,7 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
     intended = limit_lines(changes, cause) if is_document_judged else before.memory.intended
     memory = msgspec.structs.replace(memory, intended=tuple(intended))
     memory, waiting = mark_new(memory, plan.waiting, cause.now)
-    registry = _replace_memory(plan.registry, memory)
+    registry = msgspec.structs.replace(plan.registry, memory=memory)
     return msgspec.structs.replace(plan, registry=registry, waiting=waiting)
 
 
@@ -58,13 +58,15 @@ def _is_quiet(before: Registry, plan: Plan, cause: Cause) -> bool:
 def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:
     """Returns `after` with the lines of what has changed in it."""
     lines = _list_changes(before, after, cause)
-    return _replace_memory(after, _with_lines(remember(before, after, lines, cause.now), lines))
+    return msgspec.structs.replace(
+        after, memory=_with_lines(remember(before, after, lines, cause.now), lines)
+    )
 
 
 def tell_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
     """Returns the registry once these changes of the queue document are known to be written."""
     memory = _with_lines(registry.memory, limit_lines(changes, cause))
-    return _replace_memory(registry, msgspec.structs.replace(memory, intended=()))
+    return msgspec.structs.replace(registry, memory=msgspec.structs.replace(memory, intended=()))
 
 
 def tell_operation(before: Registry, after: Registry, done: Operation, cause: Cause) -> Registry:
@@ -82,7 +84,7 @@ def tell_operation(before: Registry, after: Registry, done: Operation, cause: Ca
         )
     lines = list_transitions(before, after, cause)
     memory = remember(before, after, lines, cause.now)
-    return _replace_memory(after, _with_lines(memory, [line]))
+    return msgspec.structs.replace(after, memory=_with_lines(memory, [line]))
 
 
 def without_told(registry: Registry, told: Iterable[HistoryLine]) -> Registry:
@@ -91,16 +93,13 @@ def without_told(registry: Registry, told: Iterable[HistoryLine]) -> Registry:
     if not numbers:
         return registry
     left = tuple(line for line in registry.memory.unwritten if line.number not in numbers)
-    return _replace_memory(registry, msgspec.structs.replace(registry.memory, unwritten=left))
+    return msgspec.structs.replace(
+        registry, memory=msgspec.structs.replace(registry.memory, unwritten=left)
+    )
 
 
 def _list_changes(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
     return [*list_transitions(before, after, cause), *list_job_waits(before, after, cause)]
-
-
-def _replace_memory(registry: Registry, memory: Memory) -> Registry:
-    replaced: Registry = msgspec.structs.replace(registry, memory=memory)
-    return replaced
 
 
 def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:

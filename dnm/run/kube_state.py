@@ -23,10 +23,8 @@ from dnm.kube.errors import ApiRefused
 from dnm.kube.state import StateObjects
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
-from dnm.model.lease import Place, StoredRegistry
-from dnm.run.file_state import LARGEST
+from dnm.model.lease import LARGEST, Place, StoredRegistry, unreadable
 from dnm.run.lease_lock import LeaseLock, since_boot
-from dnm.run.state import unreadable
 
 _NOW, _BEFORE = "registry.json", "previous.json"
 _PACKED_FROM = 256 * 1024  # bytes
@@ -161,7 +159,7 @@ class KubeState(LeaseLock):
         try:
             return unpack(stored.data, _NOW)
         except ValueError as error:
-            raise RegistryError(unreadable(self, str(error))) from error
+            raise RegistryError(unreadable(self.where, self.previous, str(error))) from error
 
 
 def _unwritten(stored: StoredRegistry) -> StoredRegistry:

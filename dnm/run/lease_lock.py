@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import read_regular
+from dnm.host.trust import read_regular, replace_file
 from dnm.kube.state import StateObjects
 from dnm.model.config import Config
 from dnm.model.errors import (
@@ -290,14 +290,8 @@ def _read_sighting(path: Path) -> Sighting | None:
 
 
 def _write_sighting(path: Path, sighting: Sighting) -> None:
-    temporary = path.with_name(path.name + ".new")
     try:
-        with fault_point("lease.write_seen"):
-            temporary.unlink(missing_ok=True)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(sighting))
-            os.replace(temporary, path)
+        replace_file(path, [msgspec.json.encode(sighting)], "lease", is_durable=False)
     except OSError as error:
         raise RegistryError(
             f"{path} can't be written ({error.strerror}), so that nobody here would notice when "

@@ -38,7 +38,10 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
     path = config.lock_path
     try:
         check_trust(path.parent)
-        _close_to_others(path)
+        with suppress(OSError):  # where this user may not close it to others, it is refused
+            mend_access(path, Access(owner=os.geteuid()))
+        if trouble := find_open_lock(path):
+            raise RegistryError(trouble)
         lock = FileLock(path, timeout=0, mode=0o600)
         with fault_point("lock.acquire"):
             try:
@@ -86,14 +89,6 @@ def find_open_lock(path: Path) -> str | None:
             f"'chmod 600 {quote(str(path))}'"
         )
     return None
-
-
-def _close_to_others(path: Path) -> None:
-    """Takes it from another owner and closes it, where this user may; else it is refused."""
-    with suppress(OSError):  # said below
-        mend_access(path, Access(owner=os.geteuid()))
-    if trouble := find_open_lock(path):
-        raise RegistryError(trouble)
 
 
 def _refuse_foreign(path: Path) -> None:

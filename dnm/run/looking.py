@@ -30,7 +30,7 @@ def plan_pass(
 ) -> Pass:
     """`dnm plan` and `dnm run --dry-run`; `foreseen_at`: with the events of another moment."""
     with at_place(config, environ, connect) as (state, edges):
-        plan, _ = make_pass_plan(config, environ, clock, edges, state, foreseen_at)
+        plan, _ = make_pass_plan(config, clock, edges, state, foreseen_at)
     return Pass(plan=plan, exit_code=exit_code_of(plan))
 
 
@@ -39,7 +39,7 @@ def decide_now(config: Config, environ: Mapping[str, str], asks_batch: bool = Fa
     """For `dnm explain`: what a run would decide now, with all that it decides it from, and with
     the batch side though nothing depends on it, if that is asked for."""
     with at_place(config, environ, connect) as (state, edges):
-        _, registry, facts, ends = look(config, environ, wall_clock, edges, state)
+        _, registry, facts, ends = look(config, wall_clock, edges, state)
         decided = decide(config, registry, facts)
         lacks = lacks_batch_side(facts, decided.conversions.verdicts.values())
         if ends is not None and facts.batch is None and (lacks or asks_batch):

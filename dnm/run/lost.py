@@ -14,12 +14,13 @@ from typing import Any
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import HistoryLine
+from dnm.model.lease import unreadable
 from dnm.model.lent import LentNode, Phase
 from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.record.history_file import History, read_history
-from dnm.run.state import State, unreadable
+from dnm.run.state import State
 
 _MOST = 10  # names
 _LONGEST = 200  # characters of each
@@ -107,7 +108,8 @@ def take_over(document: dict[str, Any], config: Config, state: State, now: datet
     nodes: dict[str, LentNode] = {}
     for name, entry in document.items():
         if not isinstance(entry, dict) or not isinstance(entry.get("namespace"), str):
-            raise RegistryError(unreadable(state, f"entry {name!r} has no namespace"))
+            why = f"entry {name!r} has no namespace"
+            raise RegistryError(unreadable(state.where, state.previous, why))
         namespace = entry["namespace"]
         owner = entry.get("owner") or config.instance_id
         policy = config.namespaces.get(namespace)

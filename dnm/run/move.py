@@ -15,17 +15,18 @@ import msgspec
 from msgspec.structs import replace
 
 from dnm.converter.processes import this_host
-from dnm.host.place import host_name
+from dnm.host.place import HOST
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import Operation
+from dnm.model.lease import ARRIVING, MOVED
 from dnm.model.lent import ConverterProcess
 from dnm.model.printable import printable
 from dnm.model.registry import Registry, run_name
 from dnm.record.tell import tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.registry import encode_registry, load_registry
-from dnm.run.state import ARRIVING, MOVED, State
+from dnm.run.state import State
 
 
 def move_registry(
@@ -114,7 +115,7 @@ def _standing(state: State) -> str | None:
 
 def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
     """What stands in a place whose registry is not in force. A file is on one host."""
-    host = f"{host_name()}:" if other.kind == "file" else ""
+    host = f"{HOST}:" if other.kind == "file" else ""
     document: dict[str, Any] = {"version": version, "where": f"{host}{other.where}"}
     if registry is not None:
         document["registry"] = registry

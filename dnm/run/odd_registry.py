@@ -10,9 +10,10 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
+from dnm.model.lease import ARRIVING, MOVED, VERSION, unreadable
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
-from dnm.run.state import ARRIVING, MOVED, VERSION, State, unreadable
+from dnm.run.state import State
 
 _GONE = ("needs", "unbuffered", "deficits")  # of an older dnm, and nobody reads them any more
 
@@ -22,11 +23,11 @@ def read_odd(content: bytes, config: Config, state: State, now: datetime) -> Reg
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RegistryError(unreadable(state, f"it is not JSON ({error})")) from error
+        raise RegistryError(_unreadable(state, f"it is not JSON ({error})")) from error
     if not isinstance(document, dict):
-        raise RegistryError(unreadable(state, "it is not a JSON object"))
+        raise RegistryError(_unreadable(state, "it is not a JSON object"))
     if not document:  # also the predecessor's with no node: nobody can tell it from one that is cut
-        raise RegistryError(unreadable(state, "it is empty (remove it if no node was ever lent)"))
+        raise RegistryError(_unreadable(state, "it is empty (remove it if no node was ever lent)"))
     if "version" not in document:
         from dnm.run.lost import take_over
 
@@ -40,13 +41,17 @@ def read_odd(content: bytes, config: Config, state: State, now: datetime) -> Reg
             f"{VERSION}: run the dnm that wrote it, or restore an older copy"
         )
     if "nodes" not in document:
-        raise RegistryError(unreadable(state, "it has no list of nodes"))
+        raise RegistryError(_unreadable(state, "it has no list of nodes"))
     for name in _GONE:
         document.pop(name, None)
     try:
         return msgspec.convert(document, Registry)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
-        raise RegistryError(unreadable(state, str(error))) from error
+        raise RegistryError(_unreadable(state, str(error))) from error
+
+
+def _unreadable(state: State, why: str) -> str:
+    return unreadable(state.where, state.previous, why)
 
 
 def _on_the_way(document: dict[str, Any], state: State) -> str:

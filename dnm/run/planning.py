@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -47,19 +48,17 @@ def connect(config: Config, environ: Mapping[str, str]) -> Edges:
 
 @contextmanager
 def at_place(
-    config: Config,
-    environ: Mapping[str, str],
-    connect: Connect,
-) -> Iterator[tuple[State, Connect]]:
+    config: Config, environ: Mapping[str, str], connect: Connect
+) -> Iterator[tuple[State, Callable[[], Edges]]]:
     """The place of the registry, and how the edges are had: a file is read before anybody is asked;
     where it is in the cluster, that is connected to first. Raises KubeError."""
     if config.state == "file":
-        yield file_state(config), connect
+        yield file_state(config), partial(connect, config, environ)
         return
     edges = connect(config, environ)
     state = state_in(config, edges[0])
     try:
-        yield state, lambda config, environ: edges
+        yield state, lambda: edges
     finally:
         state.end()
 
@@ -72,16 +71,15 @@ def wall_clock() -> datetime:
 @without_collection()
 def make_pass_plan(
     config: Config,
-    environ: Mapping[str, str],
     clock: Callable[[], datetime],
-    connect: Connect,
-    state: State | None = None,
+    connect: Callable[[], Edges],
+    state: State,
     foreseen_at: datetime | None = None,
 ) -> tuple[Plan, Edges | None]:
     """Everything up to the plan, whose registry tells what it changes; writes nothing anywhere. No
-    edges: the cluster is out of reach. `state`: where the registry is, if that is open.
-    `foreseen_at`: the moment whose events count, in place of now."""
-    before, registry, facts, edges = look(config, environ, clock, connect, state, foreseen_at)
+    edges: the cluster is out of reach. `foreseen_at`: the moment whose events count, in place of
+    now."""
+    before, registry, facts, edges = look(config, clock, connect, state, foreseen_at)
     plan = make_plan(config, registry, facts)
     if edges is not None and lacks_batch_side(facts, plan.queues):
         facts = with_batch_side(facts, edges[1])
@@ -96,20 +94,23 @@ def lacks_batch_side(facts: Snapshot, verdicts: Iterable[QueueVerdict]) -> bool:
 
 def look(
     config: Config,
-    environ: Mapping[str, str],
     clock: Callable[[], datetime],
-    connect: Connect,
-    state: State | None,
+    connect: Callable[[], Edges],
+    state: State,
     foreseen_at: datetime | None = None,
 ) -> tuple[Registry, Registry, Snapshot, Edges | None]:
     """The registry as it is recorded, the same with what was found of converters and calendars,
     and what is there."""
     taken_at = clock()
     recorded = load_registry(config, taken_at, state)
-    registry = _with_calendars(config, recorded, foreseen_at or taken_at)
+    registry = recorded
+    if has_events(config, recorded):
+        from dnm.run.calendars import read_calendars  # few sites have one
+
+        registry = read_calendars(config, recorded, foreseen_at or taken_at)
     edges: Edges | None = None
     try:
-        edges = connect(config, environ)
+        edges = connect()
         registry = _find_converters(registry, edges[1])
         wants = config
         rules = rules_of(config, registry)
@@ -135,14 +136,6 @@ def _with_loss(plan: Plan) -> Plan:
     if pause is None or pause.who != LOST:
         return plan
     return msgspec.structs.replace(plan, errors=(*plan.errors, pause.reason), needs_person=True)
-
-
-def _with_calendars(config: Config, registry: Registry, at: datetime) -> Registry:
-    if not has_events(config, registry):
-        return registry
-    from dnm.run.calendars import read_calendars  # few sites have one
-
-    return read_calendars(config, registry, at)
 
 
 def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) -> Plan:

@@ -5,14 +5,12 @@ can't be written is logged and stops nothing, and an alert sees that the file is
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dnm.host.fault_points import fault_point
+from dnm.host.trust import Access, replace_file
 from dnm.model.config import Config
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.cap_shares import as_last_read
@@ -44,7 +42,7 @@ def recorded_times(config: Config, registry: Registry) -> RunTimes:
 
 def publish_run(config: Config, registry: Registry, times: RunTimes) -> None:
     """Writes the metrics of a run that has ended."""
-    if config.metrics_file is not None and times.ended is not None:
+    if times.ended is not None:
         _write(config, make_families(_facts(config, registry, times.ended, times)))
 
 
@@ -88,24 +86,9 @@ def _write(config: Config, families: Iterable[Family]) -> None:
 
 
 def write_textfile(path: Path, text: str) -> None:
-    """Replaces the file. Raises OSError; the old one is then still whole. The temporary name does
-    not end in `.prom`, so that nobody reads it; it is not synced, since the next run writes it."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    with fault_point("metrics.write"):
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o644)
-        try:
-            with open(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o644)  # whatever the umask is
-                file.write(text.encode())
-            with fault_point("metrics.rename"):
-                os.replace(temporary, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+    """Replaces the file, for all to read. Raises OSError; the old one is then still whole. It is
+    not synced, since the next run writes it."""
+    replace_file(path, [text.encode()], "metrics", Access(mode=0o644), is_durable=False)
 
 
 def read_textfile(path: Path) -> str:

@@ -100,5 +100,4 @@ def _write(config: Config, kube: KubeClient, found: ConfigMap, lease: RecordLeas
 
 
 def _holding(registry: Registry, *leases: RecordLease) -> Registry:
-    held: Registry = msgspec.structs.replace(registry, leases=leases, others_lease=None)
-    return held
+    return msgspec.structs.replace(registry, leases=leases, others_lease=None)

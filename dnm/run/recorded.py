@@ -33,10 +33,9 @@ def read_last_run(config: Config) -> LastRun:
     """Returns the times of two files of this host: the lock, and what a run writes at its end."""
 
     def changed(path: os.PathLike[str]) -> datetime | None:
-        try:
+        with suppress(OSError):
             return datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
-        except OSError:
-            return None
+        return None
 
     return LastRun(began=changed(config.lock_path), ended=changed(config.ended_path))
 

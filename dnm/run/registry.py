@@ -8,7 +8,7 @@ A file in the predecessor's flat form is taken over.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,9 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
+from dnm.model.lease import VERSION
 from dnm.model.registry import Registry
-from dnm.run.file_state import FileState
-from dnm.run.state import VERSION, State
+from dnm.run.state import FileState, State
 
 if TYPE_CHECKING:
     from dnm.kube.client import KubeClient
@@ -73,13 +73,8 @@ def load_registry(config: Config, now: datetime, state: State | None = None) -> 
     Raises RegistryError, which says what to do, for anything that can't be trusted; KubeError where
     the registry is in Kubernetes, and nobody answers.
     """
-    with _open_at(config, state) as place:
+    with opened_state(config) if state is None else nullcontext(state) as place:
         return _load(config, place, now)
-
-
-def _open_at(config: Config, state: State | None) -> AbstractContextManager[State]:
-    """The place that is open already, or else the configured one."""
-    return opened_state(config) if state is None else nullcontext(state)
 
 
 def _load(config: Config, state: State, now: datetime) -> Registry:
@@ -114,5 +109,5 @@ def encode_registry(registry: Registry) -> bytes:
 def save_registry(config: Config, registry: Registry, state: State | None = None) -> bool:
     """Writes it to the place that is open, or else the configured one, if it would change; says
     whether it did. Raises RegistryError; the old document is then still whole."""
-    with _open_at(config, state) as place:
+    with opened_state(config) if state is None else nullcontext(state) as place:
         return place.write(encode_registry(registry))

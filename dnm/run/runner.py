@@ -39,6 +39,7 @@ from dnm.run.actuator import Actuator, log_line
 from dnm.run.lock import run_lock
 from dnm.run.planning import (
     Connect,
+    Edges,
     at_place,
     connect,
     exit_code_of,
@@ -69,8 +70,8 @@ def run_pass(
         began = clock()
         try:
             with at_place(config, environ, connect) as (state, edges):
-                look = _Look(environ, edges, at_once)
-                result, times = _locked_pass(config, state, look, should_stop, clock)
+                look = _Look(edges, at_once, clock)
+                result, times = _locked_pass(config, state, look, should_stop)
         except LockedError:
             mark_end(config)  # it stood by
             raise
@@ -88,20 +89,21 @@ def run_pass(
 class _Look(NamedTuple):
     """Holds what a pass looks with before it acts."""
 
-    environ: Mapping[str, str]
-    connect: Connect
+    connect: Callable[[], Edges]
     at_once: AtOnce
+    clock: Clock
 
 
 def _locked_pass(
-    config: Config, state: State, look: _Look, should_stop: Callable[[], bool], clock: Clock
+    config: Config, state: State, look: _Look, should_stop: Callable[[], bool]
 ) -> tuple[Pass, RunTimes]:
+    clock = look.clock
     ended_before = read_last_run(config).ended
     mark_begin(config)
     with look.at_once():
         state.stand_by()
         moments = [clock()]
-        plan, edges = make_pass_plan(config, look.environ, clock, look.connect, state)
+        plan, edges = make_pass_plan(config, clock, look.connect, state)
     moments.append(clock())
     outcome, reading = Outcome(registry=plan.registry), None
     if edges is not None:
@@ -169,12 +171,8 @@ def _write_history(config: Config, state: State, outcome: Outcome, now: datetime
     try:
         written = history.append(lines, now)
     except OSError as error:
-        trouble = (
-            f"the history {history.path} can't be written ({error.strerror or error}): "
-            f"{count_of(len(lines), 'line')} not written yet; free space or mend the permissions "
-            "of its directory"
-        )
-        return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
+        left = f"{count_of(len(lines), 'line')} not written yet; "
+        return _with_trouble(outcome, f"the history {history.path}", error, left)
     registry = without_told(outcome.registry, lines)
     return msgspec.structs.replace(outcome, registry=registry, told=written)
 
@@ -190,12 +188,16 @@ def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -
         last = read_tail(history, LOOK_BACK)
         history.append(list_demand(plan.kinds, last, cause, plan.rooms), now)
     except OSError as error:
-        trouble = (
-            f"the record of demand {history.path} can't be written ({error.strerror or error}): "
-            "free space, or mend the permissions of its directory"
-        )
-        return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
+        return _with_trouble(outcome, f"the record of demand {history.path}", error)
     return outcome
+
+
+def _with_trouble(outcome: Outcome, what: str, error: OSError, left: str = "") -> Outcome:
+    trouble = (
+        f"{what} can't be written ({error.strerror or error}): {left}free space, or mend the "
+        "permissions of its directory"
+    )
+    return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
 
 
 def _record(

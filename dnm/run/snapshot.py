@@ -42,7 +42,9 @@ def take_snapshot(
     taken_at: datetime,
 ) -> Snapshot:
     """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
-    started = _converters(registry)
+    called = [entry.converter for entry in registry.nodes.values()]
+    called += [request.converter for request in registry.requests]
+    started = [process for process in called if process is not None]
     elsewhere = _at_work_elsewhere(config, registry, taken_at) if started else frozenset()
     running = converter.still_running(started) | elsewhere
     nodes = kube.read_nodes()
@@ -95,12 +97,6 @@ def _batch_fields(listed: BatchList | Unreadable) -> dict[str, Any]:
 def nothing_readable(why: Unreadable, taken_at: datetime) -> Snapshot:
     """The snapshot of a cluster that does not answer."""
     return Snapshot(taken_at=taken_at, pods=why, nodes=why, queue_maps=why)
-
-
-def _converters(registry: Registry) -> list[ConverterProcess]:
-    started = [entry.converter for entry in registry.nodes.values()]
-    started += [request.converter for request in registry.requests]
-    return [process for process in started if process is not None]
 
 
 def _at_work_elsewhere(

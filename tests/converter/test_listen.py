@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.converter.node_convert import NodeConvert
-from dnm.converter.processes import process_of, still_running
+from dnm.converter.processes import is_alive, process_of
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.model.lent import Ended
 from tests.builders import a_config
@@ -31,10 +31,10 @@ def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
     call = ConverterCall("k", [str(path)], an_environment(), tmp_path / "output")
     waits = Waits(timeout=LONG, patience=LONG, grace=timedelta(seconds=0.1))
     ended = run_converters({"k": call}, waits, lambda *_: None, lambda: True)["k"]
-    assert ended.left_running and still_running([call.process]) == {call.process}
+    assert ended.left_running and is_alive(call.process)
     call.child.wait(timeout=300)
     assert (tmp_path / "result").read_text() == "done\n"
-    assert not still_running([call.process])
+    assert not is_alive(call.process)
     # What it said after it was left alone is not lost: the next run reads it.
     convert = NodeConvert(a_config(tmp_path), {})
     convert.directory = tmp_path / "output"

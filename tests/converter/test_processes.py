@@ -6,14 +6,14 @@ import os
 
 import msgspec
 
-from dnm.converter.processes import is_alive, process_of, still_running
+from dnm.converter.processes import is_alive, process_of
 from dnm.model.lent import ConverterProcess
 
 
 def test_a_later_process_of_the_same_number_is_not_ours() -> None:
     own = process_of(os.getpid())
-    assert own is not None and still_running([own]) == {own}
-    assert not still_running([ConverterProcess(pid=own.pid, start_ticks=own.start_ticks - 1)])
+    assert own is not None and is_alive(own)
+    assert not is_alive(ConverterProcess(pid=own.pid, start_ticks=own.start_ticks - 1))
 
 
 def test_a_process_of_before_a_restart_is_not_ours_though_all_its_numbers_are() -> None:
@@ -21,6 +21,6 @@ def test_a_process_of_before_a_restart_is_not_ours_though_all_its_numbers_are() 
     own = process_of(os.getpid())
     assert own is not None and own.boot
     before = msgspec.structs.replace(own, boot="00000000-0000-0000-0000-000000000000")
-    assert not still_running([before]) and not is_alive(before)
+    assert not is_alive(before) and not is_alive(before)
     unknown = msgspec.structs.replace(own, boot="")  # written by a dnm that did not know boots
-    assert still_running([unknown]) == {unknown}
+    assert is_alive(unknown)

@@ -34,8 +34,8 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
-from dnm.run.file_state import previous_path
 from dnm.run.kube_state import pack, unpack
+from dnm.run.state import previous_path
 from tests.proof.invariants import over_cap
 from tests.proof.world import Held, Kept, Machine, World
 

@@ -18,7 +18,7 @@ from dnm.model.plan import Pass
 from dnm.model.registry import Registry
 from dnm.plan.record_lease import read_lease, with_lease
 from dnm.run.planning import make_pass_plan
-from dnm.run.registry import load_registry, save_registry
+from dnm.run.registry import file_state, load_registry, save_registry
 from dnm.run.runner import run_pass
 from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
 from tests.plan.worlds import pods, queue_map
@@ -129,7 +129,7 @@ def test_planning_says_it_and_writes_nothing(config: Config) -> None:
     kube, converter = cluster()
     assert kube.queues is not None
     kube.queues = stands = with_lease(kube.queues, "prod", FOREIGN)
-    plan, _ = make_pass_plan(config, {}, lambda: NOW, lambda *_: (kube, converter))
+    plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), file_state(config))
     assert plan.actions == () and plan.needs_person and "mgmt9" in plan.errors[0]
     assert kube.queues == stands and load_registry(config, NOW) == before
 

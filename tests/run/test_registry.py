@@ -23,12 +23,12 @@ from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import LOST, Way
 from dnm.model.registry import Registry
 from dnm.record.history_file import History
-from dnm.run.file_state import previous_path
 from dnm.run.registry import (
     encode_registry,
     load_registry,
     save_registry,
 )
+from dnm.run.state import previous_path
 from tests.builders import NOW, QUEUE, SIZE, a_config, a_lent_node, a_request, write_registry
 
 FULL = Registry(
@@ -245,7 +245,7 @@ def test_who_may_read_the_record() -> None:
 def read_as(gid: int, path: Path) -> str:
     """As the user nobody, in one group."""
     program = (
-        "import os, sys; from pathlib import Path; from dnm.run.file_state import FileState\n"
+        "import os, sys; from pathlib import Path; from dnm.run.state import FileState\n"
         "def tell():\n"
         "    try: return str(FileState(Path(sys.argv[1])).read() is not None)\n"
         "    except Exception as error: return str(error)\n"

@@ -18,7 +18,7 @@ from dnm.model.plan import Pass
 from dnm.model.registry import Registry
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.run.planning import make_pass_plan
-from dnm.run.registry import load_registry, save_registry
+from dnm.run.registry import file_state, load_registry, save_registry
 from dnm.run.runner import run_pass
 from dnm.run.verbs import change_registry
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node
@@ -70,7 +70,7 @@ def test_what_a_run_saw_and_did_is_recorded(config: Config) -> None:
 
 def test_planning_writes_nothing_anywhere(config: Config) -> None:
     kube, converter = cluster(count=2)
-    plan, _ = make_pass_plan(config, {}, lambda: NOW, lambda *_: (kube, converter))
+    plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), file_state(config))
     assert plan.actions and converter.calls == {}
     assert list(config.state_dir.iterdir()) == []
 
