@@ -13,14 +13,14 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.output import file_of, read_or_empty
-from dnm.host.place import HOST, boot_id
+from dnm.host.place import boot_id, host_name
 from dnm.model.lent import ConverterProcess
 from dnm.model.value import Value
 
 
 def this_host() -> ConverterProcess:
     """Returns what stands for a converter that is about to be started here: no process yet."""
-    return ConverterProcess(pid=0, start_ticks=0, boot=boot_id(), host=HOST)
+    return ConverterProcess(pid=0, start_ticks=0, boot=boot_id(), host=host_name())
 
 
 def is_known(process: ConverterProcess | None) -> bool:
@@ -30,7 +30,7 @@ def is_known(process: ConverterProcess | None) -> bool:
 
 def is_elsewhere(process: ConverterProcess) -> bool:
     """Returns whether another host started it, so that nobody here can see what became of it."""
-    return process.host not in ("", HOST) and not is_alive(process)
+    return process.host not in ("", host_name()) and not is_alive(process)
 
 
 def process_of(pid: int) -> ConverterProcess | None:
@@ -44,7 +44,7 @@ def process_of(pid: int) -> ConverterProcess | None:
         return None
     if fields[0] == "Z":
         return None
-    return ConverterProcess(pid=pid, start_ticks=int(fields[19]), boot=boot_id(), host=HOST)
+    return ConverterProcess(pid=pid, start_ticks=int(fields[19]), boot=boot_id(), host=host_name())
 
 
 def is_alive(process: ConverterProcess | None) -> bool:

@@ -14,7 +14,7 @@ from dnm.model.config import Config
 from dnm.model.lease import Place
 from dnm.model.printable import printable
 
-HOST = os.uname().nodename  # of a container its own
+_HOST = os.uname().nodename
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _LONGEST_HOLDER = 300  # characters
 _MACHINE_ID = Path("/etc/machine-id")  # machine-id(5)
@@ -30,11 +30,16 @@ def boot_id() -> str:
     return ""
 
 
+def host_name() -> str:
+    """Returns the name of this host; of a container its own."""
+    return _HOST
+
+
 def this_place(config: Config, machine_id: Path | None = None) -> Place:
     """Returns where this dnm is. A machine id is not to leave the host, so it is hashed with the
     name and the path; copied images have the same one, containers often none. A pod is no place:
     what it has on disk ends with it, and its name may be its host's."""
-    name = f"{HOST}:{os.path.realpath(config.converted_nodes_path)}"
+    name = f"{host_name()}:{os.path.realpath(config.converted_nodes_path)}"
     try:
         machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()
     except (OSError, ValueError):

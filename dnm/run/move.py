@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dnm.converter.processes import this_host
-from dnm.host.place import HOST
+from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import Operation
@@ -115,7 +115,7 @@ def _standing(state: State) -> str | None:
 
 def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
     """What stands in a place whose registry is not in force. A file is on one host."""
-    host = f"{HOST}:" if other.kind == "file" else ""
+    host = f"{host_name()}:" if other.kind == "file" else ""
     document: dict[str, Any] = {"version": version, "where": f"{host}{other.where}"}
     if registry is not None:
         document["registry"] = registry

@@ -12,7 +12,7 @@ import pytest
 from dnm.cli.health import judge_health
 from dnm.cli.status import status_document
 from dnm.cli.status_view import print_status, run_lines
-from dnm.host.place import HOST
+from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.orders import LOST, LendOrder, Pause
@@ -149,7 +149,7 @@ def test_the_host_of_a_converter_is_named_where_it_is_another(
     registry = Registry(
         nodes={
             "a001": a_lent_node(Phase.RETURNING, converter=on("east")),
-            "a002": a_lent_node(Phase.RETURNING, converter=on(HOST)),
+            "a002": a_lent_node(Phase.RETURNING, converter=on(host_name())),
             "a003": a_lent_node(Phase.SERVING, converter=on("north")),
         },
         requests=(a_request(id="r1", converter=on("west")),

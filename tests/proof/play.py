@@ -33,8 +33,9 @@ from dnm.queues.rebase import Reading, rebase_document
 from dnm.queues.text_edit import replace_limits
 from dnm.queues.tree import LimitPlace, parse_tree
 from dnm.queues.writer import apply_queue_edit
+from dnm.run.registry import state_in
 from dnm.run.runner import run_pass
-from dnm.run.state import previous_path, state_in
+from dnm.run.state import previous_path
 from dnm.run.verbs import change_in, change_registry
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather

@@ -32,7 +32,8 @@ from dnm.model.value import Unreadable
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document
 from dnm.run.actuator import Actuator
-from dnm.run.state import FileState, file_state
+from dnm.run.registry import file_state
+from dnm.run.state import FileState
 from tests.builders import (
     FENCED,
     MARK,
