@@ -1,0 +1,79 @@
+"""Taking the predecessor's shared reservation apart where Slurm, before 23.02, can't take a node
+out of one: only whoever still has the turn deletes it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dnm.converters.conversion import NodeConversion, Sides, StopRequest
+from dnm.converters.journal import Book, JournalStore
+from dnm.converters.reservation import release
+from dnm.converters.settings import Machines, Settings
+from dnm.converters.slurm.commands import SlurmRefused
+from dnm.converters.slurm.text import Reservation
+from dnm.model.errors import SlurmError
+from tests.converters.nodeset_world import patience
+from tests.converters.played import NODE, a_journal
+
+SHARED, TURN = "k8s", "k8s_turn"
+ALL = (NODE, "a001", "a002")
+
+
+class OldSlurm:
+    """`later`: what becomes of the turn once the other nodes have reservations of their own."""
+
+    def __init__(self, later: tuple[str, ...]) -> None:
+        self.kept: dict[str, tuple[str, ...]] = {SHARED: ALL}
+        self.later = later
+
+    def read_reservations(self) -> tuple[Reservation, ...]:
+        began = datetime(2026, 3, 2, tzinfo=UTC)
+        return tuple(
+            Reservation(name=name, start=began, end=None, nodes=nodes)
+            for name, nodes in self.kept.items()
+            if nodes
+        )
+
+    def take_turn(self, name: str, node: str) -> None:
+        self.kept[name] = (node,)
+
+    def remove_from_reservation(self, name: str, node: str) -> None:
+        raise SlurmRefused("update", "Requested operation is not supported")
+
+    def create_overlapping_reservation(self, name: str, node: str) -> None:
+        self.kept[name] = (node,)
+        if node == ALL[-1]:
+            self.kept[TURN] = self.later
+
+    def delete_reservation(self, name: str) -> None:
+        del self.kept[name]
+
+
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        pytest.param((NODE,), set(), id="still ours"),
+        pytest.param((), {SHARED}, id="over"),
+        pytest.param(("a001",), {SHARED, TURN}, id="another node's"),
+    ],
+)
+def test_only_whose_turn_it_is_deletes_what_others_are_in(
+    tmp_path: Path, later: tuple[str, ...], left: set[str]
+) -> None:
+    slurm = OldSlurm(later)
+    settings = Settings(
+        machines=Machines.OWN, state_dir=tmp_path, hooks_dir=tmp_path, instance="prod", **patience()
+    )
+    book = Book(JournalStore(tmp_path), a_journal(NODE))
+    sides = Sides(slurm=lambda _: slurm, kube=lambda _: None)  # type: ignore[arg-type, return-value]
+    conversion = NodeConversion(settings, book, StopRequest(), [].append, sides)
+    if SHARED in left:
+        with pytest.raises(SlurmError, match="took too long: repeat"):
+            release(conversion)
+    else:
+        release(conversion)
+    of_others = {f"{SHARED}-{node}" for node in ALL[1:]}
+    assert {name for name, nodes in slurm.kept.items() if nodes} == left | of_others
