@@ -223,6 +223,8 @@ def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) ->
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
     if node is None or not is_idle or node.is_cordoned or not node.is_ready or node.is_deleting:
         return False
+    if entry.since >= inputs.now:  # it has come back to its queue in this run
+        return False
     is_kept = inputs.is_kept(name, entry) or entry.leaves is not None
     is_resting = entry.retry_after is not None and inputs.now < entry.retry_after
     return not (
