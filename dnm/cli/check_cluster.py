@@ -223,29 +223,6 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
         )
         if (one.verb, one.resource) == ("list", "pods"):
             yield from _pods_by_namespace(config, kube)
-    for namespace in config.namespaces:
-        yield from _test_load(kube, namespace)
-
-
-def _test_load(kube: KubeClient, namespace: str) -> Iterator[Finding]:
-    """Where any right of the role for `dnm test-load` is had that no other role gives, all of them
-    are meant to be."""
-
-    def may(verb: str) -> bool:
-        return can_i(kube.requests, verb, "deployments", namespace, "apps")
-
-    missing = [verb for verb in ("create", "patch", "delete") if not may(verb)]
-    if len(missing) == 3:
-        return
-    missing += [] if may("list") else ["list"]
-    if not missing:
-        yield fine("permission", f"dnm test-load in {namespace}")
-        return
-    yield doubtful(
-        "permission",
-        f"may not {', '.join(missing)} deployments in {namespace}: dnm test-load fails there",
-        "bind the role dynamic-node-manager-test-load there, as etc/README.md says",
-    )
 
 
 def _pods_by_namespace(config: Config, kube: KubeClient) -> Iterator[Finding]:

@@ -1,5 +1,5 @@
-"""What the shell may complete: names from registry and configuration, and the cluster's test
-loads. What can't be read completes nothing, and says nothing."""
+"""What the shell may complete: names from registry and configuration. What can't be read
+completes nothing, and says nothing."""
 
 from __future__ import annotations
 
@@ -50,16 +50,9 @@ def _events(config: Config) -> list[str]:
     return [one.name for one in list_events(config, load_registry(config, datetime.now(UTC)))]
 
 
-def _loads(config: Config) -> list[str]:
-    from dnm.cli.test_load import name_loads
-
-    return name_loads(config)
-
-
 nodes = _completes(_nodes)
 queues = _completes(_queues)
 namespaces = _completes(lambda config: config.namespaces)
-loads = _completes(_loads)
 events = _completes(_events)
 resettable = _completes(lambda c: [*_nodes(c), *_queues(c), *c.node_types])
 explainable = _completes(lambda c: [*_nodes(c), *_queues(c), *(f"{n}/" for n in c.namespaces)])

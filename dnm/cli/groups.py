@@ -1,5 +1,5 @@
-"""The verbs that come in groups (`dnm event`, `test-load`, `queues`, `node-types`, `state`): their
-options, and which function answers."""
+"""The verbs that come in groups (`dnm event`, `queues`, `node-types`, `state`) and `test-load`:
+their options, and which function answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,10 +24,9 @@ from dnm.cli.options import (
     ReasonOption,
     YesOption,
 )
-from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verb, load_named_config, sub_app
+from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verb, load_named_config, sub_app, verb_in
 
 event_app = sub_app("Events that are known beforehand, and when they begin to matter.")
-load_app = sub_app("The validation load: sleeping pods.")
 queues_app = sub_app("Look at, check and mend the queue document.")
 node_types_app = sub_app("Look at node types and at what their kubelets shall be.")
 state_app = sub_app("Where the registry is: in a file, or in Kubernetes.")
@@ -134,22 +133,23 @@ def event_show(config: ConfigOption, name: NameArgument, output: OutputOption = 
 
 # --- test-load -------------------------------------------------------------------------------
 
-OnlyNamespace = Annotated[
-    str,
-    typer.Option(
-        "--namespace", "-n", help="One namespace only.", autocompletion=completion.namespaces
-    ),
-]
+
+class _LoadVerb(Verb):
+    """The verb, which once was a group: what were verbs of it name the command that does it now."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Raises ConfigError for one of these, whatever follows it."""
+        if not ctx.resilient_parsing:
+            from dnm.cli.test_load import check_not_old
+
+            check_not_old(verb_in(args))
+        return super().parse_args(ctx, args)
 
 
-@load_app.command("create", cls=Verb)
-def load_create(
+def test_load(
     config: ConfigOption,
     namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace", "-n", help="Where the pods are.", autocompletion=completion.namespaces
-        ),
+        str, typer.Argument(help="Where the pods are.", autocompletion=completion.namespaces)
     ],
     queue: Annotated[
         str,
@@ -163,57 +163,15 @@ def load_create(
     only_lent_nodes: Annotated[
         bool, typer.Option("--only-lent-nodes", help="Select the namespace's lent nodes.")
     ] = False,
-    output: NamesOption = "text",
-) -> int:
-    """Create a Deployment of sleeping pods; prints its name."""
-    from dnm.cli.test_load import Load, create_load
+) -> None:
+    """Print a Deployment of sleeping pods that may land on lent nodes, for `kubectl apply -f -`."""
+    from dnm.cli.test_load import Load, print_load
 
     load = Load(
         namespace=namespace, queue=queue, name=name, replicas=replicas, cpu=cpu, memory=memory,
         image=image, only_lent_nodes=only_lent_nodes,
     )  # fmt: skip
-    return create_load(config, load, output)
-
-
-@load_app.command("scale", cls=Verb)
-def load_scale(
-    config: ConfigOption,
-    name: Annotated[str, typer.Argument(autocompletion=completion.loads)],
-    replicas: int,
-    namespace: OnlyNamespace = "",
-    output: NamesOption = "text",
-) -> int:
-    """Change how many pods a load has."""
-    from dnm.cli.test_load import scale_load
-
-    return scale_load(config, name, replicas, namespace, output)
-
-
-@load_app.command("delete", cls=Verb)
-def load_delete(
-    config: ConfigOption,
-    name: Annotated[
-        str, typer.Argument(help="Without it: every load.", autocompletion=completion.loads)
-    ] = "",
-    namespace: OnlyNamespace = "",
-    output: NamesOption = "text",
-) -> int:
-    """Delete one load, or all of them."""
-    from dnm.cli.test_load import delete_loads
-
-    return delete_loads(config, name, namespace, output)
-
-
-@load_app.command("list", cls=Verb)
-def load_list(
-    config: ConfigOption,
-    namespace: OnlyNamespace = "",
-    output: NamesOption = "text",
-) -> int:
-    """List the loads that are there."""
-    from dnm.cli.test_load import list_loads
-
-    return list_loads(config, namespace, output)
+    print_load(config, load)
 
 
 # --- queues ----------------------------------------------------------------------------------
@@ -362,7 +320,6 @@ def state_move(
 _GROUPS = (
     ("queues", queues_app, SET_UP),
     ("node-types", node_types_app, SET_UP),
-    ("test-load", load_app, SET_UP),
     ("state", state_app, SET_UP),
     ("event", event_app, BY_HAND),
 )
@@ -382,6 +339,7 @@ def add_verbs(app: typer.Typer) -> None:
     for part, verbs in _VERBS.items():
         for verb in verbs:
             app.command(rich_help_panel=part, cls=Verb)(verb)
+    app.command("test-load", rich_help_panel=SET_UP, cls=_LoadVerb)(test_load)
     app.command("return", rich_help_panel=BY_HAND, cls=Verb)(change.give_back)
     _add_wings(app)
 

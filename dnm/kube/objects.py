@@ -1,4 +1,4 @@
-"""ConfigMaps, volume claims, Deployments and small answers: their JSON in, values of dnm out.
+"""ConfigMaps, volume claims and small answers: their JSON in, values of dnm out.
 
 A ConfigMap that is written back keeps every field that dnm does not know.
 """

@@ -12,7 +12,6 @@ import msgspec
 import yaml
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.deployments import list_deployments
 from dnm.kube.objects import Metadata, path_of
 from dnm.kube.pod_reading import LabelSelector, NodeRules
 from dnm.kube.requests import ApiRequests, List
@@ -124,8 +123,13 @@ def _make_node_set(one: _NodeSet) -> NodeSet:
 def find_bridges(api: ApiRequests) -> tuple[str, ...]:
     """Returns the namespaces in which a slurm-bridge is installed, as its Helm chart labels it.
     Raises KubeError."""
-    found = list_deployments(api, "", _BRIDGE)
-    return tuple(sorted({one.namespace for one in found}))
+    deployments = List("/apis/apps/v1/deployments", "DeploymentList", {"labelSelector": _BRIDGE})
+    with (
+        api.asking("list the Deployments of all namespaces", "list deployments.apps"),
+        fault_point("kube.slinky"),
+    ):
+        found = api.list_items(deployments, _Labelled)
+        return tuple(sorted({one.metadata.namespace for one in found}))
 
 
 def read_bridge(api: ApiRequests, namespace: str) -> BridgeSettings:

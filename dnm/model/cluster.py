@@ -1,4 +1,4 @@
-"""What of the cluster is neither a Node nor a pod as decisions need it: ConfigMaps, Deployments,
+"""What of the cluster is neither a Node nor a pod as decisions need it: ConfigMaps,
 Events, pods as eviction sees them, queues as their document and the scheduler say them."""
 
 from __future__ import annotations
@@ -30,17 +30,6 @@ class ConfigMap(Value):
     immutable: bool = False
     owners: tuple[FieldOwner, ...] = ()
     read_at: datetime | None = None  # by the server's clock; None: it did not say
-
-
-class Deployment(Value):
-    """A Deployment of the validation load. `ready` counts its replicas that are ready."""
-
-    namespace: str
-    name: str
-    replicas: int
-    ready: int = 0
-    created: str = ""
-    labels: Mapping[str, str] = {}
 
 
 class QueueLimits(Value):

@@ -88,31 +88,6 @@ def test_the_right_to_show_states_is_only_asked_for_where_they_are_shown(
     assert site.bad() == []
 
 
-TEST_LOAD = ("create", "list", "patch", "delete")
-
-
-@pytest.mark.parametrize(
-    ("granted", "told"),
-    [
-        pytest.param((), None, id="its role is not meant to be there"),
-        pytest.param(("list",), None, id="a right that Slinky's role gives too"),
-        pytest.param(TEST_LOAD, "dnm test-load in dev", id="all of them"),
-        pytest.param(("create", "patch"), "may not delete, list deployments in dev: dnm test-load "
-                     "fails there", id="some of them"),
-    ],
-)  # fmt: skip
-def test_the_rights_of_a_test_load_are_asked_for_where_its_role_is_meant_to_be(
-    site: CheckedSite, granted: tuple[str, ...], told: str | None
-) -> None:
-    wanted = permissions(load_config(site.ini, {}))
-    rights = {(one.verb, one.resource, one.namespace or "*") for one in wanted}
-    site.sandbox.access.restrict(rights | {(verb, "deployments", "dev") for verb in granted})
-    shown = {text: result for text, result in results_of(site.findings()).items()
-             if "test-load" in text}  # fmt: skip
-    good = CheckResult.OK if granted == TEST_LOAD else CheckResult.WARNING
-    assert shown == ({told: good} if told else {})
-
-
 @pytest.mark.parametrize(
     ("code", "message", "expected", "says"),
     [

@@ -104,6 +104,7 @@ SILENT = {
     "node-types render",
     "node-types compare",
     "queues rebase",
+    "test-load",
 }
 
 
@@ -198,15 +199,13 @@ LINES = {
     "dnm hold a": ["a001", "a002"],
     "dnm reset root": [QUEUE],
     "dnm explain dev": ["dev/"],
-    "dnm test-load list -n d": ["dev"],
+    "dnm test-load d": ["dev"],
     "dnm queues rebase --queue root.anvil": [QUEUE],
-    "dnm test-load delete w": ["warm-up"],
     "dnm hold x": [],
 }
 
 
-def test_the_shell_completes_nodes_queues_namespaces_and_loads(site: Site) -> None:
-    site.command("test-load", "create", "-n", "dev", "--name", "warm-up", "--replicas", "0")
+def test_the_shell_completes_nodes_queues_and_namespaces(site: Site) -> None:
     assert {line: completed(site, line) for line in LINES} == LINES
     site.path.rename(site.path.with_suffix(".away"))
     assert completed(site, "dnm hold a") == []

@@ -1,26 +1,23 @@
-"""The validation load, over the API of the embedded cluster."""
+"""The validation load: what is printed, and what kubectl makes of it on the embedded cluster."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
+import shutil
+from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from dnm.cli.test_load import Load, create_load, delete_loads, list_loads, make_manifest, scale_load
-from dnm.config.load import load_config
+from dnm.cli.test_load import LABEL, Load, make_manifest, print_load
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.manifests import deployment_manifest, pod_manifest
 from dnm.model.config import Config
-from dnm.model.errors import ConfigError, DnmError, KubeError
+from dnm.model.errors import ConfigError
+from tests.lab.test_kubectl import kubectl
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
-INI = """[settings]
-monitored_namespaces = dev, test
-namespace_queue_paths = map.json
-kubeconfig_path = sandbox/kubeconfig
-state_dir = .
+SECTIONS = """
 [namespace:dev]
 node_type = a, g
 [node_type:g]
@@ -29,121 +26,16 @@ taints = dedicated={namespace}:NoSchedule, nvidia.com/gpu:NoExecute
 [node_type:a]
 taints = dedicated={namespace}:NoSchedule
 """
-QUEUES = """partitions:
-  - name: default
-    queues:
-      - name: root
-        queues:
-          - name: dev
-            resources: {max: {vcore: 1000, memory: 4000G}}
-          - name: test
-        submitacl: "*"
-"""
-
-
-def read_config(directory: Path) -> Config:
-    (directory / "map.json").write_text('{"dev": "root.dev", "test": "root.test"}')
-    (directory / "dnm.ini").write_text(INI)
-    for name in ("map.json", "dnm.ini"):
-        (directory / name).chmod(0o644)
-    return load_config(directory / "dnm.ini", {})
 
 
 @pytest.fixture
-def config(sandbox: Sandbox, tmp_path: Path) -> Config:
-    for namespace in ("dev", "test", "other"):
-        sandbox.add_namespace(namespace)
-    sandbox.set_queues(QUEUES)
-    return read_config(tmp_path)
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    return Site(sandbox, tmp_path / "site", sections=SECTIONS)
 
 
 @pytest.fixture
-def created(config: Config, capsys: pytest.CaptureFixture[str]) -> Callable[[Load], str]:
-    def create(load: Load) -> str:
-        assert create_load(config, load) == 0
-        return capsys.readouterr().out.strip()
-
-    return create
-
-
-def test_fifty_pods_land_on_tainted_lent_nodes(
-    sandbox: Sandbox, created: Callable[[Load], str]
-) -> None:
-    taints = [
-        {"key": "dedicated", "value": "dev", "effect": "NoSchedule"},
-        {"key": "nvidia.com/gpu", "value": "yes", "effect": "NoExecute"},
-    ]
-    sandbox.add_node("g1", "64", "256G", taints=taints, labels={"dev": "true"})
-    name = created(Load(namespace="dev", only_lent_nodes=True))
-    sandbox.tick(60)
-    pods = [pod for pod in sandbox.objects("pods", "dev") if name in pod["metadata"]["name"]]
-    assert len(pods) == 50
-    assert {pod["spec"].get("nodeName") for pod in pods} == {"g1"}
-    assert {pod["metadata"]["labels"]["queue"] for pod in pods} == {"root.dev"}
-
-
-def test_two_loads_share_nothing_and_one_is_scaled_and_deleted(
-    sandbox: Sandbox, config: Config, created: Callable[[Load], str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    one, two = (created(Load(namespace="dev", replicas=2)) for _ in range(2))
-    third = created(Load(namespace="test", replicas=1, name="mine"))
-    assert one != two and third == "mine"
-    sandbox.tick(60)
-    apps = {pod["metadata"]["labels"]["applicationId"] for pod in sandbox.objects("pods", "dev")}
-    assert apps == {one, two}
-    assert scale_load(config, one, 5) == 0
-    sandbox.tick(60)
-    assert len(sandbox.objects("pods", "dev")) == 7
-    assert delete_loads(config, two) == 0
-    sandbox.tick(60)
-    assert {pod["metadata"]["labels"]["applicationId"] for pod in sandbox.objects("pods", "dev")
-            } == {one}  # fmt: skip
-    capsys.readouterr()
-    assert list_loads(config, "dev") == 0
-    header, line = capsys.readouterr().out.splitlines()
-    assert header.split() == ["NAMESPACE", "NAME", "QUEUE", "PODS", "READY", "CREATED"]
-    assert line.split()[:4] == ["dev", one, "root.dev", "5"]
-    assert list_loads(config, output="json") == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "dnm.test-load/1"
-    assert [(d["namespace"], d["name"], d["queue"], d["replicas"]) for d in document["loads"]] == [
-        ("dev", one, "root.dev", 5),
-        ("test", "mine", "root.test", 1),
-    ]
-    assert delete_loads(config) == 0
-    assert list_loads(config) == 0
-    assert capsys.readouterr().out.endswith("there is no test load\n")
-    assert sandbox.objects("deployments") == []
-
-
-def test_deployments_of_others_are_never_touched(
-    sandbox: Sandbox, config: Config, created: Callable[[Load], str]
-) -> None:
-    mine = created(Load(namespace="dev", replicas=0))
-    manifest = make_manifest(config, Load(namespace="dev", name="theirs"))
-    manifest["metadata"]["labels"] = {"app": "theirs"}
-    sandbox.create(manifest)
-    with pytest.raises(ConfigError, match="there is no theirs in the monitored namespaces"):
-        delete_loads(config, "theirs")
-    assert delete_loads(config, namespace="dev") == 0
-    assert [item["metadata"]["name"] for item in sandbox.objects("deployments")] == ["theirs"]
-    assert mine != "theirs"
-
-
-def test_a_load_in_a_namespace_that_is_not_monitored_is_seen_and_deleted(
-    sandbox: Sandbox, config: Config, created: Callable[[Load], str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    created(Load(namespace="other", queue="root.dev", replicas=0, name="mine"))
-    of_another = msgspec.structs.replace(config, instance_id="trial")
-    manifest = make_manifest(of_another, Load(namespace="other", queue="root.dev", name="theirs"))
-    sandbox.create(manifest)
-    assert list_loads(config) == 0
-    shown = capsys.readouterr().out
-    assert "mine" in shown and "theirs" not in shown
-    assert delete_loads(config) == 0
-    assert [item["metadata"]["name"] for item in sandbox.objects("deployments")] == ["theirs"]
+def config(site: Site) -> Config:
+    return site.config
 
 
 def test_the_manifest(config: Config) -> None:
@@ -156,10 +48,10 @@ def test_the_manifest(config: Config) -> None:
         "dynamic-node-manager/test-load": name,
         "yunikorn.apache.org/app-id": name,
         "applicationId": name,
-        "yunikorn.apache.org/queue": "root.dev",
-        "queue": "root.dev",
+        "yunikorn.apache.org/queue": QUEUE,
+        "queue": QUEUE,
     }
-    assert template["metadata"]["annotations"] == {"yunikorn.apache.org/queue": "root.dev"}
+    assert template["metadata"]["annotations"] == {"yunikorn.apache.org/queue": QUEUE}
     assert template["spec"]["schedulerName"] == "yunikorn"
     assert "nodeSelector" not in template["spec"]
     assert template["spec"]["tolerations"] == [
@@ -197,62 +89,64 @@ def test_a_queue_that_is_no_label_value_stands_in_the_annotation_alone(config: C
         pytest.param({"replicas": -1}, "write 0 to", id="replicas"),
     ],
 )
-def test_what_can_not_be_is_refused_before_anything_is_asked(
-    sandbox: Sandbox, config: Config, changes: dict[str, object], expected: str
+def test_what_can_not_be_is_refused(
+    config: Config, changes: dict[str, object], expected: str
 ) -> None:
-    with pytest.raises(ConfigError, match=re.escape(expected)) as caught:
-        create_load(config, Load(**{"namespace": "dev", **changes}))
-    assert caught.value.exit_code == 2
-    assert sandbox.requests.writes() == []
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        make_manifest(config, Load(**{"namespace": "dev", **changes}))  # type: ignore[arg-type]
 
 
 def test_pods_that_could_never_land_are_announced(
     config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert create_load(config, Load(namespace="dev", cpu="129", replicas=1)) == 0
+    print_load(config, Load(namespace="dev", cpu="129"))
     assert "fits no empty node of the type a, g" in capsys.readouterr().err
-    assert create_load(config, Load(namespace="other", queue="root.dev", replicas=1)) == 0
+    print_load(config, Load(namespace="other", queue="root.dev"))
     assert "dnm lends it no node" in capsys.readouterr().err
 
 
-def test_an_ambiguous_or_misspelt_name(config: Config, created: Callable[[Load], str]) -> None:
-    created(Load(namespace="dev", replicas=0, name="twin"))
-    created(Load(namespace="test", replicas=0, name="twin"))
-    with pytest.raises(ConfigError, match="is in dev, test: say which"):
-        scale_load(config, "twin", 1)
-    with pytest.raises(ConfigError, match="did you mean 'twin'"):
-        scale_load(config, "twim", 1)
-    assert scale_load(config, "twin", 1, "test") == 0
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kubectl_applies_scales_and_deletes_what_the_command_prints(
+    sandbox: Sandbox, site: Site
+) -> None:
+    """Two loads share no pod, and a Deployment of somebody else stays."""
+    taint = {"key": "dedicated", "value": "dev", "effect": "NoSchedule"}
+    sandbox.add_node("g1", "64", "256G", taints=[taint], labels={"dev": "true"})
+    sandbox.add_namespace("dev")
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.create(deployment_manifest("theirs", "dev", 0, pod_manifest("t", "dev", {"cpu": "1"})))
+    for words in (("--only-lent-nodes",), ("--name", "trial", "--replicas", "2")):
+        printed = site.command("test-load", "dev", *words)
+        assert (printed.returncode, printed.stderr) == (0, "")
+        kubectl(sandbox, "apply", "-f", "-", given=printed.stdout)
+    assert set(pods_by_load(sandbox).values()) == {50, 2}
+    kubectl(sandbox, "scale", "deployment", "trial", "-n", "dev", "--replicas", "5")
+    assert pods_by_load(sandbox)["trial"] == 5
+    kubectl(sandbox, "delete", "deployments", "-A", "-l", LABEL)
+    assert not pods_by_load(sandbox)
+    assert [one["metadata"]["name"] for one in sandbox.objects("deployments")] == ["theirs"]
 
 
-def test_refusals_of_the_api_are_sentences(sandbox: Sandbox, config: Config,
-                                           created: Callable[[Load], str],
-                                           capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
-    created(Load(namespace="dev", replicas=0, name="one"))
-    with pytest.raises(DnmError, match="409"):
-        create_load(config, Load(namespace="dev", replicas=0, name="one"))
-    sandbox.access.restrict({("list", "deployments", "dev"), ("list", "deployments", "test")})
-    assert delete_loads(config) == 1
-    assert "permission to delete deployments" in capsys.readouterr().err
-    sandbox.stop()
-    with pytest.raises(KubeError, match="is it up"):
-        list_loads(config)
+def pods_by_load(sandbox: Sandbox) -> Counter[str]:
+    """How many run of each, after a minute."""
+    sandbox.tick(60)
+    pods = sandbox.objects("pods", "dev")
+    return Counter(pod["metadata"]["labels"][LABEL] for pod in pods if pod["spec"].get("nodeName"))
 
 
-def test_a_namespace_that_may_not_be_read_stops_no_other(
-    sandbox: Sandbox, config: Config, created: Callable[[Load], str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    created(Load(namespace="test", replicas=0, name="two"))
-    allowed = {("list", "deployments", "test"), ("delete", "deployments", "test")}
-    sandbox.access.restrict(allowed)
-    assert list_loads(config) == 1
-    said = capsys.readouterr()
-    assert "two" in said.out and "Deployments of namespace dev" in said.err
-    assert delete_loads(config) == 1
-    said = capsys.readouterr()
-    assert "deleted two in test" in said.out and "namespace dev" in said.err
-    assert list_loads(config) == 1
-    assert "there is no test load" not in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="no two in the monitored namespaces that could be read"):
-        scale_load(config, "two", 1)
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        pytest.param("create -n dev --replicas 3", "NAMESPACE | kubectl apply", id="create"),
+        pytest.param("list -o json", "kubectl get deployments", id="list"),
+        pytest.param("scale one 3", "kubectl scale deployment NAME", id="scale"),
+        pytest.param("delete", "kubectl delete deployments", id="delete"),
+        pytest.param("create --help", "kubectl apply", id="help"),
+    ],
+)
+def test_what_was_a_verb_names_the_command_that_does_it(
+    site: Site, words: str, command: str
+) -> None:
+    said = site.command("test-load", *words.split())
+    assert (said.returncode, said.stdout) == (2, "")
+    assert command in said.stderr and said.stderr.count("\n") == 1

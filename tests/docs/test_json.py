@@ -58,8 +58,6 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
     for schema, (command, *_) in sorted(TABLE.items(), key=_when):
         if command.startswith("`dnm "):
             sandbox.tick(max(0, time.time() - sandbox.clock.now()))  # else check sees a wrong clock
-            if "test-load" in command:
-                site.command("test-load", "create", "--namespace", "dev", "--replicas", "2")
             if "event" in command:
                 span = ("--from", "2026-03-02 12:00", "--until", "13:00", "--weekly", "Mon")
                 needs = ("--pods", "75", "--cpu", "4", "--memory", "16G")
@@ -77,8 +75,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
 
 
 def _when(entry: tuple[str, list[str]]) -> int:
-    """The plan before the run that joins the node, the load when all else has been printed."""
-    order = ("dnm.plan/1", "dnm.run/2", "", "dnm.test-load/1", "dnm.verb/1")
+    """The plan before the run that joins the node, a verb when all else has been printed."""
+    order = ("dnm.plan/1", "dnm.run/2", "", "dnm.verb/1")
     return order.index(entry[0] if entry[0] in order else "")
 
 

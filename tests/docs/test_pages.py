@@ -47,7 +47,7 @@ INLINE = [code for text in PAGES.values() for code in quoted(text)]
 COMMANDS = sorted(
     {code for code in (*INLINE, *LINES) if re.match(r"(dnm|node-convert) [^(]", code)}
 )
-GROUPS = ("node-types", "queues", "test-load", "sandbox", "state", "event")
+GROUPS = ("node-types", "queues", "sandbox", "state", "event")
 
 
 # --- commands ----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from dnm.host.faults import struck_by
-from dnm.kube import deployments
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.lab.sandbox.cluster import Sandbox
@@ -401,43 +400,6 @@ def test_the_time_and_the_version_of_the_server_are_read(
     assert told.tzinfo is UTC and told - datetime.now(UTC) > timedelta(minutes=50)
     assert read_version(kube.requests).startswith("v1.")
     assert kube.server.startswith("http://127.0.0.1:")
-
-
-# --- Deployments -----------------------------------------------------------------------------
-
-
-def a_deployment(name: str, **labels: str) -> dict[str, Any]:
-    template = {
-        "metadata": {"labels": {"app": name}},
-        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": {"app": name}},
-            "template": template,
-        },
-    }
-
-
-def test_a_deployment_is_created_found_scaled_and_deleted(
-    sandbox: Sandbox, kube: KubeClient
-) -> None:
-    sandbox.add_namespace("dev")
-    created = deployments.create_deployment(kube.requests, "dev", a_deployment("load", mine="yes"))
-    deployments.create_deployment(kube.requests, "dev", a_deployment("other"))
-    assert (created.name, created.namespace, created.replicas) == ("load", "dev", 2)
-    (found,) = deployments.list_deployments(kube.requests, "dev", "mine=yes")
-    assert found.name == "load" and found.labels == {"mine": "yes"} and found.created
-    assert deployments.scale_deployment(kube.requests, "dev", "load", 5).replicas == 5
-    with pytest.raises(KubeConflict, match="can't create a Deployment in namespace dev"):
-        deployments.create_deployment(kube.requests, "dev", a_deployment("load"))
-    assert deployments.delete_deployment(kube.requests, "dev", "load") is True
-    assert deployments.delete_deployment(kube.requests, "dev", "load") is False
-    assert deployments.list_deployments(kube.requests, "dev", "mine=yes") == ()
 
 
 # --- fault points ----------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnm.kube.client import KubeClient
-from dnm.kube.deployments import scale_deployment
 from dnm.kube.errors import ApiRefused
 from dnm.kube.questions import can_i, read_version
 from dnm.kube.requests import ApiRequests, List, read_list_head
@@ -124,7 +123,6 @@ def test_an_object_of_another_kind_is_none(said: object) -> None:
         lambda client: can_i(client.requests, "list", "pods", ""),
         lambda client: read_version(client.requests),
         lambda client: client.patch_node("x", cordon=True),
-        lambda client: scale_deployment(client.requests, "dev", "x", 3),
     ]
     for read in reads:
         with ScriptedServer([answer(said)]) as server, pytest.raises(KubeError):

@@ -21,10 +21,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.kube import deployments
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.questions import can_i, read_server_time, read_version
+from dnm.kube.slinky import find_bridges
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeError
 from dnm.model.node import Node
@@ -162,9 +162,7 @@ VERBS: dict[str, Callable[[KubeClient], object]] = {
     "ask for a permission": lambda kube: can_i(kube.requests, "list", "pods", "dev"),
     "ask for the version": lambda kube: read_version(kube.requests),
     "ask for the time": lambda kube: read_server_time(kube.requests),
-    "list Deployments": lambda kube: deployments.list_deployments(kube.requests, "dev", "a=b"),
-    "create a Deployment": lambda kube: deployments.create_deployment(kube.requests, "dev", {}),
-    "scale a Deployment": lambda kube: deployments.scale_deployment(kube.requests, "dev", "d", 2),
+    "find a bridge": lambda kube: find_bridges(kube.requests),
 }
 PIECES = st.sampled_from(
     ["metadata", "name", "items", "spec", "status", "data", "continue", "resourceVersion", "m",

@@ -56,10 +56,6 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "where a calendar is named: run/test_calendars.py": ("calendar.",),
     "dnm check: cli/test_check.py": ("kube.can_i", "kube.version", "kube.server_time"),
     "dnm check: cli/test_check_slinky.py": ("kube.slinky",),
-    "dnm test-load: cli/test_test_load.py": (
-        "kube.create_deployment", "kube.list_deployments", "kube.scale_deployment",
-        "kube.delete_deployment",
-    ),
     "nodeset-convert: converters/test_nodeset_side.py": (
         "kube.list_slurmd", "kube.list_node_sets", "kube.list_chosen", "kube.list_scalers",
         "kube.set_cost", "kube.remove_label",

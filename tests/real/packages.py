@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from packages.build import build, project
 from tests.docs.pages import ROOT, rows, section
@@ -109,8 +110,8 @@ def run_until(root: Root, is_so: Callable[[], bool], what: str) -> None:
 
 
 def lend(root: Root) -> dict[str, str]:
-    """Two nodes, by more pods than the queue has room for."""
-    root("dnm test-load create --namespace dev --name load --replicas 300 >/dev/null")
+    """Two nodes, by hand."""
+    root("dnm lend --namespace dev 2")
     run_until(root, lambda: list(lent(root).values()) == ["serving"] * 2, "two nodes serve")
     return lent(root)
 
@@ -155,7 +156,8 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
     put_back_what_rpm_has_put_aside(root)
     assert lent(root) == nodes
 
-    root("dnm test-load delete --namespace dev >/dev/null")
+    assert yaml.safe_load(root("dnm test-load dev"))["kind"] == "Deployment"
+    root(f"dnm return {' '.join(nodes)}")
     run_until(root, lambda: not lent(root), "all nodes are back")
     assert root(QUEUE_DOCUMENT) == untouched
     root(f"{LAB} sandbox down --dir /srv/sandbox; rm -rf /srv/sandbox /srv/checkout")
