@@ -65,11 +65,11 @@ class _Taint(msgspec.Struct, frozen=True):
 
 class _NodeSpec(msgspec.Struct, frozen=True):
     unschedulable: bool | None = None
-    taints: Annotated[list[_Taint], msgspec.Meta(max_length=MOST_TAINTS)] | None = None
+    taints: list[_Taint] | None = None
 
 
 class _NodeStatus(msgspec.Struct, frozen=True):
-    allocatable: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_NAMES)] | None = None
+    allocatable: dict[str, str] | None = None
     capacity: msgspec.Raw = msgspec.Raw()
     conditions: list[Condition] | None = None
 
@@ -99,6 +99,7 @@ class _WholeNode(_Node, frozen=True, kw_only=True):
 
 _decode_capacity = msgspec.json.Decoder(dict[str, str] | None).decode
 _NO_MARK = _Annotations()
+_NO_STATUS = _NodeStatus()
 _READY = Condition("Ready", "True")
 _decode_item = msgspec.json.Decoder(_Node).decode
 _decode_name = msgspec.json.Decoder(_Named).decode
@@ -134,10 +135,10 @@ def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list
     return [_reduce(node, has_capacity) for node in nodes]
 
 
-def _capacity(node: _Node) -> dict[str, int]:
+def _capacity(status: _NodeStatus) -> dict[str, int]:
     """Empty where it can't be read: nothing is compared then."""
     try:
-        return kube_resources(_decode_capacity(node.status.capacity) or {})
+        return kube_resources(_decode_capacity(status.capacity) or {})
     except (msgspec.MsgspecError, QuantityError):
         return {}
 
@@ -167,32 +168,41 @@ def read_one_node(body: memoryview | bytes, name: str) -> Node:
 
 
 def _reduce(node: _Node, has_capacity: bool = False) -> Node:
+    """Of a status that can't be read nothing is believed: a sign of sickness in it is none."""
     metadata, spec, status = node.metadata, node.spec, node.status
-    allocatable: dict[str, int] = {}
-    why = ""
+    taints, allocatable, why = spec.taints or [], status.allocatable or {}, ""
+    amounts: dict[str, int] = {}
     try:
-        allocatable = kube_resources(status.allocatable or {})
+        amounts = kube_resources(allocatable)
     except QuantityError as error:
-        why = clean(f"allocatable of node {metadata.name}: {error}")
+        why = f"allocatable of node {metadata.name}: {error}"
+    for what, count, most in (
+        ("resources", len(allocatable), MOST_NAMES),
+        ("taints", len(taints), MOST_TAINTS),
+    ):
+        if count > most:
+            why = f"node {metadata.name} has {count} {what}, of which {most} are counted"
+    if why:
+        amounts, status = {}, _NO_STATUS
     return Node(
         name=metadata.name,
-        allocatable=allocatable,
+        allocatable=amounts,
         uid=metadata.uid or "",
         labels=metadata.labels or {},
         taints=tuple(
             Taint(key=taint.key, effect=taint.effect, value=taint.value or "")
-            for taint in spec.taints or ()
+            for taint in taints[:MOST_TAINTS]
         ),
         created=metadata.creation_timestamp or "",
         resource_version=metadata.resource_version or "",
-        is_ready=not why and _READY in (status.conditions or ()),
+        is_ready=_READY in (status.conditions or ()),
         is_cordoned=bool(spec.unschedulable),
         is_deleting=metadata.deletion_timestamp is not None,
         mark=(mark := _mark(metadata.annotations)),
         conditions={one.type: one.status for one in (status.conditions or ())[:MOST_NAMES] if mark},
         shown=_shown(metadata.annotations, status),
-        capacity=_capacity(node) if has_capacity and not why else {},
-        unreadable=why,
+        capacity=_capacity(status) if has_capacity else {},
+        unreadable=clean(why),
     )
 
 

@@ -12,6 +12,7 @@ from dnm.kube.nodes import (
     MARK_PREFIX,
     MOST_LABELS,
     MOST_NAMES,
+    MOST_TAINTS,
     read_node_page,
     read_one_node,
 )
@@ -68,6 +69,26 @@ def test_one_that_can_not_be_read_leaves_the_others(changes: dict[str, Any]) -> 
 
 
 SLURM = {"dynamic-node-manager/slurm": "IDLE+DRAIN"}
+DOUBTED = [MALFORMED[name] for name in
+           ("an amount", "more than any offers", "more taints than any has")]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", DOUBTED)
+def test_of_a_status_that_can_not_be_read_nothing_is_believed_and_the_rest_is_known(
+    changes: dict[str, Any],
+) -> None:
+    """A condition in it is no sign of sickness; the version goes on, and a cordon is a cordon."""
+    item = a_node("bad", **changes)
+    item["metadata"] |= {"resourceVersion": "5", "annotations": {**MARK, **SLURM}}
+    item["spec"] = {**item["spec"], "unschedulable": True}
+    sick = [{"type": "gpu.example/Healthy", "status": "False"}, *READY["conditions"]]
+    item["status"] = {**item["status"], "conditions": sick}
+    (node,) = read_node_page(json.dumps({"items": [item]}).encode())
+    assert node.unreadable and not node.is_ready and not node.conditions
+    assert node.shown is not None and not node.shown.states
+    assert node.is_cordoned and node.resource_version == "5" and len(node.taints) <= MOST_TAINTS
+
+
 STATES = ["SlurmNodeStateIdle", "SlurmNodeStateDrain", "Ready", "MemoryPressure"]
 BOTH = ShownState(states=("Drain", "Idle"), text="IDLE+DRAIN")
 SHOWN: dict[str, tuple[dict[str, str], ShownState | None, bool]] = {
