@@ -23,8 +23,8 @@ from dnm.model.registry import Registry
 from dnm.model.share import Share, most_of
 from dnm.model.value import Unreadable
 from dnm.plan.cap_shares import NodeCap, list_node_caps
-from dnm.plan.explain import Supply, supply_now
 from dnm.plan.rule import nodes_kept_out
+from dnm.plan.supply import Supply, supply_now
 
 
 def check_batch_nodes(

@@ -109,8 +109,8 @@ def nodes(
     from dnm.converter.node_list import list_batch_nodes
     from dnm.model.errors import ConverterError
     from dnm.model.value import Unreadable
-    from dnm.plan.explain import supply_now
     from dnm.plan.rule import nodes_kept_out
+    from dnm.plan.supply import supply_now
     from dnm.run.registry import load_registry
 
     with shown_at_work("asking for nodes", None):

@@ -50,7 +50,7 @@ from dnm.model.plan import (
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
 from dnm.plan.counting import count_missing
-from dnm.plan.explain import Supply
+from dnm.plan.supply import Supply
 
 
 def describe_action(action: Action) -> dict[str, Any]:

@@ -214,25 +214,32 @@ def replace_file(
     access: Access | None = None,
     is_durable: bool = True,
     keep: Callable[[], None] | None = None,
+    ending: str = "new",
 ) -> None:
     """Replaces a file by these pieces. Raises OSError; the old one is then still whole. `what`
     names the fault points; `keep` is called just before the rename, `is_durable`: file and
-    directory are synced, so that it stands there when this returns."""
-    temporary = path.with_name(path.name + ".new")
-    with fault_point(what + ".write"):
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb") as file:
-            give_access(descriptor, access or Access())
-            file.writelines(content)
-            if is_durable:
-                file.flush()
-                with fault_point(what + ".fsync"):
-                    os.fsync(descriptor)
-    if keep is not None:
-        keep()
-    with fault_point(what + ".rename"):
-        os.replace(temporary, path)
+    directory are synced, so that it stands there when this returns; `ending` names the temporary
+    file, another for each of those who may write at once."""
+    temporary = path.with_name(f"{path.name}.{ending}")
+    try:
+        with fault_point(what + ".write"):
+            temporary.unlink(missing_ok=True)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "wb") as file:
+                give_access(descriptor, access or Access())
+                file.writelines(content)
+                if is_durable:
+                    file.flush()
+                    with fault_point(what + ".fsync"):
+                        os.fsync(descriptor)
+        if keep is not None:
+            keep()
+        with fault_point(what + ".rename"):
+            os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):  # a full disk is not to be filled by what nobody reads
+            temporary.unlink(missing_ok=True)
+        raise
     if is_durable:
         with fault_point(what + ".fsync_directory"):
             directory = os.open(path.parent, os.O_RDONLY)

@@ -106,12 +106,18 @@ def find_kubeconfig(config: Config) -> str:
     )
 
 
-class _Named(msgspec.Struct, frozen=True):
-    """One entry, of one of the three kinds."""
-
+class _Cluster(msgspec.Struct, frozen=True):
     name: str
     cluster: dict[str, Any] | None = None
+
+
+class _User(msgspec.Struct, frozen=True):
+    name: str
     user: dict[str, Any] | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    name: str
     context: dict[str, Any] | None = None
 
 
@@ -121,9 +127,9 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     api_version: Literal["v1", ""] | None = msgspec.field(name="apiVersion", default=None)
     kind: Literal["Config", ""] | None = None
     current_context: str | None = None
-    clusters: list[_Named] | None = None
-    users: list[_Named] | None = None
-    contexts: list[_Named] | None = None
+    clusters: list[_Cluster] | None = None
+    users: list[_User] | None = None
+    contexts: list[_Context] | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -147,7 +153,7 @@ def _load_kubeconfig(paths: Sequence[Path], source: str, timeout: timedelta) -> 
         ConfigException,
     ) as error:  # fmt: skip
         raise KubeError(
-            f"can't use {source}: {printable(' '.join(str(error).split()))}: mend it until "
+            f"can't use {source}: {printable(' '.join(str(error).split()), 600)}: mend it until "
             "'kubectl version' works with it"
         ) from error
 
@@ -160,10 +166,11 @@ def _merge(paths: Sequence[Path]) -> dict[str, Any]:
         document = _load(path)
         merged["current-context"] = merged["current-context"] or document.current_context
         for kinds in ("clusters", "users", "contexts"):
-            entries = getattr(document, kinds) or ()
-            if len({one.name for one in entries}) < len(entries):
-                raise ValueError(f"{kinds} of {path} have two entries of one name: keep one")
-            for one in entries:
+            names = set()
+            for one in getattr(document, kinds) or ():
+                if one.name in names:
+                    raise ValueError(f"{kinds} of {path} have two entries {one.name!r}: keep one")
+                names.add(one.name)
                 value = getattr(one, kinds.removesuffix("s")) or {}
                 merged[kinds].setdefault(one.name, _Entry(value, path.absolute().parent))
     return merged

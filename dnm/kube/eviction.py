@@ -62,7 +62,7 @@ def _reduce(pod: _Pod) -> PodOnNode:
     owners = {
         (owner.api_version.rpartition("/")[0], owner.kind)
         for owner in pod.metadata.owner_references or ()
-        if owner.controller
+        if owner.controller and owner.kind
     }
     is_mirror = _MIRROR in (pod.metadata.annotations or {})
     has_local_data = any(volume.empty_dir is not None for volume in pod.spec.volumes or ())

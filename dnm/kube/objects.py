@@ -27,7 +27,7 @@ class Owner(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = ""
     api_version: str = ""
     uid: str = ""
-    controller: bool = False
+    controller: bool | None = None
 
 
 class Condition(msgspec.Struct, frozen=True):

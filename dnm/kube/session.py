@@ -218,8 +218,9 @@ class Session:
             return ApiAnswer(self._body.read(answer), answer.headers.get("Date") or "")
 
     def _retry(self, again: Set[int], *request: Any) -> ApiAnswer:
-        """At most `_ATTEMPTS` times, and none begins after one request time-out has passed: after a
-        refusal of such a status, and where it is a read, after a broken connection."""
+        """At most `_ATTEMPTS` times: after a refusal of such a status, and a read after a broken
+        connection too, which begins no more once a request time-out has passed."""
+        is_read = again is _TRANSIENT
         give_up = time.monotonic() + self.timeout
         for attempt in range(_ATTEMPTS):
             pause = _FIRST_PAUSE * 2.0**attempt
@@ -231,10 +232,10 @@ class Session:
                 pause = max(pause, error.retry_after)
                 failure: Exception = error
             except ConnectionError as error:
-                if isinstance(error, ConnectionRefusedError) or again is not _TRANSIENT:
+                if isinstance(error, ConnectionRefusedError) or not is_read:
                     raise
                 failure = error
-            if attempt == _ATTEMPTS - 1 or time.monotonic() + pause > give_up:
+            if attempt == _ATTEMPTS - 1 or (is_read and time.monotonic() + pause > give_up):
                 raise failure
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")

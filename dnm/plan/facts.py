@@ -203,6 +203,7 @@ def show_time(instant: datetime) -> str:
 
 def left_kubernetes(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     """Its Node is gone and dnm did not return it: forgotten if Slurm has it, else a person's."""
+    assert facts.nodes is not None  # an unread Node is not one that is gone
     in_service = facts.is_in_service(name)
     if in_service:
         return becomes(name, None, Verdict.KEEP, Reason.GONE, "Slurm has it in service")

@@ -253,6 +253,12 @@ def _read_quantity(decoder: Decoder, node: YamlNode) -> Quantity:
     return Quantity("" if text is UNSET else text, node, decoder.is_shared)
 
 
+def _read_property(decoder: Decoder, node: YamlNode) -> str:
+    """A null is an empty text, as for Go, and hides what another name of the property says."""
+    text = read_text(decoder, node)
+    return "" if text is UNSET else text
+
+
 _read_quantities = map_of(_read_quantity)
 _read_limits = list_of(
     struct_of(Limit, {"limit": read_text, "maxresources": _read_quantities}, "a limit")
@@ -264,7 +270,7 @@ _queue_fields: dict[str, Reader] = {
         QueueResources, {"guaranteed": _read_quantities, "max": _read_quantities}, "resources"
     ),
     "maxapplications": read_text,
-    "properties": map_of(read_text),
+    "properties": map_of(_read_property),
     "limits": _read_limits,
 }
 _read_queues = list_of(struct_of(Queue, _queue_fields, "a queue"))

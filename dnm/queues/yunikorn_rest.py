@@ -152,7 +152,7 @@ class YunikornClient:
             raise YunikornError(f"YuniKorn at {self.url}{path} answers {said}")
         try:
             return msgspec.json.decode(answer.body, type=of)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise YunikornError(
                 f"YuniKorn at {self.url}{path} answers what dnm can't read ({error}); is that the "
                 "scheduler's own address (port 9080)?"

@@ -5,6 +5,7 @@ can't be written is logged and stops nothing, and an alert sees that the file is
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -87,8 +88,9 @@ def _write(config: Config, families: Iterable[Family]) -> None:
 
 def write_textfile(path: Path, text: str) -> None:
     """Replaces the file, for all to read. Raises OSError; the old one is then still whole. It is
-    not synced, since the next run writes it."""
-    replace_file(path, [text.encode()], "metrics", Access(mode=0o644), is_durable=False)
+    not synced, since the next run writes it; `dnm report` writes its pages so too, two at once."""
+    mode, ending = Access(mode=0o644), str(os.getpid())
+    replace_file(path, [text.encode()], "metrics", mode, is_durable=False, ending=ending)
 
 
 def read_textfile(path: Path) -> str:

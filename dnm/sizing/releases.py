@@ -242,6 +242,8 @@ class RemovalSimulation:
         """Says what would be wanted, or broken, if these nodes had left."""
         limits = self._limits_without(names)
         for path, resource, _ in self._fallen(limits, names, lambda of: of.largest_gang):
+            if limits[path].max[resource] < 0:
+                return _needed(f"the limit of {path} does not count all of its nodes yet")
             return _needed(f"a gang application of {path} asks for more {resource} at once")
         node_supply = msgspec.structs.replace(
             self._node_supply,
@@ -276,7 +278,7 @@ class RemovalSimulation:
             least = least_of(self._demand.queues[path]) if path in self._demand.queues else {}
             for resource, limit in limits[path].max.items():
                 if limit < least.get(resource, 0) <= self._queues[path].max[resource]:
-                    yield path, resource, least[resource]
+                    yield path, resource, least.get(resource, 0)
 
     def _limits_without(self, names: Sequence[str]) -> dict[str, QueueLimits]:
         limits = {path: dict(one.max) for path, one in self._queues.items()}
@@ -284,8 +286,7 @@ class RemovalSimulation:
             entry = self._node_supply.lent[name]
             for path in known_lineage(entry.queue, self._queues):
                 for resource in limits[path].keys() - self._queues[path].fixed:
-                    left = limits[path][resource] - entry.counted.get(resource, 0)
-                    limits[path][resource] = max(left, 0)
+                    limits[path][resource] -= entry.counted.get(resource, 0)
         return {
             path: msgspec.structs.replace(one, max=limits[path])
             for path, one in self._queues.items()

@@ -186,7 +186,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]
     "no such context": ({}, {}, {"current-context": "y"}, "'y' is not among"),
     "no list": ({}, {}, {"clusters": {"a": 1}}, r"Expected `array .*clusters"),
     "contexts are numbers": ({}, {}, {"contexts": [7]}, "Expected `object`, got `int`"),
-    "a name twice": ({}, {}, {"users": [{"name": "u"}] * 2}, "two entries of one name"),
+    "a name twice": ({}, {}, {"users": [{"name": "u"}] * 2}, "two entries 'u'"),
     "another kind": ({}, {}, {"kind": "Secret"},  "Invalid enum value 'Secret'"),
     "another version": ({}, {}, {"apiVersion": "v2"},  "Invalid enum value 'v2'"),
     "a plug-in and a provider": (
