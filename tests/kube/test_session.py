@@ -304,9 +304,13 @@ def test_a_write_without_a_clear_answer_is_not_repeated(trouble: bytes) -> None:
         assert len(server.asked) == 1
 
 
-def test_a_write_that_was_refused_unread_is_repeated() -> None:
-    with serving(BUSY, answer(NODE)) as server:
-        a_client(server.url).patch_node("k1", cordon=True)
+AFTER_THE_TIME_OUT = status_answer(429, "TooManyRequests", "slow down", ["Retry-After: 3"])
+
+
+@pytest.mark.parametrize("busy", [BUSY, AFTER_THE_TIME_OUT], ids=["soon", "after its time-out"])
+def test_a_write_that_was_refused_unread_is_repeated(busy: bytes) -> None:
+    with serving(busy, answer(NODE)) as server:
+        a_client(server.url, seconds=2).patch_node("k1", cordon=True)
         assert server.paths == ["PATCH /api/v1/nodes/k1"] * 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -300,6 +301,24 @@ def test_a_kill_leaves_a_whole_file(tmp_path: Path, point: str, when: str) -> No
     assert all(not one.name.endswith(".prom") for one in tmp_path.iterdir() if one != path)
     write_textfile(path, "dnm_new 1\n")
     assert path.read_text() == "dnm_new 1\n"
+
+
+@pytest.mark.parametrize("point", ["metrics.write", "metrics.rename"])
+def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path, point: str) -> None:
+    path, anothers = tmp_path / "page.html", tmp_path / "page.html.new"
+    for one in (path, anothers):
+        one.write_text("old")
+
+    def strike(passed: str, at: str) -> None:
+        if (passed, at) == (point, "after" if point == "metrics.write" else "before"):
+            raise OSError(errno.ENOSPC, "no room")
+
+    with struck_by(strike), pytest.raises(OSError, match="no room"):
+        write_textfile(path, "new")
+    assert {one.name: one.read_text() for one in tmp_path.iterdir()} == {
+        "page.html": "old",
+        "page.html.new": "old",
+    }
 
 
 def test_a_file_that_can_not_be_written_stops_nothing(ran: Ran) -> None:
