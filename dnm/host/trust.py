@@ -237,7 +237,8 @@ def replace_file(
         with fault_point(what + ".rename"):
             os.replace(temporary, path)
     except OSError:
-        with suppress(OSError):  # a full disk is not to be filled by what nobody reads
+        # A full disk is not to be filled by what nobody reads.
+        with suppress(OSError), fault_point(what + ".write"):
             temporary.unlink(missing_ok=True)
         raise
     if is_durable:
