@@ -25,7 +25,6 @@ from dnm.model.quantity import QuantityError, kube_resources
 from dnm.model.value import Unreadable
 
 _ZONES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
-KIND = "NodeResourceTopologyList"
 
 
 class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
