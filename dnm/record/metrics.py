@@ -20,7 +20,6 @@ from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Resources, Value
 from dnm.record.exposition import Family, MetricType, Sample, histogram_samples
 from dnm.record.totals import serves_since
-from dnm.record.transitions import is_in_force
 
 GAUGE, COUNTER, HISTOGRAM = MetricType.GAUGE, MetricType.COUNTER, MetricType.HISTOGRAM
 
@@ -241,7 +240,7 @@ def _backoffs(facts: Facts) -> Samples:
 
 def _paused_since(facts: Facts) -> Samples:
     pause = facts.registry.pause
-    if pause is not None and is_in_force(pause, facts.now):
+    if pause is not None and facts.registry.paused(facts.now):
         yield from _moment(pause.since)
 
 
@@ -311,7 +310,7 @@ TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
     ("dnm_breaker_open", GAUGE, "1 while the breaker of a queue is open.", _breakers),
     ("dnm_backoff_seconds", GAUGE, "For how long a node type still backs off.", _backoffs),
     ("dnm_paused", GAUGE, "1 while dnm is paused.",
-     lambda facts: _one(is_in_force(facts.registry.pause, facts.now))),
+     lambda facts: _one(facts.registry.paused(facts.now) is not None)),
     ("dnm_paused_since_timestamp_seconds", GAUGE, "Since when, while it is.", _paused_since),
     ("dnm_registry_lost", GAUGE,
      "1 while the registry is one that began anew, and nobody has seen it.",

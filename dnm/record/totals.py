@@ -11,7 +11,7 @@ import msgspec
 from dnm.model.history import BOUNDS, Asked, Durations, HistoryLine, Lent, Memory, Totals
 from dnm.model.lent import LentNode
 from dnm.model.registry import Registry
-from dnm.record.transitions import is_in_force, request_of, why_requested
+from dnm.record.transitions import request_of, why_requested
 
 _HISTOGRAMS = ("conversion_seconds", "step_seconds")
 
@@ -40,7 +40,7 @@ def remember(
         memory,
         asked=asked,
         lent=lent,
-        is_paused=is_in_force(after.pause, now),
+        is_paused=after.paused(now) is not None,
         totals=_count(
             msgspec.structs.replace(memory, lent={**memory.lent, **lent}),
             before,

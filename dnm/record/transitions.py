@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
 from dnm.model.lent import ConversionRequest, LentNode, Phase
-from dnm.model.orders import Pause
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
@@ -37,26 +37,18 @@ class Cause(Value):
     errors: tuple[str, ...] = ()
     unseen_since: datetime | None = None
 
-    def line(self, kind: str, event: str, object: str, **fields: object) -> HistoryLine:
+    def line(self, kind: str, event: str, object: str, **fields: Any) -> HistoryLine:
         """A line without its number."""
-        line = HistoryLine(
-            schema=SCHEMA,
-            number=0,
-            time=self.now,
-            run=self.run,
-            instance=self.instance,
-            kind=kind,
-            event=event,
-            object=object,
-        )
-        return msgspec.structs.replace(line, **fields)
+        return HistoryLine(
+            schema=SCHEMA, number=0, time=self.now, run=self.run, instance=self.instance,
+            kind=kind, event=event, object=object, **fields,
+        )  # fmt: skip
 
     def numbers(self, queue: str) -> dict[str, object]:
         """Those of the decision on a queue, as plain values."""
-        decision = self.decisions.get(queue)
         plain: dict[str, object] = {}
-        if decision is not None:
-            plain = msgspec.json.decode(msgspec.json.encode(decision))  # lists, as on disk
+        if queue in self.decisions:  # with lists, as on disk
+            plain = msgspec.json.decode(msgspec.json.encode(self.decisions[queue]))
         return plain
 
 
@@ -312,14 +304,9 @@ def _brakes(before: Registry, after: Registry, cause: Cause) -> Iterator[History
         yield cause.line("exclusion", "over", name)
 
 
-def is_in_force(pause: Pause | None, now: datetime) -> bool:
-    """Whether a pause holds now."""
-    return pause is not None and (pause.until is None or now < pause.until)
-
-
 def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    is_paused = is_in_force(after.pause, cause.now)
-    if is_paused and not before.memory.is_paused and after.pause is not None:
+    is_paused = after.paused(cause.now) is not None
+    if after.pause is not None and is_paused and not before.memory.is_paused:
         yield cause.line("pause", "begun", "dnm", reason=after.pause.reason)
     elif not is_paused and before.memory.is_paused:
         yield cause.line("pause", "over", "dnm")
