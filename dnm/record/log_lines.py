@@ -23,24 +23,14 @@ def log_line(line: HistoryLine) -> str:
     fields: dict[str, Any] = {line.kind: line.object, word: line.event}
     if line.kind != "queue":
         fields["queue"] = line.queue if line.queue != line.object else ""
-    fields |= {"was": line.before, "code": line.code, **_numbers(line.numbers)}
+    fields |= {"was": line.before, "code": line.code, **line.numbers}
     fields |= {"reason": line.reason, "instance": line.instance}
-    return " ".join(f"{key}={_value(value)}" for key, value in fields.items() if value != "")
-
-
-def _numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that an operator follows demand by."""
-    plain: dict[str, Any] = {}
-    for key, value in numbers.items():
-        if key == "pods":
-            continue
-        if isinstance(value, Mapping):
-            plain[key] = ",".join(f"{name}:{amount}" for name, amount in sorted(value.items()))
-        else:
-            plain[key] = value
-    return plain
+    texts = {key: _value(value) for key, value in fields.items() if key != "pods"}
+    return " ".join(f"{key}={text}" for key, text in texts.items() if text)
 
 
 def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        value = ",".join(f"{name}:{amount}" for name, amount in sorted(value.items()))
     text = printable(str(value))
     return repr(text) if " " in text or "'" in text else text
