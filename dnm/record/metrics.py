@@ -2,26 +2,44 @@
 
 The rule: everything is a function of the registry and the configuration, so that a run and
 `dnm status` say the same. No label is a node's name: what is counted stays bounded. Amounts are in
-base units: cores, bytes, seconds.
+base units: cores, bytes, seconds. The text is Prometheus' format 0.0.4, by hand, since loading a
+library for it takes longer than `dnm status` in all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from dnm.model.cluster import Reading
 from dnm.model.config import Config
-from dnm.model.history import Memory
+from dnm.model.history import BOUNDS, Durations, Memory
 from dnm.model.lent import Phase
 from dnm.model.orders import LOST
+from dnm.model.printable import printable
 from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Resources, Value
-from dnm.record.exposition import Family, MetricType, Sample, histogram_samples
 from dnm.record.totals import serves_since
 
-GAUGE, COUNTER, HISTOGRAM = MetricType.GAUGE, MetricType.COUNTER, MetricType.HISTOGRAM
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+
+class Sample(Value):
+    """One value of a metric, by its labels; `suffix` of a histogram's parts."""
+
+    value: float
+    labels: Mapping[str, str] = {}
+    suffix: str = ""
+
+
+class Family(Value):
+    """One metric: name, type, what it means, and its samples."""
+
+    name: str
+    type: str
+    help: str
+    samples: tuple[Sample, ...] = ()
 
 
 class RunTimes(Value):
@@ -246,7 +264,7 @@ def _paused_since(facts: Facts) -> Samples:
 
 _Make = Callable[[Facts], Samples]
 
-TABLE: tuple[tuple[str, MetricType, str, _Make], ...] = (
+TABLE: tuple[tuple[str, str, str, _Make], ...] = (
     ("dnm_build_info", GAUGE, "The release of dnm, as a label.",
      lambda facts: _one(1, version=facts.version)),
     ("dnm_last_run_timestamp_seconds", GAUGE, "When the last run began.",
@@ -329,3 +347,46 @@ def make_families(facts: Facts) -> Iterator[Family]:
             for one in make(facts)
         )  # fmt: skip
         yield Family(name=name, type=type_, help=meaning, samples=samples)
+
+
+# --- the text ---------------------------------------------------------------------------------
+
+
+def format_families(families: Iterable[Family]) -> str:
+    """Returns the text of all that have samples."""
+    lines: list[str] = []
+    for family in families:
+        if family.samples:
+            lines.append(f"# HELP {family.name} {_escaped(family.help)}")
+            lines.append(f"# TYPE {family.name} {family.type}")
+            lines += [_sample_line(family.name, sample) for sample in family.samples]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def histogram_samples(durations: Durations, labels: Mapping[str, str]) -> list[Sample]:
+    """Returns the buckets, the sum and the count of one histogram."""
+    bounds = [str(bound) for bound in BOUNDS]
+    buckets = [
+        Sample(value=count, labels={**labels, "le": bound}, suffix="_bucket")
+        for bound, count in zip(bounds, durations.counts, strict=True)
+    ]
+    every = Sample(value=durations.number, labels={**labels, "le": "+Inf"}, suffix="_bucket")
+    total = Sample(value=durations.total, labels=labels, suffix="_sum")
+    return [*buckets, every, total, Sample(value=durations.number, labels=labels, suffix="_count")]
+
+
+def _sample_line(name: str, sample: Sample) -> str:
+    labels = ",".join(f'{key}="{_quoted(text)}"' for key, text in sample.labels.items())
+    return f"{name}{sample.suffix}{f'{{{labels}}}' if labels else ''} {_number(sample.value)}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(round(value, 6))
+
+
+def _escaped(text: str) -> str:
+    return "\\n".join(map(printable, text.replace("\\", "\\\\").split("\n")))
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', '\\"')

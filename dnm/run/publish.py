@@ -16,8 +16,7 @@ from dnm.model.config import Config
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.cap_shares import as_last_read
 from dnm.plan.counting import count_missing_nodes
-from dnm.record.exposition import Family, format_families
-from dnm.record.metrics import CapUse, Facts, RunTimes, make_families
+from dnm.record.metrics import CapUse, Facts, Family, RunTimes, format_families, make_families
 from dnm.run.recorded import read_last_run
 from dnm.sizing.caps import count_caps, lent_in
 

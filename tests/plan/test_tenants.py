@@ -17,8 +17,7 @@ from dnm.model.registry import QueueStatus, RunRecord
 from dnm.plan import waiting_pods
 from dnm.plan.inputs import offered_resources
 from dnm.record.events import LONGEST_NOTE, list_events, mark_new
-from dnm.record.exposition import format_families
-from dnm.record.metrics import Facts, RunTimes, make_families
+from dnm.record.metrics import Facts, RunTimes, format_families, make_families
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
 from tests.builders import NOW, QUEUE, a_node

@@ -27,8 +27,18 @@ from dnm.model.lent import ClaimedNode
 from dnm.model.observed import Breaker
 from dnm.model.orders import LOST, LendOrder, Pause
 from dnm.model.registry import QueueStatus, Registry, RunRecord
-from dnm.record.exposition import Family, MetricType, Sample, format_families, histogram_samples
-from dnm.record.metrics import TABLE, Facts, RunTimes, make_families
+from dnm.record.metrics import (
+    GAUGE,
+    HISTOGRAM,
+    TABLE,
+    Facts,
+    Family,
+    RunTimes,
+    Sample,
+    format_families,
+    histogram_samples,
+    make_families,
+)
 from dnm.run.publish import metrics_text, write_textfile
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.site import WORKSHOP_QUEUES, Site
@@ -66,7 +76,7 @@ def promtool(*words: str, given: str = "") -> str:
 @pytest.mark.parametrize("label", ['a"b', "a\\b", "a\nb", "ü €", "", "{},="])
 def test_any_text_may_be_a_label(label: str) -> None:
     family = Family(
-        name="x", type=MetricType.GAUGE, help="a\\b\nc",
+        name="x", type=GAUGE, help="a\\b\nc",
         samples=(Sample(value=1, labels={"l": label}),),
     )  # fmt: skip
     [found] = parse(format_families([family])).values()
@@ -75,7 +85,7 @@ def test_any_text_may_be_a_label(label: str) -> None:
 
 def test_a_label_keeps_no_control_characters() -> None:
     family = Family(
-        name="x", type=MetricType.GAUGE, help="x",
+        name="x", type=GAUGE, help="x",
         samples=(Sample(value=1, labels={"l": "\x1b[31m\u202e\x9b"}),),
     )  # fmt: skip
     assert 'l="?[31m??"' in format_families([family])
@@ -83,14 +93,14 @@ def test_a_label_keeps_no_control_characters() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 2**53, 1_800_000_000.123456, 0.1, 256 * 10**9])
 def test_numbers_come_back(value: float) -> None:
-    family = Family(name="x", type=MetricType.GAUGE, help="x", samples=(Sample(value=value),))
+    family = Family(name="x", type=GAUGE, help="x", samples=(Sample(value=value),))
     assert parse(format_families([family]))["x"].samples[0].value == value
 
 
 def test_a_histogram_is_one_to_prometheus() -> None:
     durations = Durations(counts=(0, 1, 2, 2, 2, 2, 2, 2), total=300.5, number=3)
     samples = tuple(histogram_samples(durations, {"type": "a"}))
-    family = Family(name="x_seconds", type=MetricType.HISTOGRAM, help="x.", samples=samples)
+    family = Family(name="x_seconds", type=HISTOGRAM, help="x.", samples=samples)
     text = format_families([family])
     promtool("check", "metrics", given=text)
     assert values(text, "x_seconds_bucket")["a", "300"] == 2
@@ -333,7 +343,7 @@ def test_a_file_that_can_not_be_written_stops_nothing(ran: Ran) -> None:
 def test_the_page_has_them_all() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(dnm_\w+)` \| (\w+) \| (.*) \|$", page, flags=re.M)
-    assert rows == [(name, type_.value, meaning) for name, type_, meaning, _ in TABLE]
+    assert rows == [(name, type_, meaning) for name, type_, meaning, _ in TABLE]
 
 
 def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
