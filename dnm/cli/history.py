@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
@@ -36,22 +36,10 @@ from dnm.run.registry import load_registry
 if TYPE_CHECKING:
     from dnm.cli.lines import Line
 
-
 KINDS = (
-    "node",
-    "request",
-    "queue",
-    "limit",
-    "breaker",
-    "backoff",
-    "pause",
-    "hold",
-    "exclusion",
-    "calendar",
-    "order",
-    "jobs",
-    "verb",
-)
+    "node", "request", "queue", "limit", "breaker", "backoff", "pause", "hold", "exclusion",
+    "calendar", "order", "jobs", "verb",
+)  # fmt: skip
 _LONGEST = timedelta(days=36_500)  # back
 _MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(("joined", "returned", "readable"), "ok"),
@@ -81,32 +69,18 @@ def parse_moment(text: str, now: datetime, option: str, zone: str = "UTC") -> da
         ) from error
 
 
-def lines_since(config: Config, since: datetime, kinds: frozenset[str]) -> Iterator[HistoryLine]:
-    """Yields the lines from `since` on of these kinds; raises DnmError where they can't be read."""
-    history = History(config.converted_nodes_path, config.history_keep)
-    with _readable(history):
-        yield from read_history(history, since, [f'"kind":"{kind}"'.encode() for kind in kinds])
-
-
-@contextmanager
-def _readable(history: History) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise QuestionError(
-            f"the history {history.path} can't be read ({error.strerror or error}): mend its "
-            "permissions, or ask as the user who runs dnm"
-        ) from error
-
-
-def select_lines(
-    config: Config, about: str, since: datetime, until: datetime | None, kinds: frozenset[str]
+def lines_since(
+    config: Config,
+    since: datetime,
+    kinds: Collection[str] = (),
+    about: str = "",
+    until: datetime | None = None,
 ) -> Iterator[HistoryLine]:
-    """Yields the lines about a node, queue, type, request or verb; raises DnmError where the
-    history can't be read."""
-    history = History(config.converted_nodes_path, config.history_keep)
-    with _readable(history):
-        for line in read_history(history, since, _holding(about)):
+    """Yields the lines of these kinds, else of all, about a node, queue, type, request or verb,
+    else about all; raises DnmError where the history can't be read."""
+    holding = _holding(about) or [f'"kind":"{kind}"'.encode() for kind in kinds]
+    with _readable(config) as history:
+        for line in read_history(history, since, holding):
             is_in_time = until is None or line.time <= until
             if is_in_time and (not kinds or line.kind in kinds) and _is_about(line, about):
                 yield line
@@ -115,12 +89,21 @@ def select_lines(
 def last_lines(config: Config, about: str, count: int) -> list[HistoryLine]:
     """Returns the last so many lines about it, newest last, without reading much of what is older;
     raises DnmError where the history can't be read."""
+    with _readable(config) as history:
+        found = read_backwards(history, _holding(about))
+        return list(islice((line for line in found if _is_about(line, about)), count))[::-1]
+
+
+@contextmanager
+def _readable(config: Config) -> Iterator[History]:
     history = History(config.converted_nodes_path, config.history_keep)
-    with _readable(history):
-        found = (
-            line for line in read_backwards(history, _holding(about)) if _is_about(line, about)
-        )
-        return list(islice(found, count))[::-1]
+    try:
+        yield history
+    except OSError as error:
+        raise QuestionError(
+            f"the history {history.path} can't be read ({error.strerror or error}): mend its "
+            "permissions, or ask as the user who runs dnm"
+        ) from error
 
 
 def _holding(about: str) -> list[bytes]:
@@ -143,7 +126,7 @@ def show_history(config: Config, about: str, span: tuple[str, str], kind: str, o
         raise QuestionError(
             f"--kind {', '.join(sorted(unknown))} is not known; there are {', '.join(KINDS)}"
         )
-    lines = select_lines(config, about, since, until, kinds)
+    lines = lines_since(config, since, kinds, about, until)
     if output == "json":
         for line in lines:
             sys.stdout.write(msgspec.json.encode(line).decode() + "\n")

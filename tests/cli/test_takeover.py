@@ -13,7 +13,7 @@ from dnm.cli import admin
 from dnm.cli.check import find_everything
 from dnm.cli.explain import explain_name
 from dnm.cli.findings import CheckResult
-from dnm.cli.history import select_lines
+from dnm.cli.history import lines_since
 from dnm.cli.status import status_document
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ExitCode, KubeError, LeaseError
@@ -103,7 +103,7 @@ def test_a_takeover_is_told_and_in_force_at_once(
     assert "acts as instance prod" in admin.take_over(west.config, lambda text: True, "mgmt1 died")
     assert east.plan().exit_code == ExitCode.NEEDS_PERSON
     assert west.run().exit_code == 0
-    lines = list(select_lines(west.config, "", west.now().replace(year=2000), None, frozenset()))
+    lines = lines_since(west.config, west.now().replace(year=2000))
     (line,) = [line for line in lines if line.event == "takeover"]
     assert (line.kind, line.object, line.reason) == ("verb", "prod", "mgmt1 died")
     assert line.who and line.host and f"{east.directory}/state" in line.numbers["taken_from"]
