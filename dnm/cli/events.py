@@ -22,14 +22,7 @@ from dnm.plan.rules.foreseen import lead_of, stay_of, why_incomplete, why_short
 from dnm.run.calendars import read_calendars
 from dnm.run.planning import wall_clock
 from dnm.run.registry import load_registry
-from dnm.verbs.event import (
-    DAYS,
-    added_event,
-    next_windows,
-    place_of_event,
-    when_of,
-    with_times,
-)
+from dnm.verbs.event import DAYS, added_event, next_windows, place_of_event, when_of, with_times
 
 _SHOWN = 5  # windows of one event
 
@@ -37,9 +30,10 @@ _SHOWN = 5  # windows of one event
 def add(config: Config, name: str, entries: Mapping[str, str], reason: str) -> str:
     """Adds an event to the registry. Raises RefusedError with all that is wrong with it."""
     event = _read(name, entries, config.events_zone, "added")
-    numbers = {"namespace": event.namespace, "when": when_of(event), "needs": _needs(event)}
+    needs, when = _needs(event.pods, event.request, event.nodes), when_of(event)
+    numbers = {"namespace": event.namespace, "when": when, "needs": needs}
     _carry_out(config, new_operation("event add", name, reason, **numbers), event=event)
-    told = f"event {name} is added: {_needs(event)} for {event.namespace}, {when_of(event)}"
+    told = f"event {name} is added: {needs} for {event.namespace}, {when}"
     return told + _but(config, event)
 
 
@@ -71,9 +65,8 @@ def _read(name: str, entries: Mapping[str, str], zone: str, done: str) -> Calend
 
 def _carry_out(config: Config, operation: Operation, **words: object) -> None:
     now = words["now"] = wall_clock()
-    rehearse(
-        config, load_registry(config, now), operation.verb, words
-    )  # what is of no use waits for no run
+    # What is of no use waits for no run.
+    rehearse(config, load_registry(config, now), operation.verb, words)
     carry_out(config, operation, **words)
 
 
@@ -157,11 +150,7 @@ def _local(window: Window) -> str:
     return f"{begins:%a %Y-%m-%d %H:%M %Z} to {ends:{'%H:%M' if is_same else '%a %H:%M'}}"
 
 
-def _needs(event: CalendarEvent) -> str:
-    return _needs_of(event.pods, event.request, event.nodes)
-
-
-def _needs_of(pods: int, request: Mapping[str, int], nodes: int) -> str:
+def _needs(pods: int, request: Mapping[str, int], nodes: int) -> str:
     if nodes:
         return count_of(nodes, "node")
     asks = amounts(request)
@@ -170,14 +159,10 @@ def _needs_of(pods: int, request: Mapping[str, int], nodes: int) -> str:
 
 def print_events(config: Config, output: str) -> None:
     """Prints all events."""
-    now = wall_clock()
-    registry = read_calendars(config, load_registry(config, now), now)
-    rows = event_rows(config, registry, now)
-    troubles = list(why_incomplete(config, registry, now))
+    rows, troubles = _read_events(config)
     with reader_may_leave():
         if output != "text":
-            document = {"schema": "dnm.events/1", "events": rows, "troubles": troubles}
-            print_document(document, output, (row["name"] for row in rows))
+            _print_document(rows, troubles, output)
             return
         for text in troubles:
             print_line(("! ", "warning"), text)
@@ -185,36 +170,44 @@ def print_events(config: Config, output: str) -> None:
         print_table("Events", header, [_cells(row) for row in rows], "there are none")
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    first = row["windows"][0] if row["windows"] else None
-    return (
-        row["name"],
-        row["namespace"],
-        _needs_of(row["pods"], row["request"], row["nodes"]),
-        first["local"] if first else "-",
-        f"{first['begins']:%m-%d %H:%M}" if first else "-",
-        row["state"],
-        row["source"],
-    )
-
-
 def show_event(config: Config, name: str, output: str) -> None:
     """Prints one event. Raises RefusedError where there is none of the name."""
-    now = wall_clock()
-    registry = read_calendars(config, load_registry(config, now), now)
-    rows = event_rows(config, registry, now)
+    rows, troubles = _read_events(config)
     found = [row for row in rows if row["name"] == name]
     if not found:
         known = ", ".join(sorted({row["name"] for row in rows})) or "none"
         raise RefusedError(f"there is no event {name!r}; known are {known}")
     with reader_may_leave():
         if output != "text":
-            troubles = list(why_incomplete(config, registry, now))
-            document = {"schema": "dnm.events/1", "events": found, "troubles": troubles}
-            print_document(document, output)
+            _print_document(found, troubles, output)
             return
         for row in found:
             _print_event(row)
+
+
+def _read_events(config: Config) -> tuple[list[dict[str, Any]], list[str]]:
+    """All of them, and why some may be missing."""
+    now = wall_clock()
+    registry = read_calendars(config, load_registry(config, now), now)
+    return event_rows(config, registry, now), list(why_incomplete(config, registry, now))
+
+
+def _print_document(rows: list[dict[str, Any]], troubles: list[str], output: str) -> None:
+    document = {"schema": "dnm.events/1", "events": rows, "troubles": troubles}
+    print_document(document, output, (row["name"] for row in rows))
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    first = row["windows"][0] if row["windows"] else None
+    return (
+        row["name"],
+        row["namespace"],
+        _needs(row["pods"], row["request"], row["nodes"]),
+        first["local"] if first else "-",
+        f"{first['begins']:%m-%d %H:%M}" if first else "-",
+        row["state"],
+        row["source"],
+    )
 
 
 def _print_event(row: Mapping[str, Any]) -> None:
