@@ -22,7 +22,7 @@ from dnm.cli.status_view import print_status
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
-from dnm.model.lent import ConverterProcess, LentNode, Phase
+from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.printable import count_of, printable
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
@@ -131,19 +131,12 @@ def status_document(
     }
 
 
-def pause_document(registry: Registry, now: datetime) -> dict[str, Any] | None:
-    """Returns since and until when dnm is paused, by whom and why; None: it is not now."""
-    if registry.pause is None or not registry.paused(now):
-        return None
-    return msgspec.structs.asdict(registry.pause)
-
-
 def _seconds(span: timedelta | None) -> float | None:
     return None if span is None else span.total_seconds()
 
 
 def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> dict[str, Any]:
-    entry: LentNode = registry.nodes[name]
+    entry = registry.nodes[name]
     return {
         "node": name,
         "node_type": entry.node_type,
@@ -151,8 +144,8 @@ def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> d
         "queue": entry.queue,
         "phase": entry.phase.value,
         "since": entry.since,
-        "idle_seconds": _seconds(idle_time(entry, now)),
-        "goes_back_in_seconds": _seconds(_time_to_return(config, registry, name, now)),
+        "idle_seconds": _seconds(now - entry.idle_since if entry.idle_since else None),
+        "goes_back_in_seconds": _seconds(time_to_return(config, registry, name, now)),
         "counted": entry.counted,
         "pods": msgspec.structs.asdict(pods)
         if (pods := registry.last_run.pods.get(name))
@@ -174,16 +167,21 @@ def _converter_host(process: ConverterProcess | None) -> str:
     return process.host if process is not None and is_elsewhere(process) else ""
 
 
-def _time_to_return(
+def time_to_return(
     config: Config, registry: Registry, name: str, now: datetime
 ) -> timedelta | None:
-    """None also of a node that is kept for another reason than its idle time."""
+    """Returns how long an idle node still waits before it may go back; None: it is not idle, does
+    not serve a monitored namespace, or is kept for another reason than its idle time."""
+    entry = registry.nodes[name]
+    policy = config.namespaces.get(entry.namespace)
+    if entry.idle_since is None or policy is None or entry.phase is not Phase.SERVING:
+        return None
     said = registry.last_run.nodes.get(name, "")
-    if name in registry.held or registry.nodes[name].is_kept_at(now):
+    is_kept = said.startswith(tuple(reason.text for reason in _KEPT))
+    if is_kept or name in registry.held or entry.is_kept_at(now):
         return None
-    if said.startswith(tuple(reason.text for reason in _KEPT)):
-        return None
-    return time_to_return(config, registry, registry.nodes[name], now)
+    idle = now - entry.idle_since
+    return max(timedelta(0), idle_times(config, registry)[policy.name] - idle)
 
 
 def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
@@ -229,7 +227,9 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             queue: {"strikes": max(b.unused, 0), "tripped_at": b.tripped_at}
             for queue, b in registry.breakers.items()
         },
-        "pause": pause_document(registry, now),
+        "pause": msgspec.structs.asdict(registry.pause)
+        if registry.pause and registry.paused(now)
+        else None,
         "held": [
             name
             for name in registry.held
@@ -248,22 +248,6 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             for name, left in hours_left(config, registry, now).items()
         },
     }
-
-
-def idle_time(entry: LentNode, now: datetime) -> timedelta | None:
-    """Returns for how long a node has been seen without pods that count; None: it has some."""
-    return now - entry.idle_since if entry.idle_since else None
-
-
-def time_to_return(
-    config: Config, registry: Registry, entry: LentNode, now: datetime
-) -> timedelta | None:
-    """Returns how long an idle node still waits before it may go back; None: it is not idle, or
-    does not serve a monitored namespace."""
-    idle, policy = idle_time(entry, now), config.namespaces.get(entry.namespace)
-    if idle is None or policy is None or entry.phase is not Phase.SERVING:
-        return None
-    return max(timedelta(0), idle_times(config, registry)[policy.name] - idle)
 
 
 def _live_registry(

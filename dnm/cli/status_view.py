@@ -162,11 +162,7 @@ def by_hand_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC")
 
 
 def _place(one: Mapping[str, Any]) -> Row:
-    return {
-        "type": one["node_type"],
-        "namespace": one["namespace"],
-        "queue": one.get("queue", ""),
-    }
+    return {"type": one["node_type"], "namespace": one["namespace"], "queue": one.get("queue", "")}
 
 
 def _span(seconds: float | None) -> str:
@@ -218,23 +214,14 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
         f": {queue['reason'] or 'no run has judged it yet'}", indent=2,
     )  # fmt: skip
     header = ["resource", "limit", "baseline", "lent", "used", f"pending ({pods})"]
-    rows = queue_rows(queue)
-    if not rows:
+    of_limits = {*queue["limit"], *queue["baseline"]}
+    names = order_resources(of_limits | queue["used"].keys() | queue["pending"].keys())
+    if not names:
         is_unlimited = queue["is_judged"] and queue["is_demand_known"]
         known = "no limit and no pods" if is_unlimited else "its limits are not known"
         print_line(f"{known}; {pods} pending", indent=4)
         return
-    print_table("", header, rows, "", indent=4)
-
-
-def queue_rows(queue: Mapping[str, Any]) -> list[list[str]]:
-    """Returns a row a resource: its limit, baseline, and what is lent, used and pending."""
-    return [[name, *_numbers(queue, name)] for name in _resources(queue)]
-
-
-def _resources(queue: Mapping[str, Any]) -> list[str]:
-    of_limits = {*queue["limit"], *queue["baseline"]}
-    return order_resources(of_limits | queue["used"].keys() | queue["pending"].keys())
+    print_table("", header, [[name, *_numbers(queue, name)] for name in names], "", indent=4)
 
 
 def _numbers(queue: Mapping[str, Any], resource: str) -> Iterator[str]:

@@ -73,4 +73,5 @@ def test_since_when_nobody_looked(
 )
 def test_when_a_node_goes_back(entry: LentNode, left: timedelta | None) -> None:
     policy = a_policy(reversion_idle=10 * MINUTE)
-    assert time_to_return(a_config(namespaces={"dev": policy}), Registry(), entry, NOW) == left
+    registry = Registry(nodes={"a001": entry})
+    assert time_to_return(a_config(namespaces={"dev": policy}), registry, "a001", NOW) == left
