@@ -23,6 +23,7 @@ from dnm.cli.output import (
     waiting_lines,
     waiting_rows,
 )
+from dnm.cli.report import explained
 from dnm.cli.status_view import holders_text
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import read_pod_end
@@ -32,12 +33,11 @@ from dnm.model.history import Decision, HistoryLine
 from dnm.model.lent import LentNode
 from dnm.model.plan import Plan
 from dnm.model.printable import count_of, duration, printable
-from dnm.model.reason import Why
 from dnm.model.value import Unreadable
-from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, Verdict
+from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS
 from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing, nodes_of_order
-from dnm.plan.explain import PodExplanation, as_slurm_has_it, explain_pod
+from dnm.plan.explain import as_slurm_has_it, explain_pod
 from dnm.plan.planner import fold_plan
 from dnm.plan.record_lease import judge_actor
 from dnm.run.looking import decide_now
@@ -120,7 +120,7 @@ def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None
     if verdict is None:
         return _find_other_node(decided, name)
     entry = plan.registry.nodes.get(name) or decided.inputs.registry.nodes.get(name)
-    found = _verdict(verdict.verdict, verdict.reason, verdict.sentence)
+    found: dict[str, Any] = {**explained(verdict), "changed_by": verdict.reason.change}
     if entry is not None:
         holders = plan.pods.get(name)
         pods = msgspec.structs.asdict(holders) if holders else None
@@ -209,9 +209,12 @@ def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
         if not spaces:
             return None
         namespace, pod = spaces[0], name
-    explained = explain_pod(decided, namespace, pod)
-    if explained.state != "not found":
-        return _pod(explained, plan)
+    known = explain_pod(decided, namespace, pod)
+    if known.state != "not found":
+        state = "on a node" if known.node else known.state
+        waits = {"obstacles": list(known.obstacles), "helped_by": list(known.helped_by)}
+        return {"pod": known.pod, "node": known.node, "state": state, **waits,
+                **(_queue(plan, known.queue) if known.queue else {})}  # fmt: skip
     with closing(KubeClient.connect(decided.inputs.config)) as kube:
         end = read_pod_end(kube.requests, namespace, pod)
     if end is None:
@@ -227,34 +230,11 @@ def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
     return None if rows is None else [row for row in rows if row["node_type"] in types]
 
 
-def _verdict(verdict: Verdict, reason: Why, sentence: str) -> dict[str, Any]:
-    return {
-        "verdict": verdict.value,
-        "code": reason.name,
-        "reason": sentence,
-        "changed_by": reason.change,
-    }
-
-
 def _queue(plan: Plan, queue: str) -> dict[str, Any]:
     verdict = next(one for one in plan.queues if one.queue == queue)
-    decision = plan.decisions.get(queue, Decision())
-    return {
-        "queue": queue,
-        **_verdict(verdict.verdict, verdict.reason, verdict.sentence),
-        "numbers": msgspec.to_builtins(decision),
-    }
-
-
-def _pod(explained: PodExplanation, plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "pod": explained.pod,
-        "node": explained.node,
-        "state": "on a node" if explained.node else explained.state,
-        "obstacles": list(explained.obstacles),
-        "helped_by": list(explained.helped_by),
-    }
-    return {**found, **(_queue(plan, explained.queue) if explained.queue else {})}
+    numbers = msgspec.to_builtins(plan.decisions.get(queue, Decision()))
+    return {"queue": queue, **explained(verdict), "changed_by": verdict.reason.change,
+            "numbers": numbers}  # fmt: skip
 
 
 def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterator[str]:

@@ -32,13 +32,11 @@ def report_document(accounts: Accounts, price: Mapping[str, Any] | None = None) 
         ],
         "nodes": list(_node_rows(accounts)),
         "to_serving": [
-            {"node_type": kind, "nodes": len(spans), "median_seconds": percentile(spans, 0.5),
-             "p95_seconds": percentile(spans, 0.95)}
+            {"node_type": kind, "nodes": len(spans), **_spread(spans)}
             for kind, spans in sorted(accounts.to_serving.items())
         ],
         "opening": [
-            {"node_type": kind, "step": step, "nodes": len(spans),
-             "median_seconds": percentile(spans, 0.5), "p95_seconds": percentile(spans, 0.95)}
+            {"node_type": kind, "step": step, "nodes": len(spans), **_spread(spans)}
             for (kind, step), spans in accounts.steps.items()
         ],
         "sitting": sitting_rows(accounts.sitting),
@@ -50,7 +48,8 @@ def report_document(accounts: Accounts, price: Mapping[str, Any] | None = None) 
         "longest_waits": [
             {"queue": one.queue, "begin": one.begin, "end": one.end, "most_pods": one.most_pods,
              "seconds": ((one.end or accounts.until) - one.begin).total_seconds(),
-             "reasons": _reasons(one.reasons), "why": one.why}
+             "reasons": [{"code": code, "seconds": took} for code, took in one.reasons.items()],
+             "why": one.why}
             for one in accounts.longest_waits
         ],
         "price": price,
@@ -72,8 +71,8 @@ def price_document(one: SeenPrice) -> dict[str, Any]:
     }
 
 
-def _reasons(spans: Mapping[str, float]) -> list[dict[str, Any]]:
-    return [{"code": code, "seconds": seconds} for code, seconds in spans.items()]
+def _spread(spans: Sequence[float]) -> dict[str, float | None]:
+    return {"median_seconds": percentile(spans, 0.5), "p95_seconds": percentile(spans, 0.95)}
 
 
 def _hours(seconds: float) -> float:
@@ -265,15 +264,8 @@ def _with_bars(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 _TABLES = (
-    "node_hours",
-    "nodes",
-    "to_serving",
-    "opening",
-    "sitting",
-    "waits",
-    "refused",
-    "price_as_seen",
-)
+    "node_hours", "nodes", "to_serving", "opening", "sitting", "waits", "refused", "price_as_seen",
+)  # fmt: skip
 
 
 def csv_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:

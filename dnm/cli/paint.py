@@ -23,7 +23,6 @@ from dnm.cli.lines import LEAST_LAST, Line, Run, width_of
 from dnm.model.printable import Meaning
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress, TaskID
 
 

@@ -97,7 +97,8 @@ def action_lines(action: Action) -> list[str]:
     return [f"action={_LINES[type(action)].format(action, **words)}"]
 
 
-def _explained(one: QueueVerdict | NodeVerdict) -> dict[str, str]:
+def explained(one: QueueVerdict | NodeVerdict) -> dict[str, str]:
+    """Returns what is decided, and why, as documents have it."""
     return {"verdict": one.verdict.value, "code": one.reason.name, "reason": one.sentence}
 
 
@@ -105,8 +106,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     """Returns what `dnm plan --output json` prints, schema dnm.plan/1."""
     return {
         "schema": "dnm.plan/1",
-        "queues": [{"queue": one.queue, **_explained(one)} for one in plan.queues],
-        "nodes": [{"node": one.node, **_explained(one)} for one in plan.nodes],
+        "queues": [{"queue": one.queue, **explained(one)} for one in plan.queues],
+        "nodes": [{"node": one.node, **explained(one)} for one in plan.nodes],
         "actions": [describe_action(action) for action in plan.actions],
         "to_lend": to_lend(plan),
         "to_return": to_return(plan),
@@ -147,10 +148,10 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
     for queue in plan.queues:
         word = QUEUE_WORDS.get(queue.verdict.value, queue.verdict.value)
         print_line(f"queue {queue.queue}: ", verdict_part(word), f": {queue.sentence}")
-    words = {
-        one.node: VERDICT_WORDS.get(one.verdict.value, one.verdict.value) for one in plan.nodes
-    }
-    said = [(one.node, f"NODE: {words[one.node]}: {one.sentence}") for one in plan.nodes]
+    said = []
+    for node in plan.nodes:
+        word = VERDICT_WORDS.get(node.verdict.value, node.verdict.value)
+        said.append((node.node, f"NODE: {word}: {node.sentence}"))
     for line in told_together(said, ""):
         names, word, sentence = line.split(": ", 2)
         print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
