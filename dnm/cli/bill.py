@@ -53,8 +53,8 @@ def bill_of(config: Config, times: tuple[str, str], form: str, against: str) -> 
         raise QuestionError(f"--against {against!r} is not known; write sreport")
     if since >= until:
         raise QuestionError("--until is not after --since")
-    show = show_bill if form else show_against
-    return show(config, (since, until), form)
+    span = since, until
+    return show_bill(config, span, form) if form else show_against(config, span)
 
 
 def make_bill(config: Config, since: datetime, until: datetime) -> tuple[Lend, ...]:
@@ -195,7 +195,7 @@ def _row(one: Sum) -> list[str]:
 # --- against sreport ----------------------------------------------------------------------------
 
 
-def show_against(config: Config, span: tuple[datetime, datetime], form: str = "") -> int:
+def show_against(config: Config, span: tuple[datetime, datetime]) -> int:
     """Compares the lends that are charged with what slurmdbd has planned; returns 1 where one
     differs by more than a minute."""
     if not find_spec("dnm.converters"):

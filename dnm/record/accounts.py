@@ -20,15 +20,12 @@ from dnm.model.quantity import QuantityError, parse_yunikorn
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.record.price import Looks, SeenPrice, price_as_seen
-from dnm.record.stays import OpenStay, Stay
+from dnm.record.stays import BEGINS, ENDS, OpenStay, Stay
 
 ENOUGH = "ENOUGH"
 # Reasons by which dnm itself, and not a lack of batch nodes, holds a queue back.
 BRAKES = ("CAPPED", "COOLDOWN", "BACKOFF", "BREAKER", "PAUSED", "OTHERS_FIRST", "NO_BATCH_NODE",
           "TOO_YOUNG")  # fmt: skip
-# Events of a node, of which the last of each is a person's verb.
-_BEGINS = ("lent", "adopted", "adopt")
-_ENDS = ("returned", "forgotten", "forget")
 MOST_POINTS = 400  # of one queue
 _LONGEST_WAITS = 10
 
@@ -147,7 +144,8 @@ class Bookkeeper:
         from then on."""
         stays = [*self._stays, *self._close_stays(registry, until)]
         for queue, wait in self._waits.items():
-            self._close_wait(queue, wait, None, until)
+            self._book_reason(queue, wait, until)
+            self._closed.append(wait.close(queue, None))
         return Accounts(
             since=self.since,
             until=until,
@@ -186,10 +184,10 @@ class Bookkeeper:
                 yield stay.close(name, None, known.idle_since or until)
 
     def _add_node(self, line: HistoryLine) -> None:
-        name, kind = line.object, (line.queue, line.node_type)
+        name = line.object
         if line.event == "moved":
             self._close_moved(line)
-        if line.event in _BEGINS:
+        if line.event in BEGINS:
             if (stay := self._open.pop(name, None)) is not None:
                 self._stays.append(stay.close_without_end(name))
             self._open[name] = OpenStay(line.node_type, line.queue, line.time)
@@ -202,8 +200,8 @@ class Bookkeeper:
             stay = OpenStay(line.node_type, line.queue, begin, line.before or "serving")
             self._open[name] = stay
         stay.take(line)
-        self._count_node(line, kind)
-        if line.event in _ENDS:
+        self._count_node(line)
+        if line.event in ENDS:
             self._stays.append(self._open.pop(name).close(name, line.time, line.time))
             self._came_of.pop(name, None)
 
@@ -217,20 +215,21 @@ class Bookkeeper:
         self._open[name] = OpenStay(line.node_type, line.queue, line.time)
         self._open[name].pods = old.pods
 
-    def _count_node(self, line: HistoryLine, kind: tuple[str, str]) -> None:
+    def _count_node(self, line: HistoryLine) -> None:
+        counts, kind = self._counts, (line.queue, line.node_type)
         match line.event, line.before:
             case "joined", _:
-                self._count("conversions", kind)
+                counts["conversions"][kind] += 1
                 self._note_serving(line)
             case "moved", _:
-                self._count("moves", kind)
+                counts["moves"][kind] += 1
                 self._note_served(line)
             case "failed" | "forgotten" | "forget", "joining":
-                self._count("failures", kind)
+                counts["failures"][kind] += 1
             case "returned", _:
-                self._count("returns", kind)
+                counts["returns"][kind] += 1
             case ("return-failed", _) | ("failed", "returning"):
-                self._count("failed_returns", kind)
+                counts["failed_returns"][kind] += 1
             case "fenced" | "moving", _:
                 self._idle[line.queue] += int(line.numbers.get("idle_seconds", 0))
 
@@ -254,10 +253,7 @@ class Bookkeeper:
             self._asked[line.object] = line
         else:
             missing = int(line.numbers.get("missing", 1))
-            self._count("failures", (line.queue, line.node_type), missing)
-
-    def _count(self, name: str, kind: tuple[str, str], number: int = 1) -> None:
-        self._counts[name][kind] += number
+            self._counts["failures"][line.queue, line.node_type] += missing
 
     # --- queues -----------------------------------------------------------------------------------
 
@@ -268,7 +264,7 @@ class Bookkeeper:
             self._book_reason(queue, wait, line.time)
         if line.code == ENOUGH or not pods:
             if wait is not None:
-                self._close_wait(queue, self._waits.pop(queue), line.time, line.time)
+                self._closed.append(self._waits.pop(queue).close(queue, line.time))
             return
         if wait is None:
             wait = self._waits[queue] = _OpenWait(line.time)
@@ -312,11 +308,6 @@ class Bookkeeper:
         code, seconds = wait.leave(now)
         if code in BRAKES:
             self._refused.setdefault((queue, code), []).append(seconds)
-
-    def _close_wait(self, queue: str, wait: _OpenWait, end: datetime | None, now: datetime) -> None:
-        if end is None:
-            self._book_reason(queue, wait, now)
-        self._closed.append(wait.close(queue, end))
 
 
 def _is_of_node(line: HistoryLine) -> bool:

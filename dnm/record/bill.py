@@ -16,9 +16,8 @@ import msgspec
 from dnm.model.history import HistoryLine
 from dnm.model.registry import Registry
 from dnm.model.value import Value
+from dnm.record.stays import BEGINS, ENDS
 
-_BEGINS = ("lent", "adopted", "adopt")
-_ENDS = ("returned", "forgotten", "forget")
 _SERVES = ("serving", "releasing", "moving")
 _HOUR = timedelta(hours=1)
 Amounts = Mapping[str, float]  # resource -> what pods asked for, times seconds
@@ -133,7 +132,7 @@ class Biller:
 
     def _add_node(self, line: HistoryLine) -> None:
         name, numbers = line.object, line.numbers
-        if line.event in _BEGINS:
+        if line.event in BEGINS:
             request = str(numbers.get("request", ""))
             begin = self._asked.get(request, line.time)
             self._close(name, line.time)
@@ -144,7 +143,7 @@ class Biller:
             self._open[name] = _Open(line, line.time, before.account, before.request)
             self._open[name].turn("serving", line.time, timedelta())
             self._open[name].size = before.size
-        elif line.event in _ENDS:
+        elif line.event in ENDS:
             self._close(name, line.time, *_used_of(line))
         elif name in self._open and line.after:
             idle = timedelta(seconds=float(numbers.get("idle_seconds", 0)))

@@ -9,6 +9,9 @@ from typing import Any
 from dnm.model.history import HistoryLine, pods_on
 from dnm.model.value import Value
 
+# Events of a node, of which the last of each is a person's verb.
+BEGINS = ("lent", "adopted", "adopt")
+ENDS = ("returned", "forgotten", "forget")
 _SERVING = "serving"
 
 
