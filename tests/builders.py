@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dnm.host.faults import struck_by
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import ConversionRequest, LentNode, Phase
@@ -24,6 +27,20 @@ COUNTED = {**SIZE, "pods": 110}  # as a_node has it
 QUEUE = "root.anvil.services.dev"
 MARK = Mark(instance="prod", node_type="a", namespace="dev", queue=QUEUE)
 FENCED = msgspec.structs.replace(MARK, fenced=True)
+
+
+@contextmanager
+def struck_at(point: str, when: str, error: BaseException) -> Iterator[None]:
+    """A fault point raises this, which must come out; KeyboardInterrupt: as after SIGKILL, nothing
+    goes on."""
+    import pytest  # which the bench does without
+
+    def strike(passed: str, at: str) -> None:
+        if (passed, at) == (point, when):
+            raise error
+
+    with struck_by(strike), pytest.raises(type(error)):
+        yield
 
 
 def a_policy(**changes: Any) -> NamespacePolicy:

@@ -147,11 +147,6 @@ def test_whoever_watches_a_run_sees_that_it_is_paused(
     assert last == "0 actions, 0 errors, 0 lent nodes"
 
 
-def test_a_run_that_did_nothing_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    print_run(Pass(plan=Plan(registry=Registry()), exit_code=0))
-    assert capsys.readouterr() == ("", "")
-
-
 def test_an_error_that_lasts_is_not_mailed_in_every_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

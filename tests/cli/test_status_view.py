@@ -89,9 +89,8 @@ def test_a_queue_tells_unknown_from_none_and_from_zero(
 
 
 def test_a_queue_of_which_nothing_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    nothing: dict[str, Any] = {
-        name: {} for name in ("limit", "baseline", "lent", "used", "pending")
-    }
+    amounts = ("limit", "baseline", "lent", "used", "pending")
+    nothing: dict[str, Any] = {name: {} for name in amounts}
     text = shown(capsys, with_queue(**nothing, is_judged=False, is_demand_known=False))
     assert "its limits are not known; ? pods pending" in text
 
@@ -201,12 +200,6 @@ def test_health(tmp_path: Path, name: str) -> None:
     assert (judged[0], judged[2]) == (word, exit_code) and judged[1].startswith(why)
 
 
-def a_status(**changes: Any) -> QueueStatus:
-    amounts = {"limit": {"vcore": 80_000}, "lent": {"vcore": 64_000}, "baseline": {}, "used": {}}
-    said = {"pending": {}, "pending_pods": 0, "verdict": "wait", "reason": ""}
-    return QueueStatus(**{**amounts, **said, **changes})
-
-
 def an_order(**changes: Any) -> LendOrder:
     given = {"since": NOW - timedelta(hours=4), "until": NOW + timedelta(hours=4), **changes}
     return LendOrder(id="lend-1", node_type="a", namespace="dev", count=2, **given)
@@ -216,8 +209,8 @@ QUIET = [
     pytest.param({}, {}, "", id="nothing"),
     pytest.param(
         {"limit": {"vcore": 40_000}}, {},
-        f"{QUEUE}: its vcore limit 40 is below the 64 that are lent to it, as somebody has set it: "
-        "raise it, or `dnm return` nodes that it can't use", id="lowered",
+        f"{QUEUE}: its vcore limit 40 is below the 256 that are lent to it, as somebody has set "
+        "it: raise it, or `dnm return` nodes that it can't use", id="lowered",
     ),
     pytest.param({"limit": {"vcore": 40_000}, "is_judged": False}, {}, "", id="not-judged"),
     pytest.param({"limit": {}}, {}, "", id="no-limit"),
@@ -253,8 +246,7 @@ def test_quiet_troubles(
 ) -> None:
     """No run is stopped by them: health and status say the same."""
     config = ended_at(NOW, tmp_path)
-    run = RunRecord(queues={QUEUE: a_status(**status)})
-    recorded = Registry(last_run=run, **registry)
+    recorded = Registry(last_run=with_queue(**status).last_run, **registry)
     expected = ("warning", said, 1) if said else ("ok", "", 0)
     assert judge_health(config, recorded, NOW) == expected
     assert status_document(config, recorded, NOW)["warnings"] == ([said] if said else [])

@@ -81,18 +81,13 @@ def test_of_a_span_it_has_what_lies_in_it(
 
 
 def test_what_pods_asked_for_is_shared_out_by_the_time_that_it_served() -> None:
-    months = [bill(*LENT, BACK, since=0, until=3), bill(*LENT, BACK, since=3, until=744)]
-    parts = [one.used["vcore"] for (one,) in months if one.used is not None]
-    assert sum(parts) == pytest.approx(36_000_000) and parts[0] == pytest.approx(14_400_000)
-
-
-def test_each_user_s_part_is_shared_out_alike() -> None:
     users = {"ada": {"vcore": 20_000_000}, "(others)": {"vcore": 10_000_000, "memory": 5}}
     back = msgspec.structs.replace(BACK, numbers={**BACK.numbers, "users": users})
     months = [bill(*LENT, back, since=0, until=3), bill(*LENT, back, since=3, until=744)]
-    parts = [one.users for (one,) in months]
+    parts = [{"": one.used or {}, **one.users} for (one,) in months]
+    assert parts[0][""]["vcore"] == pytest.approx(14_400_000)
     assert parts[0]["ada"]["vcore"] == pytest.approx(8_000_000)
-    for user, of in users.items():
+    for user, of in {"": {"vcore": 36_000_000}, **users}.items():
         for name, amount in of.items():
             assert sum(part[user][name] for part in parts) == pytest.approx(amount)
     (total,) = sums_of([one for (one,) in months], {})

@@ -10,13 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dnm.host.faults import struck_by
 from dnm.model.history import SCHEMA, HistoryLine, Operation
 from dnm.model.registry import Registry
 from dnm.record.history_file import LONGEST_LINE, History, read_backwards, read_history
 from dnm.record.tell import tell_operation
 from dnm.record.transitions import Cause
-from tests.builders import NOW
+from tests.builders import NOW, struck_at
 
 DAY = timedelta(days=1)
 
@@ -111,12 +110,7 @@ def test_a_line_of_garbage_hides_no_other(tmp_path: Path) -> None:
 
 def test_what_could_not_be_written_is_told_again(tmp_path: Path) -> None:
     kept = history(tmp_path)
-
-    def strike(point: str, when: str) -> None:
-        if (point, when) == ("history.fsync", "before"):
-            raise OSError(28, "No space left on device")
-
-    with struck_by(strike), pytest.raises(OSError, match="No space"):
+    with struck_at("history.fsync", "before", OSError(28, "No space left on device")):
         kept.append([line(1)], NOW)
     kept.append([line(1), line(2)], NOW)
     assert numbers(kept) == [1, 2]
@@ -157,16 +151,8 @@ def test_a_kill_between_rotating_and_writing_loses_nothing(
 ) -> None:
     kept = history(tmp_path)
     kept.append([line(1)], NOW)
-
-    class KilledError(BaseException):
-        """As SIGKILL does, nothing goes on."""
-
-    def strike(passed: str, at: str) -> None:
-        if (passed, at) == (point, when):
-            raise KilledError
-
     later = NOW + 40 * DAY
-    with struck_by(strike), pytest.raises(KilledError):
+    with struck_at(point, when, KeyboardInterrupt()):
         kept.append([line(2)], later)
     kept.append([line(2), line(3)], later)
     assert numbers(kept) == [1, 2, 3]

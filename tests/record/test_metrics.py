@@ -20,7 +20,6 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as SdkDashboard
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.history import Durations
 from dnm.model.lent import ClaimedNode
@@ -40,7 +39,7 @@ from dnm.record.metrics import (
     make_families,
 )
 from dnm.run.publish import metrics_text, write_textfile
-from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
+from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request, struck_at
 from tests.site import WORKSHOP_QUEUES, Site
 
 ROOT = Path(__file__).parents[2]
@@ -73,28 +72,22 @@ def promtool(*words: str, given: str = "") -> str:
 # --- the text ---------------------------------------------------------------------------------
 
 
+def text_of_one(value: float, label: str) -> str:
+    sample = Sample(value=value, labels={"l": label})
+    return format_families([Family(name="x", type=GAUGE, help="a\\b\nc", samples=(sample,))])
+
+
 @pytest.mark.parametrize("label", ['a"b', "a\\b", "a\nb", "ü €", "", "{},="])
-def test_any_text_may_be_a_label(label: str) -> None:
-    family = Family(
-        name="x", type=GAUGE, help="a\\b\nc",
-        samples=(Sample(value=1, labels={"l": label}),),
-    )  # fmt: skip
-    [found] = parse(format_families([family])).values()
-    assert (found.samples[0].labels, found.documentation) == ({"l": label}, "a\\b\nc")
+@pytest.mark.parametrize("value", [0, 1, 2**53, 1_800_000_000.123456, 0.1, 256 * 10**9])
+def test_any_text_may_be_a_label_and_numbers_come_back(value: float, label: str) -> None:
+    [found] = parse(text_of_one(value, label)).values()
+    [sample] = found.samples
+    assert (sample.labels, sample.value) == ({"l": label}, value)
+    assert found.documentation == "a\\b\nc"
 
 
 def test_a_label_keeps_no_control_characters() -> None:
-    family = Family(
-        name="x", type=GAUGE, help="x",
-        samples=(Sample(value=1, labels={"l": "\x1b[31m\u202e\x9b"}),),
-    )  # fmt: skip
-    assert 'l="?[31m??"' in format_families([family])
-
-
-@pytest.mark.parametrize("value", [0, 1, 2**53, 1_800_000_000.123456, 0.1, 256 * 10**9])
-def test_numbers_come_back(value: float) -> None:
-    family = Family(name="x", type=GAUGE, help="x", samples=(Sample(value=value),))
-    assert parse(format_families([family]))["x"].samples[0].value == value
+    assert 'l="?[31m??"' in text_of_one(1, "\x1b[31m\u202e\x9b")
 
 
 def test_a_histogram_is_one_to_prometheus() -> None:
@@ -297,15 +290,7 @@ def test_a_run_that_failed_keeps_the_time_of_the_last_success(ran: Ran) -> None:
 def test_a_kill_leaves_a_whole_file(tmp_path: Path, point: str, when: str) -> None:
     path = tmp_path / "dnm.prom"
     write_textfile(path, "dnm_old 1\n")
-
-    class KilledError(BaseException):
-        """As SIGKILL does, nothing goes on."""
-
-    def strike(passed: str, at: str) -> None:
-        if (passed, at) == (point, when):
-            raise KilledError
-
-    with struck_by(strike), pytest.raises(KilledError):
+    with struck_at(point, when, KeyboardInterrupt()):
         write_textfile(path, "dnm_new 1\n")
     assert path.read_text() in ("dnm_old 1\n", "dnm_new 1\n")
     assert all(not one.name.endswith(".prom") for one in tmp_path.iterdir() if one != path)
@@ -313,22 +298,19 @@ def test_a_kill_leaves_a_whole_file(tmp_path: Path, point: str, when: str) -> No
     assert path.read_text() == "dnm_new 1\n"
 
 
-@pytest.mark.parametrize("point", ["metrics.write", "metrics.rename"])
-def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize(
+    ("point", "when"), [("metrics.write", "after"), ("metrics.rename", "before")]
+)
+def test_what_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, point: str, when: str
+) -> None:
     path, anothers = tmp_path / "page.html", tmp_path / "page.html.new"
     for one in (path, anothers):
         one.write_text("old")
-
-    def strike(passed: str, at: str) -> None:
-        if (passed, at) == (point, "after" if point == "metrics.write" else "before"):
-            raise OSError(errno.ENOSPC, "no room")
-
-    with struck_by(strike), pytest.raises(OSError, match="no room"):
+    with struck_at(point, when, OSError(errno.ENOSPC, "no room")):
         write_textfile(path, "new")
-    assert {one.name: one.read_text() for one in tmp_path.iterdir()} == {
-        "page.html": "old",
-        "page.html.new": "old",
-    }
+    left = {one.name: one.read_text() for one in tmp_path.iterdir()}
+    assert left == {"page.html": "old", "page.html.new": "old"}
 
 
 def test_a_file_that_can_not_be_written_stops_nothing(ran: Ran) -> None:

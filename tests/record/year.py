@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dnm.model.history import SCHEMA, HistoryLine
 from dnm.model.reason import Reason
 from dnm.model.registry import run_name
@@ -21,25 +23,16 @@ NODES = 12
 NODE = {"vcore": 128_000, "memory": 256 * 10**9}
 
 
-def write_year(
-    registry_path: Path, until: datetime, days: int = 365, largest: int | None = None
-) -> int:
+def write_year(registry_path: Path, until: datetime, days: int = 365) -> int:
     """Writes it and returns how many lines there are."""
-    keep = timedelta(days=400)
-    history = History(registry_path, keep, **({"largest": largest} if largest else {}))
+    history = History(registry_path, timedelta(days=400))
     number = 0
     for day in range(days, 0, -1):
-        lines = []
-        for line in _day(until - timedelta(days=day)):
-            number += 1
-            lines.append(_numbered(line, number))
+        new = enumerate(_day(until - timedelta(days=day)), start=number + 1)
+        lines = [msgspec.structs.replace(line, number=number) for number, line in new]
         history.append(lines, lines[-1].time)
+        number = lines[-1].number
     return number
-
-
-def _numbered(line: HistoryLine, number: int) -> HistoryLine:
-    return HistoryLine(**{**{f: getattr(line, f) for f in line.__struct_fields__},
-                          "number": number})  # fmt: skip
 
 
 def _line(time: datetime, kind: str, event: str, name: str, **fields: Any) -> HistoryLine:
@@ -59,9 +52,9 @@ def _decision(queue: str, pending: int, lent: int, wanted: int = 0) -> dict[str,
 
 
 def _day(midnight: datetime) -> Iterator[HistoryLine]:
-    lines = [line for number, queue in enumerate(QUEUES) for line in _of_queue(
-        queue, number, midnight + timedelta(hours=8 + number))]  # fmt: skip
-    lines += _of_jobs(midnight)
+    lines = [*_of_jobs(midnight)]
+    for number, queue in enumerate(QUEUES):
+        lines += _of_queue(queue, number, midnight + timedelta(hours=8 + number))
     yield from sorted(lines, key=lambda line: line.time)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dnm.host.faults import struck_by
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
 from dnm.model.lent import Ended, Phase
@@ -21,7 +20,7 @@ from dnm.run.planning import make_pass_plan
 from dnm.run.registry import file_state, load_registry, save_registry
 from dnm.run.runner import run_pass
 from dnm.run.verbs import change_registry
-from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node
+from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, struck_at
 from tests.plan.worlds import pods
 from tests.proof.told import check_told
 from tests.run.edges import Converter, Kube
@@ -92,12 +91,7 @@ def test_a_run_that_is_killed_once_it_has_told_leaves_no_number_to_be_given_agai
     config: Config,
 ) -> None:
     """A run that can't act saves nothing before its history."""
-
-    def strike(point: str, when: str) -> None:
-        if (point, when) == ("history.append", "after"):
-            raise KeyboardInterrupt
-
-    with struck_by(strike), pytest.raises(KeyboardInterrupt):
+    with struck_at("history.append", "after", KeyboardInterrupt()):
         run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
     later = NOW + timedelta(minutes=1)
     run_pass(config, {}, lambda: False, lambda: later, _unreachable)
