@@ -29,7 +29,7 @@ from dnm.converter.processes import is_alive, process_of
 from dnm.converters.journal import Direction, Journal
 from dnm.converters.settings import Settings
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import check_trust
+from dnm.host.trust import check_trust, replace_file
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.errors import ConverterError
 from dnm.model.lent import ConverterProcess
@@ -221,23 +221,12 @@ def kubelet_facts(settings: Settings, journal: Journal, hook: str) -> Mapping[st
         return {}
     path = settings.state_dir / _FOLDER / f"{journal.node}.yaml"
     try:
-        _replace(path, text)
+        with fault_point("hook.kubelet_file"):
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+        replace_file(path, [text.encode()], "hook.kubelet_file")
     except OSError as error:
         raise ConverterError(
             f"the kubelet's file {path} can't be written ({error.strerror or error}): free space "
             "or mend the permissions, then repeat"
         ) from error
     return {_FILE_VARIABLE: str(path)}
-
-
-def _replace(path: Path, text: str) -> None:
-    """The file is whole at every moment."""
-    temporary = path.with_suffix(".new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with fault_point("hook.kubelet_file"):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
