@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 from dnm.converters.settings import Settings
-from dnm.host.fault_points import fault_point
 from dnm.kube.access import load_access
 from dnm.kube.client import KubeClient
-from dnm.kube.nodes import taint_fields
-from dnm.kube.session import MERGE_PATCH
 from dnm.model.config import Config
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
@@ -66,17 +62,11 @@ class KubeSide(KubeClient):
     ) -> None:
         """Changes all of it at once, if the Node is still as `node` was read. `taints`: all; as
         they were they are not written, with the time since when each is on."""
-        metadata: dict[str, Any] = {"resourceVersion": node.resource_version}
-        metadata |= {"labels": dict(labels), "annotations": dict(annotations)}
-        spec: dict[str, Any] = {}
-        if tuple(taints) != node.taints:
-            spec["taints"] = [taint_fields(one) for one in taints] or None
-        if is_uncordoned:
-            spec["unschedulable"] = None
-        patch = {"metadata": metadata, "spec": spec}
-        with (
-            self.requests.changing(f"label and taint node {node.name}", "patch nodes"),
-            fault_point("kube.dress_node"),
-        ):
-            path = f"/api/v1/nodes/{quote(node.name, safe='')}"
-            self.requests.session.write("PATCH", path, patch, MERGE_PATCH)
+        self.patch_node(
+            node.name,
+            resource_version=node.resource_version,
+            cordon=False if is_uncordoned else None,
+            annotations=annotations,
+            labels=labels,
+            taints=None if tuple(taints) == node.taints else taints,
+        )

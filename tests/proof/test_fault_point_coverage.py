@@ -34,7 +34,7 @@ EXCUSED = {
 WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "a cluster that has become small: kube/test_reflector.py": ("store.remove",),
     "node-convert: every stage killed, converters/test_slurm.py": (
-        "convert.", "kube.delete_node", "kube.dress_node", "kube.evict",
+        "convert.", "kube.delete_node", "kube.evict",
     ),
     "node-convert: converters/test_hooks.py": ("hook.",),
     "node-convert: converters/test_journal.py": ("journal.",),
