@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
 import msgspec
 
@@ -22,6 +21,7 @@ from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
+from dnm.kube.objects import path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS, SLURM_NAME
@@ -29,7 +29,6 @@ from dnm.model.slurm_state import ABSENT, NodeState
 from dnm.model.value import Value
 
 TAKEN = f"{MARK_PREFIX}taken-from-slurm-bridge"
-_NODES = "/api/v1/nodes"
 _BASES = ("IDLE", "MIXED", "ALLOCATED")
 
 
@@ -164,7 +163,7 @@ class BridgeConnection:
 
     def read_node(self, name: str) -> BridgedNode | None:
         with self.requests.asking(f"read node {name}", "get nodes"), fault_point("kube.bridged"):
-            found = self.requests.read_or_none(f"{_NODES}/{quote(name, safe='')}")
+            found = self.requests.read_or_none(path_of("nodes", name))
             if found is None:
                 return None
             annotated = msgspec.json.decode(found.body, type=_Annotated)
@@ -172,4 +171,4 @@ class BridgeConnection:
 
     def read_nodes(self) -> Sequence[BridgedNode]:
         with self.requests.asking("list the Nodes", "list nodes"), fault_point("kube.bridged"):
-            return self.requests.collect(List(_NODES, "NodeList"), read_bridged_page)
+            return self.requests.collect(List(path_of("nodes"), "NodeList"), read_bridged_page)

@@ -4,16 +4,16 @@ with what it must find there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from dnm.converters.nodeset import NodeSet, SlurmdPod
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import read_node_page
+from dnm.kube.objects import path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.pod import Toleration
@@ -252,8 +252,8 @@ def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
 
 _JSON_PATCH = "application/json-patch+json"
 _SLURMD = "app.kubernetes.io/name=slurmd,app.kubernetes.io/component=worker"
-_PATH = "/apis/slinky.slurm.net/v1beta1/nodesets"
-_SCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+_API = "/apis/slinky.slurm.net/v1beta1"
+_AUTOSCALING = "/apis/autoscaling/v2"
 
 
 @dataclass(frozen=True)
@@ -267,19 +267,13 @@ class NodeSetConnection:
         query = {"labelSelector": _SLURMD}
         if node:
             query["fieldSelector"] = f"spec.nodeName={node}"
-        where = f" on node {node}" if node else ""
-        with (
-            self.requests.asking(f"list slurmd's pods{where}", "list pods"),
-            fault_point("kube.list_slurmd"),
-        ):
-            return self.requests.collect(List("/api/v1/pods", "PodList", query), read_pod_page)
+        what = List(path_of("pods"), "PodList", query)
+        shown = "slurmd's pods" + (f" on node {node}" if node else "")
+        return self._list(shown, "pods", what, read_pod_page)
 
     def read_sets(self) -> Sequence[NodeSet]:
-        with (
-            self.requests.asking("list the NodeSets", "list nodesets.slinky.slurm.net"),
-            fault_point("kube.list_node_sets"),
-        ):
-            found = self.requests.collect(List(_PATH, "NodeSetList"), read_set_page)
+        what = List(path_of("nodesets", api=_API), "NodeSetList")
+        found = self._list("the NodeSets", "nodesets.slinky.slurm.net", what, read_set_page)
         if all(one.is_daemon_set for one in found):
             return found
         scalers = self._read_scalers()
@@ -287,64 +281,52 @@ class NodeSetConnection:
 
     def read_chosen(self, key: str, value: str) -> Sequence[str]:
         """Returns the Nodes with that label, by name, that are Ready and not cordoned."""
-        what = List("/api/v1/nodes", "NodeList", {"labelSelector": f"{key}={value}"})
-        with (
-            self.requests.asking(f"list the Nodes with {key}={value}", "list nodes"),
-            fault_point("kube.list_chosen"),
-        ):
-            found = self.requests.collect(what, read_node_page)
+        label = f"{key}={value}"
+        what = List(path_of("nodes"), "NodeList", {"labelSelector": label})
+        found = self._list(f"the Nodes with {label}", "nodes", what, read_node_page)
         return [one.name for one in found if one.is_ready and not one.is_cordoned]
 
     def _read_scalers(self) -> list[Autoscaler]:
-        what = List(_SCALERS, "HorizontalPodAutoscalerList")
-        with (
-            self.requests.asking(
-                "list the autoscalers", "list horizontalpodautoscalers.autoscaling"
-            ),
-            fault_point("kube.list_scalers"),
-        ):
-            return self.requests.collect(what, read_scaler_page)
+        path = path_of("horizontalpodautoscalers", api=_AUTOSCALING)
+        of = "horizontalpodautoscalers.autoscaling"
+        what = List(path, "HorizontalPodAutoscalerList")
+        return self._list("the autoscalers", of, what, read_scaler_page)
+
+    def _list(
+        self, shown: str, of: str, what: List, read: Callable[[memoryview], Iterable[T]]
+    ) -> list[T]:
+        with self.requests.asking(f"list {shown}", f"list {of}"), fault_point("kube.node_sets"):
+            return self.requests.collect(what, read)
 
     def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
         """Writes the pod's pod-deletion-cost, or takes it off; a pod that is gone has none."""
-        namespace, name = quote(pod.namespace, safe=""), quote(pod.name, safe="")
         annotations = {COST: None if cost is None else str(cost)}
         patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
-        with (
-            self.requests.changing(f"write the deletion cost of pod {pod.key}", "patch pods"),
-            fault_point("kube.set_cost"),
-        ):
-            path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-            self.requests.session.write("PATCH", path, patch, MERGE_PATCH)
+        path = path_of("pods", pod.name, pod.namespace)
+        self._patch(f"write the deletion cost of pod {pod.key}", "pods", path, patch)
 
     def scale(self, node_set: NodeSet, replicas: int) -> None:
         """Changes how many pods are wanted, if the NodeSet is still as it was read."""
-        namespace, name = quote(node_set.namespace, safe=""), quote(node_set.name, safe="")
-        path = f"/apis/slinky.slurm.net/v1beta1/namespaces/{namespace}/nodesets/{name}/scale"
+        path = path_of("nodesets", node_set.name, node_set.namespace, _API)
         patch = {
             "metadata": {"resourceVersion": node_set.resource_version},
             "spec": {"replicas": replicas},
         }
-        with (
-            self.requests.changing(
-                f"scale NodeSet {node_set.key} to {replicas}", "patch nodesets/scale"
-            ),
-            fault_point("kube.scale_node_set"),
-        ):
-            query = f"?fieldManager={MANAGER}"
-            self.requests.session.write("PATCH", path + query, patch, MERGE_PATCH)
+        shown = f"scale NodeSet {node_set.key} to {replicas}"
+        self._patch(shown, "nodesets/scale", f"{path}/scale?fieldManager={MANAGER}", patch)
 
     def remove_label(self, node: str, key: str, value: str) -> None:
         """Takes the label off if it has that value, else raises."""
         path = f"/metadata/labels/{key.replace('~', '~0').replace('/', '~1')}"
         patch = [{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}]
-        with (
-            self.requests.changing(f"take the label {key} off node {node}", "patch nodes"),
-            fault_point("kube.remove_label"),
-        ):
-            self.requests.session.write(
-                "PATCH", f"/api/v1/nodes/{quote(node, safe='')}", patch, _JSON_PATCH
-            )
+        shown = f"take the label {key} off node {node}"
+        self._patch(shown, "nodes", path_of("nodes", node), patch, _JSON_PATCH)
+
+    def _patch(
+        self, shown: str, of: str, path: str, patch: object, kind: str = MERGE_PATCH
+    ) -> None:
+        with self.requests.changing(shown, f"patch {of}"), fault_point("kube.change_node_set"):
+            self.requests.session.write("PATCH", path, patch, kind)
 
 
 def _with_scalers(one: NodeSet, scalers: Sequence[Autoscaler]) -> NodeSet:

@@ -57,10 +57,8 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "dnm check: cli/test_check.py": ("kube.can_i", "kube.version", "kube.server_time"),
     "dnm check: cli/test_check_slinky.py": ("kube.slinky",),
     "nodeset-convert: converters/test_nodeset_side.py": (
-        "kube.list_slurmd", "kube.list_node_sets", "kube.list_chosen", "kube.list_scalers",
-        "kube.set_cost", "kube.remove_label",
+        "kube.node_sets", "kube.change_node_set",
     ),
-    "nodeset-convert: real/test_slinky.py": ("kube.scale_node_set",),
     "bridge-convert: converters/test_bridge_side.py": ("kube.bridged",),
     "once a month, or in history_days: record/test_history_file.py": (
         "history.rotate", "history.drop",
