@@ -26,7 +26,7 @@ from dnm.converters.marks import (
 from dnm.converters.reservation import own_reservations, release, reservations_of, uncharge
 from dnm.converters.select import is_own_booking, service_of
 from dnm.converters.settings import Settings
-from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
+from dnm.converters.slurm.commands import IN_ANOTHER, SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.errors import ConverterError
 
@@ -38,9 +38,13 @@ _WHILE_TAKEN = frozenset(("DRAIN", "RESERVED", "PLANNED"))
 _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has been stopped
 
 
-def reserve(conversion: NodeConversion, ignore_jobs: bool = False) -> None:
-    """Raises NotClaimed where Slurm says no. With `ignore_jobs` it holds a node on which a job
-    runs, so that no other can start.
+def reserve(conversion: NodeConversion, flags: str = "") -> None:
+    """Raises NotClaimed where Slurm says no. With IGNORE_JOBS it holds a node on which a job runs,
+    so that no other can start.
+
+    A node that is booked for an event is taken from under its booking, which keeps others' jobs
+    away until the window is over; the name is given once all the same, and the drain looks again
+    whether a job is there.
 
     After a lost answer the command may still be carried out. A reservation that is there then is
     taken for ours; should it be another's, the operation in the drain's reason tells.
@@ -55,8 +59,9 @@ def reserve(conversion: NodeConversion, ignore_jobs: bool = False) -> None:
     end, is_lost = _end_before(there), False
     deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
     while True:
+        allowed = IN_ANOTHER if _is_booked(conversion, there) else flags
         try:
-            return _create(conversion, there, end, ignore_jobs)
+            return conversion.slurm.create_reservation(name, conversion.node, end, allowed)
         except SlurmRefused as error:
             if not (is_lost and "Duplicate" in error.answer):
                 conversion.book.remember({RESERVING: ""})
@@ -70,22 +75,6 @@ def reserve(conversion: NodeConversion, ignore_jobs: bool = False) -> None:
         there = reservations_of(conversion)
         if any(one.name == name for one in there):
             return
-
-
-def _create(
-    conversion: NodeConversion,
-    there: tuple[Reservation, ...],
-    end: datetime | None,
-    ignore_jobs: bool,
-) -> None:
-    """A node that is booked for an event is taken from under its booking, which keeps others' jobs
-    away until the window is over; the name is given once all the same, and the drain looks again
-    whether a job is there."""
-    node = conversion.node
-    if _is_booked(conversion, there):
-        conversion.slurm.create_overlapping_reservation(conversion.reservation, node, end)
-    else:
-        conversion.slurm.create_reservation(conversion.reservation, node, end, ignore_jobs)
 
 
 def _is_booked(conversion: NodeConversion, there: tuple[Reservation, ...]) -> bool:

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from dnm.converters.claim import drain, reserve
 from dnm.converters.conversion import NodeConversion, NotClaimed
-from dnm.converters.slurm.commands import SlurmRefused
+from dnm.converters.slurm.commands import IGNORE_JOBS, SlurmRefused
 from dnm.model.errors import ConverterError, SlurmError
 from dnm.model.slinky import pods_of_job
 
@@ -32,7 +32,7 @@ def claim_from_jobs(conversion: NodeConversion) -> str:
     jobs = conversion.journal.facts[JOBS].split(",")
     for job in jobs:
         _check_preemptible(conversion, job)
-    reserve(conversion, ignore_jobs=True)
+    reserve(conversion, IGNORE_JOBS)
     drain(conversion, may_work=True)
     there = conversion.read_jobs()
     others = [job for job in there if job.id not in jobs]

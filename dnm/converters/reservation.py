@@ -22,7 +22,7 @@ from functools import partial
 
 from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion
 from dnm.converters.select import is_own_reservation
-from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
+from dnm.converters.slurm.commands import IN_ANOTHER, SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import ABOVE_ALL, NOBODY, Reservation
 from dnm.model.errors import SlurmError
 
@@ -153,8 +153,9 @@ def our_turn(conversion: NodeConversion) -> Iterator[None]:
 
 
 def _takes_turn(conversion: NodeConversion, name: str) -> bool:
+    create, minute = conversion.slurm.create_reservation, timedelta(minutes=1)
     try:
-        conversion.slurm.take_turn(name, conversion.node)
+        create(name, conversion.node, minute, IN_ANOTHER)
     except SlurmRefused as error:
         if "Duplicate" not in error.answer:
             raise
@@ -215,7 +216,7 @@ def _split(conversion: NodeConversion, shared: Reservation) -> None:
         name = f"{conversion.settings.res_name}-{node}"
 
         conversion.change_slurm(
-            partial(conversion.slurm.create_overlapping_reservation, name, node),
+            partial(conversion.slurm.create_reservation, name, node, None, IN_ANOTHER),
             partial(_is_there, conversion, name),
         )
     now = conversion.patiently(lambda: _named(conversion, shared.name))

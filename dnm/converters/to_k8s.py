@@ -17,7 +17,7 @@ from dnm.converters.conversion import DryRun, NodeConversion, Stage
 from dnm.converters.marks import drain_reason
 from dnm.converters.preempt import JOBS, claim_from_jobs
 from dnm.converters.reservation import charge
-from dnm.converters.slurm.commands import drain_command, reserve_command
+from dnm.converters.slurm.commands import IGNORE_JOBS, drain_command, reserve_command
 from dnm.host.fault_points import fault_point
 from dnm.model.close_look import lacking_taints
 from dnm.model.errors import ConverterError
@@ -133,7 +133,7 @@ def _show_claim(run: DryRun) -> list[str]:
     settings, node, jobs = run
     name, reason = f"{settings.res_name}-{node}", drain_reason(settings, "<operation>")
     lines = [
-        " ".join(reserve_command(name, node, None, "IGNORE_JOBS" if jobs else "")),
+        " ".join(reserve_command(name, node, flags=IGNORE_JOBS if jobs else "")),
         " ".join(drain_command(node, f"'{reason}'", {"comment": "<mark>"})),
     ]
     if jobs:

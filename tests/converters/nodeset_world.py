@@ -231,15 +231,15 @@ class SlurmSide:
         return self.world.call("read reservations", read)
 
     def create_reservation(
-        self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
+        self, name: str, node: str, end: datetime | None = None, flags: str = ""
     ) -> None:
         def create() -> None:
             one = self.world.machines[node]
             if name in self.world.reservations:
                 raise SlurmRefused("create", "Duplicate reservation name")
-            if one.jobs and not ignore_jobs:
+            if one.jobs and not flags:
                 raise SlurmRefused("create", "Requested nodes are busy")
-            self.world.reservations[name] = (node, ignore_jobs)
+            self.world.reservations[name] = (node, bool(flags))
             self.world.made[name] = self.world.calls
 
         self.world.call("reserve", create)

@@ -10,6 +10,8 @@ import pytest
 
 from dnm.config.events import event_name
 from dnm.converters.slurm.commands import (
+    IGNORE_JOBS,
+    IN_ANOTHER,
     SlurmClient,
     SlurmOutcomeUnknown,
     SlurmRefused,
@@ -68,11 +70,11 @@ def test_a_node_is_reserved_as_far_as_jobs_and_others_let_it(tmp_path: Path) -> 
     """Without a flag Slurm refuses it where a job runs; with OVERLAP nobody's is in the way."""
     client = client_with(tmp_path, scontrol=f"echo $* >>{tmp_path}/told")
     client.create_reservation("k8s-a001", "a001")
-    client.create_reservation("k8s-a001", "a001", ignore_jobs=True)
-    client.create_overlapping_reservation("k8s-a001", "a001")
-    client.take_turn("k8s_turn", "a001")
+    client.create_reservation("k8s-a001", "a001", flags=IGNORE_JOBS)
+    client.create_reservation("k8s-a001", "a001", flags=IN_ANOTHER)
+    client.create_reservation("k8s_turn", "a001", timedelta(minutes=1), IN_ANOTHER)
     begins = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-    client.book("b-a001", "a001", begins, begins + timedelta(hours=1))
+    client.create_reservation("b-a001", "a001", begins + timedelta(hours=1), begins=begins)
     client.move_booking("b-a001", begins, begins + timedelta(hours=2))
     times = "StartTime=2026-11-20T12:00:00 EndTime=2026-11-20T1"
     create, name = "create reservation", "ReservationName=k8s-a001 Nodes=a001 StartTime=now"
@@ -126,7 +128,7 @@ def test_the_longest_name_of_an_event_is_booked_on_the_longest_of_a_host(tmp_pat
     client = client_with(tmp_path, scontrol='echo "$@" >"$(dirname "$0")/called"')
     begins, node = datetime(2026, 11, 20, 12, 0, tzinfo=UTC), "n" * 64
     name = f"{booking_name(event_name('e' * 52), begins, 'prod')}-{node}"
-    client.book(name, node, begins, begins + timedelta(hours=1))
+    client.create_reservation(name, node, begins + timedelta(hours=1), begins=begins)
     client.delete_reservation(name)
     assert (tmp_path / "called").read_text() == f"delete ReservationName={name}\n"
 

@@ -22,7 +22,7 @@ from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.converters.slurm import rest_body as rest
 from dnm.converters.slurm import text
-from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
+from dnm.converters.slurm.commands import IN_ANOTHER, SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.rest import SlurmRestClient, read_token
 from dnm.converters.slurm.rest_body import choose_version
 from dnm.model.errors import SlurmError
@@ -212,7 +212,14 @@ def test_what_a_version_can_not_change_is_refused_with_the_way() -> None:
             (lambda: client.create_reservation("k8s-a1", "a1"), "make reservations"),
             (lambda: client.delete_reservation("k8s-a1"), "delete reservations"),
             (lambda: client.remove_from_reservation("k8s", "a1"), "take a1 out of"),
-            (lambda: client.take_turn("k8s_turn", "a1"), "share reservations out"),
+            (
+                lambda: client.create_reservation("k8s_turn", "a1", flags=IN_ANOTHER),
+                "share reservations out",
+            ),
+            (
+                lambda: client.create_reservation("b-a1", "a1", begins=datetime.now(UTC)),
+                "book nodes for events",
+            ),
             (lambda: client.requeue_job("1"), "requeue job 1"),
         ):
             with pytest.raises(

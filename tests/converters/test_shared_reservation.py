@@ -3,7 +3,7 @@ out of one: only whoever still has the turn deletes it."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from dnm.converters.conversion import NodeConversion, Sides, StopRequest
 from dnm.converters.journal import Book, JournalStore
 from dnm.converters.reservation import release
 from dnm.converters.settings import Machines, Settings
-from dnm.converters.slurm.commands import SlurmRefused
+from dnm.converters.slurm.commands import IN_ANOTHER, SlurmRefused
 from dnm.converters.slurm.text import Reservation
 from dnm.model.errors import SlurmError
 from tests.converters.nodeset_world import patience
@@ -37,13 +37,13 @@ class OldSlurm:
             if nodes
         )
 
-    def take_turn(self, name: str, node: str) -> None:
-        self.kept[name] = (node,)
-
     def remove_from_reservation(self, name: str, node: str) -> None:
         raise SlurmRefused("update", "Requested operation is not supported")
 
-    def create_overlapping_reservation(self, name: str, node: str) -> None:
+    def create_reservation(
+        self, name: str, node: str, end: timedelta | None = None, flags: str = ""
+    ) -> None:
+        assert flags == IN_ANOTHER and (end is not None) == (name == TURN)
         self.kept[name] = (node,)
         if node == ALL[-1]:
             self.kept[TURN] = self.later

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converters.slurm.commands import SlurmRefused
+from dnm.converters.slurm.commands import IGNORE_JOBS, SlurmRefused
 from dnm.converters.slurm.rest import SlurmRestClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import SlurmError
@@ -218,7 +218,7 @@ def test_a_node_with_a_job_is_not_claimed(rest_lab: RestLab) -> None:
     lab.wait_for(lambda: bool(lab.client.read_jobs_on("a002")), 20)
     with pytest.raises(SlurmRefused, match="busy"):
         client.create_reservation("k8s-a002", "a002")
-    client.create_reservation("k8s-a002", "a002", ignore_jobs=True)
+    client.create_reservation("k8s-a002", "a002", flags=IGNORE_JOBS)
     client.delete_reservation("k8s-a002")
     client.cancel_job(job)
     lab.wait_for(lambda: not lab.client.read_jobs_on("a002"), 30)

@@ -64,15 +64,25 @@ def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
+IGNORE_JOBS = "IGNORE_JOBS"
+IN_ANOTHER = "IGNORE_JOBS,OVERLAP"
+"""Flags of a reservation of a node that another name of ours reserves already."""
+
+
 def reserve_command(
-    name: str, node: str, end: datetime | timedelta | None, flags: str = "", start: str = "now"
+    name: str,
+    node: str,
+    end: datetime | timedelta | None = None,
+    flags: str = "",
+    begins: datetime | None = None,
 ) -> list[str]:
-    """Returns the command that reserves a node. Without IGNORE_JOBS this is an atomic test-and-set:
-    it fails where a job runs, where another reservation overlaps, and where the name is taken.
-    MAINT and OVERLAP would give that up.
+    """Returns the command that reserves a node, from now on or later. Without a flag this is an
+    atomic test-and-set: it fails where a job runs or may run by then, where another reservation
+    overlaps, and where the name is taken; MAINT and OVERLAP leave only the name.
 
     UNLIMITED is a year in every version; `end` keeps clear of a reservation that comes later.
     """
+    start = _moment(begins) if begins else "now"
     if isinstance(end, datetime):
         until = f"EndTime={_moment(end)}"
     else:
@@ -173,35 +183,15 @@ class SlurmClient:
         return text.parse_job_record(self.ask("scontrol", "-a", "-o", "show", "job", job))
 
     def create_reservation(
-        self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
-    ) -> None:
-        self._reserve(name, node, end, "IGNORE_JOBS" if ignore_jobs else "")
-
-    def book(self, name: str, node: str, begins: datetime, until: datetime) -> None:
-        """Reserves a node for later. It is refused where a job may run by then, or another
-        reservation overlaps; from then on no job is started that would run into it."""
-        self._reserve(name, node, until, start=_moment(begins))
-
-    def create_overlapping_reservation(
-        self, name: str, node: str, end: datetime | None = None
-    ) -> None:
-        """Reserves a node that another name of ours reserves already. No test-and-set."""
-        self._reserve(name, node, end, "IGNORE_JOBS,OVERLAP")
-
-    def take_turn(self, name: str, node: str) -> None:
-        """Reserves a name for a minute, on a node that is reserved already: Slurm gives it once,
-        whoever asks for it."""
-        self._reserve(name, node, timedelta(minutes=1), "IGNORE_JOBS,OVERLAP")
-
-    def _reserve(
         self,
         name: str,
         node: str,
-        end: datetime | timedelta | None,
+        end: datetime | timedelta | None = None,
         flags: str = "",
-        start: str = "now",
+        begins: datetime | None = None,
     ) -> None:
-        command = reserve_command(name, node, end, flags, start)
+        """Reserves a node as `reserve_command` says."""
+        command = reserve_command(name, node, end, flags, begins)
         self._change("slurm.create_reservation", command)
 
     def _update(self, name: str, *changes: str) -> None:

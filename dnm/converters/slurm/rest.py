@@ -25,6 +25,7 @@ import msgspec
 from dnm.converters.slurm import rest_body
 from dnm.converters.slurm.commands import (
     COMMAND_TIMEOUT,
+    IN_ANOTHER,
     SlurmOutcomeUnknown,
     SlurmRefused,
     checked_job,
@@ -121,7 +122,12 @@ class SlurmRestClient:
         self._change_node("slurm.mark", node, rest_body.encode_node_change(marks))
 
     def create_reservation(
-        self, name: str, node: str, end: datetime | None = None, ignore_jobs: bool = False
+        self,
+        name: str,
+        node: str,
+        end: datetime | timedelta | None = None,
+        flags: str = "",
+        begins: datetime | None = None,
     ) -> None:
         """Reserves a node as the command does: one of several gets it, and none where a job runs.
 
@@ -129,10 +135,12 @@ class SlurmRestClient:
         a reservation of a minute with a name of its own, which overlaps every other one and is
         refused for it; who has it looks whether the name is free, and takes the name behind it.
         """
+        if begins or flags == IN_ANOTHER:
+            raise self._cannot("book nodes for events" if begins else "share reservations out")
         checked_name(name), checked_name(node)
-        flags = ["IGNORE_JOBS"] if ignore_jobs else []
+        words = flags.split(",") if flags else []
         lock = f"{name}_{secrets.token_hex(4)}"
-        self._reserve(lock, node, _LOCKED, flags)
+        self._reserve(lock, node, _LOCKED, words)
         try:
             there = {one.name for one in self.read_reservations()}
             if name in there:
@@ -141,15 +149,14 @@ class SlurmRestClient:
             if lock not in there:  # it has ended: a clock that is wrong, or a pause
                 sentence = f"the lock {lock} is over already: do the clocks agree?"
                 raise SlurmRefused(f"{node} is not reserved: {sentence}", sentence)
-            self._reserve(name, node, end, [*flags, "OVERLAP"])
+            self._reserve(name, node, end, [*words, "OVERLAP"])
         finally:
             with suppress(SlurmError):  # it is over in a minute
                 self.delete_reservation(lock)
         if not any(one.name == name and one.nodes == (node,) for one in self.read_reservations()):
             raise SlurmOutcomeUnknown(f"the reservation {name} does not hold {node} alone")
 
-    book = move_booking = _unable("book nodes for events")
-    create_overlapping_reservation = take_turn = _unable("share reservations out")
+    move_booking = _unable("book nodes for events")
     keeps_accounts = charge_reservation = _unable("charge nodes to accounts")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
