@@ -272,10 +272,8 @@ class NodeConversion:
 
         Raises HookFailed, or ConverterError where a hook that is required is missing.
         """
-        path = find_hook(self.settings, name)
+        path = find_hook(self.settings, name, is_required)
         if path is None:
-            if is_required:
-                raise ConverterError(missing_hook(self.settings, name))
             return False
         timeout = timeout or self.settings.stage_timeout_seconds
         if self.journal.hook is not None:
@@ -297,16 +295,9 @@ class NodeConversion:
 def check_hooks(settings: Settings, required: str, *others: str) -> None:
     """Looks for hooks before anything is touched. Raises ConverterError where the one that is
     required is missing, and for one that is unusable."""
-    for name in (required, *others):
-        if find_hook(settings, name) is None and name == required:
-            raise ConverterError(missing_hook(settings, name))
-
-
-def missing_hook(settings: Settings, name: str) -> str:
-    return (
-        f"there is no hook {settings.hooks_dir / name}: node-convert can't do this part of the "
-        "work; write it (examples are in etc/hooks/) or set hooks_dir"
-    )
+    find_hook(settings, required, is_required=True)
+    for name in others:
+        find_hook(settings, name)
 
 
 def hook_facts(settings: Settings, journal: Journal, name: str) -> dict[str, str]:

@@ -45,14 +45,19 @@ class HookFailed(ConverterError):
     """The hook said no, or its time was up."""
 
 
-def find_hook(settings: Settings, name: str) -> Path | None:
+def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path | None:
     """Returns the hook's path; None: the site has none of this name. Raises ConverterError for one
-    that must not be run."""
+    that must not be run, and where one that is required is missing."""
     path = settings.hooks_dir / name
     try:
         check_trust(path, ConverterError)
     except FileNotFoundError:
-        return None
+        if not is_required:
+            return None
+        raise ConverterError(
+            f"there is no hook {path}: node-convert can't do this part of the work; write it "
+            "(examples are in etc/hooks/) or set hooks_dir"
+        ) from None
     except OSError as error:
         raise ConverterError(f"the hook {path} can't be read ({error.strerror})") from error
     if not path.is_file() or not os.access(path, os.X_OK):
