@@ -114,9 +114,7 @@ class JournalStore:
 
     def load(self, node: str) -> Journal | None:
         """Returns the last conversion of the node, open or not; None if there never was one."""
-        return self._load(self._path(node))
-
-    def _load(self, path: Path) -> Journal | None:
+        path = self._path(node)
         try:
             with fault_point("journal.read"):
                 content = read_trusted(path, _LARGEST, ConverterError)
@@ -147,14 +145,12 @@ class JournalStore:
         """Returns the last conversion of each node, by node; `on_unreadable` gets the node whose
         journal can't be read, and a sentence with what to do."""
         found = {}
-        for path in sorted(self.directory.glob("*.json")):
+        for node in (path.stem for path in sorted(self.directory.glob("*.json"))):
             try:
-                journal = self._load(path)
+                if journal := self.load(node):
+                    found[node] = journal
             except ConverterError as error:
-                on_unreadable(path.stem, str(error))
-                continue
-            if journal is not None:
-                found[path.stem] = journal
+                on_unreadable(node, str(error))
         return found
 
     def is_at_work(self, node: str) -> bool:

@@ -162,13 +162,9 @@ def _judge(node: SlurmNode, index: _Index, now: datetime, settings: Settings) ->
     jobs = tuple(index.jobs.get(node.name, ()))
     idle = None if jobs else _idle_time(node, now)
     verdict, reason = _verdict(node, jobs, index, now, settings)
-    is_booked = node.name in index.booked  # nobody else's job starts there
-    if (
-        verdict is ListVerdict.OK
-        and not is_booked
-        and (why := _not_idle_long_enough(node, idle, settings))
-    ):
-        verdict, reason = ListVerdict.SKIP, why
+    if verdict is ListVerdict.OK and node.name not in index.booked:  # else no other's job starts
+        if why := _not_idle_long_enough(node, idle, settings):
+            verdict, reason = ListVerdict.SKIP, why
     return Judged(
         node=node,
         verdict=verdict,
