@@ -75,9 +75,10 @@ def held(one: Judged, why: str) -> Judged:
 
 
 class _Index:
-    """The facts by node, made once for all of them."""
+    """The facts by node, made once for all of them, and what they are judged by."""
 
     def __init__(self, facts: SlurmFacts, settings: Settings) -> None:
+        self.now, self.settings = facts.read_at, settings
         self.jobs: dict[str, list[SlurmJob]] = defaultdict(list)
         self.planned: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
@@ -133,7 +134,7 @@ def judge_nodes(
     they would be. `order`: node -> rank, lower first; nodes not in it come last."""
     index = _Index(facts, settings)
     nodes = (plain_state(settings.machines, node) for node in facts.nodes)
-    judged = [_judge(node, index, facts.read_at, settings) for node in nodes]
+    judged = [_judge(node, index) for node in nodes]
     booked = frozenset(index.booked)
     judged.sort(key=lambda one: _rank(one, order, booked))
     if settings.protect_largest_pending:
@@ -158,13 +159,10 @@ def _rank(
     return (0, place, -idle, name) if judged.verdict is ListVerdict.OK else (2, 0, -idle, name)
 
 
-def _judge(node: SlurmNode, index: _Index, now: datetime, settings: Settings) -> Judged:
+def _judge(node: SlurmNode, index: _Index) -> Judged:
     jobs = tuple(index.jobs.get(node.name, ()))
-    idle = None if jobs else _idle_time(node, now)
-    verdict, reason = _verdict(node, jobs, index, now, settings)
-    if verdict is ListVerdict.OK and node.name not in index.booked:  # else no other's job starts
-        if why := _not_idle_long_enough(node, idle, settings):
-            verdict, reason = ListVerdict.SKIP, why
+    idle = None if jobs else _idle_time(node, index.now)
+    verdict, reason = _verdict(node, jobs, idle, index)
     return Judged(
         node=node,
         verdict=verdict,
@@ -191,9 +189,9 @@ def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) 
 
 
 def _verdict(
-    node: SlurmNode, jobs: tuple[SlurmJob, ...], index: _Index, now: datetime, settings: Settings
+    node: SlurmNode, jobs: tuple[SlurmJob, ...], idle: timedelta | None, index: _Index
 ) -> tuple[ListVerdict, str]:
-    name, state = node.name, node.state
+    name, state, is_booked = node.name, node.state, node.name in index.booked
     if name in index.own:
         return ListVerdict.SKIP, f"lent or being lent (reservation {index.own[name]})"
     if name in index.foreign:
@@ -202,13 +200,14 @@ def _verdict(
         return ListVerdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
     if held := _held_by_flag(node, index):
         return ListVerdict.SKIP, held
-    if name in index.planned and name not in index.booked:  # else for when the booking is over
+    if name in index.planned and not is_booked:  # else for when the booking is over
         return ListVerdict.SKIP, f"planned for pending job {index.planned[name]}"
     if name in index.reserved:
         return ListVerdict.SKIP, f"reservation {index.reserved[name]}"
     if has_work(node, jobs):
-        return _judge_work(node, jobs, now, settings)
-    return ListVerdict.OK, "-"
+        return _judge_work(node, jobs, index)
+    too_soon = "" if is_booked else _not_idle_long_enough(node, idle, index.settings)
+    return (ListVerdict.SKIP, too_soon) if too_soon else (ListVerdict.OK, "-")
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
@@ -231,27 +230,23 @@ def _explained(text: str, node: SlurmNode) -> str:
 
 
 def _judge_work(
-    node: SlurmNode, jobs: tuple[SlurmJob, ...], now: datetime, settings: Settings
+    node: SlurmNode, jobs: tuple[SlurmJob, ...], index: _Index
 ) -> tuple[ListVerdict, str]:
+    base, memory = node.state.base, node.memory_allocated
     if not jobs:
-        return (
-            ListVerdict.SKIP,
-            f"not idle ({node.state.base}, {node.memory_allocated} MB allocated)",
-        )
+        return ListVerdict.SKIP, f"not idle ({base}, {memory} MB allocated)"
+    if why := next(filter(None, (_not_preemptible(job, index) for job in jobs)), ""):
+        return ListVerdict.SKIP, f"not idle ({base}): {why}"
     shown = jobs[0]
-    if why := next((why for job in jobs if (why := _not_preemptible(job, now, settings))), ""):
-        return ListVerdict.SKIP, f"not idle ({node.state.base}): {why}"
-    age = format_duration(now - shown.start) if shown.start else "?"
+    age = format_duration(index.now - shown.start) if shown.start else "?"
     more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
-    return (
-        ListVerdict.PREEMPT,
-        f"job {shown.display_id}{more} ({shown.user}/{shown.account}) running {age}",
-    )
+    whose = f"{shown.user}/{shown.account}"
+    return ListVerdict.PREEMPT, f"job {shown.display_id}{more} ({whose}) running {age}"
 
 
-def _not_preemptible(job: SlurmJob, now: datetime, settings: Settings) -> str:
+def _not_preemptible(job: SlurmJob, index: _Index) -> str:
     """Why the job must be left alone; empty only for what the site has named, user and account."""
-    what = f"job {job.display_id} of {job.user}"
+    what, settings = f"job {job.display_id} of {job.user}", index.settings
     if not settings.preempt_user or not settings.preempt_account:
         return what
     if (job.user, job.account) != (settings.preempt_user, settings.preempt_account):
@@ -262,11 +257,9 @@ def _not_preemptible(job: SlurmJob, now: datetime, settings: Settings) -> str:
         return f"{what} spans several nodes; only single-node jobs are preemptible"
     if job.start is None:
         return f"{what} has no start time"
-    if (
-        settings.preempt_max_runtime_seconds
-        and now - job.start > settings.preempt_max_runtime_seconds
-    ):
-        return f"{what} has run for {format_duration(now - job.start)}, too long to be preempted"
+    longest, age = settings.preempt_max_runtime_seconds, index.now - job.start
+    if longest and age > longest:
+        return f"{what} has run for {format_duration(age)}, too long to be preempted"
     return ""
 
 
@@ -280,13 +273,11 @@ def _idle_time(node: SlurmNode, now: datetime) -> timedelta | None:
 
 
 def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, settings: Settings) -> str:
-    if not settings.min_idle_seconds:
+    if not (shortest := settings.min_idle_seconds):
         return ""
     if idle is not None:
-        shown = (
-            f"{int(idle.total_seconds())}s (< {int(settings.min_idle_seconds.total_seconds())}s)"
-        )
-        return f"idle only {shown}" if idle < settings.min_idle_seconds else ""
+        shown = f"{int(idle.total_seconds())}s (< {int(shortest.total_seconds())}s)"
+        return f"idle only {shown}" if idle < shortest else ""
     if node.tells_last_busy:
         return "Slurm does not say since when it is idle"
     return "this Slurm (before 21.08) does not say since when it is idle; MIN_IDLE_SECONDS=0 allows"
