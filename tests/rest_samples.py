@@ -109,7 +109,7 @@ def clients_of(url: str) -> list[SlurmRestClient]:
     for number in range(NEWEST, OLDEST - 1, -1):
         one = SlurmRestClient(url)
         try:
-            one._offer = choose_version(body, number)
+            one.offer = choose_version(body, number)
         except SlurmError:
             break
         if not clients or clients[-1].offer != one.offer:

@@ -69,9 +69,7 @@ class Slurm:
             raise SlurmRefused("x", "Requested nodes are busy")
         self.begins[name] = begins
 
-    def create_reservation(
-        self, name: str, node: str, end: datetime, *, begins: datetime
-    ) -> None:
+    def create_reservation(self, name: str, node: str, end: datetime, *, begins: datetime) -> None:
         if name in self.begins:
             raise SlurmRefused("x", "Duplicate reservation name")
         if begins < self.busy_until.get(node, begins):

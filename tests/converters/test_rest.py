@@ -489,7 +489,7 @@ def test_a_change_without_an_answer_has_an_unknown_outcome(said: bytes) -> None:
 def test_a_name_that_is_more_than_a_name_reaches_no_path(name: str) -> None:
     with ScriptedServer([]) as server:
         client = SlurmRestClient(server.url)
-        client._offer = choose_version(specification(ALL, 45).partition(b"\r\n\r\n")[2])
+        client.offer = choose_version(specification(ALL, 45).partition(b"\r\n\r\n")[2])
         for call in (
             lambda: client.read_node(name),
             lambda: client.read_jobs_on(name),

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote
@@ -41,6 +42,7 @@ from dnm.model.errors import SlurmError
 
 _LARGEST = 256 * 1024 * 1024  # bytes; a node takes 1.5 to 2.5 kB, a job 4 to 9 kB
 _SOCKET = "unix:"
+_READ = "GET"  # any other method changes something
 _LOCKED = timedelta(minutes=1)  # Slurm's shortest reservation
 _NO_TOKEN = 1007  # SLURM_PROTOCOL_AUTHENTICATION_ERROR
 _UNSPECIFIED = -1  # all that 22.05 says of a bad token and of a slurmctld that is away
@@ -69,7 +71,6 @@ class SlurmRestClient:
         path = url.removeprefix(_SOCKET) if url.startswith(_SOCKET) else ""
         server = "http://localhost" if path else url
         self._http = PlainClient(server, timeout.total_seconds(), _LARGEST, path)
-        self._offer: Offer | None = None
 
     def check_controller(self) -> None:
         """Raises SlurmError where slurmrestd, the token or slurmctld fails: by a small read, since
@@ -118,7 +119,6 @@ class SlurmRestClient:
         self._change_node("slurm.resume", node, rest_body.encode_node_change(marks, "RESUME"))
 
     def mark(self, node: str, marks: Mapping[str, str]) -> None:
-        """Sets or, empty, clears `comment` and `extra` without touching the state."""
         self._change_node("slurm.mark", node, rest_body.encode_node_change(marks))
 
     def create_reservation(
@@ -168,29 +168,28 @@ class SlurmRestClient:
     def delete_reservation(self, name: str) -> None:
         self._require("DELETE", "reservation/", "delete reservations")
         path = f"reservation/{quote(checked_name(name))}"
-        self._change("slurm.delete_reservation", "DELETE", path)
+        self._call("slurm.delete_reservation", "DELETE", path)
 
     def terminate_job(self, job: str) -> None:
-        """Sends SIGTERM to the batch shell and all its steps; a job that ignores it goes on."""
         path = f"job/{checked_job(job)}?signal=TERM&flags=FULL_JOB"
-        self._change("slurm.terminate_job", "DELETE", path)
+        self._call("slurm.terminate_job", "DELETE", path)
 
     def requeue_job(self, job: str) -> None:
         raise self._cannot(f"requeue job {job}; preempt_mode = cancel can end it")
 
     def cancel_job(self, job: str) -> None:
-        self._change("slurm.cancel_job", "DELETE", f"job/{checked_job(job)}")
+        self._call("slurm.cancel_job", "DELETE", f"job/{checked_job(job)}")
 
     def _change_node(self, point: str, node: str, body: bytes) -> None:
         self._require("POST", "node/", "change nodes")
-        self._change(point, "POST", f"node/{quote(checked_name(node))}", body)
+        self._call(point, "POST", f"node/{quote(checked_name(node))}", body)
 
     def _reserve(
         self, name: str, node: str, end: datetime | timedelta | None, flags: Sequence[str]
     ) -> None:
         self._require("POST", "reservation", "make reservations")
         body = rest_body.encode_reservation(name, node, datetime.now(UTC), end, flags)
-        self._change("slurm.create_reservation", "POST", "reservation", body)
+        self._call("slurm.create_reservation", "POST", "reservation", body)
 
     def _require(self, method: str, path: str, what: str) -> None:
         if not self.offer.can(method, path):
@@ -202,32 +201,25 @@ class SlurmRestClient:
             "leave slurmrestd_url out on a host with Slurm's commands"
         )
 
-    @property
+    @cached_property
     def offer(self) -> Offer:
         """What slurmrestd offers, asked once."""
-        if self._offer is None:
-            answer = self._ask("slurm.read", "GET", "/openapi/v3")
-            if answer.status != 200:
-                raise self._refusal("GET /openapi/v3", answer)
-            self._offer = rest_body.choose_version(answer.body)
-        return self._offer
+        answer = self._ask("slurm.read", _READ, "/openapi/v3")
+        if answer.status != 200:
+            raise self._refusal(_READ, "/openapi/v3", answer)
+        return rest_body.choose_version(answer.body)
 
     def _read(self, path: str) -> bytes:
-        answer = self._ask("slurm.read", "GET", f"/slurm/{self.offer.version}/{path}")
+        return self._call("slurm.read", _READ, path)
+
+    def _call(self, point: str, method: str, path: str, body: bytes = b"") -> bytes:
+        """One read, or one change, sent once."""
+        answer = self._ask(point, method, f"/slurm/{self.offer.version}/{path}", body)
         if answer.status != 200 or rest_body.read_errors(answer.body) != []:
-            raise self._refusal(f"GET {path}", answer)
+            raise self._refusal(method, path, answer)
         return answer.body
 
-    def _change(self, point: str, method: str, path: str, body: bytes = b"") -> None:
-        """One change, sent once."""
-        version = self.offer.version
-        answer = self._ask(point, method, f"/slurm/{version}/{path}", body, is_change=True)
-        if answer.status != 200 or rest_body.read_errors(answer.body) != []:
-            raise self._refusal(f"{method} {path}", answer, is_change=True)
-
-    def _ask(
-        self, point: str, method: str, path: str, body: bytes = b"", is_change: bool = False
-    ) -> PlainAnswer:
+    def _ask(self, point: str, method: str, path: str, body: bytes = b"") -> PlainAnswer:
         """The answer, whatever it says. Raises SlurmError where none came, SlurmOutcomeUnknown
         where it may have been carried out."""
         headers = {"Accept": "application/json", "Connection": "close"}
@@ -241,16 +233,16 @@ class SlurmRestClient:
         except (OSError, ValueError) as error:
             said = str(error) or type(error).__name__
             sentence = f"slurmrestd at {self.url} does not answer ({said})"
-            if is_change and self._http.was_sent:
+            if method != _READ and self._http.was_sent:
                 raise SlurmOutcomeUnknown(sentence) from error
             raise SlurmError(
                 f"{sentence}; nothing is done: look at slurmrestd, or mend slurmrestd_url"
             ) from error
 
-    def _refusal(self, what: str, answer: PlainAnswer, is_change: bool = False) -> SlurmError:
+    def _refusal(self, method: str, path: str, answer: PlainAnswer) -> SlurmError:
         """What went wrong, judged by the body."""
-        errors = rest_body.read_errors(answer.body)
-        if errors:
+        what, is_change = f"{method} {path}", method != _READ
+        if errors := rest_body.read_errors(answer.body):
             return self._judge(what, errors[0], is_change)
         told = " ".join(answer.body[:200].decode("utf-8", "replace").split())
         if answer.status == 401:
