@@ -166,14 +166,10 @@ def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> lis
         elif claim.direction:
             failed = f" ({claim.error})" if claim.error else ""
             todo = what_to_do(node, claim.direction, claim.namespace, settings.machines.value)
-            lines.append(f"{node}: {_way(claim)} was interrupted{failed}; {todo}")
+            is_return = claim.direction == "batch"
+            what = "return to Slurm" if is_return else f"conversion for '{claim.namespace}'"
+            lines.append(f"{node}: its {what} was interrupted{failed}; {todo}")
     return lines
-
-
-def _way(claim: BatchClaim) -> str:
-    if claim.direction == "batch":
-        return "its return to Slurm"
-    return f"its conversion for '{claim.namespace}'"
 
 
 def what_to_do(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:

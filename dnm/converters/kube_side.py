@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from dnm.converters.bridge import BridgeConnection
+from dnm.converters.nodeset_side import NodeSetConnection
 from dnm.converters.settings import Settings
 from dnm.kube.access import load_access
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
-
-if TYPE_CHECKING:
-    from dnm.converters.bridge import BridgeConnection
-    from dnm.converters.nodeset_side import NodeSetConnection
 
 
 class KubeSide(KubeClient):
@@ -37,16 +34,12 @@ class KubeSide(KubeClient):
 
     @property
     def node_sets(self) -> NodeSetConnection:
-        """What nodeset-convert needs."""
-        from dnm.converters.nodeset_side import NodeSetConnection  # which only its program pays for
-
+        """What only nodeset-convert needs."""
         return NodeSetConnection(self.requests)
 
     @property
     def bridge(self) -> BridgeConnection:
         """What only bridge-convert needs."""
-        from dnm.converters.bridge import BridgeConnection
-
         return BridgeConnection(self.requests)
 
     def set_cordon(self, node: str, cordon: bool) -> None:

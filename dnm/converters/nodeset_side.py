@@ -253,7 +253,6 @@ def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
 _JSON_PATCH = "application/json-patch+json"
 _SLURMD = "app.kubernetes.io/name=slurmd,app.kubernetes.io/component=worker"
 _API = "/apis/slinky.slurm.net/v1beta1"
-_AUTOSCALING = "/apis/autoscaling/v2"
 
 
 @dataclass(frozen=True)
@@ -276,7 +275,10 @@ class NodeSetConnection:
         found = self._list("the NodeSets", "nodesets.slinky.slurm.net", what, read_set_page)
         if all(one.is_daemon_set for one in found):
             return found
-        scalers = self._read_scalers()
+        path = path_of("horizontalpodautoscalers", api="/apis/autoscaling/v2")
+        of = "horizontalpodautoscalers.autoscaling"
+        what = List(path, "HorizontalPodAutoscalerList")
+        scalers = self._list("the autoscalers", of, what, read_scaler_page)
         return [_with_scalers(one, scalers) for one in found]
 
     def read_chosen(self, key: str, value: str) -> Sequence[str]:
@@ -285,12 +287,6 @@ class NodeSetConnection:
         what = List(path_of("nodes"), "NodeList", {"labelSelector": label})
         found = self._list(f"the Nodes with {label}", "nodes", what, read_node_page)
         return [one.name for one in found if one.is_ready and not one.is_cordoned]
-
-    def _read_scalers(self) -> list[Autoscaler]:
-        path = path_of("horizontalpodautoscalers", api=_AUTOSCALING)
-        of = "horizontalpodautoscalers.autoscaling"
-        what = List(path, "HorizontalPodAutoscalerList")
-        return self._list("the autoscalers", of, what, read_scaler_page)
 
     def _list(
         self, shown: str, of: str, what: List, read: Callable[[memoryview], Iterable[T]]

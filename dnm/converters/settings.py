@@ -121,7 +121,20 @@ class Settings(Value, frozen=True):
     def read_order(self) -> dict[str, int]:
         """Returns the site's order: node -> number of its line; a line is a host list, e.g. a rack
         or a switch. Raises ConfigError."""
-        return _read_order(self.order_file) if self.order_file else {}
+        if self.order_file is None:
+            return {}
+        try:
+            lines = read_regular(self.order_file, _LARGEST_ORDER).decode("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"order_file {self.order_file} can't be read ({error}): name a file with a host "
+                "list on each line"
+            ) from error
+        order: dict[str, int] = {}
+        for number, line in enumerate(lines):
+            for name in expand_hostlist(line.partition("#")[0].strip()):
+                order.setdefault(name, number)
+        return order
 
 
 _LARGEST_ORDER = 16 * 1024 * 1024  # bytes
@@ -236,18 +249,3 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     if environ.get("KUBECONFIG"):
         found["kubeconfig_path"] = None  # the client reads it, it may be a list
     return found
-
-
-def _read_order(path: Path) -> dict[str, int]:
-    try:
-        lines = read_regular(path, _LARGEST_ORDER).decode("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"order_file {path} can't be read ({error}): name a file with a host list on each line"
-        ) from error
-    order: dict[str, int] = {}
-    for number, line in enumerate(lines):
-        text = line.partition("#")[0].strip()
-        for name in expand_hostlist(text):
-            order.setdefault(name, number)
-    return order

@@ -274,7 +274,12 @@ def parse_job_record(body: bytes) -> JobRecord:
     jobs = decode_list(body, "jobs", _Job)
     if not jobs:
         raise SlurmError("slurmrestd's answer about a job has no job in it; nothing is done")
-    return _make_record(jobs[0])
+    return JobRecord(
+        state=_job_state(jobs[0]),
+        is_requeueable=jobs[0].requeue,
+        is_batch=jobs[0].batch_flag,
+        admin_comment=jobs[0].admin_comment or "",
+    )
 
 
 def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
@@ -395,12 +400,3 @@ def _display_id(job: _Job) -> str:
     if whole := _number(job.het_job_id):
         return f"{whole}+{_number(job.het_job_offset) or 0}"
     return str(job.job_id)
-
-
-def _make_record(job: _Job) -> JobRecord:
-    return JobRecord(
-        state=_job_state(job),
-        is_requeueable=job.requeue,
-        is_batch=job.batch_flag,
-        admin_comment=job.admin_comment or "",
-    )
