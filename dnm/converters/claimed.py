@@ -148,10 +148,10 @@ def look(
     judged = judge(judged, settings) if judge else judged
     listed = msgspec.structs.replace(facts, nodes=tuple(one.node for one in judged))
     claimed = read_claims(settings, listed, say)
-    judged = [held(one, claimed.errors.get(one.node.name, "")) for one in judged]
-    if not is_named:
-        judged = hold_failed(judged, claimed.journals, settings.min_idle_seconds, facts.read_at)
-    return Looked(facts, judged, claimed)
+    why, shortest = claimed.errors, settings.min_idle_seconds
+    for name, journal in () if is_named else claimed.journals.items():
+        why.setdefault(name, why_rests(journal, shortest, facts.read_at))
+    return Looked(facts, [held(one, why.get(one.node.name, "")) for one in judged], claimed)
 
 
 def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:
@@ -219,18 +219,10 @@ def _failures(journal: Journal) -> int:
     return int(text) if text.isascii() and text.isdecimal() else 0
 
 
-def hold_failed(
-    judged: Sequence[Judged], journals: Mapping[str, Journal], shortest: timedelta, now: datetime
-) -> tuple[Judged, ...]:
-    """Returns the verdicts, where a node that rests after a failure is not to be had."""
-    return tuple(
-        held(one, _why_rests(journals.get(one.node.name), shortest, now)) for one in judged
-    )
-
-
-def _why_rests(journal: Journal | None, shortest: timedelta, now: datetime) -> str:
-    until = rests_until(journal, shortest) if journal else None
-    if journal is None or until is None or now >= until:
+def why_rests(journal: Journal, shortest: timedelta, now: datetime) -> str:
+    """Returns why a node is left alone now after a failure; empty: it is not."""
+    until = rests_until(journal, shortest)
+    if until is None or now >= until:
         return ""
     failures = _failures(journal)
     times = "" if failures == 1 else f" {failures} times in a row"

@@ -14,14 +14,12 @@ from dnm.converters.claimed import (
     NO_FAILURE,
     carry_over,
     count_failure,
-    hold_failed,
     rests_until,
+    why_rests,
 )
 from dnm.converters.journal import Journal
-from dnm.converters.select import Judged, ListVerdict, SlurmFacts, judge_nodes
-from dnm.converters.settings import Settings
 from tests.converters import played
-from tests.converters.test_select import NOW, node
+from tests.converters.test_select import NOW
 
 IDLE = timedelta(minutes=10)
 
@@ -34,14 +32,9 @@ def a_journal(failures: int = 0, at: datetime = NOW, **fields: object) -> Journa
     return msgspec.structs.replace(made, **fields)
 
 
-def judged(*names: str, **fields: object) -> tuple[Judged, ...]:
-    nodes = tuple(node(name, **fields) for name in names)
-    return judge_nodes(SlurmFacts(nodes=nodes, jobs=(), reservations=(), read_at=NOW), Settings())
-
-
 @pytest.mark.parametrize(
     ("failures", "minutes"),
-    [(0, None), (1, 20), (2, 40), (3, 80), (4, 160), (7, 1280), (8, 1440), (100, 1440)],
+    [(0, None), (1, 20), (2, 40), (7, 1280), (8, 1440), (100, 1440)],
 )
 def test_each_failure_in_a_row_doubles_the_rest(failures: int, minutes: int | None) -> None:
     until = rests_until(a_journal(failures), IDLE)
@@ -49,42 +42,27 @@ def test_each_failure_in_a_row_doubles_the_rest(failures: int, minutes: int | No
 
 
 @pytest.mark.parametrize(
-    ("journal", "seconds", "verdict"),
+    ("journal", "seconds", "why"),
     [
-        pytest.param(a_journal(), 0, "OK", id="it never failed"),
-        pytest.param(a_journal(1), 0, "SKIP", id="it has just failed"),
-        pytest.param(a_journal(1), 20 * 60 - 1, "SKIP", id="a second before its time"),
-        pytest.param(a_journal(1), 20 * 60, "OK", id="its time is over"),
-        pytest.param(a_journal(2), 20 * 60, "SKIP", id="it failed twice"),
-        pytest.param(a_journal(facts=NO_FAILURE), 0, "OK", id="it has succeeded since"),
-        pytest.param(a_journal(facts={"failures": "2"}), 0, "OK", id="nobody knows when"),
-        pytest.param(
-            a_journal(facts={"failures": "two", "failed_at": NOW.isoformat()}), 0, "OK",
-            id="a number that is none",
-        ),
-        pytest.param(
-            a_journal(facts={"failures": "2", "failed_at": "2026-11-20T12:00:00"}), 0, "OK",
-            id="a time of nowhere",
-        ),
+        pytest.param(a_journal(1), 20 * 60 - 1,
+                     "its conversion failed (kubelet did not start): left alone for 1s",
+                     id="a second before its time"),
+        pytest.param(a_journal(1), 20 * 60, "", id="its time is over"),
+        pytest.param(a_journal(2, error=""), 0,
+                     "its conversion failed 2 times in a row: left alone for 40m",
+                     id="it failed twice"),
+        pytest.param(a_journal(facts=NO_FAILURE), 0, "", id="it has succeeded since"),
+        pytest.param(a_journal(facts={"failures": "2"}), 0, "", id="nobody knows when"),
+        pytest.param(a_journal(facts={"failures": "two", "failed_at": NOW.isoformat()}), 0, "",
+                     id="a number that is none"),
+        pytest.param(a_journal(facts={"failures": "2", "failed_at": "2026-11-20T12:00:00"}), 0, "",
+                     id="a time of nowhere"),
     ],
 )  # fmt: skip
-def test_who_rests_is_not_to_be_had(journal: Journal, seconds: int, verdict: str) -> None:
-    now = NOW + timedelta(seconds=seconds)
-    held, other = hold_failed(judged("a001", "a002"), {"a001": journal}, IDLE, now)
-    assert (held.verdict.value, other.verdict.value) == (verdict, "OK")
-
-
-def test_the_list_says_why_and_for_how_long() -> None:
-    (held,) = hold_failed(judged("a001"), {"a001": a_journal(2)}, IDLE, NOW)
-    assert held.reason == (
-        "its conversion failed 2 times in a row (kubelet did not start): left alone for 40m"
-    )
-
-
-def test_what_is_not_to_be_had_anyway_keeps_its_reason() -> None:
-    (down,) = judged("a001", state="DOWN")
-    assert hold_failed([down], {"a001": a_journal(1)}, IDLE, NOW) == (down,)
-    assert down.verdict is ListVerdict.SKIP
+def test_why_a_node_is_left_alone_and_for_how_long(
+    journal: Journal, seconds: int, why: str
+) -> None:
+    assert why_rests(journal, IDLE, NOW + timedelta(seconds=seconds)) == why
 
 
 def test_a_site_that_waits_for_no_idleness_waits_for_no_failure() -> None:
