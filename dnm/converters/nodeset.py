@@ -43,6 +43,10 @@ class SlurmdPod(Value):
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def key_of_set(self) -> str:
+        return f"{self.namespace}/{self.node_set}"
+
 
 class NodeSet(Value):
     namespace: str
@@ -68,14 +72,6 @@ class OnNode(Value):
     node: Node | None
     pods: Sequence[SlurmdPod]
     sets: Sequence[NodeSet]
-
-
-def node_set_of(pod: SlurmdPod, sets: Sequence[NodeSet]) -> NodeSet | None:
-    """Returns the pod's NodeSet; None: it is not there."""
-    for one in sets:
-        if (one.namespace, one.name) == (pod.namespace, pod.node_set):
-            return one
-    return None
 
 
 def why_not_well(name: str, node: Node | None, may_be_cordoned: bool = False) -> str:
@@ -106,13 +102,13 @@ def why_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
 
 def _why_pod_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
     pod, (key, value) = at.pods[0], label
-    node_set = node_set_of(pod, at.sets)
+    node_set = next((one for one in at.sets if one.key == pod.key_of_set), None)
     if pod.is_terminating or not pod.is_ready:
         return f"pod {pod.key} is not Running and Ready"
     if pod.hostname != name:
         return f"pod {pod.key} calls itself {pod.hostname} in Slurm"
     if node_set is None:
-        return f"the NodeSet {pod.namespace}/{pod.node_set} of its pod is not there"
+        return f"the NodeSet {pod.key_of_set} of its pod is not there"
     if why := _why_set_is_busy(node_set):
         return why
     what = f"NodeSet {node_set.key}"

@@ -35,7 +35,7 @@ def stateful_set(conversion: NodeConversion) -> str:
         return found
     key, value = label_of(conversion.settings)
     sets = [one for one in conversion.kube.node_sets.read_sets() if one.selector.get(key) == value]
-    on = {f"{pod.namespace}/{pod.node_set}" for pod in _pods_on(conversion)}
+    on = {pod.key_of_set for pod in _pods_on(conversion)}
     of_pod = [one for one in sets if one.key in on] or sets
     if len({one.key for one in of_pod}) > 1 and not all(one.is_daemon_set for one in of_pod):
         raise ConverterError(
@@ -56,7 +56,7 @@ def _read(conversion: NodeConversion, key: str) -> tuple[NodeSet, list[SlurmdPod
     node_set = next((one for one in side.read_sets() if one.key == key), None)
     if node_set is None or node_set.is_daemon_set:
         raise ConverterError(f"there is no NodeSet {key} in StatefulSet mode (any more)")
-    pods = [pod for pod in side.read_pods() if f"{pod.namespace}/{pod.node_set}" == key]
+    pods = [pod for pod in side.read_pods() if pod.key_of_set == key]
     return node_set, pods
 
 

@@ -13,7 +13,7 @@ import msgspec
 from dnm.converters.nodeset import NodeSet, SlurmdPod
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import read_node_page
-from dnm.kube.objects import path_of
+from dnm.kube.objects import Condition, Metadata, Owner, path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.pod import Toleration
@@ -31,16 +31,15 @@ _NODE_SET = ("slinky.slurm.net", "NodeSet")
 T = TypeVar("T")
 
 
-class _Owner(msgspec.Struct, rename="camel"):
-    kind: str
-    api_version: str = ""
+class _Owner(Owner, frozen=True, rename="camel"):
     name: str = ""
-    controller: bool = False
 
     @property
     def is_node_set(self) -> bool:
         """Whether it is a NodeSet that has made what it owns."""
-        return self.controller and (self.api_version.partition("/")[0], self.kind) == _NODE_SET
+        return (
+            bool(self.controller) and (self.api_version.partition("/")[0], self.kind) == _NODE_SET
+        )
 
 
 class _Manager(msgspec.Struct, rename="camel"):
@@ -50,22 +49,13 @@ class _Manager(msgspec.Struct, rename="camel"):
     fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="fieldsV1")
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
+class _Metadata(Metadata, frozen=True, rename="camel"):
     generation: int = 0
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
-    resource_version: str = ""
+    owner_references: list[_Owner] | None = None  # type: ignore[assignment]
     managed_fields: list[_Manager] | None = None
-    deletion_timestamp: str | None = None
 
 
-class _Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
+class _Condition(Condition, frozen=True):
     reason: str = ""
 
 

@@ -57,7 +57,7 @@ def _charge(conversion: NodeConversion, account: str) -> str:
     name, to = conversion.reservation, ABOVE_ALL if account == NOBODY else account
 
     def is_so() -> bool:
-        found = _own(conversion)
+        found = _own(conversion, name)
         return found is not None and found.charged_to == account
 
     conversion.change_slurm(lambda: conversion.slurm.charge_reservation(name, to), is_so)
@@ -73,8 +73,8 @@ def _reserved_besides(conversion: NodeConversion) -> str:
     return next((one.name for one in others if one.holds_at(now)), "")
 
 
-def _own(conversion: NodeConversion) -> Reservation | None:
-    found = _named(conversion, conversion.reservation)
+def _own(conversion: NodeConversion, name: str) -> Reservation | None:
+    found = _named(conversion, name)
     return found if found and found.nodes == (conversion.node,) else None
 
 
@@ -89,11 +89,12 @@ def uncharge(conversion: NodeConversion) -> None:
 
 
 def _uncharge(conversion: NodeConversion, keeps_flag: bool) -> None:
+    name = conversion.reservation
+
     def is_so() -> bool:
-        found = _own(conversion)
+        found = _own(conversion, name)
         return found is None or not (found.accounts or (found.is_charged and not keeps_flag))
 
-    name = conversion.reservation
     conversion.change_slurm(
         lambda: conversion.slurm.uncharge_reservation(name, keeps_flag=keeps_flag), is_so
     )
@@ -128,8 +129,7 @@ def _turn(conversion: NodeConversion) -> str:
 
 def has_turn(conversion: NodeConversion) -> bool:
     """Returns whether it still is this node's: a turn is over after a minute."""
-    found = _named(conversion, _turn(conversion))
-    return found is not None and found.nodes == (conversion.node,)
+    return _own(conversion, _turn(conversion)) is not None
 
 
 @contextmanager

@@ -71,10 +71,7 @@ def _weigh(amounts: Mapping[str, str], weights: str, is_most: bool) -> float:
     billed = [0.0]
     for text in weights.split(","):
         name, _, weight = text.partition("=")
-        factor, amount = (
-            _AMOUNT.fullmatch(weight),
-            _AMOUNT.fullmatch(amounts.get(name.lower(), "0")),
-        )
+        factor, amount = map(_AMOUNT.fullmatch, (weight, amounts.get(name.lower(), "0")))
         if factor is None or amount is None:
             raise SlurmError(f"TRESBillingWeights={weights[:80]} can't be read; nothing is weighed")
         unit = _UNITS[amount[2]] - _UNITS[factor[2]] if amount[2] else 0

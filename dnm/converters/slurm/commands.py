@@ -142,12 +142,10 @@ class SlurmClient:
         """Raises SlurmError where nodes can't be converted this way: the commands can."""
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
-        return text.parse_nodes(self.ask("scontrol", "-a", "-o", "show", "nodes"))
+        return text.parse_nodes(self._show("nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
-        found = text.parse_nodes(
-            self.ask("scontrol", "-a", "-o", "show", "node", checked_name(name))
-        )
+        found = text.parse_nodes(self._show("node", checked_name(name)))
         if len(found) != 1:  # a Slurm whose nodes come and go may have none left
             raise SlurmRefused(f"Slurm knows no node {name}", "no such node")
         return found[0]
@@ -155,32 +153,28 @@ class SlurmClient:
     def read_jobs(self) -> tuple[SlurmJob, ...]:
         """Returns the unfinished jobs of all users and partitions. An unprivileged reader would see
         fewer on a site with PrivateData, without being told."""
-        return text.parse_jobs(self.ask("squeue", "-a", "-h", "--noconvert", "-o", text.JOB_FORMAT))
+        return self._ask_for_jobs()
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
         """Returns the running, completing and suspended jobs on the node."""
-        command = (
-            "squeue",
-            "-a",
-            "-h",
-            "--noconvert",
-            "-w",
-            checked_name(node),
-            "-o",
-            text.JOB_FORMAT,
-        )
+        return self._ask_for_jobs("-w", checked_name(node))
+
+    def _ask_for_jobs(self, *which: str) -> tuple[SlurmJob, ...]:
+        command = ("squeue", "-a", "-h", "--noconvert", *which, "-o", text.JOB_FORMAT)
         return text.parse_jobs(self.ask(*command))
 
     def read_reservations(self) -> tuple[Reservation, ...]:
-        return text.parse_reservations(self.ask("scontrol", "-a", "-o", "show", "reservation"))
+        return text.parse_reservations(self._show("reservation"))
 
     def read_partitions(self) -> tuple[str, ...]:
         """Returns the names of all partitions, also of those that have no node now."""
-        return text.parse_partitions(self.ask("scontrol", "-a", "-o", "show", "partition"))
+        return text.parse_partitions(self._show("partition"))
 
     def read_job(self, job: str) -> JobRecord:
-        checked_job(job)
-        return text.parse_job_record(self.ask("scontrol", "-a", "-o", "show", "job", job))
+        return text.parse_job_record(self._show("job", checked_job(job)))
+
+    def _show(self, *what: str) -> str:
+        return self.ask("scontrol", "-a", "-o", "show", *what)
 
     def create_reservation(
         self,
@@ -223,10 +217,8 @@ class SlurmClient:
         self._update(name, *flag, "Users=root", "Accounts=")
 
     def delete_reservation(self, name: str) -> None:
-        self._change(
-            "slurm.delete_reservation",
-            ["scontrol", "delete", f"ReservationName={checked_name(name)}"],
-        )
+        command = ["scontrol", "delete", f"ReservationName={checked_name(name)}"]
+        self._change("slurm.delete_reservation", command)
 
     def remove_from_reservation(self, name: str, node: str) -> None:
         """Takes a node out atomically; only Slurm 23.02 and later know `-=`, earlier ones
@@ -245,9 +237,8 @@ class SlurmClient:
 
     def terminate_job(self, job: str) -> None:
         """Sends SIGTERM to the batch shell and all its steps; a job that ignores it goes on."""
-        self._change(
-            "slurm.terminate_job", ["scancel", "--signal=TERM", "--full", checked_job(job)]
-        )
+        command = ["scancel", "--signal=TERM", "--full", checked_job(job)]
+        self._change("slurm.terminate_job", command)
 
     def requeue_job(self, job: str) -> None:
         self._change("slurm.requeue_job", ["scontrol", "requeue", checked_job(job)])
