@@ -109,7 +109,7 @@ def leave(conversion: NodeConversion) -> str:
     return f"label {EXTERNAL_NODE} taken off"
 
 
-def _why_not_gone(conversion: NodeConversion) -> str:
+def _not_gone(conversion: NodeConversion) -> str:
     at = read_bridged(conversion)
     if at.is_labelled:
         raise ConverterError(f"somebody has put the label {EXTERNAL_NODE} on again")
@@ -124,11 +124,7 @@ def _why_not_gone(conversion: NodeConversion) -> str:
 def gone(conversion: NodeConversion) -> str:
     """Slurm has no record of it, no pod of slurm-bridge's is left, and its taint is off: it would
     have pods evicted. Nobody hurries it."""
-
-    def look() -> str:
-        return _why_not_gone(conversion)
-
-    conversion.wait_until(look, conversion.settings.drain_timeout_seconds)
+    conversion.wait_until(lambda: _not_gone(conversion), conversion.settings.drain_timeout_seconds)
     return "slurm-bridge has let go of it"
 
 
@@ -268,17 +264,14 @@ def back(conversion: NodeConversion) -> str:
     if not node.is_cordoned:
         conversion.kube.set_cordon(conversion.node, True)
         node = read_bridged(conversion).node
-    labels, taints = standing_node.undress(conversion, node)
+    labels, mark, taints = standing_node.undress(conversion, node)
     partitions = _partitions(at)
+    kept = {PARTITIONS: partitions} if partitions else {}
     conversion.kube.change(
         node,
         {**labels, EXTERNAL_NODE: at.taken.label},
         [*taints, FENCE],
-        annotations={
-            **standing_node.own_annotations(node),
-            bridge.TAKEN: None,
-            **({PARTITIONS: partitions} if partitions else {}),
-        },
+        annotations={**mark, bridge.TAKEN: None, **kept},
     )
     return f"label {EXTERNAL_NODE} put on"
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import islice
 
 from dnm.converters.claimed import Claimed, read_claims, rests_until
 from dnm.converters.listing import Slurm, read_facts
@@ -63,12 +64,11 @@ def _booked(
 def book_nodes(
     slurm: Slurm, nodes: Sequence[str], late: Container[str], options: argparse.Namespace
 ) -> Iterator[str]:
-    """Yields those of the nodes that are reserved now as it was asked for, so many at most."""
-    left = options.num_nodes
-    for node in sorted(nodes, key=lambda node: node not in late):
-        if left and _book(slurm, node, late, options):
-            left -= 1
-            yield node
+    """Returns those of the nodes that are reserved as it was asked for, so many at most; each is
+    when it is asked for."""
+    late_first = sorted(nodes, key=lambda node: node not in late)
+    booked = (node for node in late_first if _book(slurm, node, late, options))
+    return islice(booked, options.num_nodes)
 
 
 def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Namespace) -> bool:

@@ -165,9 +165,8 @@ def back(conversion: NodeConversion) -> str:
     our cordon, or no pod of slurmd would come. All of it goes in one change: a cordon after that is
     not ours."""
     node = standing_node.read_own_node(conversion)
-    labels, taints = standing_node.undress(conversion, node)
-    annotations = standing_node.own_annotations(node)
-    if standing_node.is_label_on(conversion, node) and not labels and not annotations:
+    labels, mark, taints = standing_node.undress(conversion, node)
+    if standing_node.is_label_on(conversion, node) and not labels and not mark:
         conversion.book.remember({CORDONED: ""})
     if node.is_cordoned and not standing_node.is_our_cordon(conversion, node):
         raise ConverterError(
@@ -177,7 +176,7 @@ def back(conversion: NodeConversion) -> str:
     key, value = standing_node.label_of(conversion.settings)
     uncharge(conversion)  # the new pod's record takes the drain off
     conversion.kube.change(
-        node, {**labels, key: value}, [*taints, FENCE], is_uncordoned=True, annotations=annotations
+        node, {**labels, key: value}, [*taints, FENCE], is_uncordoned=True, annotations=mark
     )
     conversion.book.remember({CORDONED: ""})
     return f"label {key} put on"

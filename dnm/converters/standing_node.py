@@ -74,22 +74,20 @@ def open_to_pods(
     return "the Node is open"
 
 
-def undress(conversion: NodeConversion, node: Node) -> tuple[dict[str, str | None], list[Taint]]:
-    """Returns the labels that lending has put on, to be taken off, and the taints that it has
-    not; the fence is in neither. dnm may have moved the Node to another namespace since it was
-    lent: what is of either goes, for a taint that stays would keep Slurm's pods off."""
+def undress(
+    conversion: NodeConversion, node: Node
+) -> tuple[dict[str, str | None], dict[str, str | None], list[Taint]]:
+    """Returns the labels and dnm's mark, which lending has put on, to be taken off, and the taints
+    that it has not; the fence is in none. dnm may have moved the Node to another namespace since:
+    what is of either goes, for a taint that stays would keep Slurm's pods off."""
     settings, node_type = conversion.settings, conversion.journal.node_type
     served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
     names = {name for one in served for name in settings.labels(node_type, one)}
     mine = {taint for one in served for taint in settings.taints(node_type, one)}
     labels: dict[str, str | None] = {name: None for name in names if name in node.labels}
-    return labels, [one for one in node.taints if one not in mine and not is_fence(one)]
-
-
-def own_annotations(node: Node) -> dict[str, None]:
-    """Returns dnm's mark as it is taken off."""
-    names = ("instance", "node-type", "namespace", "queue", "fenced") if node.mark else ()
-    return {f"{MARK_PREFIX}{name}": None for name in names}
+    words = ("instance", "node-type", "namespace", "queue", "fenced") if node.mark else ()
+    mark: dict[str, str | None] = {f"{MARK_PREFIX}{word}": None for word in words}
+    return labels, mark, [one for one in node.taints if one not in mine and not is_fence(one)]
 
 
 def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:
