@@ -78,7 +78,7 @@ def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Names
         if node in late:
             slurm.move_booking(name, options.begins, options.until)
         else:
-            slurm.create_reservation(name, node, options.until, begins=options.begins)
+            slurm.create_reservation(name, node, options.until, start=options.begins)
     except SlurmRefused as error:
         if "overlap" in error.answer or "busy" in error.answer or "uplicate" in error.answer:
             return False  # this one can't be had then

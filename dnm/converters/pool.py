@@ -104,7 +104,7 @@ class ConversionPool:
                         return
                     candidate = waiting.pop(0)
                 lend = partial(self._lend, candidate, node_type, namespace)
-                result = self._locked(candidate.node, lend, busy=_skipped)
+                result = self._locked(candidate.node, lend, busy="skipped")
                 with self._lock:
                     results.append(result)
                     failures += result.result == "failed"
@@ -149,7 +149,8 @@ class ConversionPool:
             served = (known.namespace, known.node_type) if known else ()
             journal = self.new_journal(node, Direction.BATCH, carry_over(journal), *served)
         elif journal.instance != self.settings.instance:
-            return _failed(node, f"instance {journal.instance} works on it")
+            error = f"instance {journal.instance} works on it"
+            return NodeResult(node=node, result="failed", error=error)
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     # --- both ---------------------------------------------------------------------------------
@@ -187,17 +188,16 @@ class ConversionPool:
         return results
 
     def _locked(
-        self,
-        node: str,
-        work: Callable[[Journal | None], NodeResult],
-        busy: Callable[[str, str], NodeResult] | None = None,
+        self, node: str, work: Callable[[Journal | None], NodeResult], busy: str = "failed"
     ) -> NodeResult:
         """What comes of the work with the node's lock, and its last journal."""
         try:
             with self.store.lock(node) as is_ours:
-                return work(self.store.load(node)) if is_ours else (busy or _failed)(node, BUSY)
+                if is_ours:
+                    return work(self.store.load(node))
+                return NodeResult(node=node, result=busy, error=BUSY)
         except DnmError as error:
-            return _failed(node, str(error))
+            return NodeResult(node=node, result="failed", error=str(error))
 
     def _in_parallel(self, work: Sequence[Callable[[], None]]) -> None:
         with ThreadPoolExecutor(max(1, min(len(work), self.settings.parallel))) as pool:
@@ -314,10 +314,6 @@ def _what_to_do(conversion: NodeConversion) -> str:
     is_known = conversion.settings.machines is not Machines.BRIDGED  # to Slurm, all the time
     held = f", drained in Slurm and reserved as {conversion.reservation}" if is_known else ""
     return f"{conversion.node} stays as it is{held}: mend the cause, then {conversion.todo}"
-
-
-def _failed(node: str, why: str) -> NodeResult:
-    return NodeResult(node=node, result="failed", error=why)
 
 
 def _skipped(node: str, why: str) -> NodeResult:

@@ -74,7 +74,7 @@ def test_a_node_is_reserved_as_far_as_jobs_and_others_let_it(tmp_path: Path) -> 
     client.create_reservation("k8s-a001", "a001", flags=IN_ANOTHER)
     client.create_reservation("k8s_turn", "a001", timedelta(minutes=1), IN_ANOTHER)
     begins = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-    client.create_reservation("b-a001", "a001", begins + timedelta(hours=1), begins=begins)
+    client.create_reservation("b-a001", "a001", begins + timedelta(hours=1), start=begins)
     client.move_booking("b-a001", begins, begins + timedelta(hours=2))
     times = "StartTime=2026-11-20T12:00:00 EndTime=2026-11-20T1"
     create, name = "create reservation", "ReservationName=k8s-a001 Nodes=a001 StartTime=now"
@@ -128,7 +128,7 @@ def test_the_longest_name_of_an_event_is_booked_on_the_longest_of_a_host(tmp_pat
     client = client_with(tmp_path, scontrol='echo "$@" >"$(dirname "$0")/called"')
     begins, node = datetime(2026, 11, 20, 12, 0, tzinfo=UTC), "n" * 64
     name = f"{booking_name(event_name('e' * 52), begins, 'prod')}-{node}"
-    client.create_reservation(name, node, begins + timedelta(hours=1), begins=begins)
+    client.create_reservation(name, node, begins + timedelta(hours=1), start=begins)
     client.delete_reservation(name)
     assert (tmp_path / "called").read_text() == f"delete ReservationName={name}\n"
 

@@ -69,12 +69,12 @@ class Slurm:
             raise SlurmRefused("x", "Requested nodes are busy")
         self.begins[name] = begins
 
-    def create_reservation(self, name: str, node: str, end: datetime, *, begins: datetime) -> None:
+    def create_reservation(self, name: str, node: str, end: datetime, *, start: datetime) -> None:
         if name in self.begins:
             raise SlurmRefused("x", "Duplicate reservation name")
-        if begins < self.busy_until.get(node, begins):
+        if start < self.busy_until.get(node, start):
             raise SlurmRefused("x", "Requested nodes are busy")
-        self.begins[name] = begins
+        self.begins[name] = start
 
     def read_reservations(self) -> list[Reservation]:
         return [

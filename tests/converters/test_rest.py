@@ -217,7 +217,7 @@ def test_what_a_version_can_not_change_is_refused_with_the_way() -> None:
                 "share reservations out",
             ),
             (
-                lambda: client.create_reservation("b-a1", "a1", begins=datetime.now(UTC)),
+                lambda: client.create_reservation("b-a1", "a1", start=datetime.now(UTC)),
                 "book nodes for events",
             ),
             (lambda: client.requeue_job("1"), "requeue job 1"),

@@ -96,7 +96,7 @@ def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: S
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=40)
     assert book(site, begins, 2) == ["a001", "a002", "exit 0"]
     others = f"{booking_name('w', begins, 'other')}-a003"
-    lab.client.create_reservation(others, "a003", begins + timedelta(hours=1), begins=begins)
+    lab.client.create_reservation(others, "a003", begins + timedelta(hours=1), start=begins)
     assert site.verdicts()["a001"] == (
         "SKIP",
         f"reservation {booking_name('w', begins, 'test')}-a001",

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from subprocess import CompletedProcess
+from typing import TypeAlias
 
 from dnm.converters.slurm import text
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
@@ -69,12 +70,12 @@ IN_ANOTHER = "IGNORE_JOBS,OVERLAP"
 """Flags of a reservation of a node that another name of ours reserves already."""
 
 
+End: TypeAlias = datetime | timedelta | None
+"""A moment, or how long; None: without an end."""
+
+
 def reserve_command(
-    name: str,
-    node: str,
-    end: datetime | timedelta | None = None,
-    flags: str = "",
-    begins: datetime | None = None,
+    name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
 ) -> list[str]:
     """Returns the command that reserves a node, from now on or later. Without a flag this is an
     atomic test-and-set: it fails where a job runs or may run by then, where another reservation
@@ -82,14 +83,14 @@ def reserve_command(
 
     UNLIMITED is a year in every version; `end` keeps clear of a reservation that comes later.
     """
-    start = _moment(begins) if begins else "now"
     if isinstance(end, datetime):
         until = f"EndTime={_moment(end)}"
     else:
         until = f"Duration={int(end.total_seconds() // 60) if end else 'UNLIMITED'}"
     return [
         "scontrol", "create", "reservation", f"ReservationName={checked_name(name)}",
-        f"Nodes={checked_name(node)}", f"StartTime={start}", until, "Users=root",
+        f"Nodes={checked_name(node)}", f"StartTime={_moment(start) if start else 'now'}", until,
+        "Users=root",
         *([f"Flags={flags}"] if flags else ()),
     ]  # fmt: skip
 
@@ -177,15 +178,10 @@ class SlurmClient:
         return self.ask("scontrol", "-a", "-o", "show", *what)
 
     def create_reservation(
-        self,
-        name: str,
-        node: str,
-        end: datetime | timedelta | None = None,
-        flags: str = "",
-        begins: datetime | None = None,
+        self, name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
     ) -> None:
         """Reserves a node as `reserve_command` says."""
-        command = reserve_command(name, node, end, flags, begins)
+        command = reserve_command(name, node, end, flags, start)
         self._change("slurm.create_reservation", command)
 
     def _update(self, name: str, *changes: str) -> None:

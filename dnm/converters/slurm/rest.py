@@ -27,6 +27,7 @@ from dnm.converters.slurm import rest_body
 from dnm.converters.slurm.commands import (
     COMMAND_TIMEOUT,
     IN_ANOTHER,
+    End,
     SlurmOutcomeUnknown,
     SlurmRefused,
     checked_job,
@@ -122,12 +123,7 @@ class SlurmRestClient:
         self._change_node("slurm.mark", node, rest_body.encode_node_change(marks))
 
     def create_reservation(
-        self,
-        name: str,
-        node: str,
-        end: datetime | timedelta | None = None,
-        flags: str = "",
-        begins: datetime | None = None,
+        self, name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
     ) -> None:
         """Reserves a node as the command does: one of several gets it, and none where a job runs.
 
@@ -135,8 +131,8 @@ class SlurmRestClient:
         a reservation of a minute with a name of its own, which overlaps every other one and is
         refused for it; who has it looks whether the name is free, and takes the name behind it.
         """
-        if begins or flags == IN_ANOTHER:
-            raise self._cannot("book nodes for events" if begins else "share reservations out")
+        if start or flags == IN_ANOTHER:
+            raise self._cannot("book nodes for events" if start else "share reservations out")
         checked_name(name), checked_name(node)
         words = flags.split(",") if flags else []
         lock = f"{name}_{secrets.token_hex(4)}"
@@ -184,9 +180,7 @@ class SlurmRestClient:
         self._require("POST", "node/", "change nodes")
         self._call(point, "POST", f"node/{quote(checked_name(node))}", body)
 
-    def _reserve(
-        self, name: str, node: str, end: datetime | timedelta | None, flags: Sequence[str]
-    ) -> None:
+    def _reserve(self, name: str, node: str, end: End, flags: Sequence[str]) -> None:
         self._require("POST", "reservation", "make reservations")
         body = rest_body.encode_reservation(name, node, datetime.now(UTC), end, flags)
         self._call("slurm.create_reservation", "POST", "reservation", body)
