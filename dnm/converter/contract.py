@@ -143,7 +143,8 @@ def given_to_converter(config: Config, environ: Mapping[str, str]) -> Environmen
     """Returns what a program needs, the cluster and the reservation that dnm means, and what
     `pass_environment` names: nothing else of dnm's own environment, whose secrets are hidden by
     their names all the same."""
-    environment = {name: text for name, text in environ.items() if _is_common(name)}
+    common = (name for name in environ if name in _COMMON or name.startswith("LC_"))
+    environment = {name: environ[name] for name in common}
     passed = {
         name: environ[name]
         for name in config.pass_environment
@@ -158,7 +159,3 @@ def given_to_converter(config: Config, environ: Mapping[str, str]) -> Environmen
         environment["RES_NAME"] = config.slurm_reservation_name
     hidden = Secrets([*passed.values(), *secrets_by_name(environ)])
     return Environment(environment=environment, secrets=hidden)
-
-
-def _is_common(name: str) -> bool:
-    return name in _COMMON or name.startswith("LC_")

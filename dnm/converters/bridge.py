@@ -21,7 +21,7 @@ from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
-from dnm.kube.objects import path_of
+from dnm.kube.objects import Metadata, path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS, SLURM_NAME
@@ -114,17 +114,8 @@ def _absent(one: BridgedNode) -> Judged:
     )
 
 
-class _Annotations(msgspec.Struct, rename={"partitions": PARTITIONS, "taken": TAKEN}, frozen=True):
-    partitions: str | None = None
-    taken: str | None = None
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    annotations: _Annotations | None = None
-
-
 class _Annotated(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -137,8 +128,9 @@ def write_taken(taken: Taken) -> str:
 
 
 def _make(node: Node, annotated: _Annotated) -> BridgedNode:
-    found = annotated.metadata.annotations or _Annotations()
-    return BridgedNode(node=node, partitions=found.partitions, taken=_read_taken(found.taken))
+    found = annotated.metadata.annotations or {}
+    taken = _read_taken(found.get(TAKEN))
+    return BridgedNode(node=node, partitions=found.get(PARTITIONS), taken=taken)
 
 
 def _read_taken(text: str | None) -> Taken | None:

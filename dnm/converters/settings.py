@@ -100,15 +100,10 @@ class Settings(Value, frozen=True):
         own = known.taints_for(namespace) if known else ()
         return (*(one for one in own if one.key), *opens)
 
-    def prefix(self, node_type: str) -> str:
-        """Returns what the names of the type's nodes begin with; digits follow."""
-        if node_type in self.node_types:
-            return self.node_types[node_type].name_prefix or node_type
-        return node_type
-
     def is_of_type(self, node: str, node_type: str) -> bool:
         """Returns whether the name is the type's prefix followed by digits and nothing else."""
-        prefix = self.prefix(node_type)
+        known = self.node_types.get(node_type)
+        prefix = (known and known.name_prefix) or node_type
         return node.startswith(prefix) and node[len(prefix) :].isdecimal()
 
     def type_of(self, node: str) -> str:

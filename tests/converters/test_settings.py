@@ -80,7 +80,7 @@ def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
     assert settings.state_dir == tmp_path / "state" / "node-convert"
     assert settings.kubeconfig_path == tmp_path / "kube"
     assert load_settings({}, environ | {"KUBECONFIG": "/x"}).kubeconfig_path is None
-    assert settings.prefix("g") == "gpu-" and settings.prefix("a") == "a"
+    assert settings.is_of_type("gpu-1", "g") and settings.is_of_type("a1", "a")
     assert settings.type_of("gpu-07") == "g" and settings.type_of("a001") == ""
     assert Settings().type_of("a001") == "a"
     assert settings.labels("g", "dev") == {"dev": "true", "pool": "dev", "gpu": "yes"}
