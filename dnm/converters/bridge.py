@@ -93,8 +93,7 @@ def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str])
 
 def judge_bridged(judged: Sequence[Judged], at: Mapping[str, BridgedNode]) -> Sequence[Judged]:
     """Returns the verdicts, where a node that can't be moved is not to be had, and a row for each
-    Node that was taken from Slurm: nobody else would tell that Slurm does not have it in
-    service."""
+    Node that was taken from Slurm, which does not tell of it any more."""
     known = {one.node.name for one in judged}
     absent = [_absent(one) for name, one in sorted(at.items()) if one.taken and name not in known]
     names = (one.node.name for one in judged)

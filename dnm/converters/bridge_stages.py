@@ -33,8 +33,7 @@ from dnm.model.slinky import BRIDGE_REASON, EXTERNAL_NODE, MANAGED_TAINT, PARTIT
 
 
 def find_slurm_node(conversion: NodeConversion) -> SlurmNode | None:
-    """Returns what Slurm has of the machine; None: its list was read, and the machine is not in it.
-    Raises SlurmError."""
+    """Returns what Slurm has of the machine; None: it is not in its list. Raises SlurmError."""
     nodes = conversion.slurm.read_nodes()
     return next((one for one in nodes if one.name == conversion.node), None)
 
@@ -76,8 +75,7 @@ def may_leave(conversion: NodeConversion) -> None:
 
 
 def _is_off_by_us(at: BridgedNode) -> bool:
-    """Raises NotClaimed where somebody else has taken the label off: they want the machine out of
-    Slurm, and not for us."""
+    """Raises NotClaimed where somebody else has taken the label off: they want it out of Slurm."""
     if not at.is_labelled and at.taken is None:
         raise NotClaimed(f"somebody has taken the label {EXTERNAL_NODE} off its Node")
     return not at.is_labelled
@@ -247,8 +245,7 @@ def drain(conversion: NodeConversion) -> str:
 
 
 def back(conversion: NodeConversion) -> str:
-    """Gives the Node slurm-bridge's label again, cordoned, and takes off what lending has put on
-    it."""
+    """Gives the Node slurm-bridge's label again, cordoned, without what lending has put on it."""
     at = read_bridged(conversion)
     if at.taken is None and at.is_labelled:
         return "the label is on"
@@ -315,8 +312,7 @@ def hand_over(conversion: NodeConversion) -> str:
 
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
-    """By what Kubernetes says of them, and those that are lent, of which Slurm
-    has no record."""
+    """By what Kubernetes says of them, with those that are lent, of which Slurm has no record."""
     at = {one.node.name: one for one in KubeSide(settings).bridge.read_nodes()}
     return bridge.judge_bridged(judged, at)
 

@@ -1,10 +1,9 @@
 """Taking a node from Slurm by a reservation and a drain, and giving it back. Nothing else drains or
 resumes; bookings of events (`event_bookings`) and turns are reservations too.
 
-A reservation of one node without flags is an atomic test-and-set: Slurm refuses it where a job
-runs, where another reservation overlaps, and where the name is taken. Then comes the drain, with
-our mark and our operation in its reason, which is the fence that lasts; then both are read back.
-Undone is only what carries our mark, and only by looking first.
+The reservation is an atomic test-and-set (`reserve_command`). Then comes the drain, with our mark
+and our operation in its reason, which is the fence that lasts; then both are read back. Undone is
+only what carries our mark, and only by looking first.
 """
 
 from __future__ import annotations
@@ -40,15 +39,11 @@ _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has
 
 def reserve(conversion: NodeConversion, flags: str = "") -> None:
     """Raises NotClaimed where Slurm says no. With IGNORE_JOBS it holds a node on which a job runs,
-    so that no other can start.
-
-    A node that is booked for an event is taken from under its booking, which keeps others' jobs
-    away until the window is over; the name is given once all the same, and the drain looks again
-    whether a job is there.
-
-    After a lost answer the command may still be carried out. A reservation that is there then is
-    taken for ours; should it be another's, the operation in the drain's reason tells.
-    """
+    so that no other can start. A node that is booked for an event is taken from under its booking,
+    which keeps others' jobs away until the window is over; the name is given once all the same, and
+    the drain looks again whether a job is there. After a lost answer the command may still be
+    carried out: a reservation that is there then is taken for ours; should it be another's, the
+    operation in the drain's reason tells."""
     name = conversion.reservation
     there = reservations_of(conversion)
     if any(one.name == name for one in there):
@@ -86,8 +81,7 @@ def _is_booked(conversion: NodeConversion, there: tuple[Reservation, ...]) -> bo
 
 
 def _end_before(there: tuple[Reservation, ...]) -> datetime | None:
-    """A minute before the next reservation of the node: ours would overlap it and be refused. The
-    drain outlasts it."""
+    """A minute before the node's next reservation, which ours must not overlap; the drain lasts."""
     now = datetime.now(UTC)
     starts = [
         one.start
@@ -189,10 +183,8 @@ def check_claim(
 ) -> None:
     """Reads back everything that makes the node ours: drained by this operation, no job, nothing
     allocated, our reservation. `may_be_away` once its slurmd may have been stopped; `is_reserved`
-    False once the reservation had to go, and the drain alone holds it.
-
-    Raises NotClaimed. A suspended job shows in the jobs and the memory only.
-    """
+    False once the reservation had to go, and the drain alone holds it. Raises NotClaimed. A
+    suspended job shows in the jobs and the memory only."""
     found = in_slurm(conversion)
     node = plain_state(conversion.settings.machines, found.node)
     if not _is_drained_by(conversion, node):
@@ -215,10 +207,8 @@ def check_claim(
 
 
 def give_back(conversion: NodeConversion) -> str:
-    """Undoes drain and reservation as far as they are this operation's; says what was left.
-
-    Raises SlurmError where that can't be done now; the node then stays out of service.
-    """
+    """Undoes drain and reservation as far as they are this operation's; says what was left. Raises
+    SlurmError where that can't be done now; the node then stays out of service."""
     node = conversion.read_node()
     is_drained = "DRAIN" in node.state.flags
     is_ours = is_own_reason(conversion.settings, node.reason)

@@ -5,12 +5,10 @@ Slurm says what is claimed: a reservation of ours, a drain with a mark. The jour
 has come, and their locks whether a converter is at work on it now. Slurm is read before the
 journals, so that a claim that was read has its journal.
 
-Nodes whose conversion to Kubernetes failed are left alone for a while. The rule: a failure costs
-two boots and the wait of somebody's pods, and a machine that is broken fails again. After each
-failure in a row it rests for twice as long, from twice `min_idle_seconds` to a day; so the next
-call takes another node at once, and one that has healed comes back by itself. A conversion that
-succeeds forgets them all; a person's `--node-name` goes before. The journal's facts carry the count
-from one conversion of a node to the next.
+A failure costs two boots and the wait of somebody's pods, and a machine that is broken fails again:
+after each failure in a row a node rests for twice as long, from twice `min_idle_seconds` to a day.
+So the next call takes another one at once, and one that has healed comes back by itself. A success
+forgets them all; a person's `--node-name` goes before. The count goes from journal to journal.
 """
 
 from __future__ import annotations
@@ -48,8 +46,7 @@ class Claimed(NamedTuple):
 
 
 def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None]) -> Claimed:
-    """Returns the claims. Where the journals can't be looked at nothing can be told; `say` gets
-    why."""
+    """Returns the claims; `say` gets why nothing can be told where journals can't be looked at."""
     unreadable: dict[str, str] = {}
     try:
         # None: nothing was ever converted here; a list makes no directory.
@@ -155,8 +152,7 @@ def look(
 
 
 def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:
-    """Returns a line for each claim of this instance that somebody should know of: conversions that
-    were interrupted or failed, and what to do."""
+    """Returns a line for each claim of this instance that was interrupted or failed: what to do."""
     lines = []
     for node, claim in sorted(claims.items()):
         if claim.instance != settings.instance or claim.is_at_work:
@@ -201,8 +197,7 @@ NO_FAILURE: Mapping[str, str] = {_COUNT: "0"}
 
 
 def rests_until(journal: Journal, shortest: timedelta) -> datetime | None:
-    """Returns until when the node is left alone; None: its last conversion did not fail, or nobody
-    can tell when it did."""
+    """Returns until when the node is left alone; None: it has not failed, or nobody knows when."""
     failures = _failures(journal)
     try:
         failed_at = datetime.fromisoformat(journal.facts.get(_LAST, ""))

@@ -35,8 +35,7 @@ SLURM_PATIENCE = timedelta(minutes=2)  # a restart of slurmctld
 
 
 class Interrupted(Exception):
-    """The program was told to stop, which is no failure: the journal stays open, a repetition goes
-    on from here."""
+    """The program was told to stop: no failure, and the journal stays open for a repetition."""
 
 
 class NotClaimed(ConverterError):
@@ -44,8 +43,7 @@ class NotClaimed(ConverterError):
 
 
 class StopRequest:
-    """What SIGTERM and SIGINT ask for: the first lets a hook end its work, the second ends it
-    too."""
+    """What SIGTERM and SIGINT ask: the first lets a hook end its work, the second ends it too."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -239,9 +237,7 @@ class NodeConversion:
         errors: tuple[type[Exception], ...] = (KubeError, SlurmError),
     ) -> None:
         """Waits until `look` returns "" instead of what is missing, also while it raises `errors`.
-
-        Raises ConverterError with what was missing last; NotClaimed where that was one.
-        """
+        Raises ConverterError with what was missing last; NotClaimed where that was one."""
         deadline = time.monotonic() + timeout.total_seconds()
         last = ""
         while True:
@@ -268,10 +264,8 @@ class NodeConversion:
         hear: Callable[[str], None] | None = None,
     ) -> bool:
         """Runs a hook; returns whether the site has it. One that an earlier call left running is
-        waited for first. `hear` gets its lines, else who is told of the conversion.
-
-        Raises HookFailed, or ConverterError where a hook that is required is missing.
-        """
+        waited for first. `hear` gets its lines, else who is told of the conversion. Raises
+        HookFailed, or ConverterError where a hook that is required is missing."""
         path = find_hook(self.settings, name, is_required)
         if path is None:
             return False
@@ -328,8 +322,7 @@ def run_stages(conversion: NodeConversion, stages: Sequence[Stage]) -> None:
 
 
 def run_stage(conversion: NodeConversion, stage: Stage) -> str:
-    """Returns its note; also where the command is to stop. The DnmError of a stage that failed is
-    in the journal when it comes out of here."""
+    """Returns its note; also where the command is to stop. A DnmError is in the journal already."""
     try:
         if stage.require is not None:
             stage.require(conversion)

@@ -64,8 +64,7 @@ def _booked(
 def book_nodes(
     slurm: Slurm, nodes: Sequence[str], late: Container[str], options: argparse.Namespace
 ) -> Iterator[str]:
-    """Returns those of the nodes that are reserved as it was asked for, so many at most; each is
-    when it is asked for."""
+    """Yields those of the nodes that are reserved now as it was asked for, so many at most."""
     late_first = sorted(nodes, key=lambda node: node not in late)
     booked = (node for node in late_first if _book(slurm, node, late, options))
     return islice(booked, options.num_nodes)
@@ -87,8 +86,7 @@ def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Names
 
 
 def unbook(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
-    """Deletes the reservations of an occurrence, but for those of the nodes of `exclude`; prints
-    the nodes."""
+    """Deletes the reservations of an occurrence, but of `exclude`'s nodes; prints the nodes."""
     _check_name(options.unbook, settings)
     for node, one in _booked(slurm.read_reservations(), options.unbook, settings.instance):
         if node not in options.exclude:

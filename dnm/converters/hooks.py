@@ -6,9 +6,8 @@ its environment, which is built up anew; secrets come to it by the variables tha
 out in what it prints. It runs in a session of its own and ends with its children when its time is
 up. Its process is in the journal before it begins, so that a repetition finds one that lives on.
 
-The kubelet's file for a node that is lent is written beside the journals; a hook gets its path and
-does with it what the site wants. The same settings are the same bytes, so a repeated hook finds
-what it found before; a node whose type names nothing has no file.
+The kubelet's file for a node that is lent is written beside the journals, and a hook gets its path:
+the same settings are the same bytes. A node whose type names nothing has no file.
 """
 
 from __future__ import annotations
@@ -128,12 +127,9 @@ class HookCall:
             self.child.stdin.close()
 
     def wait(self, timeout: timedelta, is_hurried: Callable[[], bool]) -> None:
-        """Waits until it has ended. Raises HookFailed with its last lines for an exit code that is
-        not 0, and when its time is up or `is_hurried` turns true, after it and its children have
-        ended.
-
-        What it leaves behind in the background may keep its output open; that is not waited for.
-        """
+        """Waits until it has ended, but not for what it leaves behind, which may keep its output
+        open. Raises HookFailed with its last lines for an exit code that is not 0, and when its
+        time is up or `is_hurried` turns true, after it and its children have ended."""
         assert self.child.stdout is not None
         deadline = time.monotonic() + timeout.total_seconds()
         why = ""
@@ -200,8 +196,7 @@ _FOLDER = "kubelet"  # below state_dir
 
 
 def check_kubelets(settings: Settings, node_type: str) -> None:
-    """Looks at the settings before anything is claimed. Raises ConverterError for a type whose
-    kubelets would not start with them."""
+    """Raises ConverterError, before anything is claimed, for a type whose kubelets won't start."""
     known = settings.node_types.get(node_type)
     if known is None or known.kubelet is None:
         return

@@ -102,9 +102,8 @@ def list_as_json(
     reserved: Mapping[str, Mapping[str, datetime | None]] = {},
     options: Sequence[str] = (),
 ) -> str:
-    """Returns the document; without `claims` the rows don't tell of them. `waiting`: the jobs that
-    would start on more nodes. `reserved`: node -> the reservations that name it, and when each
-    begins. `options`: those of the contract that it takes, besides --exclude."""
+    """Returns the document; without `claims` the rows don't tell of them. `reserved`: node -> its
+    reservations, and when each begins. `options`: those of the contract besides --exclude."""
     nodes = [
         {
             "node": one.node.name,

@@ -44,8 +44,7 @@ def reason_of_drain(node: SlurmNode) -> str:
 
 
 def other_instance(settings: Settings, node: SlurmNode) -> str:
-    """The instance whose mark the node carries, if it is not this one: in the reason, or in what is
-    left of its mark when an administrator has written another reason."""
+    """Returns the other instance whose mark stands on the node; empty: none's does."""
     return next((one for one in instances_on(node) if one != settings.instance), "")
 
 
@@ -98,8 +97,7 @@ def is_predecessors_reason(settings: Settings, reason: str) -> bool:
 
 
 def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
-    """Returns the node without the flags that every node of its kind has: they say nothing of
-    it."""
+    """Returns the node without the flags that all of its kind have: they say nothing of it."""
     if machines is Machines.OWN or not _is_of_kind(machines, node):
         return node
     state = msgspec.structs.replace(node.state, flags=node.state.flags - _OF_KIND)

@@ -166,8 +166,7 @@ def why_not_next(
 
 
 def why_other_goes(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: int) -> str:
-    """Says that the operator ends another pod, or has ended one, instead of ours; empty: it does
-    not."""
+    """Says that the operator ends another pod, or has, instead of ours; empty: it does not."""
     for other in fellows:
         if other.uid != pod.uid and (other.is_terminating or other.is_condemned):
             return f"slurm-operator ends pod {other.key}, not {pod.key}"

@@ -174,9 +174,8 @@ def _make_set(one: _Set) -> NodeSet:
 
 
 def _scaler(one: _Manager) -> str:
-    """The name of who has the say on `.spec.replicas` and would set it again: by server-side apply,
-    or by the scale subresource. A person's kubectl, and we, write it once; autoscalers are listed
-    by themselves."""
+    """Who has the say on `.spec.replicas` and would set it again: by server-side apply or the scale
+    subresource. A person's kubectl and we write it once; autoscalers are listed by themselves."""
     writes_once = one.manager in (MANAGER, _AUTOSCALERS) or one.manager.startswith("kubectl")
     is_scaling = one.subresource == "scale" and not writes_once
     if not (one.operation == "Apply" or is_scaling):

@@ -166,9 +166,8 @@ def _takes_turn(conversion: NodeConversion, name: str) -> bool:
 
 
 def release(conversion: NodeConversion) -> None:
-    """Takes the node out of our reservation and out of the predecessor's shared one. Of several
-    conversions, here or on other hosts, one after the other takes that apart: each looks anew what
-    is left of it."""
+    """Takes the node out of our reservation and out of the predecessor's shared one, which
+    conversions of any host take apart one after the other: each looks anew what is left of it."""
     if all(len(one.nodes) == 1 for one in own_reservations(conversion)):
         return _release(conversion)
     with our_turn(conversion):

@@ -146,8 +146,7 @@ def judge_nodes(
 def _rank(
     judged: Judged, order: Mapping[str, int], booked: frozenset[str]
 ) -> tuple[int, int, float, str]:
-    """OK those that are booked first, then by the site's order and the longest idle; PREEMPT by the
-    youngest job."""
+    """OK: booked first, then the site's order and the longest idle; PREEMPT: the youngest job."""
     name = judged.node.name
     if judged.verdict is ListVerdict.OK and name in booked:
         return -1, 0, 0.0, name

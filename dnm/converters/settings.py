@@ -158,10 +158,8 @@ def load_settings(
     config: Path | None = None,
     machines: Machines = Machines.OWN,
 ) -> Settings:
-    """Returns the settings in force; `options` are those given on the command line, already values.
-
-    Raises ConfigError (exit 2) that lists every problem; a file that was named must be there.
-    """
+    """Returns the settings in force; `options` are those of the command line, already values.
+    Raises ConfigError (exit 2) that lists every problem; a file that was named must be there."""
     problems: list[str] = []
     file = find_config_path(config, environ)
     is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
@@ -201,8 +199,7 @@ def _ways_to_slurm(found: Mapping[str, Any]) -> Iterator[str]:
 def _shared(
     sections: Sections, at: tuple[Path, Mapping[str, str]], problems: list[str], program: str
 ) -> dict[str, Any]:
-    """What dnm's own sections say about both programs; dnm judges the rest of them. The size of a
-    node type is dnm's business."""
+    """What dnm's own sections say about both programs; the rest of them, sizes too, dnm judges."""
     settings = sections.get("settings", {})
     entries = known_entries(settings, _SHARED)
     if settings.get("pass_environment") == "":  # none: another thing than the default

@@ -66,8 +66,7 @@ def read_machines(environ: Mapping[str, str]) -> dict[str, Machine]:
 
 
 def _weigh(amounts: Mapping[str, str], weights: str, is_most: bool) -> float:
-    """As slurmctld does: the sum of all, or with MAX_TRES the most of one (assoc_mgr.c,
-    assoc_mgr_tres_weighted)."""
+    """The sum of all, or with MAX_TRES the most of one (assoc_mgr.c, assoc_mgr_tres_weighted)."""
     billed = [0.0]
     for text in weights.split(","):
         name, _, weight = text.partition("=")
@@ -99,8 +98,7 @@ def read_planned(
 
 
 def read_planned_down(environ: Mapping[str, str], since: datetime, until: datetime) -> float:
-    """Returns the planned CPU-hours of the whole cluster, as far as they are rolled up. Raises
-    SlurmError."""
+    """Returns the cluster's planned CPU-hours, as far as they are rolled up. Raises SlurmError."""
     said = SlurmClient(environ).ask(
         "sreport", "-nP", "-t", "seconds", "cluster", "utilization", *_span(since, until),
         "format=planneddown",

@@ -97,8 +97,7 @@ def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:
 
 
 def label_of(settings: Settings) -> tuple[str, str]:
-    """Returns the label by which the NodeSet chooses Nodes. Raises ConfigError where none is
-    set."""
+    """Returns the label by which the NodeSet chooses Nodes. Raises ConfigError where none is."""
     if settings.nodeset_label is None:
         raise ConfigError(
             "[node_convert] nodeset_label is missing: write the label of the NodeSet's "

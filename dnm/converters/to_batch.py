@@ -202,8 +202,7 @@ def delete(conversion: NodeConversion) -> str:
 
 
 def boot(conversion: NodeConversion) -> str:
-    """A slurmd that was there before the reset doesn't count: jobs would land on a machine that is
-    about to go down."""
+    """A slurmd of before the reset doesn't count: jobs would land on a machine that goes down."""
     facts = conversion.journal.facts
     before = facts.get(_SLURMD_BEFORE, "")
     reset_at = datetime.fromisoformat(facts[_RESET_AT]) - _CLOCK_SKEW

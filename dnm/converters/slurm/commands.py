@@ -79,10 +79,8 @@ def reserve_command(
 ) -> list[str]:
     """Returns the command that reserves a node, from now on or later. Without a flag this is an
     atomic test-and-set: it fails where a job runs or may run by then, where another reservation
-    overlaps, and where the name is taken; MAINT and OVERLAP leave only the name.
-
-    UNLIMITED is a year in every version; `end` keeps clear of a reservation that comes later.
-    """
+    overlaps, and where the name is taken; MAINT and OVERLAP leave only the name. UNLIMITED is a
+    year in every version; `end` keeps clear of a reservation that comes later."""
     if isinstance(end, datetime):
         until = f"EndTime={_moment(end)}"
     else:
@@ -126,8 +124,7 @@ class SlurmClient:
         self.timeout = timeout
 
     def check_controller(self) -> None:
-        """Raises SlurmError within seconds when no slurmctld answers, where other commands take ten
-        each."""
+        """Raises SlurmError within seconds where no slurmctld answers; other commands take ten."""
         try:
             answer = self._run("slurm.ping", ["scontrol", "ping"], PING_TIMEOUT)
         except SlurmOutcomeUnknown as error:
@@ -217,8 +214,7 @@ class SlurmClient:
         self._change("slurm.delete_reservation", command)
 
     def remove_from_reservation(self, name: str, node: str) -> None:
-        """Takes a node out atomically; only Slurm 23.02 and later know `-=`, earlier ones
-        refuse."""
+        """Takes a node out atomically; Slurm before 23.02 does not know `-=` and refuses."""
         self._update(name, f"Nodes-={checked_name(node)}")
 
     def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:

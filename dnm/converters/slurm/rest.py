@@ -126,11 +126,9 @@ class SlurmRestClient:
         self, name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
     ) -> None:
         """Reserves a node as the command does: one of several gets it, and none where a job runs.
-
         Slurm would update a reservation that has the name, whoever made it. So the test-and-set is
         a reservation of a minute with a name of its own, which overlaps every other one and is
-        refused for it; who has it looks whether the name is free, and takes the name behind it.
-        """
+        refused for it; who has it looks whether the name is free, and takes the name behind it."""
         if start or flags == IN_ANOTHER:
             raise self._cannot("book nodes for events" if start else "share reservations out")
         checked_name(name), checked_name(node)

@@ -143,8 +143,7 @@ def _amount(value: int | None) -> dict[str, Any]:
 
 
 def encode_node_change(marks: Mapping[str, str], state: str = "", reason: str = "") -> bytes:
-    """Returns the body of POST node/NAME: state, reason and marks (`comment`, `extra`) in one RPC;
-    an empty mark clears."""
+    """Returns the body of POST node/NAME: all of it is one RPC, in which an empty mark clears."""
     states = {"state": [state]} if state else {}
     return msgspec.json.encode({**states, **({"reason": reason} if reason else {}), **marks})
 
