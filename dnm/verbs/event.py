@@ -37,8 +37,7 @@ def move_event(
     if refusal := _why_useless(config, event, "moved", now):
         return refusal
     if registry.events.get(was.name) != was:
-        why = f"event {was.name} has changed meanwhile"
-        return Refusal(what=was.name, why=why, next_step=f"see `dnm event show {was.name}`")
+        return Refusal(f"event {was.name} has changed meanwhile: see `dnm event show {was.name}`")
     return replace(registry, events={**registry.events, was.name: event})
 
 
@@ -62,41 +61,31 @@ def added_event(config: Config, registry: Registry, name: str) -> CalendarEvent 
         return registry.events[name]
     for event in list_events(config, registry):
         if event.name == name:
-            why = f"event {name} stands in {place_of_event(config, event)}"
-            return Refusal(what=name, why=why, next_step="take it out there")
+            where = place_of_event(config, event)
+            return Refusal(f"event {name} stands in {where}: take it out there")
     known = ", ".join(sorted(registry.events)) or "none"
-    return Refusal(
-        what=name,
-        why=f"no event {name!r} was added",
-        next_step=f"those that were: {known}",
-        mark=";",
-    )
+    return Refusal(f"no event {name!r} was added; those that were: {known}")
 
 
 def _why_useless(config: Config, event: CalendarEvent, done: str, now: datetime) -> Refusal | None:
     if why := why_of_no_use(config, event):
-        return Refusal(what=event.name, why=f"the event can't be {done}: {why}")
+        return Refusal(f"the event can't be {done}: {why}")
     if next_windows(event, now):
         return None
-    return Refusal(
-        what=event.name,
-        why=f"the event can't be {done}: it is over, {when_of(event)}",
-        next_step="write a later time",
-        mark=";",
-    )
+    over = f"it is over, {when_of(event)}; write a later time"
+    return Refusal(f"the event can't be {done}: {over}")
 
 
 def _why_double(config: Config, registry: Registry, name: str) -> Refusal | None:
     if name in registry.events:
-        why = f"there is an event {name} already"
-        return Refusal(what=name, why=why, next_step=f"`dnm event remove {name}` takes it away")
+        how = f"`dnm event remove {name}` takes it away"
+        return Refusal(f"there is an event {name} already: {how}")
     for one in list_events(config, registry):
         if one.name == name:
-            why = f"there is an event {name} in {place_of_event(config, one)} already"
-            return Refusal(what=name, why=why, next_step="name this one otherwise", mark=";")
+            where = f"there is an event {name} in {place_of_event(config, one)} already"
+            return Refusal(f"{where}; name this one otherwise")
     if len(registry.events) >= MOST_EVENTS:
-        why = f"there are {MOST_EVENTS} events already"
-        return Refusal(what=name, why=why, next_step="remove some that are over", mark=";")
+        return Refusal(f"there are {MOST_EVENTS} events already; remove some that are over")
     return None
 
 

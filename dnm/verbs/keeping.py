@@ -51,15 +51,10 @@ def _why_no_node(config: Config, registry: Registry, node: str) -> Refusal | Non
     """Of a name that no node of this configuration can have: a mistyped one would keep nothing."""
     if node in registry.nodes or node in registry.claimed or config.type_of(node):
         return None
-    types = (f"{one.name_prefix or one.name}…" for one in config.node_types.values())
+    types = ", ".join(f"{one.name_prefix or one.name}…" for one in config.node_types.values())
     return Refusal(
-        what=node,
-        why=(
-            f"{node!r} is not lent, and no name of a node that could be: these are "
-            f"{', '.join(types)}"
-        ),
-        next_step="`dnm nodes` shows them",
-        mark=";",
+        f"{node!r} is not lent, and no name of a node that could be: these are {types}; "
+        "`dnm nodes` shows them"
     )
 
 
@@ -73,8 +68,7 @@ def pause(
     must be forced: somebody counts on that one. Its reason stands until another is given."""
     was = registry.pause if registry.paused(paused.since) else None
     if was and not is_forced and _stops_less(paused, was):
-        how = "add --force to replace it"
-        return Refusal(what="the pause", why="this one would stop less", next_step=how)
+        return Refusal("this one would stop less: add --force to replace it")
     reason = paused.reason or (was.reason if was else "")
     return replace(registry, pause=replace(paused, reason=reason))
 
@@ -114,13 +108,8 @@ def what_is_reset(config: Config, registry: Registry, name: str) -> Resettable |
     if name in config.node_types:
         return Resettable.NODE_TYPE
     lent = [fold_hostlist(registry.nodes)] if registry.nodes else []
-    known = [*lent, *sorted([*config.queues, *config.node_types])]
-    return Refusal(
-        what=name,
-        why=f"{name!r} is no lent node, monitored queue or node type",
-        next_step=f"known are {', '.join(known)}",
-        mark=";",
-    )
+    known = ", ".join([*lent, *sorted([*config.queues, *config.node_types])])
+    return Refusal(f"{name!r} is no lent node, monitored queue or node type; known are {known}")
 
 
 def reset(config: Config, registry: Registry, name: str, now: datetime) -> Registry | Refusal:
@@ -144,10 +133,8 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
     entry = registry.nodes[name]
     if entry.phase not in (Phase.FAILED, Phase.RETURNING):
         return Refusal(
-            what=name,
-            why=f"{name} is {entry.phase.value}, not failed: there is nothing to reset",
-            next_step="`dnm status` shows what it waits for",
-            mark=";",
+            f"{name} is {entry.phase.value}, not failed: there is nothing to reset; `dnm status` "
+            "shows what it waits for"
         )
     # A converter that a run has left at work is still waited for: two of them on one node would
     # power-cycle it under each other.

@@ -17,9 +17,8 @@ from dnm.model.orders import LendOrder
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, run_name
 from dnm.model.value import Value
-from dnm.plan.rule import nodes_kept_out
 from dnm.sizing.caps import why_never_so_many
-from dnm.verbs.refusal import Refusal, policy_of
+from dnm.verbs.refusal import Refusal, policy_of, why_kept_out
 
 E = TypeVar("E", LentNode, ConversionRequest)
 
@@ -65,8 +64,7 @@ def orders_of(
             return refusal
     each = [(part.node_type, wanted.namespace) for part in parts for _ in range(part.count)]
     if why := why_never_so_many(config, each):
-        nodes = count_of(len(each), "node")
-        return Refusal(what=wanted.namespace, why=f"{nodes} can never be had: {why}")
+        return Refusal(f"{count_of(len(each), 'node')} can never be had: {why}")
     return tuple(
         LendOrder(
             id=f"lend-{run_name(now + timedelta(microseconds=number))}",
@@ -100,11 +98,9 @@ def _parts_of(config: Config, wanted: Wanted) -> list[Part] | Refusal:
         return policy
     count = wanted.count or len(wanted.nodes)
     if count < 1:
-        how = "dnm lend 2, or --node a001"
-        return Refusal(what=policy.name, why="say how many nodes, or which", next_step=how)
+        return Refusal("say how many nodes, or which: dnm lend 2, or --node a001")
     if wanted.nodes and count != len(wanted.nodes):
-        why = f"{count} nodes are asked for, and {len(wanted.nodes)} named"
-        return Refusal(what=policy.name, why=why)
+        return Refusal(f"{count} nodes are asked for, and {len(wanted.nodes)} named")
     named: dict[str, list[str]] = {}
     for name in wanted.nodes:
         named.setdefault(config.type_of(name) or "", []).append(name)
@@ -122,36 +118,28 @@ def _why_not_of_type(
         others = [name for of, many in named.items() if of != wanted.node_type for name in many]
         names, verb = fold_hostlist(others), "is" if len(others) == 1 else "are"
         return Refusal(
-            what=names,
-            why=f"{names} {verb} not of type {wanted.node_type}",
-            next_step="leave --type out where nodes are named",
-            mark=";",
+            f"{names} {verb} not of type {wanted.node_type}; leave --type out where nodes are named"
         )
     for node_type in named or (wanted.node_type or policy.node_types[0],):
         if node_type not in policy.node_types:
             kind = f"type {node_type}" if node_type else "no known type"
-            return Refusal(
-                what=fold_hostlist(named.get(node_type, ())) or node_type,
-                why=f"nodes of {kind} are not lent to {policy.name}",
-                next_step=f"its types are {', '.join(policy.node_types)}",
-                mark=";",
-            )
+            types = ", ".join(policy.node_types)
+            return Refusal(f"nodes of {kind} are not lent to {policy.name}; its types are {types}")
     return None
 
 
 def _why_not_free(config: Config, registry: Registry, name: str, now: datetime) -> Refusal | None:
     entry = registry.nodes.get(name)
     if entry is not None:
-        why = f"{name} is lent to {entry.namespace} already"
-        return Refusal(what=name, why=why, next_step=f"`dnm extend {name}` keeps it there")
-    if why := nodes_kept_out(config, registry, None, now).get(name, ""):
-        return Refusal(what=name, why=f"{name} is kept out of lending: {why}")
+        how = f"`dnm extend {name}` keeps it there"
+        return Refusal(f"{name} is lent to {entry.namespace} already: {how}")
+    if refusal := why_kept_out(config, registry, None, name, now):
+        return refusal
     for order in registry.orders:
         if name in order.nodes and now < order.until:
             return Refusal(
-                what=name,
-                why=f"{name} is asked for already, by {order.id} of {order.who or 'somebody'}",
-                next_step=f"`dnm extend {order.id}` keeps it for longer",
+                f"{name} is asked for already, by {order.id} of {order.who or 'somebody'}: `dnm "
+                f"extend {order.id}` keeps it for longer"
             )
     return None
 
@@ -186,7 +174,7 @@ def _node_extended(
     if isinstance(entry, Refusal):
         return entry
     if entry.leaves in (Leaving.BY_HAND, Leaving.KEPT_OUT) or entry.phase not in _STAYS:
-        return Refusal(what=name, why=f"{name} is on its way back ({entry.phase.value})")
+        return Refusal(f"{name} is on its way back ({entry.phase.value})")
     return _with_node(registry, name, replace(entry, stays_until=until))
 
 
@@ -195,12 +183,8 @@ def lent_entry(config: Config, registry: Registry, name: str) -> LentNode | Refu
     entry = registry.nodes.get(name)
     if entry is not None and entry.owner == config.instance_id:
         return entry
-    return Refusal(
-        what=name,
-        why=f"{name!r} is not a node that this dnm has lent",
-        next_step=f"lent are: {fold_hostlist(registry.nodes) or 'none'}",
-        mark=";",
-    )
+    lent = fold_hostlist(registry.nodes) or "none"
+    return Refusal(f"{name!r} is not a node that this dnm has lent; lent are: {lent}")
 
 
 def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
@@ -247,7 +231,7 @@ def give_back(
         return _order_ended(registry, name, now)
     entry = registry.nodes.get(name)
     if entry is None:
-        return Refusal(what=name, why=f"{name} is lent no more")
+        return Refusal(f"{name} is lent no more")
     if refusal := _why_not_returned(registry, name, entry):
         return refusal
     gone = replace(entry, leaves=Leaving.BY_HAND, emptying=emptying, stays_until=None, order="")
@@ -269,12 +253,11 @@ def _is_order(registry: Registry, name: str) -> bool:
 
 def _why_not_returned(registry: Registry, name: str, entry: LentNode) -> Refusal | None:
     if name in registry.held:
-        return Refusal(what=name, why=f"{name} is held", next_step=f"`dnm unhold {name}` first")
+        return Refusal(f"{name} is held: `dnm unhold {name}` first")
     if entry.phase is Phase.FAILED:
-        how = f"`dnm reset {name}` returns it; {entry.error}"
-        return Refusal(what=name, why=f"{name} has failed", next_step=how)
+        return Refusal(f"{name} has failed: `dnm reset {name}` returns it; {entry.error}")
     if entry.phase is Phase.RETURNING:
-        return Refusal(what=name, why=f"{name} is on its way back already")
+        return Refusal(f"{name} is on its way back already")
     return None
 
 
@@ -283,9 +266,8 @@ def why_not_emptied(name: str, node: Node | None) -> Refusal | None:
     if node is None or not node.is_cordoned_by_another:
         return None
     return Refusal(
-        what=name,
-        why=f"{name} is cordoned by an administrator, so dnm does not fence it and evicts nobody",
-        next_step=f"`kubectl uncordon {name}` first, or `kubectl drain {name}`",
+        f"{name} is cordoned by an administrator, so dnm does not fence it and evicts nobody: "
+        f"`kubectl uncordon {name}` first, or `kubectl drain {name}`"
     )
 
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TypeVar
 
+import msgspec
+
+from dnm.model.batch import BatchNode
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.value import Value
+from dnm.model.registry import Registry
+from dnm.plan.rule import nodes_kept_out
 
 V = TypeVar("V")
 
 
-class Refusal(Value):
-    """Why a verb changes nothing. `what`: the node, queue, event or order that it was said of;
-    `why`: a sentence that names it; `next_step`: what the person may do, behind `mark`."""
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a verb changes nothing: a sentence that names what it was said of, and what the person
+    may do."""
 
-    what: str
-    why: str
-    next_step: str = ""
-    mark: str = ":"
-
-    @property
-    def sentence(self) -> str:
-        """As the person reads it."""
-        return f"{self.why}{self.mark} {self.next_step}" if self.next_step else self.why
+    sentence: str
 
 
 def policy_of(config: Config, namespace: str) -> NamespacePolicy | Refusal:
@@ -31,12 +28,20 @@ def policy_of(config: Config, namespace: str) -> NamespacePolicy | Refusal:
     policy = config.namespaces.get(namespace)
     if policy is not None:
         return policy
-    return Refusal(
-        what=namespace,
-        why=f"namespace {namespace!r} is not monitored",
-        next_step=f"there are {', '.join(sorted(config.namespaces))}",
-        mark=";",
-    )
+    there = ", ".join(sorted(config.namespaces))
+    return Refusal(f"namespace {namespace!r} is not monitored; there are {there}")
+
+
+def why_kept_out(
+    config: Config,
+    registry: Registry,
+    batch: Mapping[str, BatchNode] | None,
+    name: str,
+    now: datetime,
+) -> Refusal | None:
+    """Says that a node is kept out of lending; `batch` None: Slurm was not asked."""
+    why = nodes_kept_out(config, registry, batch, now).get(name, "")
+    return Refusal(f"{name} is kept out of lending: {why}") if why else None
 
 
 def without(mapping: Mapping[str, V], key: str) -> dict[str, V]:

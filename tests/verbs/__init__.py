@@ -4,6 +4,5 @@ from dnm.verbs.refusal import Refusal
 
 
 def sentence(answer: object) -> str:
-    """Returns it; the refusal names what is refused."""
-    assert isinstance(answer, Refusal) and answer.what, answer
+    assert isinstance(answer, Refusal), answer
     return answer.sentence
