@@ -21,7 +21,7 @@ from dnm.cli.findings import (
     all_wrong,
     doubtful,
     fine,
-    guarded,
+    looks_at,
     print_findings,
     print_findings_document,
     skipped,
@@ -86,41 +86,47 @@ def find_everything(
     try:
         config = load_config(path, environ)
     except DnmError as error:
-        yield from all_wrong("configuration", error)
+        yield from all_wrong(error, "configuration")
         file = find_config_path(path, environ)
-        yield skipped("all others", f"they need a configuration that is right: {file}")
+        yield skipped(f"they need a configuration that is right: {file}", "all others")
         return
     now = datetime.now(UTC)
-    yield fine(
-        "configuration",
-        f"{config.path}: instance {config.instance_id}, "
-        f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}",
-    )
-    for sentence in config.retired:
-        takes = "take the key out of the file"
-        remedy = takes if HAS_GONE in sentence else f"where that says what you need, {takes}"
-        yield doubtful("configuration", sentence, remedy)
+    yield from check_configuration(config)
     yield from check_kubelets(config)
-    yield from guarded("state directory", lambda: check_state_directory(config))
-    yield from guarded("lock", lambda: check_lock(config))
+    yield from check_state_directory(config)
+    yield from check_lock(config)
     registry = Registry()
     try:
         registry = load_registry(config, now)
+    except DnmError as error:
+        yield from all_wrong(error, "registry")
+    else:
         yield from check_registry(config, registry)
         yield from check_by_hand(config, registry)
         yield from check_brakes(registry, now)
         yield from check_last_run(config, registry, now)
-    except DnmError as error:
-        yield from all_wrong("registry", error)
     yield from check_events(config, read_calendars(config, registry, now), now)
-    yield from guarded("syslog", lambda: check_syslog(environ))
-    yield from guarded("converter", lambda: check_converter(config, environ))
-    yield from guarded("batch nodes", lambda: check_batch_nodes(config, registry, environ))
+    yield from check_syslog(environ)
+    yield from check_converter(config, environ)
+    yield from check_batch_nodes(config, registry, environ)
     from dnm.cli.check_cluster import check_cluster  # its imports are most of the time it takes
 
-    yield from guarded("Kubernetes", lambda: check_cluster(config, registry, environ))
+    yield from check_cluster(config, registry, environ)
     if is_deep:
-        yield from guarded("what is kept", lambda: check_kept(config, now))
+        yield from check_kept(config, now)
+
+
+@looks_at("configuration")
+def check_configuration(config: Config) -> Iterator[Finding]:
+    """What it is, and keys in it that have gone."""
+    yield fine(
+        f"{config.path}: instance {config.instance_id}, "
+        f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}"
+    )
+    for sentence in config.retired:
+        takes = "take the key out of the file"
+        remedy = takes if HAS_GONE in sentence else f"where that says what you need, {takes}"
+        yield doubtful(sentence, remedy)
 
 
 def check_kubelets(config: Config) -> Iterator[Finding]:
@@ -135,22 +141,21 @@ def check_kubelets(config: Config) -> Iterator[Finding]:
 # --- this host -------------------------------------------------------------------------------
 
 
+@looks_at("state directory")
 def check_state_directory(config: Config) -> Iterator[Finding]:
     """Where the registry and the lock are: there, ours, writable, with room on its disk."""
-    check = "state directory"
     for path in dict.fromkeys((config.converted_nodes_path.parent, config.state_dir)):
         try:
             info = os.stat(path)
         except FileNotFoundError:
-            yield wrong(check, f"{path} is missing", f"mkdir -p -m 755 {quote(str(path))}")
+            yield wrong(f"{path} is missing", f"mkdir -p -m 755 {quote(str(path))}")
             continue
         if not path.is_dir():
-            yield wrong(check, f"{path} is no directory", "move the file away, or set state_dir")
+            yield wrong(f"{path} is no directory", "move the file away, or set state_dir")
         elif distrust := find_distrust(path, info):
-            yield wrong(check, *distrust.rsplit(": ", 1))
+            yield wrong(*distrust.rsplit(": ", 1))
         elif not os.access(path, os.W_OK | os.X_OK):
             yield wrong(
-                check,
                 f"{path} can't be written by user id {os.geteuid()}",
                 "run dnm as its owner, or mount it writable",
             )
@@ -159,138 +164,137 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
             free = disk.f_bavail * disk.f_frsize
             if free < _LEAST_ROOM:
                 yield doubtful(
-                    check,
                     f"{path} has only {free // 1024**2} MiB left",
                     "free some space: a run that can't record a step does not take it",
                 )
             else:
-                yield fine(check, f"{path} is writable, by its owner alone")
+                yield fine(f"{path} is writable, by its owner alone")
 
 
+@looks_at("lock")
 def check_lock(config: Config) -> Iterator[Finding]:
     """Who holds it, and who else could: while it is held no run does anything."""
     if trouble := find_open_lock(config.lock_path):
-        yield doubtful("lock", *trouble.rsplit(": ", 1))
+        yield doubtful(*trouble.rsplit(": ", 1))
     holder = find_lock_holder(config.lock_path)
     if holder is None:
         return
     text = f"{config.lock_path} is held by {holder.text}"
     if holder.is_foreign:
         yield wrong(
-            "lock",
             f"{text}, which is no run of dnm: nothing is done until it ends",
             f"look at it, then 'kill {holder.pid}'",
         )
     else:
-        yield fine("lock", f"{text}: a run or a verb is at work")
+        yield fine(f"{text}: a run or a verb is at work")
 
 
+@looks_at("registry")
 def check_registry(config: Config, registry: Registry) -> Iterator[Finding]:
     """What is recorded, and what of it needs a person."""
     yield fine(
-        "registry",
         f"{_place_of(config)}: {count_of(len(registry.nodes), 'lent node')}, "
-        f"{sum(request.count for request in registry.requests)} requested",
+        f"{sum(request.count for request in registry.requests)} requested"
     )
     for name, entry in sorted(registry.nodes.items()):
         if entry.phase is Phase.FAILED:
             yield doubtful(
-                "registry",
                 f"{name} has failed: {entry.error}",
                 f"mend it, then 'dnm reset {name}'; 'dnm forget {name}' once it is back "
                 "in Slurm by hand",
             )
         if entry.owner != config.instance_id:
             yield doubtful(
-                "registry",
                 f"{name} was lent by the instance {entry.owner}, this one is {config.instance_id} "
                 "and leaves it alone",
                 "if instance_id was changed, change it back until the node is back in Slurm",
             )
         elif entry.namespace not in config.namespaces:
             yield doubtful(
-                "registry",
                 f"{name} serves {entry.namespace}, which is not monitored",
                 "it is returned when it is idle; monitor the namespace to keep it",
             )
 
 
+@looks_at("events")
 def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
     """What of the calendar can't be read; what was read of it last is in force meanwhile."""
     troubles = list(why_incomplete(config, registry, now))
-    yield from (wrong("events", text) for text in troubles)
+    yield from (wrong(text) for text in troubles)
     if not troubles and (known := len(known_events(config, registry))):
-        yield fine("events", f"{count_of(known, 'event')} can be read")
+        yield fine(f"{count_of(known, 'event')} can be read")
 
 
+@looks_at("by hand")
 def check_by_hand(config: Config, registry: Registry) -> Iterator[Finding]:
     """Nodes that an administrator has converted, as the last run that asked Slurm saw them."""
     for name in registry.by_hand:
         yield doubtful(
-            "by hand",
             f"{name} came to Kubernetes by hand, and is not recorded: it counts for no queue",
             f"'dnm adopt {name} --namespace NAMESPACE' takes it in, "
             f"'{config.node_convert_path} --set batch --node-name {name}' returns it",
         )
 
 
+@looks_at("back-off")
 def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
     """Which node types get no conversion now, and why."""
     for name, backoff in backoffs_in_force(registry, now).items():
         failed = count_of(backoff.failures, "failed attempt")
         error = f": {backoff.last_error}" if backoff.last_error else ""
         yield doubtful(
-            "back-off",
             f"the type {name} gets no conversion until {backoff.until:%Y-%m-%d %H:%M:%S} UTC, "
             f"after {failed}{error}",
             f"mend it, then 'dnm reset {name}'",
         )
 
 
+@looks_at("last run")
 def check_last_run(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
     """Whether the runs come as they should, and how the last one ended."""
     times, run = read_last_run(config), registry.last_run
     warnings = warn_of_last_run(config, times, now)
     for warning in warnings:
-        yield doubtful("last run", warning)
+        yield doubtful(warning)
     if times.began is not None and run.exit_code != ExitCode.OK:
         errors = "; ".join(run.errors) or "no error is recorded"
-        yield doubtful("last run", f"it ended with code {run.exit_code}: {errors}")
+        yield doubtful(f"it ended with code {run.exit_code}: {errors}")
     elif times.began is not None and not warnings:
-        yield fine("last run", f"began {times.began:%Y-%m-%d %H:%M:%S} UTC and ended well")
+        yield fine(f"began {times.began:%Y-%m-%d %H:%M:%S} UTC and ended well")
 
 
+@looks_at("syslog")
 def check_syslog(environ: Mapping[str, str]) -> Iterator[Finding]:
     if _SYSLOG.exists():
-        yield fine("syslog", f"{_SYSLOG} is there")
+        yield fine(f"{_SYSLOG} is there")
     elif is_console_log_asked(environ):
-        yield fine("syslog", f"there is no {_SYSLOG}, but DNM_LOG_CONSOLE: stderr has the log")
+        yield fine(f"there is no {_SYSLOG}, but DNM_LOG_CONSOLE: stderr has the log")
     else:
         yield doubtful(
-            "syslog",
             f"there is no {_SYSLOG}: what dnm does is not logged",
             "start syslog or journald, or set DNM_LOG_CONSOLE=1 for dnm",
         )
 
 
+@looks_at("converter")
 def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """There, a program, and nobody else's to change: it power-cycles machines. Where the shipped
     one has a section of its own, that too is right."""
     path = config.node_convert_path
     if not path.exists():
-        yield wrong("converter", f"{path} is missing", "install it, or set node_convert_path")
+        yield wrong(f"{path} is missing", "install it, or set node_convert_path")
     elif not (path.is_file() and os.access(path, os.X_OK)):
-        yield wrong("converter", f"{path} is not executable", f"chmod +x {quote(str(path))}")
+        yield wrong(f"{path} is not executable", f"chmod +x {quote(str(path))}")
     elif distrust := find_distrust(path, os.stat(path)):
-        yield wrong("converter", *distrust.rsplit(": ", 1))
+        yield wrong(*distrust.rsplit(": ", 1))
     else:
-        yield fine("converter", f"{path} is executable")
+        yield fine(f"{path} is executable")
     yield from _check_passed(config, environ)
     if "node_convert" in read_ini(config.path, []) and find_spec("dnm.converters"):
         from dnm.converters.settings import load_settings
 
         load_settings({}, environ, config.path)
-        yield fine("converter", f"its section [node_convert] in {config.path} is right")
+        yield fine(f"its section [node_convert] in {config.path} is right")
 
 
 def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -299,13 +303,11 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
         value = environ.get(name, "")
         if not value and name not in PASSED_BY_DEFAULT:
             yield doubtful(
-                "converter",
                 f"pass_environment names {name}, which is not set here",
                 "set it where dnm is started (EnvironmentFile= of dnm.service), or leave it out",
             )
         elif value and is_too_short(value):
             yield doubtful(
-                "converter",
                 f"{name} has fewer than {LEAST} characters: it is not blacked out",
                 "give it a longer value, or leave it out of pass_environment",
             )
@@ -320,10 +322,10 @@ def _place_of(config: Config) -> str:
     return f"Secret {full_name(config)}"
 
 
+@looks_at("what is kept")
 def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
     """What is kept of the cluster from run to run, against full lists read now, to whose moment
     a watch brings it, as in a run every relist_minutes."""
-    check = "what is kept"
     from dnm.kube.client import KubeClient
     from dnm.kube.reflector import Reflector
 
@@ -332,19 +334,18 @@ def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
         nodes, pods = kube.read_nodes(), kube.read_pods(())
         for one in (nodes, pods):
             if isinstance(one, Unreadable):
-                yield wrong(check, one.error)
+                yield wrong(one.error)
                 return
         reading = reflector.compare(kube.requests)
     path = quote(str(config.store_path))
     if reading.trouble:
         yield wrong(
-            check,
             reading.trouble,
             f"set relist_minutes = 0 and tell who runs the API server; then remove {path}",
         )
     elif reading.compared == "unproved":
-        yield doubtful(check, f"it could not be compared: {reading.sentence}", "try it again")
+        yield doubtful(f"it could not be compared: {reading.sentence}", "try it again")
     elif reading.compared:
-        yield fine(check, f"{path} equals the full lists")
+        yield fine(f"{path} equals the full lists")
     else:
-        yield skipped(check, f"there is nothing to compare ({reading.reason}): {reading.sentence}")
+        yield skipped(f"there is nothing to compare ({reading.reason}): {reading.sentence}")

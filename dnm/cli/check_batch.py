@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from shlex import quote
 
 from dnm.calendar.in_force import list_events
-from dnm.cli.findings import Finding, doubtful, fine, guarded, skipped, wrong
+from dnm.cli.findings import Finding, doubtful, fine, looks_at, skipped, wrong
 from dnm.converter.contract import LEAVE_DRAINED, given_to_converter, list_program
 from dnm.converter.node_list import list_batch_nodes
 from dnm.model.batch import BatchClaim, BatchList, BatchNode
@@ -27,18 +27,18 @@ from dnm.plan.rule import nodes_kept_out
 from dnm.plan.supply import Supply, supply_now
 
 
+@looks_at("batch nodes")
 def check_batch_nodes(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Whether `--list` answers, what could be lent now of each type, and what is claimed."""
     program = list_program(config)
     if not program.exists():
-        yield skipped("batch nodes", f"they need {program}")
+        yield skipped(f"they need {program}")
         return
     listed = list_batch_nodes(config, given_to_converter(config, environ))
     if isinstance(listed, Unreadable):
         yield wrong(
-            "batch nodes",
             listed.error,
             f"run '{quote(str(program))} --list' by hand; for a converter that has no list, name a "
             "program that has one in batch_list_command",
@@ -51,37 +51,35 @@ def check_batch_nodes(
     yield from check_kept_out(config, registry, listed, now)
     yield from check_claims(config, registry, listed.nodes)
     yield from check_sick(config, listed)
-    yield from guarded("accounting", lambda: check_charges(config, registry, listed, environ))
+    yield from check_charges(config, registry, listed, environ)
 
 
 def _judge_supply(supply: Supply) -> Finding:
     name = supply.node_type
     if not supply.listed:
         return doubtful(
-            "batch nodes",
             f"the converter lists no node of the type {name}",
             "correct the type or its name_prefix; 'node-convert --list' shows all",
         )
     if not supply.to_be_had:
         return doubtful(
-            "batch nodes",
             f"none of {count_of(supply.listed, 'node')} of the type {name} can be lent now",
             "'dnm nodes' shows why not",
         )
-    return fine("batch nodes", supply.sentence)
+    return fine(supply.sentence)
 
 
+@looks_at("caps")
 def check_caps(config: Config, batch: Mapping[str, object] | None) -> Iterator[Finding]:
     """A cap in per cent of nodes that nobody can count lets none be lent; `batch` None: they could
     not be read."""
     for one in list_node_caps(config):
         total = one.total(batch or {}, config)
         if total:
-            yield fine("caps", _told(one, total))
+            yield fine(_told(one, total))
         elif isinstance(one.cap, Share):
             why = "is not known" if batch is None else "is 0"
             yield doubtful(
-                "caps",
                 f"{one.line}: of how many nodes {why}, and no more are lent while it is",
                 "see to the line about batch nodes",
             )
@@ -93,10 +91,10 @@ def _told(one: NodeCap, total: int) -> str:
     return f"{one.line}: at most {most} of {nodes}, {100 * most / total:.3g} %"
 
 
-_KEPT_OUT = "kept out"
 _LONGEST = 200  # characters of a list of nodes
 
 
+@looks_at("kept out")
 def check_kept_out(
     config: Config, registry: Registry, listed: BatchList, now: datetime
 ) -> Iterator[Finding]:
@@ -106,15 +104,12 @@ def check_kept_out(
     yield from _unknown_words(config, listed)
     if out and not listed.leaves_out:
         yield doubtful(
-            _KEPT_OUT,
             f"{count_of(len(out), 'node')} are kept out, and the converter can't be told which to "
             "leave out: dnm names every node that it asks for, a call each",
             "let it take --exclude and say so in its list (docs/node-convert.md)",
         )
     elif out:
-        yield fine(
-            _KEPT_OUT, f"{count_of(len(out), 'node')}: {_short(out)}; `dnm nodes` has the reasons"
-        )
+        yield fine(f"{count_of(len(out), 'node')}: {_short(out)}; `dnm nodes` has the reasons")
 
 
 def _unknown_words(config: Config, listed: BatchList) -> Iterator[Finding]:
@@ -122,7 +117,6 @@ def _unknown_words(config: Config, listed: BatchList) -> Iterator[Finding]:
     rows = listed.nodes.values()
     if missing := config.exclude_nodes - listed.nodes.keys():
         yield doubtful(
-            _KEPT_OUT,
             f"exclude_nodes names {_short(missing)}, which the converter does not list",
             "correct the names; 'dnm nodes' shows all",
         )
@@ -135,7 +129,6 @@ def _unknown_words(config: Config, listed: BatchList) -> Iterator[Finding]:
         silent = sum(has is None for has in there)
         if named and silent:
             yield doubtful(
-                _KEPT_OUT,
                 f"exclude_nodes names a {kind}, and the converter does not say what "
                 f"{count_of(silent, 'node')} have: these are not lent",
                 "let its list say it (docs/node-convert.md), or leave it out",
@@ -144,9 +137,7 @@ def _unknown_words(config: Config, listed: BatchList) -> Iterator[Finding]:
         for word in named:
             if word not in known and kind != "reservation":  # one may be yet to come
                 yield doubtful(
-                    _KEPT_OUT,
-                    f"exclude_nodes names {kind} {word}, which no node has",
-                    "correct the name",
+                    f"exclude_nodes names {kind} {word}, which no node has", "correct the name"
                 )
 
 
@@ -155,9 +146,7 @@ def _short(names: Iterable[str]) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-_CLAIMS = "claims"
-
-
+@looks_at("claims")
 def check_claims(
     config: Config, registry: Registry, listed: Mapping[str, BatchNode]
 ) -> Iterator[Finding]:
@@ -170,15 +159,15 @@ def check_claims(
     ]
     told = [name for name, row in listed.items() if row.tells_claim]
     found += [
-        wrong(_CLAIMS, f"{name} {one.why}")
+        wrong(f"{name} {one.why}")
         for name, one in sorted(registry.claimed.items())
         if name not in told
     ]
     yield from found
     if not found and told:
-        yield fine(_CLAIMS, "every node that is claimed is lent, or its converter is at work")
+        yield fine("every node that is claimed is lent, or its converter is at work")
     elif not found:
-        yield skipped(_CLAIMS, "the converter does not tell what it has claimed")
+        yield skipped("the converter does not tell what it has claimed")
 
 
 def _judge_claim(
@@ -186,14 +175,13 @@ def _judge_claim(
 ) -> Finding | None:
     if not claim.instance:
         return doubtful(
-            _CLAIMS,
             f"{name} is reserved as a converter would do it, and nobody has marked it",
             "if no other instance is about to convert it, delete that reservation in Slurm",
         )
     if claim.instance != config.instance_id or claim.is_at_work:
         return None
     if claim.error and not claim.direction:
-        return wrong(_CLAIMS, f"{name}: {claim.error}")
+        return wrong(f"{name}: {claim.error}")
     entry = registry.nodes.get(name)
     is_recorded = entry is not None and not (entry.phase is Phase.JOINING and claim.is_interrupted)
     is_awaited = claim.request in {request.id for request in registry.requests}
@@ -203,17 +191,16 @@ def _judge_claim(
     stopped = "nobody goes on with its conversion" if claim.direction else "dnm has no record of it"
     why = f": {claim.error}" if claim.error else ""
     return wrong(
-        _CLAIMS,
         f"{name} is claimed{whom}, and {stopped}{why}",
         "the next `dnm run` goes on with it or returns it, and `dnm plan` says which; "
         f"by hand, '{config.node_convert_path} --set batch --node-name {name}' returns it",
     )
 
 
-_ACCOUNTING = "accounting"
 _PAGE = "docs/accounting.md"
 
 
+@looks_at("accounting")
 def check_charges(
     config: Config, registry: Registry, listed: BatchList, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
@@ -221,19 +208,17 @@ def check_charges(
     named = _accounts(config, registry)
     if not named and listed.charges:
         yield fine(
-            _ACCOUNTING,
             "sreport has the hours of lent nodes as Down; with charge_account = - they are planned "
-            f"({_PAGE})",
+            f"({_PAGE})"
         )
     elif named and not listed.charges:
         yield doubtful(
-            _ACCOUNTING,
             f"{named[0]} is to be charged, and the converter can't: sreport has lent nodes as Down",
             "it needs a slurmdbd and Slurm's commands (slurmrestd has no words for it); a site's "
             f"own converter says --account in its list ({_PAGE})",
         )
     elif named:
-        yield fine(_ACCOUNTING, "sreport has lent nodes as planned, charged to " + ", ".join(named))
+        yield fine("sreport has lent nodes as planned, charged to " + ", ".join(named))
         yield from _unknown_accounts(named, environ)
         yield from _uncharged(registry, listed)
 
@@ -255,13 +240,10 @@ def _unknown_accounts(named: list[str], environ: Mapping[str, str]) -> Iterator[
         try:
             is_known = name == "-" or knows_account(environ, name)
         except DnmError as error:
-            yield doubtful(
-                _ACCOUNTING, f"whether Slurm has the account {name} can't be told: {error}"
-            )
+            yield doubtful(f"whether Slurm has the account {name} can't be told: {error}")
             return
         if not is_known:
             yield doubtful(
-                _ACCOUNTING,
                 f"Slurm has no account {name}: what it is to be charged is lent, and Down",
                 f"sacctmgr add account {name}, or correct the name",
             )
@@ -273,18 +255,17 @@ def _uncharged(registry: Registry, listed: BatchList) -> Iterator[Finding]:
         there = row.claim.account if row is not None and row.claim is not None else ""
         if entry.account and there != entry.account.lower():
             yield doubtful(
-                _ACCOUNTING,
                 f"{name} is lent for {entry.account}, and Slurm charges {there or 'nobody'}",
                 "the log has why (the converter's lines of that lend); it is charged when it is "
                 "lent again",
             )
 
 
+@looks_at("sick_when")
 def check_sick(config: Config, listed: BatchList) -> Iterator[Finding]:
     """A converter that would resume a sick node is not called for one."""
     if config.sick_when and not listed.leaves_drained:
         yield wrong(
-            "sick_when",
             f"the converter does not name {LEAVE_DRAINED} among its options: a node that shows one "
             "of the signs is emptied, and stays lent",
             "have it leave such a node drained, and say so in its list (docs/json.md), or leave "

@@ -24,7 +24,7 @@ from dnm.cli.check_pods import (
     check_scheduler,
 )
 from dnm.cli.check_slinky import check_slinky
-from dnm.cli.findings import CheckResult, Finding, doubtful, fine, guarded, skipped, wrong
+from dnm.cli.findings import CheckResult, Finding, doubtful, fine, looks_at, skipped, wrong
 from dnm.converter.contract import given_to_converter
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.node_list import list_batch_nodes
@@ -56,54 +56,48 @@ _TRIED = "dynamic-node-manager/tried"  # an annotation that only a dry run write
 _NO_DRY_RUN = "does not support dry run"  # of a webhook that declares side effects
 
 
+@looks_at("Kubernetes")
 def check_cluster(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Everything behind the API; where it does not answer, the one finding says so."""
-    found = list(guarded("kubeconfig", lambda: check_kubeconfig(config)))
+    found = list(check_kubeconfig(config))
     yield from found
     if any(finding.result is CheckResult.FAILED for finding in found):
-        yield skipped("Kubernetes", "it needs a kubeconfig that can be used")
+        yield skipped("it needs a kubeconfig that can be used")
         return
     with closing(KubeClient.connect(config)) as kube:
         try:
-            yield fine(
-                "Kubernetes", f"{kube.server} answers, version {read_version(kube.requests)}"
-            )
+            yield fine(f"{kube.server} answers, version {read_version(kube.requests)}")
         except DnmError as error:
-            yield wrong("Kubernetes", str(error))
-            yield skipped("permissions, queues, pods", "they need the API")
+            yield wrong(str(error))
+            yield skipped("they need the API", "permissions, queues, pods")
             return
-        yield from guarded("clock", lambda: check_clock(kube))
-        yield from guarded("permission", lambda: check_permissions(config, kube))
+        yield from check_clock(kube)
+        yield from check_permissions(config, kube)
         snapshot = take_snapshot(
             config, registry, kube, NodeConvert(config, environ), datetime.now(UTC)
         )
         document: list[QueueDocument] = []
-        yield from guarded(
-            "queue document", lambda: check_queue_document(config, snapshot, document)
-        )
+        yield from check_queue_document(config, snapshot, document)
         if document and document[0].source.config_map is not None:
-            config_map = document[0].source.config_map
-            yield from guarded("queue document", lambda: check_admission(kube, config_map))
+            yield from check_admission(kube, document[0].source.config_map)
         if isinstance(nodes := snapshot.nodes, tuple):
             rows = _batch_rows(config, environ, snapshot, nodes)
-            yield from guarded(
-                "Slinky", lambda: check_slinky(config, registry, kube.requests, nodes, rows)
-            )
-        yield from guarded("opening", lambda: check_opening(config, kube))
-        yield from guarded("lease", lambda: check_run_lease(config, kube))
+            yield from check_slinky(config, registry, kube.requests, nodes, rows)
+        yield from check_opening(config, kube)
+        yield from check_run_lease(config, kube)
     yield from check_lease(config, registry, snapshot)
     if document:
         yield from check_queues(config, document[0])
         if config.yunikorn_url:
-            yield from guarded("YuniKorn", lambda: check_scheduler(config, document[0]))
+            yield from check_scheduler(config, document[0])
         yield from check_pods(config, document[0], snapshot)
     if isinstance(snapshot.nodes, tuple):
         yield from check_nodes(config, snapshot.nodes)
         by_name = {node.name: node for node in snapshot.nodes}
         for name, sentence in differing_kubelets(config, registry.nodes, by_name).items():
-            yield doubtful(f"node {name}", sentence)
+            yield doubtful(sentence, check=f"node {name}")
 
 
 def _batch_rows(
@@ -117,36 +111,38 @@ def _batch_rows(
     return None if isinstance(rows, Unreadable) else rows
 
 
+@looks_at("lease")
 def check_run_lease(config: Config, kube: KubeClient) -> Iterator[Finding]:
     """Which run of another host is at work: while one is, none here does anything."""
     if config.state != "kubernetes":
         return
     if who := state_in(config, kube).holder:
-        yield doubtful("lease", who, "wait for it; where it is gone, `dnm takeover`")
+        yield doubtful(who, "wait for it; where it is gone, `dnm takeover`")
     else:
-        yield fine("lease", "no other host is at work")
+        yield fine("no other host is at work")
 
 
+@looks_at("instance")
 def check_lease(config: Config, registry: Registry, snapshot: Snapshot) -> Iterator[Finding]:
     """Whether another registry acts for the same instance, so that no cap would hold, and whether
     it would be found out."""
     judged, maps = judge_actor(config, registry, snapshot), snapshot.queue_maps
     if isinstance(maps, Unreadable):
-        yield skipped("instance", "who else acts for it is told by the queue document's ConfigMap")
+        yield skipped("who else acts for it is told by the queue document's ConfigMap")
     elif judged is not None and judged.refusal:
-        yield wrong("instance", judged.refusal)
+        yield wrong(judged.refusal)
     elif judged is None or maps[0] is None or maps[0].immutable:
         yield doubtful(
-            "instance",
             f"whether another dnm acts as {config.instance_id} is not guarded: who acts is written "
-            "into the queue document's ConfigMap, which is missing or immutable; nothing is lent",
+            "into the queue document's ConfigMap, which is missing or immutable; nothing is lent"
         )
     elif judged.note:
-        yield doubtful("instance", judged.note)
+        yield doubtful(judged.note)
     else:
-        yield fine("instance", f"no other dnm acts as {config.instance_id}")
+        yield fine(f"no other dnm acts as {config.instance_id}")
 
 
+@looks_at("queue document")
 def check_admission(kube: KubeClient, config_map: ConfigMap) -> Iterator[Finding]:
     """Whether the server takes a change of the ConfigMap: an admission webhook or a policy may
     refuse it, as a dry run tells."""
@@ -159,19 +155,19 @@ def check_admission(kube: KubeClient, config_map: ConfigMap) -> Iterator[Finding
             msgspec.structs.replace(config_map, annotations=annotations), dry_run=True
         )
     except KubeConflict:
-        yield skipped("queue document", "somebody is just writing it: whether dnm may is not known")
+        yield skipped("somebody is just writing it: whether dnm may is not known")
     except KubeError as error:
         if _NO_DRY_RUN in str(error):
-            yield skipped("queue document", f"whether a change is admitted: {error}")
+            yield skipped(f"whether a change is admitted: {error}")
             return
         yield wrong(
-            "queue document",
             f"a change of it, tried as a dry run, is refused: {error}",
             "while this refuses, no limit is changed and no new node serves its queue: have the "
             "webhook or policy that refuses admit dnm's account",
         )
 
 
+@looks_at("kubeconfig")
 def check_kubeconfig(config: Config) -> Iterator[Finding]:
     """It holds a key to the cluster, and may name a program to run."""
     for text in find_kubeconfig(config).split(os.pathsep):
@@ -180,17 +176,17 @@ def check_kubeconfig(config: Config) -> Iterator[Finding]:
             continue
         info = path.stat()
         if distrust := find_distrust(path, info):
-            yield wrong("kubeconfig", *distrust.rsplit(": ", 1))
+            yield wrong(*distrust.rsplit(": ", 1))
         elif info.st_mode & (stat.S_IRGRP | stat.S_IROTH):
             yield doubtful(
-                "kubeconfig",
                 f"{path} can be read by others, with the key in it",
                 f"run 'chmod 600 {quote(str(path))}'",
             )
         else:
-            yield fine("kubeconfig", f"{path} is its owner's alone")
+            yield fine(f"{path} is its owner's alone")
 
 
+@looks_at("clock")
 def check_clock(kube: KubeClient) -> Iterator[Finding]:
     """Pods' ages are of the server's clock, idle times of this one."""
     theirs = read_server_time(kube.requests)
@@ -198,13 +194,14 @@ def check_clock(kube: KubeClient) -> Iterator[Finding]:
     text = f"this host and the API server differ by {duration(skew)}"
     remedy = "synchronise both (chronyc tracking): grace times and idle times rest on them"
     if skew > _SKEW_WRONG:
-        yield wrong("clock", text, remedy)
+        yield wrong(text, remedy)
     elif skew > _SKEW_FINE:
-        yield doubtful("clock", text, remedy)
+        yield doubtful(text, remedy)
     else:
-        yield fine("clock", text)
+        yield fine(text)
 
 
+@looks_at("permission")
 def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
     for one in permissions(config):
         resource, _, subresource = one.resource.partition("/")
@@ -215,12 +212,10 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
             kube.requests, one.verb, resource, one.namespace, one.group, subresource, one.name
         )
         if allowed:
-            yield fine("permission", shown)
+            yield fine(shown)
             continue
         finding = wrong if one.is_needed else doubtful
-        yield finding(
-            "permission", f"may not {shown}: {one.without}", "grant it as etc/rbac.yaml does"
-        )
+        yield finding(f"may not {shown}: {one.without}", "grant it as etc/rbac.yaml does")
         if (one.verb, one.resource) == ("list", "pods"):
             yield from _pods_by_namespace(config, kube)
 
@@ -228,10 +223,9 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
 def _pods_by_namespace(config: Config, kube: KubeClient) -> Iterator[Finding]:
     for namespace in config.namespaces:
         if can_i(kube.requests, "list", "pods", namespace):
-            yield fine("permission", f"list pods in {namespace}")
+            yield fine(f"list pods in {namespace}")
         else:
             yield wrong(
-                "permission",
                 f"may not list pods in {namespace}: it gets no nodes",
                 "grant it as etc/rbac.yaml does",
             )

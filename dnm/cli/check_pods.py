@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
-from dnm.cli.findings import Finding, doubtful, fine, wrong
+from dnm.cli.findings import Finding, doubtful, fine, looks_at, wrong
 from dnm.cli.output import amounts
 from dnm.config import values
 from dnm.demand.constraints import NodeTraits, tolerates, why_unfit
@@ -53,10 +53,11 @@ _IF_IT_STAYS = (
 )
 
 
+@looks_at("nodes")
 def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
     """What lent nodes bring against what the configuration expects of their type."""
     ours = [node for node in nodes if node.mark and node.mark.instance == config.instance_id]
-    yield fine("nodes", f"{len(nodes)} in Kubernetes, {len(ours)} of them lent by this instance")
+    yield fine(f"{len(nodes)} in Kubernetes, {len(ours)} of them lent by this instance")
     for node in ours:
         node_type = config.node_types.get(node.mark.node_type) if node.mark else None
         if node_type is None or not node.is_ready:
@@ -69,29 +70,29 @@ def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
         if less:
             expected = amounts({name: node_type.size[name] for name in less})
             yield doubtful(
-                "nodes",
                 f"{node.name} brings {amounts(less)}, not {expected} as type {node_type.name} has",
                 "write down what such a node really brings",
             )
 
 
+@looks_at("pods")
 def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> Iterator[Finding]:
     """Pending pods that no node type would help, and what the scheduler itself counts."""
     pods, nodes = snapshot.pods, snapshot.nodes
     if isinstance(pods, Unreadable) or isinstance(nodes, Unreadable):
         for unread in (pods, nodes):
             if isinstance(unread, Unreadable):
-                yield wrong("pods", f"{unread.what}: {unread.error}")
+                yield wrong(f"{unread.what}: {unread.error}")
         return
     for namespace, error in pods.unreadable.items():
-        yield wrong("pods", f"those of {namespace} can't be read: {error}")
+        yield wrong(f"those of {namespace} can't be read: {error}")
     scope = "of the cluster" if pods.cluster_wide else "of the monitored namespaces"
-    yield fine("pods", f"{len(pods.pods)} unfinished ones {scope}")
+    yield fine(f"{len(pods.pods)} unfinished ones {scope}")
     own = _own_demand(config, document, snapshot, pods)
     yield from _warn_of_queues(config, document, own)
     waits = snapshot.waits
     for doubt in tell_doubts(config, waits, pods.pods) if waits else ():
-        yield doubtful("pods", doubt)
+        yield doubtful(doubt)
     nodes = waits.offering(nodes) if waits else nodes
     yield from _check_fit(config, document, own, nodes)
     yield from _warn_of_sidecars(config, snapshot, pods)
@@ -102,6 +103,7 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
         yield from _compare_sums(config, document, asked, _of_names(snapshot.yunikorn, names))
 
 
+@looks_at("queue document")
 def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Iterator[Finding]:
     """What a lowered limit could do to pods, and which limits dnm can't count."""
     gangs = {
@@ -112,10 +114,10 @@ def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Ite
         *warn_of_gangs(document.tree, gangs),
     )
     for warning in warnings:
-        yield doubtful("queue document", warning)
+        yield doubtful(warning)
     if not config.yunikorn_url:
         for warning in warn_of_uncounted_limits(document.tree, config.queues):
-            yield doubtful("queue document", warning, "set yunikorn_url")
+            yield doubtful(warning, "set yunikorn_url")
 
 
 def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iterator[Finding]:
@@ -131,13 +133,11 @@ def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iter
     release = _release(snapshot)
     if release is None:
         yield doubtful(
-            "pods",
             f"{what}; dnm can't ask for the release, and counts them once",
             "set yunikorn_url; with an older YuniKorn such pods can wait for ever",
         )
     elif release < (1, 9):
         yield doubtful(
-            "pods",
             f"{what}, and so does dnm beside this one: they take more of their queue than they use",
             "upgrade YuniKorn to 1.9",
         )
@@ -163,6 +163,7 @@ def _own_demand(
     return with_devices(demand, snapshot.waits) if snapshot.waits else demand
 
 
+@looks_at("node types")
 def _check_fit(
     config: Config, document: QueueDocument, demand: Demand, nodes: tuple[Node, ...]
 ) -> Iterator[Finding]:
@@ -171,7 +172,6 @@ def _check_fit(
     pending = sum(group.total for group in demand.groups)
     for one in unschedulable[:_MOST_KINDS]:
         yield doubtful(
-            "node types",
             f"{one.count} pending pods of {one.group.namespace} "
             f"({', '.join(one.group.names)}): {one.why}",
             "they never bring a node; mend the pods, or the type's size, labels, taints",
@@ -179,16 +179,15 @@ def _check_fit(
     for left_out in demand.uncounted[:_MOST_KINDS]:
         if left_out.namespace in config.namespaces:
             yield doubtful(
-                "pods",
                 f"{left_out.count} pending pods of {left_out.namespace} "
                 f"({', '.join(left_out.names)}) don't count: {left_out.why.value}",
+                check="pods",
             )
     if not unschedulable:
         yield fine(
-            "node types",
             f"each of the {pending} pending pods that count would fit a node"
             if pending
-            else "no pod is pending that would have to fit",
+            else "no pod is pending that would have to fit"
         )
 
 
@@ -206,6 +205,7 @@ def _of_names(view: YunikornView, names: frozenset[str]) -> YunikornView:
     )
 
 
+@looks_at("YuniKorn")
 def _compare_sums(
     config: Config, document: QueueDocument, own: Demand, view: YunikornView
 ) -> Iterator[Finding]:
@@ -231,9 +231,9 @@ def _compare_sums(
             if left_out and text.startswith("it has pending"):
                 uncounted = count_of(left_out, "pod")
                 remedy = f"perhaps {uncounted} of those that don't count (see 'pods'); or {remedy}"
-            yield doubtful("YuniKorn", f"{path}: {text}", remedy)
+            yield doubtful(f"{path}: {text}", remedy)
         if not differing:
-            yield fine("YuniKorn", f"{path}: in use, pending and limit are what dnm makes of them")
+            yield fine(f"{path}: in use, pending and limit are what dnm makes of them")
 
 
 def _differs(theirs: Resources, mine: Resources) -> bool:
@@ -241,6 +241,7 @@ def _differs(theirs: Resources, mine: Resources) -> bool:
     return any(theirs.get(name, 0) != mine.get(name, 0) for name in names)
 
 
+@looks_at("opening")
 def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
     """DaemonSets that a node waits for, and whose pods its taint keeps off."""
     waiting = [one for one in config.node_types.values() if _waits_for_all(one)]
@@ -257,13 +258,12 @@ def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
         )
         if late:
             yield doubtful(
-                "opening",
                 f"nodes of type {one.name} wait for every DaemonSet, and these do not tolerate "
                 f"{OPENING_TAINT}: {', '.join(late)}",
                 "give them the toleration, or name in opens_when those that matter",
             )
         else:
-            yield fine("opening", f"the DaemonSets that nodes of type {one.name} wait for can come")
+            yield fine(f"the DaemonSets that nodes of type {one.name} wait for can come")
 
 
 def _waits_for_all(node_type: NodeType) -> bool:
@@ -273,41 +273,38 @@ def _waits_for_all(node_type: NodeType) -> bool:
 _MOST_SHOWN = 5  # violations, of many
 
 
+@looks_at("queue document")
 def check_queue_document(
     config: Config, snapshot: Snapshot, found: list[QueueDocument]
 ) -> Iterator[Finding]:
     """Where it is, whether dnm may edit it there, and YuniKorn's rules; leaves it in `found`."""
-    check = "queue document"
     if isinstance(snapshot.queue_maps, Unreadable):
-        yield wrong(check, f"{snapshot.queue_maps.what}: {snapshot.queue_maps.error}")
+        yield wrong(f"{snapshot.queue_maps.what}: {snapshot.queue_maps.error}")
         return
     asked = (config.yunikorn_cm_namespace, config.yunikorn_cm_name)
     source = resolve_document(*snapshot.queue_maps, asked)
     for warning in source.warnings:
-        yield doubtful(check, warning)
+        yield doubtful(warning)
     document = read_document(source)
     found.append(document)
     for refusal in filter(None, (source.refusal, document.tree.refusal)):
-        yield wrong(check, f"dnm can't edit it: {refusal}")
+        yield wrong(f"dnm can't edit it: {refusal}")
     violations = document.violations
     for violation in violations[:_MOST_SHOWN]:
         yield wrong(
-            check,
             f"line {violation.line}: {violation.message} ({violation.rule})",
             "mend it: dnm does not edit such a document",
         )
     if len(violations) > _MOST_SHOWN:
-        yield wrong(check, f"{len(violations)} violations in all", "'dnm queues check' shows them")
+        yield wrong(f"{len(violations)} violations in all", "'dnm queues check' shows them")
     for advice in advise(document.tree):
         if advice.message != document.tree.refusal:
-            yield doubtful(check, f"line {advice.line}: {advice.message}")
+            yield doubtful(f"line {advice.line}: {advice.message}")
     if spreading := warn_of_spreading(document.tree):
-        yield doubtful(check, spreading, "set nodesortpolicy: {type: binpacking} in the partition")
+        yield doubtful(spreading, "set nodesortpolicy: {type: binpacking} in the partition")
     if not violations and not source.refusal and source.config_map is not None:
         where = f"{source.config_map.namespace}/{source.config_map.name}"
-        yield fine(
-            check, f"{source.key} of {where}: {count_of(len(document.limits), 'queue')}, valid"
-        )
+        yield fine(f"{source.key} of {where}: {count_of(len(document.limits), 'queue')}, valid")
 
 
 def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
@@ -320,48 +317,45 @@ def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
         if limits is None:
             hint = values.suggest(path, document.limits)
             yield wrong(
-                check,
                 f"there is no {path} in the queue document{hint}",
                 "correct the queue map or write the queue",
+                check,
             )
             continue
         children = [queue for queue in document.limits.values() if queue.parent == path]
         if children:
             yield doubtful(
-                check,
                 f"{path} has {count_of(len(children), 'queue')} below it, whose own limits dnm "
                 "leaves alone",
                 "map the namespace to the leaf its pods run in",
+                check,
             )
-        limit = amounts(limits.max)
         sizes = [config.node_types[name].size for name in policy.node_types]
         obstacles = (why_no_growth(document, wants, path, [size]) for size in sizes)
         if not document.refusal and (why := next(filter(None, obstacles), None)):
-            yield wrong(check, f"{path} gets no node, since its limit can't grow: {why.detail}")
-            continue
-        yield fine(
-            check,
-            f"{path}, limit {limit}"
-            if limit
-            else f"{path}, without a limit of its own: only a lack of room brings it nodes",
-        )
+            why_not = f"{path} gets no node, since its limit can't grow: {why.detail}"
+            yield wrong(why_not, check=check)
+        elif limit := amounts(limits.max):
+            yield fine(f"{path}, limit {limit}", check)
+        else:
+            bare = f"{path}, without a limit of its own: only a lack of room brings it nodes"
+            yield fine(bare, check)
 
 
+@looks_at("YuniKorn")
 def check_scheduler(config: Config, document: QueueDocument) -> Iterator[Finding]:
     """Whether it answers, and whether the document is the one in force."""
     client = YunikornClient(config.yunikorn_url)
     refusal = client.validate(document.source.text)
     if refusal:
         yield wrong(
-            "YuniKorn",
             f"the scheduler would refuse the document: {refusal}",
             "mend the document: the next restart of the scheduler fails with it",
         )
     elif client.read_checksum() != checksum_of(document.source.text):
         yield wrong(
-            "YuniKorn",
             "the scheduler has another document in force than the ConfigMap",
             "look for 'reload configuration failed' in the scheduler's log",
         )
     else:
-        yield fine("YuniKorn", f"{config.yunikorn_url} has the document in force")
+        yield fine(f"{config.yunikorn_url} has the document in force")

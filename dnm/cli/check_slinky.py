@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dnm.cli.findings import Finding, doubtful, fine, guarded, skipped, wrong
+from dnm.cli.findings import Finding, doubtful, fine, looks_at, skipped, wrong
 from dnm.demand.constraints import NodeTraits, meets, why_unfit
 from dnm.demand.demand import Demand
 from dnm.kube import slinky
@@ -29,6 +29,7 @@ _GRANT = "grant it as etc/rbac-slinky.yaml does"
 _NO_DEMAND = Demand(queues={}, groups=(), nodes={})
 
 
+@looks_at(_CHECK)
 def check_slinky(
     config: Config,
     registry: Registry,
@@ -42,17 +43,17 @@ def check_slinky(
     tainted = [node for node in nodes if any(one.key == MANAGED_TAINT for one in node.taints)]
     if not (versions or bridges or tainted):
         known = f"; whether slurm-bridge is installed can't be told ({unknown})" if unknown else ""
-        yield fine(_CHECK, f"no sign of it: no API group {slinky.GROUP}, no managed Node{known}")
+        yield fine(f"no sign of it: no API group {slinky.GROUP}, no managed Node{known}")
         return
     yield from judge_lent(registry, nodes)
     if versions:
-        yield from guarded(_CHECK, lambda: _check_node_sets(config, registry, api, nodes, versions))
+        yield from _check_node_sets(config, registry, api, nodes, versions)
     if tainted:
         yield from judge_names(config, registry, nodes, batch)
     if unknown:
-        yield doubtful(_CHECK, f"which namespaces slurm-bridge manages: {unknown}", _GRANT)
+        yield doubtful(f"which namespaces slurm-bridge manages: {unknown}", _GRANT)
     for namespace in bridges:
-        yield from guarded(_CHECK, lambda at=namespace: _check_namespaces(config, api, at))  # type: ignore[misc]
+        yield from _check_namespaces(config, api, namespace)
 
 
 def _find_bridges(api: ApiRequests) -> tuple[tuple[str, ...], str]:
@@ -67,7 +68,7 @@ def judge_lent(registry: Registry, nodes: Sequence[Node]) -> Iterator[Finding]:
     for node in nodes:
         if node.name in registry.nodes and (taint := node.evicting_taint):
             why = why_pods_leave(taint)
-            yield wrong(_CHECK, f"{node.name} is lent and {why}", what_to_do(node.name))
+            yield wrong(f"{node.name} is lent and {why}", what_to_do(node.name))
 
 
 def judge_names(
@@ -78,16 +79,15 @@ def judge_names(
 ) -> Iterator[Finding]:
     """Whether slurm-bridge would have pods evicted from machines that are lent."""
     if batch is None:
-        yield skipped(_CHECK, "whether slurm-bridge knows nodes that are lent: Slurm's list is")
+        yield skipped("whether slurm-bridge knows nodes that are lent: Slurm's list is")
         return
     managed = managed_nodes(nodes, batch)
     if not managed:
-        yield fine(_CHECK, "slurm-bridge is at work, and on no Node that this Slurm knows by name")
+        yield fine("slurm-bridge is at work, and on no Node that this Slurm knows by name")
         return
     by_name = {node.name: node for node in nodes}
     for node_type, name in bare_types(config, registry, by_name, batch).items():
         yield wrong(
-            _CHECK,
             f"slurm-bridge taints Nodes that Slurm knows by name ({managed[0]} is one), and would "
             f"taint {name} as soon as it is lent: its pods would be evicted, so none of the type "
             f"{node_type} is lent",
@@ -95,6 +95,7 @@ def judge_names(
         )
 
 
+@looks_at(_CHECK)
 def _check_node_sets(
     config: Config,
     registry: Registry,
@@ -104,7 +105,6 @@ def _check_node_sets(
 ) -> Iterator[Finding]:
     if slinky.VERSION not in versions:
         yield doubtful(
-            _CHECK,
             f"NodeSets are served as {', '.join(versions)}, which dnm does not know: whether one "
             "would start a slurmd on a lent node can't be told",
             "upgrade slurm-operator to 1.0 or later",
@@ -113,7 +113,7 @@ def _check_node_sets(
     try:
         found = slinky.list_node_sets(api)
     except KubeError as error:
-        yield doubtful(_CHECK, f"whether a NodeSet takes lent nodes: {error}", _GRANT)
+        yield doubtful(f"whether a NodeSet takes lent nodes: {error}", _GRANT)
         return
     yield from judge_node_sets(config, registry, nodes, found)
 
@@ -132,14 +132,13 @@ def judge_node_sets(
         say = wrong if one.is_daemon_set else doubtful
         what = "starts a slurmd" if one.is_daemon_set else "may start a slurmd"
         yield say(
-            _CHECK,
             f"the NodeSet {one.key} {what} on {', '.join(taken)}: a second one of the same name "
             "would register in Slurm, and its pod takes the node",
             "give its template a nodeSelector that lent nodes don't meet, or the type a taint that "
             "it does not tolerate",
         )
     if not bad:
-        yield fine(_CHECK, f"none of {count_of(len(found), 'NodeSet')} takes a lent node")
+        yield fine(f"none of {count_of(len(found), 'NodeSet')} takes a lent node")
 
 
 def _lent_traits(
@@ -155,6 +154,7 @@ def _lent_traits(
     return found
 
 
+@looks_at(_CHECK)
 def _check_namespaces(config: Config, api: ApiRequests, where: str) -> Iterator[Finding]:
     try:
         bridge = slinky.read_bridge(api, where)
@@ -169,14 +169,13 @@ def _check_namespaces(config: Config, api: ApiRequests, where: str) -> Iterator[
             )
         ]
     except KubeError as error:
-        yield doubtful(_CHECK, f"which namespaces slurm-bridge manages: {error}", _GRANT)
+        yield doubtful(f"which namespaces slurm-bridge manages: {error}", _GRANT)
         return
     for name in managed:
         yield wrong(
-            _CHECK,
             f"slurm-bridge manages the monitored namespace {name} ({bridge.key}): it hands pods of "
             "the default scheduler to its own, and YuniKorn never sees them",
             "take it off managedNamespaces there, or off monitored_namespaces here",
         )
     if not managed:
-        yield fine(_CHECK, f"slurm-bridge manages no monitored namespace ({bridge.key})")
+        yield fine(f"slurm-bridge manages no monitored namespace ({bridge.key})")

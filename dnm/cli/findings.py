@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import wraps
+from typing import ParamSpec, TypeAlias
 
 import msgspec
 
@@ -13,6 +15,9 @@ from dnm.cli.output import print_document, print_line
 from dnm.model.errors import DnmError
 from dnm.model.printable import Meaning
 from dnm.model.value import Value
+
+P = ParamSpec("P")
+Look: TypeAlias = Callable[P, Iterator["Finding"]]
 
 
 class CheckResult(Enum):
@@ -33,42 +38,53 @@ _SHOWN: Mapping[CheckResult, tuple[str, str, Meaning, str]] = {  # sign, word, m
 class Finding(Value, frozen=True):
     """One line: what was looked at, how it is, and what to do unless it is fine."""
 
-    check: str
+    check: str  # empty: as `looks_at` says of the function that has found it
     result: CheckResult
     text: str
     remedy: str = ""
 
 
-def fine(check: str, text: str) -> Finding:
+def fine(text: str, check: str = "") -> Finding:
     return Finding(check=check, result=CheckResult.OK, text=text)
 
 
-def doubtful(check: str, text: str, remedy: str = "") -> Finding:
+def doubtful(text: str, remedy: str = "", check: str = "") -> Finding:
     return Finding(check=check, result=CheckResult.WARNING, text=text, remedy=remedy)
 
 
-def wrong(check: str, text: str, remedy: str = "") -> Finding:
+def wrong(text: str, remedy: str = "", check: str = "") -> Finding:
     return Finding(check=check, result=CheckResult.FAILED, text=text, remedy=remedy)
 
 
-def all_wrong(check: str, error: DnmError) -> Iterator[Finding]:
+def all_wrong(error: DnmError, check: str) -> Iterator[Finding]:
     """An error may list several problems, a line each behind one that says how many."""
     head, *problems = str(error).splitlines()
-    return (wrong(check, line.strip()) for line in problems or [head])
+    return (wrong(line.strip(), check=check) for line in problems or [head])
 
 
-def skipped(check: str, text: str) -> Finding:
+def skipped(text: str, check: str = "") -> Finding:
     return Finding(check=check, result=CheckResult.SKIPPED, text=text)
 
 
-def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yields what `look` finds, and what stopped it: one failure does not hide the others."""
-    try:
-        yield from look()
-    except DnmError as error:
-        yield from all_wrong(check, error)
-    except OSError as error:
-        yield wrong(check, f"{error.filename or 'it'} can't be looked at ({error.strerror})")
+def looks_at(check: str) -> Callable[[Look[P]], Look[P]]:
+    """Returns what names a function's findings, and has it find what stopped it: one failure does
+    not hide the others."""
+
+    def named(look: Look[P]) -> Look[P]:
+        @wraps(look)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> Iterator[Finding]:
+            try:
+                for one in look(*args, **kwargs):
+                    yield one if one.check else msgspec.structs.replace(one, check=check)
+            except DnmError as error:
+                yield from all_wrong(error, check)
+            except OSError as error:
+                what = error.filename or "it"
+                yield wrong(f"{what} can't be looked at ({error.strerror})", check=check)
+
+        return guarded
+
+    return named
 
 
 def print_findings_document(findings: Sequence[Finding], output: str) -> None:

@@ -73,9 +73,7 @@ def _settings(kubelet: KubeletSettings | None) -> dict[str, Any]:
 
 def list_node_types(path: Path | None, environ: Mapping[str, str], output: str) -> int:
     """Prints the types; returns the exit code. Raises ConfigError where a section is wrong."""
-    file, types, problems = load_node_types(path, environ)
-    if problems:
-        raise ConfigError("\n  ".join((f"{file}: `dnm node-types check` says it all", *problems)))
+    types = _types_without_problems(path, environ)
     document = node_types_document(types)
     if output != "text":
         print_document(document, output, types)
@@ -87,12 +85,10 @@ def list_node_types(path: Path | None, environ: Mapping[str, str], output: str) 
         settings = ", ".join(f"{key} = {value}" for key, value in one["settings"].items())
         errors = sum(problem["is_error"] for problem in one["problems"])
         warnings = len(one["problems"]) - errors
-        words = [f"{errors} wrong: not lent"] * bool(errors) + [f"{warnings} to look at"] * bool(
-            warnings
-        )
-        rows.append(
-            [one["name"], amounts(one["size"]), gets, ", ".join(words), settings or "none named"]
-        )
+        words = [f"{errors} wrong: not lent"] if errors else []
+        words += [f"{warnings} to look at"] if warnings else []
+        found = ", ".join(words)
+        rows.append([one["name"], amounts(one["size"]), gets, found, settings or "none named"])
     header = ["type", "size", "pods get about", "check", "kubelet settings"]
     print_table("Node types", header, rows, "none")
     return ExitCode.OK
@@ -109,7 +105,7 @@ def check_node_types(
     if output != "text":
         print_document(document, output)
     else:
-        findings = [wrong("configuration", problem) for problem in problems]
+        findings = [wrong(problem, check="configuration") for problem in problems]
         findings += [one for node_type in types.values() for one in judge(node_type)]
         print_findings(findings)
     return ExitCode.OK if document["ok"] else ExitCode.FAILED
@@ -120,20 +116,19 @@ def judge(node_type: NodeType) -> list[Finding]:
     check = f"node type {node_type.name}"
     problems = check_node_type(node_type)
     if problems:
-        return [(wrong if one.is_error else doubtful)(check, one.sentence) for one in problems]
+        return [
+            (wrong if one.is_error else doubtful)(one.sentence, check=check) for one in problems
+        ]
     named = len(_settings(node_type.kubelet))
     memory = computed_allocatable(node_type.kubelet) if node_type.kubelet else None
     gets = "" if memory is None else f"; pods get about {format_amount('memory', memory)} memory"
-    return [fine(check, f"{named} kubelet settings{gets}" if named else "no kubelet settings")]
+    return [fine(f"{named} kubelet settings{gets}" if named else "no kubelet settings", check)]
 
 
 def render_node_type(path: Path | None, environ: Mapping[str, str], name: str, form: Format) -> int:
     """Prints the file on stdout, nothing where nothing is named, and cautions on stderr. Raises
     ConfigError."""
-    file, types, problems = load_node_types(path, environ)
-    if problems:
-        raise ConfigError("\n  ".join((f"{file}: `dnm node-types check` says it all", *problems)))
-    node_type = _named(types, name)
+    node_type = _named(_types_without_problems(path, environ), name)
     if node_type.kubelet is None:
         return ExitCode.OK
     sys.stdout.write(render(node_type.kubelet, form))
@@ -148,10 +143,7 @@ def render_node_type(path: Path | None, environ: Mapping[str, str], name: str, f
 def compare_node_type(path: Path | None, environ: Mapping[str, str], name: str) -> int:
     """Reads what a kubelet's /configz answers from stdin and prints what contradicts the type;
     returns 1 if anything does. Raises ConfigError for what is no such answer."""
-    file, types, problems = load_node_types(path, environ)
-    if problems:
-        raise ConfigError("\n  ".join((f"{file}: `dnm node-types check` says it all", *problems)))
-    node_type = _named(types, name)
+    node_type = _named(_types_without_problems(path, environ), name)
     text = sys.stdin.buffer.read(_LONGEST_ANSWER + 1)
     try:
         if len(text) > _LONGEST_ANSWER:
@@ -163,10 +155,17 @@ def compare_node_type(path: Path | None, environ: Mapping[str, str], name: str) 
             "'curl --cacert CA -H \"Authorization: Bearer TOKEN\" https://NODE:10250/configz'"
         ) from error
     check = f"node type {name}"
-    found = [wrong(check, one) for one in config_differences(node_type, effective)]
+    found = [wrong(one, check=check) for one in config_differences(node_type, effective)]
     named = len(_settings(node_type.kubelet))
-    print_findings(found or [fine(check, f"the kubelet has all {named} settings in force")])
+    print_findings(found or [fine(f"the kubelet has all {named} settings in force", check)])
     return ExitCode.FAILED if found else ExitCode.OK
+
+
+def _types_without_problems(path: Path | None, environ: Mapping[str, str]) -> dict[str, NodeType]:
+    file, types, problems = load_node_types(path, environ)
+    if problems:
+        raise ConfigError("\n  ".join((f"{file}: `dnm node-types check` says it all", *problems)))
+    return types
 
 
 def _named(types: Mapping[str, NodeType], name: str) -> NodeType:
