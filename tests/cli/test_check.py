@@ -17,8 +17,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import LentNode, Phase
 from dnm.model.registry import Registry, RunRecord
 from tests.cli.check_site import INI, QUEUES, SIDECAR, CheckedSite, add_settings, ask_the_scheduler
-
-ROOT = Path(__file__).parents[2]
+from tests.converter import programs
 
 
 @pytest.fixture
@@ -106,10 +105,8 @@ def _old_lock(site: CheckedSite) -> None:
 
 
 def _replace_converter(site: CheckedSite, script: str) -> None:
-    path = site.directory / "sandbox" / "node-convert"
-    path.unlink()
-    path.write_text(script)
-    path.chmod(0o755)
+    (site.directory / "sandbox" / "node-convert").unlink()
+    programs.script(site.directory / "sandbox", script)
 
 
 def _gone(path: Path) -> None:
@@ -123,7 +120,7 @@ def _untold_by_its_list(site: CheckedSite) -> None:
     add_settings(site, "exclude_nodes = feature never-lend, a001\n")
     rows = "\n".join(f"a00{n} IDLE 5s OK -" for n in (1, 2, 3))
     table = f"NODE STATE IDLE VERDICT REASON\n{rows}\n"
-    _replace_converter(site, f"#!/bin/sh\n[ \"$2\" ] && exit 2\ncat <<'.'\n{table}.\n")
+    _replace_converter(site, f"[ \"$2\" ] && exit 2\ncat <<'.'\n{table}.")
 
 
 BINPACKING = "{type: binpacking}"
@@ -172,7 +169,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
         "converter failed", "did you mean 'parallel'?", 1),
     "converter section right": (lambda s: add_settings(s, "[node_convert]\nparallel = 4\n"),
         "converter ok", "[node_convert]", 0),
-    "list fails": (lambda s: _replace_converter(s, "#!/bin/sh\necho no >&2; exit 3\n"),
+    "list fails": (lambda s: _replace_converter(s, "echo no >&2; exit 3"),
         "batch nodes failed", "exit 3 no", 1),
     "type without nodes": (lambda s: add_settings(s, "node_type = q\n"),
         "batch nodes warning", "lists no node of the type q", 0),

@@ -113,6 +113,10 @@ def node_sets(*specs: Any) -> dict[str, Any]:
 
 
 def test_a_site_without_slinky(site: CheckedSite) -> None:
+    """The bridge's role is enough to tell."""
+    paths = (ROOT / "etc" / "rbac.yaml", ROOT / "etc" / "rbac-slinky.yaml")
+    documents = [one for path in paths for one in yaml.safe_load_all(path.read_text())]
+    site.sandbox.access.restrict_to_manifests(documents)
     (one,) = slinky_of(site)
     assert (one.result, one.text) == (
         OK, "no sign of it: no API group slinky.slurm.net, no managed Node",
@@ -179,16 +183,6 @@ def test_a_namespace_that_the_bridge_manages(
     serve(site, "slurm-bridge-config$", {"kind": "ConfigMap", "data": {"config.yaml": settings}})
     (one,) = slinky_of(site)
     assert one.result is result and says in one.text
-
-
-def test_the_bridge_s_role_is_enough(site: CheckedSite) -> None:
-    paths = (ROOT / "etc" / "rbac.yaml", ROOT / "etc" / "rbac-slinky.yaml")
-    documents = [one for path in paths for one in yaml.safe_load_all(path.read_text())]
-    site.sandbox.access.restrict_to_manifests(documents)
-    (one,) = slinky_of(site)
-    assert (one.result, one.text) == (
-        OK, "no sign of it: no API group slinky.slurm.net, no managed Node",
-    )  # fmt: skip
 
 
 def test_slurm_is_asked_for_its_names_where_the_bridge_is_at_work(site: CheckedSite) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from dnm.cli.admin import pause
 from dnm.cli.by_hand import Evict, adopt, give_back, lend, make_sure
@@ -19,7 +17,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.lent import Phase
 from dnm.verbs.lending import Wanted
-from tests.cli.test_permissions import RBAC
+from tests.cli.test_permissions import roles
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 NOW_ON = timedelta(0)
@@ -122,7 +120,7 @@ def test_a_budget_holds_a_pod_until_it_allows_it(sandbox: Sandbox, site: Site) -
 
 def test_pods_have_their_grace_before(sandbox: Sandbox, site: Site) -> None:
     """With the roles of dnm and of eviction; the converter has its own account."""
-    sandbox.access.restrict_to_manifests(roles("converter"))
+    sandbox.access.restrict_to_manifests(roles("-evict"))
     give_back(site.config, ["a001"], "", Evict(timedelta(minutes=10), lambda text: True))
     catch_up(sandbox)
     for _ in range(3):
@@ -177,18 +175,8 @@ def test_a_node_of_slurmd_is_named_and_stays(
     assert capsys.readouterr().err.splitlines()[3] == "  dev/slurmd: of a NodeSet, is never evicted"
 
 
-def roles(*without: str) -> list[dict[str, Any]]:
-    """Of etc/rbac.yaml, but for these."""
-    return [
-        one
-        for one in yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
-        if one["kind"] in ("Role", "ClusterRole")
-        and not one["metadata"]["name"].endswith(tuple(without))
-    ]
-
-
 def test_without_the_right_it_is_refused_at_once(sandbox: Sandbox, site: Site) -> None:
-    sandbox.access.restrict_to_manifests(roles("converter", "evict"))
+    sandbox.access.restrict_to_manifests(roles())
     with pytest.raises(KubeError, match="the permission to create pods/eviction"):
         give_back(site.config, ["a001"], "", SURE)
     assert site.registry.nodes["a001"].leaves is None

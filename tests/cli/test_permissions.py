@@ -3,7 +3,6 @@ of them something that dnm does is refused."""
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,28 +19,18 @@ RBAC = Path(__file__).parents[2] / "etc" / "rbac.yaml"
 NAME = "dynamic-node-manager"
 
 
-def own_roles() -> list[dict[str, Any]]:
-    """Of dnm itself: the converter's and the test load's are others."""
-    documents = yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
+def roles(*parts: str) -> list[dict[str, Any]]:
+    """Those of dnm itself, and of these parts: -state, -evict, -conditions."""
+    names = [NAME, *(f"{NAME}{part}" for part in parts)]
     return [
-        document
-        for document in documents
-        if document["kind"] in ("Role", "ClusterRole") and document["metadata"]["name"] == NAME
-    ]
-
-
-def state_roles() -> list[dict[str, Any]]:
-    """What comes to them where the registry is in Kubernetes."""
-    documents = list(yaml.safe_load_all(RBAC.read_text(encoding="utf-8")))
-    return [
-        document
-        for document in documents
-        if document["kind"] == "Role" and document["metadata"]["name"] == f"{NAME}-state"
+        one
+        for one in yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
+        if one["kind"] in ("Role", "ClusterRole") and one["metadata"]["name"] in names
     ]
 
 
 def verbs() -> Iterator[tuple[str, tuple[int, int, str]]]:
-    for role_number, role in enumerate(own_roles()):
+    for role_number, role in enumerate(roles()):
         for rule_number, rule in enumerate(role["rules"]):
             for verb in rule["verbs"]:
                 names = ",".join(rule.get("resourceNames", []))
@@ -92,7 +81,7 @@ def errors_of_the_story(sandbox: Sandbox, site: Site, runs: int = 9) -> list[str
 
 def test_the_roles_are_enough(sandbox: Sandbox, site: Site) -> None:
     before = sandbox.queues_text()
-    sandbox.access.restrict_to_manifests(own_roles())
+    sandbox.access.restrict_to_manifests(roles())
     assert errors_of_the_story(sandbox, site) == []
     assert any(action.startswith("action=return") for action in site.registry.last_run.actions)
     assert site.lent() == [] and sandbox.queues_text() == before and not sandbox.violations
@@ -101,12 +90,12 @@ def test_the_roles_are_enough(sandbox: Sandbox, site: Site) -> None:
 @pytest.mark.parametrize("name", VERBS)
 def test_each_verb_is_needed(sandbox: Sandbox, site: Site, name: str) -> None:
     role_number, rule_number, verb = VERBS[name]
-    roles = copy.deepcopy(own_roles())
-    roles[role_number]["rules"][rule_number]["verbs"].remove(verb)
+    bound = roles()
+    bound[role_number]["rules"][rule_number]["verbs"].remove(verb)
     if "yunikorn-defaults" in name:
         sandbox.delete("configmaps", "yunikorn-configs", "yunikorn")
         sandbox.set_queues(WORKSHOP_QUEUES, name="yunikorn-defaults")
-    sandbox.access.restrict_to_manifests(roles)
+    sandbox.access.restrict_to_manifests(bound)
     errors = errors_of_the_story(sandbox, site)
     resource = name.split()[1]
     assert any("403" in error or "forbidden" in error.lower() for error in errors), errors
@@ -120,9 +109,7 @@ def test_states_are_shown_with_a_role_of_their_own(
 ) -> None:
     """Without it that is said in every run, and everything else is done."""
     site.path.write_text(site.path.read_text() + "node_conditions = true\n")
-    documents = yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
-    (more,) = [one for one in documents if one["metadata"]["name"] == f"{NAME}-conditions"]
-    sandbox.access.restrict_to_manifests([*own_roles(), *([more] if is_bound else [])])
+    sandbox.access.restrict_to_manifests(roles("-conditions") if is_bound else roles())
     errors = errors_of_the_story(sandbox, site)
     assert all("patch nodes/status" in error for error in errors)
     assert bool(errors) is not is_bound
@@ -139,8 +126,8 @@ def test_without_a_verb_for_changes_runs_read_lists_and_say_why(
     site = Site(sandbox, tmp_path / "site", **settings)
     sandbox.set_queues(WORKSHOP_QUEUES)
     role_number, rule_number, verb = ALL_VERBS[name]
-    roles = copy.deepcopy(own_roles())
-    sandbox.access.restrict_to_manifests(roles)
+    bound = roles()
+    sandbox.access.restrict_to_manifests(bound)
 
     def reason_of_a_run() -> str:
         sandbox.add_pods(1, "dev", queue=QUEUE, name="more")
@@ -151,14 +138,14 @@ def test_without_a_verb_for_changes_runs_read_lists_and_say_why(
         return found[1]
 
     assert [reason_of_a_run() for _ in range(3)] == ["first", "", ""]
-    roles[role_number]["rules"][rule_number]["verbs"].remove(verb)
-    sandbox.access.restrict_to_manifests(roles)
+    bound[role_number]["rules"][rule_number]["verbs"].remove(verb)
+    sandbox.access.restrict_to_manifests(bound)
     assert [reason_of_a_run() for _ in range(2)] == ["forbidden", "forbidden"]
 
 
 STATE_VERBS = {
     f"{verb} {rule['resources'][0]}": (number, verb)
-    for number, rule in enumerate(state_roles()[0]["rules"])
+    for number, rule in enumerate(roles("-state")[-1]["rules"])
     for verb in rule["verbs"]
 }
 
@@ -172,7 +159,7 @@ def in_kubernetes(sandbox: Sandbox, site: Site, tmp_path: Path) -> Site:
 def test_the_roles_are_enough_for_a_registry_in_kubernetes(
     sandbox: Sandbox, in_kubernetes: Site
 ) -> None:
-    sandbox.access.restrict_to_manifests([*own_roles(), *state_roles()])
+    sandbox.access.restrict_to_manifests(roles("-state"))
     assert errors_of_the_story(sandbox, in_kubernetes) == []
     assert in_kubernetes.lent() == [] and not sandbox.violations
 
@@ -183,12 +170,9 @@ def test_each_verb_for_a_registry_in_kubernetes_is_needed(
 ) -> None:
     """Nothing is done without it, and nothing was begun."""
     number, verb = STATE_VERBS[name]
-    (role,) = copy.deepcopy(state_roles())
-    role["rules"][number]["verbs"].remove(verb)
-    if verb == "update":
-        in_kubernetes.run()
-        sandbox.tick(60)
-    sandbox.access.restrict_to_manifests([*own_roles(), role])
+    bound = roles("-state")
+    bound[-1]["rules"][number]["verbs"].remove(verb)
+    sandbox.access.restrict_to_manifests(bound)
     before = len(sandbox.conversion.calls)
     with pytest.raises(DnmError, match=rf"403 .*permission to {name}"):
         for _ in range(4):
