@@ -95,6 +95,16 @@ class Site:
         path.write_text(text)
         path.chmod(0o644)
 
+    def change(self, **settings: str) -> None:
+        """Changes lines of the ini; one without a value goes."""
+        lines = self.path.read_text().splitlines()
+        kept = [line for line in lines if line.split(" = ")[0] not in settings]
+        for key, value in settings.items():
+            if value:
+                at = kept.index("[lab]" if key in RUN_KEYS else "[settings]") + 1
+                kept.insert(at, f"{key} = {value}")
+        self.write(self.path, "\n".join(kept) + "\n")
+
     @property
     def config(self) -> Config:
         return load_config(self.path, {})

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from dnm.cli.one_run import StopSignals
-from dnm.config.lab import RUN_KEYS
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import StoppedError
 from dnm.model.lent import ConversionRequest, Phase
@@ -31,17 +30,6 @@ from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     return a_workshop_site(sandbox, tmp_path)
-
-
-def settings(site: Site, **changes: str) -> None:
-    """Changes lines of the ini."""
-    lines = site.path.read_text().splitlines()
-    kept = [line for line in lines if line.split(" = ")[0] not in changes]
-    for key, value in changes.items():
-        if value:
-            at = kept.index("[lab]" if key in RUN_KEYS else "[settings]") + 1
-            kept.insert(at, f"{key} = {value}")
-    site.write(site.path, "\n".join(kept) + "\n")
 
 
 def breaks_queue_path(site: Site) -> None:
@@ -58,7 +46,7 @@ def breaks_document(site: Site) -> None:
 
 
 def script(site: Site, body: str) -> None:
-    settings(site, node_convert_path=str(programs.script(site.directory, body)))
+    site.change(node_convert_path=str(programs.script(site.directory, body)))
 
 
 LIST = '[ "$1" = --list ] && exec {real} "$@"; '
@@ -97,7 +85,7 @@ def requests_of(site: Site) -> Sequence[ConversionRequest]:
 BAD = {
     "no configuration": (lambda s: s.path.unlink(), 2, ["dnm.ini"]),
     "unknown key": (
-        lambda s: settings(s, max_converted_node="3"),
+        lambda s: s.change(max_converted_node="3"),
         2,
         ["max_converted_node", "did you mean", "max_converted_nodes"],
     ),
@@ -107,13 +95,13 @@ BAD = {
         ["converted_nodes.json"],
     ),
     "state directory missing": (
-        lambda s: settings(s, state_dir="/nonexistent/state"),
+        lambda s: s.change(state_dir="/nonexistent/state"),
         2,
         ["/nonexistent/state"],
     ),
     "API unreachable": (lambda s: s.sandbox.stop(), 1, ["127.0.0.1", "refused"]),
     "kubeconfig missing": (
-        lambda s: settings(s, kubeconfig_path="/nonexistent/kubeconfig"),
+        lambda s: s.change(kubeconfig_path="/nonexistent/kubeconfig"),
         1,
         ["/nonexistent/kubeconfig"],
     ),
@@ -130,7 +118,7 @@ BAD = {
     ),
     "queue document invalid": (breaks_document, 2, ["line", "dnm queues check"]),
     "converter missing": (
-        lambda s: settings(s, node_convert_path="/nonexistent/node-convert"),
+        lambda s: s.change(node_convert_path="/nonexistent/node-convert"),
         1,
         ["/nonexistent/node-convert"],
     ),
@@ -140,7 +128,7 @@ BAD = {
         ["exit code 1", "no nodes today"],
     ),
     "converter hangs": (
-        lambda s: (converter("sleep 300")(s), settings(s, convert_timeout_seconds="1")),
+        lambda s: (converter("sleep 300")(s), s.change(convert_timeout_seconds="1")),
         1,
         ["ran out of its time"],
     ),
@@ -191,7 +179,7 @@ def test_one_that_fails_but_converted_is_found_out_too(sandbox: Sandbox, site: S
 def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
     sandbox: Sandbox, site: Site
 ) -> None:
-    settings(site, shutdown_grace_seconds="1")
+    site.change(shutdown_grace_seconds="1")
     may_convert = slow(site)
     run = subprocess.Popen(
         [sys.executable, "-m", "dnm.cli", "run"],
@@ -358,7 +346,7 @@ def test_queues_are_shown_checked_and_rebased(sandbox: Sandbox, site: Site, tmp_
 
 @pytest.mark.parametrize("command", ["plan", "check", "queues check", "queues rebase --as total"])
 def test_a_wrong_name_of_the_config_map_is_named(site: Site, command: str) -> None:
-    settings(site, yunikorn_cm_namespace="yunicorn")
+    site.change(yunikorn_cm_namespace="yunicorn")
     done = site.command(*command.split())
     said = " ".join((done.stdout + done.stderr).split())
     assert "no ConfigMap yunicorn/yunikorn-configs (yunikorn_cm_namespace)" in said

@@ -28,7 +28,7 @@ from dnm.model.errors import StoppedError
 from dnm.model.lent import Phase
 from dnm.queues.yunikorn_rest import checksum_of
 from tests.builders import NOW
-from tests.cli.test_app import settings, wait_until
+from tests.cli.test_app import wait_until
 from tests.converter.programs import an_environment, never, script
 from tests.processes import the_warm
 from tests.site import a_workshop_site
@@ -63,7 +63,7 @@ def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path,
     """Without that each of them ends otherwise: by its own time-out, or with the old document."""
     details, code, told = WAITS[name]
     site = a_workshop_site(sandbox, tmp_path)
-    settings(site, shutdown_grace_seconds="1", yunikorn_url=sandbox.url)
+    site.change(shutdown_grace_seconds="1", yunikorn_url=sandbox.url)
     site.run()
     sandbox.tick(5)
     fault: Fault = sandbox.fault(**details)
@@ -79,7 +79,7 @@ def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path,
         assert "vcore: 336" in sandbox.queues_text()
         assert site.registry.nodes["a001"].phase is Phase.SERVING
     sandbox.faults.clear()
-    settings(site, yunikorn_url="")  # which goes by the sandbox's clock
+    site.change(yunikorn_url="")  # which goes by the sandbox's clock
     assert site.run().exit_code == 0
     assert "vcore: 336" in sandbox.queues_text()
     assert not sandbox.violations
