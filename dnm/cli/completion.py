@@ -12,6 +12,7 @@ from dnm.model.errors import DnmError
 
 if TYPE_CHECKING:
     from dnm.model.config import Config
+    from dnm.model.registry import Registry
 
 
 def _completes(
@@ -29,30 +30,25 @@ def _completes(
     return complete
 
 
-def _nodes(config: Config) -> list[str]:
+def _registry(config: Config) -> Registry:
     from datetime import UTC, datetime
 
     from dnm.run.registry import load_registry
 
-    return list(load_registry(config, datetime.now(UTC)).nodes)
-
-
-def _queues(config: Config) -> list[str]:
-    return [policy.queue for policy in config.namespaces.values()]
+    return load_registry(config, datetime.now(UTC))
 
 
 def _events(config: Config) -> list[str]:
-    from datetime import UTC, datetime
-
     from dnm.calendar.in_force import list_events
-    from dnm.run.registry import load_registry
 
-    return [one.name for one in list_events(config, load_registry(config, datetime.now(UTC)))]
+    return [one.name for one in list_events(config, _registry(config))]
 
 
-nodes = _completes(_nodes)
-queues = _completes(_queues)
-namespaces = _completes(lambda config: config.namespaces)
+nodes = _completes(lambda c: _registry(c).nodes)
+queues = _completes(lambda c: c.queues)
+namespaces = _completes(lambda c: c.namespaces)
 events = _completes(_events)
-resettable = _completes(lambda c: [*_nodes(c), *_queues(c), *c.node_types])
-explainable = _completes(lambda c: [*_nodes(c), *_queues(c), *(f"{n}/" for n in c.namespaces)])
+resettable = _completes(lambda c: [*_registry(c).nodes, *c.queues, *c.node_types])
+explainable = _completes(
+    lambda c: [*_registry(c).nodes, *c.queues, *(f"{name}/" for name in c.namespaces)]
+)

@@ -30,16 +30,16 @@ def new_operation(verb: str, name: str = "", reason: str = "", **numbers: str) -
     return Operation(
         verb=verb,
         object=printable(name, _LONGEST),
-        who=who_asks(os.environ),
-        host=where_from(os.environ),
+        who=_who_asks(),
+        host=_where_from(),
         reason=printable(reason, _LONGEST),
         numbers=given,
     )
 
 
-def who_asks(environ: Mapping[str, str]) -> str:
-    """Returns the login name of the person behind sudo, or of the session, or of the process."""
-    name = environ.get("SUDO_USER", "")
+def _who_asks() -> str:
+    """The login name of the person behind sudo, or of the session, or of the process."""
+    name = os.environ.get("SUDO_USER", "")
     if not name:
         try:
             name = os.getlogin()  # of the session: su does not change it
@@ -51,10 +51,10 @@ def who_asks(environ: Mapping[str, str]) -> str:
     return printable(name, _LONGEST)
 
 
-def where_from(environ: Mapping[str, str]) -> str:
-    """Returns the host, and the address from which the person came by ssh where that is known."""
+def _where_from() -> str:
+    """The host, and the address from which the person came by ssh where that is known."""
     host = os.uname().nodename
-    came_from = environ.get("SSH_CONNECTION", "").split(" ")[0]
+    came_from = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
     return printable(f"{host} from {came_from}" if came_from else host, _LONGEST)
 
 
