@@ -6,21 +6,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dnm.cli.one_run import StopSignals
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.errors import StoppedError
-from dnm.model.lent import ConversionRequest, Phase
+from dnm.model.lent import Phase
 from dnm.model.registry import Registry
 from dnm.run.registry import encode_registry
 from tests.converter import programs
@@ -57,29 +52,8 @@ def converter(body: str) -> Callable[[Site], None]:
     return lambda site: script(site, LIST.format(real=site.sandbox.node_convert_path) + body)
 
 
-def slow(site: Site) -> Path:
-    """A converter that takes its time, as all do: until the file that is returned is there."""
-    done = site.directory / "may-convert"
-    work = f'exec {site.sandbox.node_convert_path} "$@"'
-    waits = f'case "$*" in *--set*) while [ ! -e {done} ]; do sleep 0.05; done;; esac'
-    converter(f"{waits}; {work}")(site)
-    return done
-
-
-def wait_until(is_so: Callable[[], Any]) -> None:
-    """As long as a busy machine needs."""
-    until = time.monotonic() + 300
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 # Else it looks for a shell among its parents: a timer's have none.
 ANY_SHELL = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-
-
-def requests_of(site: Site) -> Sequence[ConversionRequest]:
-    return site.registry.requests if site.config.converted_nodes_path.exists() else ()
 
 
 BAD = {
@@ -174,51 +148,6 @@ def test_one_that_fails_but_converted_is_found_out_too(sandbox: Sandbox, site: S
     sandbox.tick(5)
     site.command("run")
     assert site.registry.nodes["a001"].phase is Phase.SERVING
-
-
-def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
-    sandbox: Sandbox, site: Site
-) -> None:
-    site.change(shutdown_grace_seconds="1")
-    may_convert = slow(site)
-    run = subprocess.Popen(
-        [sys.executable, "-m", "dnm.cli", "run"],
-        env={**os.environ, "DNM_CONFIG": str(site.path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_until(lambda: any(one.converter for one in requests_of(site)))
-    run.send_signal(signal.SIGTERM)
-    assert run.wait(timeout=300) == 1
-    (request,) = site.registry.requests
-    assert request.converter is not None and not request.ended
-    may_convert.touch()
-    keeper = Path("/proc", str(request.converter.pid))
-    wait_until(lambda: not keeper.exists())
-    sandbox.tick(1)
-    assert site.command("run").returncode == 0
-    assert site.registry.nodes["a001"].phase is Phase.SERVING
-
-
-@pytest.fixture
-def signals() -> Iterator[StopSignals]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield StopSignals(timedelta(minutes=10))
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def test_a_signal_ends_what_only_computes_at_once_and_a_step_when_it_is_asked_for(
-    signals: StopSignals,
-) -> None:
-    with pytest.raises(StoppedError, match="before anything was done"), signals.at_once():
-        signal.raise_signal(signal.SIGTERM)
-        pytest.fail("it went on")
-    assert signals.came
-    signal.raise_signal(signal.SIGTERM)  # outside nothing is torn
-    with pytest.raises(StoppedError), signals.at_once():
-        pytest.fail("it began although a signal had come")
 
 
 RAW = "\x1b[31mx"
@@ -326,13 +255,7 @@ def test_a_syslog_that_nobody_listens_to_costs_no_traceback(tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_queues_are_shown_checked_and_rebased(sandbox: Sandbox, site: Site, tmp_path: Path) -> None:
-    site.command("run")
-    sandbox.tick(1)
-    site.command("run")
-    shown = site.command("queues", "show")
-    assert shown.returncode == 0 and "a001" in shown.stdout, shown.stderr
-    assert site.command("queues", "check").returncode == 0
+def test_documents_in_files_are_checked(site: Site, tmp_path: Path) -> None:
     bad = tmp_path / "queues.yaml"
     bad.write_text(WORKSHOP_QUEUES.replace("vcore: 8\n", "vcore: 800\n"))
     checked = site.command("queues", "check", str(bad), "--output", "json")
@@ -340,8 +263,6 @@ def test_queues_are_shown_checked_and_rebased(sandbox: Sandbox, site: Site, tmp_
     (entry,) = json.loads(checked.stdout)
     assert not entry["ok"] and entry["violations"][0]["line"]
     assert site.command("queues", "rebase").returncode == 2
-    said = site.command("queues", "rebase", "--as", "baseline", "--yes")
-    assert said.returncode == 0 and "nothing was written" in said.stdout
 
 
 @pytest.mark.parametrize("command", ["plan", "check", "queues check", "queues rebase --as total"])

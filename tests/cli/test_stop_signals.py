@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -28,10 +28,9 @@ from dnm.model.errors import StoppedError
 from dnm.model.lent import Phase
 from dnm.queues.yunikorn_rest import checksum_of
 from tests.builders import NOW
-from tests.cli.test_app import wait_until
 from tests.converter.programs import an_environment, never, script
-from tests.processes import the_warm
-from tests.site import a_workshop_site
+from tests.processes import Child, the_warm
+from tests.site import Site, a_workshop_site
 
 GRACE = "s of grace were over"
 HOUR = timedelta(hours=1)
@@ -58,6 +57,20 @@ WAITS: dict[str, tuple[dict[str, Any], int, str]] = {
 }  # fmt: skip
 
 
+def wait_until(is_so: Callable[[], Any]) -> None:
+    """As long as a busy machine needs."""
+    until = time.monotonic() + 300
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def start_run(site: Site) -> Child:
+    environment = {**os.environ, "DNM_CONFIG": str(site.path), "DNM_LOG_CONSOLE": "1"}
+    (run,) = the_warm().start({"arguments": ["run"], "environment": environment})
+    return run
+
+
 @pytest.mark.parametrize("name", WAITS)
 def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
     """Without that each of them ends otherwise: by its own time-out, or with the old document."""
@@ -67,8 +80,7 @@ def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path,
     site.run()
     sandbox.tick(5)
     fault: Fault = sandbox.fault(**details)
-    environment = {**os.environ, "DNM_CONFIG": str(site.path), "DNM_LOG_CONSOLE": "1"}
-    (run,) = the_warm().start({"arguments": ["run"], "environment": environment})
+    run = start_run(site)
     wait_until(lambda: fault.struck)
     run.send(signal.SIGTERM)
     ended = run.wait()
@@ -85,6 +97,28 @@ def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path,
     assert not sandbox.violations
 
 
+def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    site = a_workshop_site(sandbox, tmp_path)
+    may_convert, real = tmp_path / "may-convert", sandbox.node_convert_path
+    waits = f'case "$*" in *--set*) while [ ! -e {may_convert} ]; do sleep 0.05; done;; esac'
+    slow = script(tmp_path, f'{waits}; exec {real} "$@"')
+    site.change(shutdown_grace_seconds="1", node_convert_path=str(slow))
+    registry, run = site.config.converted_nodes_path, start_run(site)
+    wait_until(lambda: registry.exists() and any(one.converter for one in site.registry.requests))
+    run.send(signal.SIGTERM)
+    assert run.wait().code == 1
+    (request,) = site.registry.requests
+    assert request.converter is not None and not request.ended
+    may_convert.touch()
+    keeper = Path("/proc", str(request.converter.pid))
+    wait_until(lambda: not keeper.exists())
+    sandbox.tick(1)
+    assert site.command("run").returncode == 0
+    assert site.registry.nodes["a001"].phase is Phase.SERVING
+
+
 @pytest.fixture
 def signals() -> Iterator[StopSignals]:
     """Whose grace is over soon."""
@@ -95,6 +129,18 @@ def signals() -> Iterator[StopSignals]:
     signals.close()
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def test_a_signal_ends_what_only_computes_at_once_and_a_step_when_it_is_asked_for(
+    signals: StopSignals,
+) -> None:
+    with pytest.raises(StoppedError, match="before anything was done"), signals.at_once():
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("it went on")
+    assert signals.came
+    signal.raise_signal(signal.SIGTERM)  # outside nothing is torn
+    with pytest.raises(StoppedError), signals.at_once():
+        pytest.fail("it began although a signal had come")
 
 
 @pytest.mark.usefixtures("signals")

@@ -12,7 +12,7 @@ import pytest
 from dnm.cli import admin
 from dnm.cli.check import find_everything
 from dnm.cli.explain import explain_name
-from dnm.cli.findings import CheckResult
+from dnm.cli.findings import CheckResult, Finding
 from dnm.cli.history import lines_since
 from dnm.cli.status import status_document
 from dnm.lab.sandbox.cluster import Sandbox
@@ -60,6 +60,11 @@ def versions(sandbox: Sandbox) -> str:
     return str(found["metadata"]["resourceVersion"])
 
 
+def found_by_check(site: Site, check: str) -> Finding:
+    (found,) = [one for one in find_everything(site.path, dict(os.environ)) if one.check == check]
+    return found
+
+
 def test_verbs_that_only_look_say_it_and_write_nothing(
     east: Site, west: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,16 +72,16 @@ def test_verbs_that_only_look_say_it_and_write_nothing(
     plan = west.plan()
     assert plan.exit_code == ExitCode.NEEDS_PERSON and plan.plan.actions == ()
     status = status_document(west.config, west.registry, west.now())
-    checked = [f for f in find_everything(west.path, dict(os.environ)) if f.check == "instance"]
+    checked = found_by_check(west, "instance")
     assert explain_name(west.config, os.environ, QUEUE, "text") == ExitCode.FAILED
     said = [
-        plan.plan.errors[0], status["last_run"]["errors"][0], checked[0].text,
+        plan.plan.errors[0], status["last_run"]["errors"][0], checked.text,
         capsys.readouterr().out,
     ]  # fmt: skip
     for text in said:
         for part in (f"{east.directory}/state", f"{west.directory}/state", "dnm takeover"):
             assert "".join(part.split()) in "".join(text.split()), text  # lines are wrapped
-    assert checked[0].result is CheckResult.FAILED
+    assert checked.result is CheckResult.FAILED
     assert (versions(east.sandbox), west.registry) == before
     assert east.plan().exit_code == 0
 
@@ -147,13 +152,13 @@ def test_check_says_that_nothing_guards_against_a_second_host(east: Site, change
         east.sandbox.delete("configmaps", *MAP[1:], "yunikorn")
     else:
         east.sandbox.edit(*MAP, lambda item: item.update(immutable=True), "yunikorn")
-    (found,) = [f for f in find_everything(east.path, dict(os.environ)) if f.check == "instance"]
+    found = found_by_check(east, "instance")
     assert found.result is CheckResult.WARNING and "is not guarded" in found.text
 
 
 def test_check_says_that_the_mark_is_missing(east: Site) -> None:
     annotate(east.sandbox, None)
-    (found,) = [f for f in find_everything(east.path, dict(os.environ)) if f.check == "instance"]
+    found = found_by_check(east, "instance")
     assert found.result is CheckResult.WARNING and "missing" in found.text
     assert any("missing" in note for note in east.plan().plan.notes)
 
@@ -171,7 +176,7 @@ def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
     claim = {"holderIdentity": "mgmt9:/dnm", "leaseDurationSeconds": 2**31 - 1}
     sandbox.edit("leases", "dnm-prod", lambda item: item["spec"].update(claim), "dnm")
     assert site.command("run").returncode == ExitCode.LOCKED
-    (found,) = [f for f in find_everything(site.path, dict(os.environ)) if f.check == "lease"]
+    found = found_by_check(site, "lease")
     assert found.result is CheckResult.WARNING and "mgmt9:/dnm is at work" in found.text
     assert "mgmt9:/dnm is at work" in site.command("status", "--health").stdout
     asked: list[str] = []
