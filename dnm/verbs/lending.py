@@ -41,14 +41,6 @@ class Wanted(Value):
     account: str = ""
 
 
-class Part(Value):
-    """What of it is of one node type."""
-
-    node_type: str
-    count: int
-    nodes: tuple[str, ...] = ()
-
-
 # --- lend ------------------------------------------------------------------------------------
 
 
@@ -56,30 +48,31 @@ def orders_of(
     config: Config, registry: Registry, wanted: Wanted, who: str, now: datetime
 ) -> tuple[LendOrder, ...] | Refusal:
     """Returns the orders that it makes, one a node type; refused is what no run could ever do."""
-    parts = _parts_of(config, wanted)
-    if isinstance(parts, Refusal):
-        return parts
+    named = _nodes_by_type(config, wanted)
+    if isinstance(named, Refusal):
+        return named
     for name in wanted.nodes:
         if refusal := _why_not_free(config, registry, name, now):
             return refusal
-    each = [(part.node_type, wanted.namespace) for part in parts for _ in range(part.count)]
+    counts = {node_type: len(nodes) or wanted.count for node_type, nodes in named.items()}
+    each = [(one, wanted.namespace) for one, count in counts.items() for _ in range(count)]
     if why := why_never_so_many(config, each):
         return Refusal(f"{count_of(len(each), 'node')} can never be had: {why}")
     return tuple(
         LendOrder(
             id=f"lend-{run_name(now + timedelta(microseconds=number))}",
-            node_type=part.node_type,
+            node_type=node_type,
             namespace=wanted.namespace,
-            count=part.count,
+            count=counts[node_type],
             since=now,
             until=wanted.until or now + USUAL,
-            nodes=part.nodes,
+            nodes=tuple(nodes),
             who=who,
             reason=wanted.reason,
             is_forced=wanted.is_forced,
             account=wanted.account,
         )
-        for number, part in enumerate(parts)
+        for number, (node_type, nodes) in enumerate(named.items())
     )
 
 
@@ -91,8 +84,8 @@ def lend(config: Config, registry: Registry, order: LendOrder) -> Registry | Ref
     return replace(registry, orders=(*registry.orders, order))
 
 
-def _parts_of(config: Config, wanted: Wanted) -> list[Part] | Refusal:
-    """Of each node type how many, and which."""
+def _nodes_by_type(config: Config, wanted: Wanted) -> dict[str, list[str]] | Refusal:
+    """The node types, each with the nodes of it that are named."""
     policy = policy_of(config, wanted.namespace)
     if isinstance(policy, Refusal):
         return policy
@@ -104,11 +97,8 @@ def _parts_of(config: Config, wanted: Wanted) -> list[Part] | Refusal:
     named: dict[str, list[str]] = {}
     for name in wanted.nodes:
         named.setdefault(config.type_of(name) or "", []).append(name)
-    if refusal := _why_not_of_type(policy, wanted, named):
-        return refusal
-    if not named:
-        return [Part(node_type=wanted.node_type or policy.node_types[0], count=count)]
-    return [Part(node_type=of, count=len(many), nodes=tuple(many)) for of, many in named.items()]
+    named = named or {wanted.node_type or policy.node_types[0]: []}
+    return _why_not_of_type(policy, wanted, named) or named
 
 
 def _why_not_of_type(
@@ -120,7 +110,7 @@ def _why_not_of_type(
         return Refusal(
             f"{names} {verb} not of type {wanted.node_type}; leave --type out where nodes are named"
         )
-    for node_type in named or (wanted.node_type or policy.node_types[0],):
+    for node_type in named:
         if node_type not in policy.node_types:
             kind = f"type {node_type}" if node_type else "no known type"
             types = ", ".join(policy.node_types)
