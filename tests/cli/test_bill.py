@@ -16,6 +16,7 @@ import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.record.history_file import History
+from tests.converter.programs import script
 from tests.record.test_bill import BEGIN, a_month
 from tests.site import Site
 
@@ -43,23 +44,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.fixture
 def bill(site: Site, tmp_path: Path) -> Run:
     """`dnm report`, with Slurm's programs first in PATH."""
-    program(tmp_path, "scontrol", "\n".join([
+    script(tmp_path, "\n".join([
         'case "$*" in',
         "*config*) echo 'PriorityFlags           = CALCULATE_RUNNING' ;;",
         f"*partition*) echo '{PARTITION}' ;;",
         "*nodes*) cat <<X", *(LINE.format(f"a{n:03}") for n in range(12)), "X", ";;", "esac",
-    ]))  # fmt: skip
+    ]), "scontrol")  # fmt: skip
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return site.command("report", *SPAN, *words, PATH=f"{tmp_path}:{os.environ['PATH']}")
 
     return run
-
-
-def program(folder: Path, name: str, text: str) -> None:
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 def test_sheet_and_document_have_the_same_lends(bill: Run) -> None:
@@ -152,9 +147,9 @@ def planned(bill: Run, tmp_path: Path, change: Callable[[list[list[str]]], None]
     ]  # fmt: skip
     change(rows)
     text = "\n".join("|".join(row) for row in rows)
-    program(tmp_path, "sacctmgr", f"cat <<X\n{text}\nX")
+    script(tmp_path, f"cat <<X\n{text}\nX", "sacctmgr")
     hours = sum(one["lent_hours"] for one in lends if one["account"]) * 128
-    program(tmp_path, "sreport", f"echo {int(hours * 3600)}")
+    script(tmp_path, f"echo {int(hours * 3600)}", "sreport")
     done = bill("--against", "sreport")
     assert done.returncode in (0, 1), done.stderr
     assert (done.returncode == 1) is ("none" not in done.stdout)

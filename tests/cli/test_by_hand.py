@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from filelock import FileLock
 from msgspec.structs import replace
 
 from dnm.cli import admin, by_hand, person
@@ -209,37 +208,23 @@ def test_a_registry_that_can_not_be_read_stops_each_verb(config: Config, play: P
         assert code == 2 and str(config.converted_nodes_path) in said, said
 
 
-HOLDER = (
-    "import sys; from filelock import FileLock\n"
-    "with FileLock(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
-)
-
-
 def test_a_person_waits_for_the_run_that_is_at_work(
     config: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that listens to its converter holds the lock for a while, and at 3 a.m. that is
     just when somebody wants to pause dnm."""
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(config.lock_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert holder.stdin is not None and holder.stdout is not None
-    assert holder.stdout.readline() == b"held\n"
-    say_wait = person.say_wait
-    stdin = holder.stdin
+    held, say_wait = FileLock(config.lock_path), person.say_wait
+    held.acquire()
 
     def then_let_go() -> None:
         say_wait()
-        stdin.close()
+        held.release()
 
     monkeypatch.setattr(person, "say_wait", then_let_go)
     assert "paused" in admin.pause(config, None, "it burns")
     assert "waits for it to end" in capsys.readouterr().err
     pause = load_registry(config, NOW).pause
     assert pause is not None and pause.reason == "it burns"
-    assert holder.wait() == 0
-    holder.stdout.close()
 
 
 def test_the_end_of_the_last_run_stays_where_it_was(config: Config) -> None:

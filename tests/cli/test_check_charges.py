@@ -12,6 +12,7 @@ from dnm.model.batch import BatchClaim, BatchList
 from dnm.model.lent import Charge
 from dnm.model.registry import Registry
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node
+from tests.converter.programs import script
 from tests.plan.worlds import namespace_policy
 
 DOWN = "sreport has the hours of lent nodes as Down; with charge_account = - they are planned"
@@ -52,14 +53,11 @@ def lent(account: str, charged: str) -> tuple[Registry, BatchList]:
 def test_the_accounting_is_looked_at(
     account: str, charges: bool, lends: tuple[str, str], said: list[str], tmp_path: Path
 ) -> None:
-    program = tmp_path / "sacctmgr"
-    program.write_text(f"#!/bin/sh\n{SACCTMGR}")
-    program.chmod(0o755)
+    script(tmp_path, SACCTMGR, "sacctmgr")
     registry, listed = lent(*lends)
     changes: dict[str, Any] = {"charge_account": account}
     if account == "-":
-        policies = namespace_policy(a_config(), charge_account="proj")
-        changes["namespaces"] = policies
+        changes["namespaces"] = namespace_policy(a_config(), charge_account="proj")
     listed = BatchList(nodes=listed.nodes, charges=charges)
     found = check_charges(a_config(**changes), registry, listed, {"PATH": f"{tmp_path}:/bin"})
     texts = [one.text for one in found]

@@ -26,6 +26,7 @@ from dnm.record.history_file import History, read_history
 from dnm.run.registry import save_registry
 from dnm.simulate.accounting import SimulationError
 from tests.docs.pages import PAGES
+from tests.processes import state_of
 from tests.record.year import write_year
 from tests.site import QUEUE, Site, a_workshop_site
 
@@ -208,11 +209,7 @@ def workers_of(pid: int) -> list[str]:
 
 
 def is_alive(pid: str) -> bool:
-    """Whether it runs, and is no zombie that nobody has asked for."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return state_of(int(pid)) not in "ZX"
 
 
 @pytest.mark.parametrize("name", ENDS)

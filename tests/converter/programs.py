@@ -15,8 +15,8 @@ from dnm.model.lent import Ended
 LONG = timedelta(seconds=30)
 
 
-def script(directory: Path, body: str) -> Path:
-    path = directory / "node-convert"
+def script(directory: Path, body: str, name: str = "node-convert") -> Path:
+    path = directory / name
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return path
