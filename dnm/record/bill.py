@@ -21,7 +21,8 @@ from dnm.record.stays import BEGINS, ENDS
 _SERVES = ("serving", "releasing", "moving")
 _HOUR = timedelta(hours=1)
 Amounts = Mapping[str, float]  # resource -> what pods asked for, times seconds
-_NOBODY: Mapping[str, Amounts] = {}
+Used = tuple[Amounts | None, Mapping[str, Amounts]]  # by all pods, and by each user's
+_UNKNOWN: Used = (None, {})
 
 
 class Lend(Value):
@@ -73,31 +74,21 @@ class _Open:
             self.spans.append((self._kind, self._since, now))
             self._kind, self._since = kind, now
 
-    def close(
-        self,
-        end: datetime,
-        used: Amounts | None,
-        users: Mapping[str, Amounts],
-        span: tuple[datetime, datetime],
-    ) -> Lend | None:
+    def close(self, end: datetime, told: Used, span: tuple[datetime, datetime]) -> Lend | None:
         """Returns what of it lies in the span; of what pods asked for a share by the time."""
-        since, until = span
-        begin, stop = max(self.begin, since), min(end, until)
+        begin, stop = max(self.begin, span[0]), min(end, span[1])
         if begin >= stop:
             return None
         spans = [*self.spans, (self._kind, self._since, end)]
-        hours = {
-            kind: _hours_in((one for one in spans if one[0] == kind), begin, stop)
-            for kind in ("booting", "idle", "serving")
-        }
-        whole = _hours_in((one for one in spans if one[0] == "serving"), self.begin, end)
-        share = hours["serving"] / whole if whole else 0.0
-        line = self.first
+        whole = _hours_of("serving", spans, self.begin, end)
+        share = _hours_of("serving", spans, begin, stop) / whole if whole else 0.0
+        line, (used, users) = self.first, told
         return Lend(
             node=line.object, node_type=line.node_type, namespace=line.namespace,
             queue=line.queue, account=self.account, request=self.request, line=line.number,
             begin=begin, end=end, until=stop,
-            booting=hours["booting"], idle=hours["idle"],
+            booting=_hours_of("booting", spans, begin, stop),
+            idle=_hours_of("idle", spans, begin, stop),
             used=None if used is None else _part(used, share),
             users={user: _part(of, share) for user, of in users.items()}, size=self.size,
         )  # fmt: skip
@@ -107,10 +98,10 @@ def _part(amounts: Amounts, share: float) -> Amounts:
     return {name: amount * share for name, amount in amounts.items()}
 
 
-def _hours_in(
-    spans: Iterable[tuple[str, datetime, datetime]], begin: datetime, stop: datetime
+def _hours_of(
+    kind: str, spans: Iterable[tuple[str, datetime, datetime]], begin: datetime, stop: datetime
 ) -> float:
-    inside = (min(last, stop) - max(first, begin) for _, first, last in spans)
+    inside = (min(last, stop) - max(first, begin) for of, first, last in spans if of == kind)
     return sum(max(one, timedelta()) / _HOUR for one in inside)
 
 
@@ -144,21 +135,15 @@ class Biller:
             self._open[name].turn("serving", line.time, timedelta())
             self._open[name].size = before.size
         elif line.event in ENDS:
-            self._close(name, line.time, *_used_of(line))
+            self._close(name, line.time, _used_of(line))
         elif name in self._open and line.after:
             idle = timedelta(seconds=float(numbers.get("idle_seconds", 0)))
             self._open[name].turn(line.after, line.time, idle)
             self._open[name].size = numbers.get("counted") or self._open[name].size
 
-    def _close(
-        self,
-        name: str,
-        end: datetime | None,
-        used: Amounts | None = None,
-        users: Mapping[str, Amounts] = _NOBODY,
-    ) -> None:
+    def _close(self, name: str, end: datetime | None, told: Used = _UNKNOWN) -> None:
         stay = self._open.pop(name, None)
-        lend = stay.close(end or self._now, used, users, self.span) if stay else None
+        lend = stay.close(end or self._now, told, self.span) if stay else None
         if lend is not None:
             is_over = end is not None and end <= self.span[1]
             self._lends.append(lend if is_over else msgspec.structs.replace(lend, end=None))
@@ -168,22 +153,22 @@ class Biller:
         self._now = now
         for name in list(self._open):
             entry = registry.nodes.get(name)
-            charge = entry.charge if entry else None
             if entry is not None and entry.idle_since is not None:
                 idle = max(now - entry.idle_since, timedelta())
                 self._open[name].turn("serving", now, idle)
-            users = charge.users if charge else {}
-            told = {user: use.used_until(now) for user, use in users.items()}
-            self._close(name, None, charge.used_until(now) if charge else None, told)
+            told = _UNKNOWN
+            if entry is not None and (charge := entry.charge) is not None:
+                users = {user: use.used_until(now) for user, use in charge.users.items()}
+                told = charge.used_until(now), users
+            self._close(name, None, told)
         return tuple(
             sorted(self._lends, key=lambda one: (one.account, one.namespace, one.begin, one.node))
         )
 
 
-def _used_of(line: HistoryLine) -> tuple[Amounts | None, Mapping[str, Amounts]]:
-    """What the pods asked for, and what of it each user's."""
+def _used_of(line: HistoryLine) -> Used:
     if "account" not in line.numbers:
-        return None, {}
+        return _UNKNOWN
     used = msgspec.convert(line.numbers.get("used", {}), dict[str, float])
     return used, msgspec.convert(line.numbers.get("users", {}), dict[str, dict[str, float]])
 
