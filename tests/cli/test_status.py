@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -96,14 +94,6 @@ def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> Non
     shown = site.command("status", "--live")
     assert shown.returncode == 1 and "\nerror: " in shown.stdout and "refused" in shown.stdout
     assert json.loads(site.command("status", "-o", "json").stdout)["errors"] == []
-
-
-def test_status_warns_of_a_timer_that_is_off(site: Site) -> None:
-    site.command("run")
-    long_ago = time.time() - 3600
-    for path in (site.config.lock_path, site.config.converted_nodes_path):
-        os.utime(path, (long_ago, long_ago))
-    assert "is the timer on?" in site.command("status").stdout
 
 
 def test_a_cooldown_of_a_wrong_clock_is_not_shown_since_it_brakes_nothing(tmp_path: Path) -> None:

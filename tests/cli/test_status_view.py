@@ -184,7 +184,7 @@ HEALTH: dict[str, tuple[dict[str, Any], dict[str, Any], int, tuple[str, str, int
     "failed": ({"exit_code": 1, "errors": ("the API is away",)}, {}, 0,
                ("failed", "the API is away", 1)),
     "asks": ({"exit_code": 2, "errors": ("which?",)}, {}, 0, ("person", "which?", 2)),
-    "stale": ({}, {}, 60, ("stale", "the last run began 60 min ago", 2)),
+    "stale": ({}, {}, 60, ("stale", "the last run began 60 min ago, more than three times", 2)),
     "stale and failed": ({"exit_code": 1}, {}, 60, ("stale", "the last run", 2)),
     "a lost registry": ({}, {"pause": Pause(since=NOW, who=LOST, reason="it is gone")}, 0,
                         ("person", "it is gone", 2)),
@@ -196,8 +196,11 @@ HEALTH: dict[str, tuple[dict[str, Any], dict[str, Any], int, tuple[str, str, int
 def test_health(tmp_path: Path, name: str) -> None:
     run, registry, minutes, (word, why, exit_code) = HEALTH[name]
     config, now = ended_at(NOW, tmp_path), NOW + timedelta(minutes=minutes)
-    judged = judge_health(config, Registry(last_run=RunRecord(**run), **registry), now)
+    recorded = Registry(last_run=RunRecord(**run), **registry)
+    judged = judge_health(config, recorded, now)
     assert (judged[0], judged[2]) == (word, exit_code) and judged[1].startswith(why)
+    warned = status_document(config, recorded, now)["warnings"]
+    assert warned == ([judged[1]] if word == "stale" else [])
 
 
 def an_order(**changes: Any) -> LendOrder:

@@ -26,11 +26,15 @@ def verdict(hours: float, code: str, pods: int, why: str = "") -> HistoryLine:
     return at(hours, "queue", "wait", QUEUE, code=code, reason=why, numbers=numbers)
 
 
-def books(*lines: HistoryLine, registry: Registry | None = None, days: float = 14) -> Accounts:
+def books(
+    *lines: HistoryLine, registry: Registry | None = None, days: float = 14,
+    unseen: float | None = None,
+) -> Accounts:  # fmt: skip
     keeper = Bookkeeper(BEGIN)
-    for line in lines:
+    for line in sorted(lines, key=lambda line: line.time):
         keeper.add(line)
-    return keeper.close(registry or Registry(), BEGIN + timedelta(days=days))
+    unseen_since = None if unseen is None else BEGIN + timedelta(hours=unseen)
+    return keeper.close(registry or Registry(), BEGIN + timedelta(days=days), unseen_since)
 
 
 A_STAY = (
@@ -66,8 +70,8 @@ def test_a_node_that_moves_is_one_stay_of_each_queue() -> None:
 
 BY_HAND = {
     "taken in": (
-        [at(2, "verb", "adopt", after="joining"), *A_STAY[2:]],
-        [(2, 6.25)],
+        [at(1.25, "verb", "adopt", after="joining"), *A_STAY[2:]],
+        [(1.25, 6.25)],
     ),
     "forgotten": (
         [*A_STAY[:3], at(4, "verb", "forget", before="serving")],

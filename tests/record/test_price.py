@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, HistoryLine, Memory
 from dnm.model.registry import Registry
-from dnm.record.accounts import Accounts, Bookkeeper
 from dnm.record.price import SeenPrice
 from tests.builders import QUEUE, a_lent_node
-from tests.record.test_accounts import BEGIN, at
+from tests.record.test_accounts import BEGIN, at, books
 
 HOUR = 3600.0
 DAY = 24.0
@@ -38,19 +37,9 @@ def look(hours: float, before: str, after: str, **more: Any) -> HistoryLine:
     )
 
 
-def books(
-    *lines: HistoryLine, registry: Registry | None = None, unseen: float | None = None
-) -> Accounts:
-    keeper = Bookkeeper(BEGIN)
-    for line in sorted(lines, key=lambda line: line.time):
-        keeper.add(line)
-    end = None if unseen is None else BEGIN + timedelta(hours=unseen)
-    return keeper.close(registry or Registry(), BEGIN + timedelta(hours=DAY), end)
-
-
 def hours(*lines: HistoryLine, **more: Any) -> tuple[float, float, float, float]:
     """Lent, known, paid, used, of the one type."""
-    (one,) = books(*lines, **more).prices
+    (one,) = books(*lines, days=1, **more).prices
     return one.lent / HOUR, one.known / HOUR, one.paid / HOUR, one.used / HOUR
 
 
@@ -108,7 +97,7 @@ def test_nothing_is_known_since_runs_have_stopped() -> None:
 
 def test_each_type_has_its_own() -> None:
     lines = [*lent("a001", 2, 6), *lent("b001", 2, 3, node_type="b"), look(2, UNKNOWN, ALL)]
-    assert books(*lines).prices == (
+    assert books(*lines, days=1).prices == (
         SeenPrice(node_type="a", lent=4 * HOUR, known=4 * HOUR, paid=4 * HOUR, used=4 * HOUR),
         SeenPrice(node_type="b", lent=HOUR, known=0.0, paid=0.0, used=0.0),
     )
@@ -184,7 +173,7 @@ def test_never_more_is_paid_than_was_seen_nor_seen_than_was_lent(
         event = "unseen" if is_unseen else "wait"
         lines.append(look(when, last, after, event=event, numbers=numbers))
         last = after
-    found = books(*lines, unseen=unseen)
+    found = books(*lines, days=1, unseen=unseen)
     for one in found.prices:
         assert 0 <= one.paid <= one.known + 1e-6 <= one.lent + 2e-6
         assert one.used <= one.known + 1e-6  # one pod on each
@@ -199,6 +188,6 @@ def test_never_more_is_paid_than_was_seen_nor_seen_than_was_lent(
 def test_the_queue_of_the_books_is_the_one_that_was_lent_to() -> None:
     """Jobs pay for a node whichever queue had it."""
     lines = [*lent("a001", 2, 4), *lent("a002", 2, 4, queue="root.two"), look(2, UNKNOWN, ALL)]
-    found = books(*lines)
+    found = books(*lines, days=1)
     assert {stay.queue for stay in found.stays} == {QUEUE, "root.two"}
     assert [one.paid for one in found.prices] == [4 * HOUR]
