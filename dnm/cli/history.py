@@ -177,8 +177,6 @@ def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iter
     arrow = f"{line.before or '-'} -> {line.after}" if line.after else ""
     if line.kind == JOBS:
         arrow = f"{line.before or 'not known'} -> {line.after or 'not known'}"
-    if line.kind == "limit" and line.event == "changed":
-        arrow = f"{line.before} -> {line.after}"
     if line.kind == "queue":
         arrow = f"was {line.before}" if line.before else ""
     who = f"by {line.who} on {line.host}" if line.who else ""
@@ -210,7 +208,6 @@ def _shown(moment: str, zone: str) -> str:
 
 
 def _numbers(line: HistoryLine, zone: str) -> Iterator[str]:
-    """The numbers of a decision in words."""
     numbers = line.numbers
     if line.kind == JOBS:
         yield from _jobs(numbers, zone)

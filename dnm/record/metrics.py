@@ -143,7 +143,6 @@ def _claimed(facts: Facts) -> Samples:
 
 
 def _oldest(facts: Facts) -> Samples:
-    """Since when the oldest node of each phase is in it."""
     oldest: dict[str, datetime] = {}
     for entry in facts.registry.nodes.values():
         phase = entry.phase.value
@@ -156,7 +155,6 @@ def _oldest(facts: Facts) -> Samples:
 
 
 def _deadlines(facts: Facts) -> Samples:
-    """How long a node may stay in a phase that passes."""
     config = facts.config
     deadline = {
         "requested": config.convert_timeout + config.join_timeout,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from dnm.model.history import SCHEMA, HistoryLine, Memory, Operation
 from dnm.model.plan import Plan
@@ -38,10 +38,10 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
     lines = _list_changes(before, plan.registry, cause)
     memory = _with_lines(remember(before, plan.registry, lines, cause.now), (*done, *lines))
     intended = limit_lines(changes, cause) if is_document_judged else before.memory.intended
-    memory = msgspec.structs.replace(memory, intended=tuple(intended))
+    memory = replace(memory, intended=tuple(intended))
     memory, waiting = mark_new(memory, plan.waiting, cause.now)
-    registry = msgspec.structs.replace(plan.registry, memory=memory)
-    return msgspec.structs.replace(plan, registry=registry, waiting=waiting)
+    registry = replace(plan.registry, memory=memory)
+    return replace(plan, registry=registry, waiting=waiting)
 
 
 def _is_quiet(before: Registry, plan: Plan, cause: Cause) -> bool:
@@ -58,15 +58,14 @@ def _is_quiet(before: Registry, plan: Plan, cause: Cause) -> bool:
 def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:
     """Returns `after` with the lines of what has changed in it."""
     lines = _list_changes(before, after, cause)
-    return msgspec.structs.replace(
-        after, memory=_with_lines(remember(before, after, lines, cause.now), lines)
-    )
+    memory = remember(before, after, lines, cause.now)
+    return replace(after, memory=_with_lines(memory, lines))
 
 
 def tell_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
     """Returns the registry once these changes of the queue document are known to be written."""
     memory = _with_lines(registry.memory, limit_lines(changes, cause))
-    return msgspec.structs.replace(registry, memory=msgspec.structs.replace(memory, intended=()))
+    return replace(registry, memory=replace(memory, intended=()))
 
 
 def tell_operation(before: Registry, after: Registry, done: Operation, cause: Cause) -> Registry:
@@ -78,13 +77,12 @@ def tell_operation(before: Registry, after: Registry, done: Operation, cause: Ca
         reason=done.reason, numbers=done.numbers,
         before=old.phase.value if old else "", after=new.phase.value if new else "",
     )  # fmt: skip
-    if (entry := new or old) is not None:
-        line = msgspec.structs.replace(
-            line, node_type=entry.node_type, namespace=entry.namespace, queue=entry.queue
-        )
+    if entry := new or old:
+        of = {"node_type": entry.node_type, "namespace": entry.namespace, "queue": entry.queue}
+        line = replace(line, **of)
     lines = list_transitions(before, after, cause)
     memory = remember(before, after, lines, cause.now)
-    return msgspec.structs.replace(after, memory=_with_lines(memory, [line]))
+    return replace(after, memory=_with_lines(memory, [line]))
 
 
 def without_told(registry: Registry, told: Iterable[HistoryLine]) -> Registry:
@@ -93,9 +91,7 @@ def without_told(registry: Registry, told: Iterable[HistoryLine]) -> Registry:
     if not numbers:
         return registry
     left = tuple(line for line in registry.memory.unwritten if line.number not in numbers)
-    return msgspec.structs.replace(
-        registry, memory=msgspec.structs.replace(registry.memory, unwritten=left)
-    )
+    return replace(registry, memory=replace(registry.memory, unwritten=left))
 
 
 def _list_changes(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
@@ -104,10 +100,10 @@ def _list_changes(before: Registry, after: Registry, cause: Cause) -> list[Histo
 
 def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
     numbered = tuple(
-        within_bound(msgspec.structs.replace(line, schema=SCHEMA, number=number))
+        within_bound(replace(line, schema=SCHEMA, number=number))
         for number, line in enumerate(lines, start=memory.last_number + 1)
     )
-    return msgspec.structs.replace(
+    return replace(
         memory,
         last_number=memory.last_number + len(numbered),
         jobs=with_told(memory.jobs, numbered),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from dnm.model.history import BOUNDS, Asked, Durations, HistoryLine, Lent, Memory, Totals
 from dnm.model.lent import LentNode
@@ -36,19 +36,11 @@ def remember(
                 since=entry.since if name in before.nodes else now,
                 asked_at=known.since if known else None,
             )
-    return msgspec.structs.replace(
-        memory,
-        asked=asked,
-        lent=lent,
-        is_paused=after.paused(now) is not None,
-        totals=_count(
-            msgspec.structs.replace(memory, lent={**memory.lent, **lent}),
-            before,
-            after,
-            lines,
-            now,
-        ),
-    )
+    all_lent = replace(memory, lent={**memory.lent, **lent})
+    return replace(
+        memory, asked=asked, lent=lent, is_paused=after.paused(now) is not None,
+        totals=_count(all_lent, before, after, lines, now),
+    )  # fmt: skip
 
 
 def serves_since(lent: Lent, entry: LentNode) -> datetime:
@@ -99,9 +91,7 @@ def _counted(totals: Totals, memory: Memory, line: HistoryLine) -> Totals:
 def _plus(totals: Totals, counts: str, keys: tuple[str, ...], amount: float) -> Totals:
     """With so much more under these keys; a histogram of seconds with one more measurement."""
     empty = Durations(counts=(0,) * len(BOUNDS)) if counts in _HISTOGRAMS else 0
-    return msgspec.structs.replace(
-        totals, **{counts: _within(getattr(totals, counts), keys, amount, empty)}
-    )
+    return replace(totals, **{counts: _within(getattr(totals, counts), keys, amount, empty)})
 
 
 def _within(known: Any, keys: tuple[str, ...], amount: float, empty: Durations | int) -> Any:
@@ -110,10 +100,6 @@ def _within(known: Any, keys: tuple[str, ...], amount: float, empty: Durations |
         return {**known, keys[0]: _within(below, keys[1:], amount, empty)}
     if not isinstance(known, Durations):
         return known + amount
-    return Durations(
-        counts=tuple(
-            count + (amount <= bound) for count, bound in zip(known.counts, BOUNDS, strict=True)
-        ),
-        total=known.total + amount,
-        number=known.number + 1,
-    )
+    bounded = zip(known.counts, BOUNDS, strict=True)
+    counts = tuple(count + (amount <= bound) for count, bound in bounded)
+    return Durations(counts=counts, total=known.total + amount, number=known.number + 1)
