@@ -104,7 +104,7 @@ def _ask(url: str) -> bytes:
 
 def tell_load(before: float) -> str:
     """How busy the machine is, with what is measured and without."""
-    return f"load of the machine {before:.1f} before and {os.getloadavg()[0]:.1f} at the end"
+    return f"load {before:.1f} before and {os.getloadavg()[0]:.1f} at the end"
 
 
 def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[str, list[Sample]]:
