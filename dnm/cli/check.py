@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
+import msgspec
+
 from dnm.cli.check_batch import check_batch_nodes
 from dnm.cli.findings import (
     CheckResult,
@@ -23,11 +25,11 @@ from dnm.cli.findings import (
     fine,
     looks_at,
     print_findings,
-    print_findings_document,
     skipped,
     wrong,
 )
 from dnm.cli.health import warn_of_last_run
+from dnm.cli.output import print_document
 from dnm.cli.verbs import is_console_log_asked
 from dnm.config.files import read_ini
 from dnm.config.former import HAS_GONE
@@ -69,11 +71,12 @@ def run_checks(
         for finding in find_everything(path, environ, is_deep):
             findings.append(finding)
             tell(len({one.check for one in findings}) / _LOOKED_AT)
+    failed = {finding.check for finding in findings if finding.result is CheckResult.FAILED}
     if output != "text":
-        print_findings_document(findings, output)
+        checks = list(map(msgspec.structs.asdict, findings))
+        print_document({"schema": "dnm.check/1", "ok": not failed, "checks": checks}, output)
     else:
         print_findings(findings)
-    failed = {finding.check for finding in findings if finding.result is CheckResult.FAILED}
     if failed & set(_FOR_A_PERSON):
         return ExitCode.NEEDS_PERSON
     return ExitCode.FAILED if failed else ExitCode.OK

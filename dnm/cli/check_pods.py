@@ -21,7 +21,6 @@ from dnm.model.close_look import CLOSED
 from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
 from dnm.model.node import Node
-from dnm.model.node_type import NodeType
 from dnm.model.opening import OPENING_TAINT
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
@@ -244,7 +243,11 @@ def _differs(theirs: Resources, mine: Resources) -> bool:
 @looks_at("opening")
 def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
     """DaemonSets that a node waits for, and whose pods its taint keeps off."""
-    waiting = [one for one in config.node_types.values() if _waits_for_all(one)]
+    waiting = [
+        one
+        for one in config.node_types.values()
+        if any(step.kind == "daemonsets" for step in one.opens_when)
+    ]
     if not waiting:
         return
     daemons = list_daemons(kube.requests)
@@ -264,10 +267,6 @@ def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
             )
         else:
             yield fine(f"the DaemonSets that nodes of type {one.name} wait for can come")
-
-
-def _waits_for_all(node_type: NodeType) -> bool:
-    return any(step.kind == "daemonsets" for step in node_type.opens_when)
 
 
 _MOST_SHOWN = 5  # violations, of many

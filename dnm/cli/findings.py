@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeAlias
 
 import msgspec
 
-from dnm.cli.output import print_document, print_line
+from dnm.cli.output import print_line
 from dnm.model.errors import DnmError
 from dnm.model.printable import Meaning
 from dnm.model.value import Value
@@ -85,15 +85,6 @@ def looks_at(check: str) -> Callable[[Look[P]], Look[P]]:
         return guarded
 
     return named
-
-
-def print_findings_document(findings: Sequence[Finding], output: str) -> None:
-    """Prints schema dnm.check/1."""
-    print_document({
-        "schema": "dnm.check/1",
-        "ok": not any(finding.result is CheckResult.FAILED for finding in findings),
-        "checks": [msgspec.structs.asdict(finding) for finding in findings],
-    }, output)  # fmt: skip
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

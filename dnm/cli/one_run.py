@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dnm.model.plan import Pass
 
 
-def make_run(config: Config, output: str = "text", log_console: bool = False) -> int:
+def make_run(config: Config, output: str, log_console: bool) -> int:
     """Makes it, logs and prints what came of it, and returns its exit code."""
     result = pass_once(config, log_console)
     with reader_may_leave():
