@@ -22,17 +22,14 @@ from dnm.model.node import Mark
 from dnm.model.plan import (
     Action,
     BookNodes,
-    DropPods,
     EndConverter,
     Fence,
-    HoldClosed,
     MarkNode,
     Outcome,
     Plan,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
-    StartPod,
     UnbookNodes,
     Unfence,
 )
@@ -124,10 +121,6 @@ class Actuator(Step):
                 self._start_conversion(request)
             case ReturnNode(node=name):
                 self._start_return(name)
-            case HoldClosed() | StartPod() | DropPods():
-                from dnm.run.opening import apply_opening  # where a type has a list
-
-                apply_opening(self, action)
             case _:
                 from dnm.run.rare_actions import apply_rare  # of a rule, or of a person's verb
 
