@@ -82,6 +82,10 @@ class Node(Value):
         """Whether its annotations name this instance of dnm; its own kubelet can write them too."""
         return self.mark is not None and self.mark.instance == instance
 
+    def is_free_for(self, instance: str) -> bool:
+        """Whether no other instance of dnm has marked it."""
+        return self.mark is None or self.mark.instance in ("", instance)
+
     @property
     def carries_fence(self) -> bool:
         """Whether its annotations say that dnm has cordoned it, cordoned or not by now."""

@@ -135,6 +135,6 @@ def _leaves(fates: Fates, name: str, entry: LentNode) -> bool:
 def _lacks(node: Node, mark: Mark) -> bool:
     """Whether the mark is to be written. Another instance's is not written over: the ledger tells
     whose the node is."""
-    if node.mark is not None and node.mark.instance not in ("", mark.instance):
+    if not node.is_free_for(mark.instance):
         return False
     return node.mark is None or msgspec.structs.replace(node.mark, fenced=False) != mark

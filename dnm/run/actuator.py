@@ -185,7 +185,7 @@ class Actuator(Step):
         self.unmarked.add(name)
         is_free = self.patch(
             name,
-            lambda node: node.mark is None or node.mark.instance in ("", mark.instance),
+            lambda node: node.is_free_for(mark.instance),
             annotations=mark_annotations(mark),
         )
         if not is_free:

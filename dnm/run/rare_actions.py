@@ -53,13 +53,11 @@ def apply_rare(step: Step, action: Action) -> None:
         case ShowState():
             _show(step, action)
         case BookNodes(booking=booking):
-            names = step.converter.book(book_command(step.config, booking))
-            if names:
+            if names := step.converter.book(book_command(step.config, booking)):
                 nodes = ",".join(names)
                 step.note_done(f"action=book booking={booking.name} nodes={nodes}")
         case UnbookNodes(name=name, why=why, leave_out=leave_out):
-            names = step.converter.book(unbook_command(step.config, name, leave_out))
-            if names:
+            if names := step.converter.book(unbook_command(step.config, name, leave_out)):
                 nodes = ",".join(names)
                 step.note_done(f"action=unbook booking={name} nodes={nodes} reason={why!r}")
 
@@ -77,7 +75,7 @@ def _hold(step: Step, name: str, is_closed: bool) -> None:
 
     is_ours = step.patch(
         name,
-        lambda node: node.mark is None or node.mark.instance in ("", entry.owner),
+        lambda node: node.is_free_for(entry.owner),
         annotations=mark_annotations(entry.mark),
         taints=taints,
     )
@@ -179,12 +177,12 @@ def _first_of(said: Sequence[str]) -> str:
 def _relabel(step: Step, action: RelabelNode) -> None:
     """Only one that is still fenced, and empty, becomes another namespace's; back to its own it
     may come with pods."""
-    name = action.node
+    name, instance = action.node, step.config.instance_id
     obstacle = "" if action.is_back else _why_not_move(step, name)
     if not obstacle:
         is_free = step.patch(
             name,
-            lambda node: (node.is_fenced or action.is_back) and not _is_others(step, node),
+            lambda node: (node.is_fenced or action.is_back) and node.is_free_for(instance),
             annotations=mark_annotations(action.mark),
             labels=action.labels,
             taints=lambda node: _taints(node, action) if action.on or action.off else None,
@@ -202,10 +200,6 @@ def _why_not_move(step: Step, name: str) -> str | None:
         return obstacle
     is_used = any(pod.counts_as_work for pod in step.kube.read_pods_on(name))
     return "a pod landed on it" if is_used else None
-
-
-def _is_others(step: Step, node: Node) -> bool:
-    return node.mark is not None and node.mark.instance not in ("", step.config.instance_id)
 
 
 def _taints(node: Node, relabelled: RelabelNode) -> Sequence[Taint]:

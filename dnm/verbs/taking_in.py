@@ -35,7 +35,7 @@ def why_not_in_kubernetes(config: Config, name: str, node: Node | None) -> Refus
     """Says what its Node has against it; None: there is no such Node."""
     if node is None:
         return Refusal(f"Kubernetes has no Node {name}")
-    if node.mark is None or node.mark.instance in ("", config.instance_id):
+    if node.mark is None or node.is_free_for(config.instance_id):
         return None
     return Refusal(
         f"{name} carries the mark of instance {node.mark.instance}: it is that one's; take the "
