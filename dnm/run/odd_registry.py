@@ -1,8 +1,14 @@
-"""A registry that is not as this dnm has written it: of another release, of the predecessor, moved,
-cut off or damaged. What can be read is; for the rest it is said what to do."""
+"""A registry that is missing, or not as this dnm has written it.
+
+Of one of another release, of the predecessor, moved, cut off or damaged is read what can be; for
+the rest it is said what to do. Where there is none and runs have told a history, the new one begins
+with what that says: what persons have said of pauses and nodes is taken from there; orders and
+events are named. Nothing is lent until a person has seen it: `dnm resume` says so.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -10,12 +16,19 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
+from dnm.model.history import HistoryLine
 from dnm.model.lease import ARRIVING, MOVED, VERSION, unreadable
+from dnm.model.lent import LentNode, Phase
+from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
+from dnm.record.history_file import History, read_history
 from dnm.run.state import State
 
 _GONE = ("needs", "unbuffered", "deficits")  # of an older dnm, and nobody reads them any more
+_MOST = 10  # names
+_LONGEST = 200  # characters of each
+_VERBS = b'"verb"'  # kind of line
 
 
 def read_odd(content: bytes, config: Config, state: State, now: datetime) -> Registry:
@@ -29,9 +42,7 @@ def read_odd(content: bytes, config: Config, state: State, now: datetime) -> Reg
     if not document:  # also the predecessor's with no node: nobody can tell it from one that is cut
         raise RegistryError(_unreadable(state, "it is empty (remove it if no node was ever lent)"))
     if "version" not in document:
-        from dnm.run.lost import take_over
-
-        return take_over(document, config, state, now)
+        return _take_over(document, config, state, now)
     version = document["version"]
     if version in (MOVED, ARRIVING):
         raise RegistryError(_on_the_way(document, state))
@@ -48,6 +59,39 @@ def read_odd(content: bytes, config: Config, state: State, now: datetime) -> Reg
         return msgspec.convert(document, Registry)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise RegistryError(_unreadable(state, str(error))) from error
+
+
+def _take_over(document: dict[str, Any], config: Config, state: State, now: datetime) -> Registry:
+    """What the predecessor's form says: node -> {namespace, last_pod_end, owner}. Its nodes
+    serve already, and what it added to the queues for each was the configured size. Its
+    `last_pod_end` is the time of the conversion and no idle clock: that starts when dnm first sees
+    the node idle."""
+    nodes: dict[str, LentNode] = {}
+    for name, entry in document.items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("namespace"), str):
+            raise RegistryError(_unreadable(state, f"entry {name!r} has no namespace"))
+        namespace = entry["namespace"]
+        owner = entry.get("owner") or config.instance_id
+        policy = config.namespaces.get(namespace)
+        if policy is None and owner == config.instance_id:
+            raise RegistryError(
+                f"the registry {state.where} says node {name!r} is lent to namespace "
+                f"{namespace!r}, which monitored_namespaces does not hold: add it there until the "
+                "node is back"
+            )
+        node_type = config.type_of(name) or (policy.node_types[0] if policy else "")
+        known = config.node_types.get(node_type)
+        nodes[name] = LentNode(
+            node_type=node_type,
+            namespace=namespace,
+            queue=policy.queue if policy else "",
+            owner=str(owner),
+            phase=Phase.SERVING,
+            since=now,
+            counted=dict(known.size) if known else {},
+            was_used=True,
+        )
+    return Registry(nodes=nodes)
 
 
 def _unreadable(state: State, why: str) -> str:
@@ -70,3 +114,79 @@ def _on_the_way(document: dict[str, Any], state: State) -> str:
             "`dnm state move --to kubernetes`"
         )
     return f"{moved}: set state = kubernetes in [settings] here, or say `dnm state move --to file`"
+
+
+# --- where there is none --------------------------------------------------------------------------
+
+
+def remake(config: Config, where: str, now: datetime) -> Registry:
+    """Returns the registry that begins in place of the lost one; an empty one where no run has
+    ever told anything here, or nobody can read it."""
+    history = History(config.converted_nodes_path, config.history_keep)
+    try:
+        if next(read_history(history), None) is None:
+            return Registry()
+        lines = [one for one in read_history(history, holding=(_VERBS,)) if one.kind == "verb"]
+    except OSError:
+        return Registry()
+    return _replay([one for one in lines if one.instance == config.instance_id], where, now)
+
+
+def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry:
+    pause: Pause | None = None
+    held: dict[str, Keeping] = {}
+    excluded: dict[str, Keeping] = {}
+    named: dict[str, str] = {}
+    for line in lines:
+        until, half = _time(line.numbers.get("until")), line.numbers.get("half")
+        who = f"{line.who} on {line.host}"
+        keeping = Keeping(since=line.time, until=until, reason=line.reason, who=who)
+        match line.event:
+            case "pause":
+                way = Way(half) if half in ("lending", "returning") else None
+                pause = Pause(since=line.time, until=until, reason=line.reason, who=who, half=way)
+            case "resume":
+                pause = None
+            case "hold":
+                held[line.object] = keeping
+            case "unhold":
+                held.pop(line.object, None)
+            case "exclude":
+                excluded[line.object] = keeping
+            case "unexclude":
+                excluded.pop(line.object, None)
+            case "event remove":
+                named.pop(line.object, None)
+            case "lend" | "extend" | "event add" if until is None or until > now:
+                named[line.object] = printable(f"{line.event} {line.object} by {who}", _LONGEST)
+    held = {node: one for node, one in held.items() if one.is_in_force(now)}
+    excluded = {node: one for node, one in excluded.items() if one.is_in_force(now)}
+    return Registry(
+        pause=_pause(pause if pause and pause.stops(None, now) else None, named, where, now),
+        held=tuple(sorted(held)),
+        holds=held,
+        excluded=excluded,
+    )
+
+
+def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetime) -> Pause:
+    """Of lending, and of what a person's pause had stopped."""
+    stops_both = before is not None and before.half is not Way.LENDING
+    was = f"; it was paused by {before.who} ({before.reason})" if before else ""
+    lost = "; ".join(list(named.values())[-_MOST:])
+    more = f" and {len(named) - _MOST} more" if len(named) > _MOST else ""
+    gone = f"; say again what still counts of: {lost}{more}" if named else ""
+    reason = (
+        f"the registry {where} is gone with the one before it, and begins anew: pause, holds and "
+        f"exclusions are taken from the history{was}{gone}. Nothing is lent until you have looked "
+        "at `dnm history --kind verb` and say `dnm resume`"
+    )
+    return Pause(since=now, reason=reason, who=LOST, half=None if stops_both else Way.LENDING)
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(str(text)) if text else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None

@@ -82,7 +82,7 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
     if content is None:
         if missing := state.why_missing():
             raise RegistryError(missing)
-        from dnm.run.lost import remake  # a site is without a registry once
+        from dnm.run.odd_registry import remake  # a site is without a registry once
 
         return remake(config, state.where, now)
     registry = _decode_known(content)
