@@ -320,9 +320,9 @@ def _place_of(config: Config) -> str:
     """Returns where the registry is, for people."""
     if config.state == "file":
         return str(config.converted_nodes_path)
-    from dnm.run.kube_state import full_name
+    from dnm.run.kube_state import object_name
 
-    return f"Secret {full_name(config)}"
+    return f"Secret {config.state_namespace}/{object_name(config.instance_id)}"
 
 
 @looks_at("what is kept")

@@ -52,10 +52,11 @@ class StateObjects:
 
     def __init__(self, api: ApiRequests, namespace: str, name: str) -> None:
         self._api, self._namespace, self._name = api, namespace, name
+        self.full_name = f"{namespace}/{name}"
 
     def read_registry(self) -> StoredRegistry | None:
         """Returns what stands there; None: there is no such Secret."""
-        what = f"read Secret {self._namespace}/{self._name}"
+        what = f"read Secret {self.full_name}"
         with self._api.asking(what, "get secrets"), fault_point("kube.read_state"):
             found = self._api.read_or_none(self._path(_SECRETS, self._name))
             return None if found is None else self._read_secret(found.body)
@@ -75,7 +76,7 @@ class StateObjects:
 
     def read_lease(self) -> RunLease:
         """Returns the Lease; without a version where there is none."""
-        what = f"read Lease {self._namespace}/{self._name}"
+        what = f"read Lease {self.full_name}"
         with self._api.asking(what, "get leases"), fault_point("kube.read_lease"):
             found = self._api.read_or_none(self._path(_LEASES, self._name))
             return RunLease() if found is None else self._read_lease(found.body)
@@ -103,7 +104,7 @@ class StateObjects:
     # --- one of the two -----------------------------------------------------------------------
 
     def _writing(self, kind: str, rule: str) -> AbstractContextManager[None]:
-        what = f"{rule.partition(' ')[0]} {kind} {self._namespace}/{self._name}"
+        what = f"{rule.partition(' ')[0]} {kind} {self.full_name}"
         return self._api.changing(what, rule)
 
     def _write(self, kind: tuple[str, str], version: str, body: dict[str, Any]) -> ApiAnswer:

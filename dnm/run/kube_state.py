@@ -13,18 +13,15 @@ import base64
 import gzip
 import hashlib
 import re
-import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from dnm.kube.errors import ApiRefused
-from dnm.kube.state import StateObjects
-from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
-from dnm.model.lease import LARGEST, Place, StoredRegistry, unreadable
-from dnm.run.lease_lock import LeaseLock, since_boot
+from dnm.model.lease import LARGEST, StoredRegistry, unreadable
+from dnm.run.lease_lock import LeaseLock
 
 _NOW, _BEFORE = "registry.json", "previous.json"
 _PACKED_FROM = 256 * 1024  # bytes
@@ -40,31 +37,20 @@ def object_name(instance: str) -> str:
     return f"dnm-{plain}-{hashlib.sha256(instance.encode()).hexdigest()[:10]}"
 
 
-def full_name(config: Config) -> str:
-    """Returns the same with its namespace, for people."""
-    return f"{config.state_namespace}/{object_name(config.instance_id)}"
-
-
 class KubeState(LeaseLock):
     """The Secret of an instance as one run knows it, and the run's right to write it."""
 
     kind = "kubernetes"
+    _stored: StoredRegistry | None = None
+    _is_read = False
 
-    def __init__(
-        self,
-        config: Config,
-        objects: StateObjects,
-        place: Place,
-        clock: Callable[[], float] = since_boot,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        super().__init__(config, objects, place, clock, sleep)
-        name = full_name(config)
-        self.where = f"Secret {name}"
-        self.previous = f"{_BEFORE} in Secret {name}"
-        self._lease_name = f"Lease {name}"
-        self._stored: StoredRegistry | None = None
-        self._is_read = False
+    @property
+    def where(self) -> str:
+        return f"Secret {self._objects.full_name}"
+
+    @property
+    def previous(self) -> str:
+        return f"{_BEFORE} in {self.where}"
 
     def read(self) -> bytes | None:
         known = self._find()
@@ -74,7 +60,7 @@ class KubeState(LeaseLock):
         if self._find() is not None or not self.highest:
             return None
         return (
-            f"the registry {self.where} is missing, but {self._lease_name} says that "
+            f"the registry {self.where} is missing, but Lease {self._objects.full_name} says that "
             f"{self.highest} runs have acted: restore it from a backup, or delete the "
             "Lease too if no node is lent"
         )
@@ -121,7 +107,7 @@ class KubeState(LeaseLock):
         except ApiRefused as error:
             if error.status != 404:
                 raise
-            namespace = self.where.partition(" ")[2].partition("/")[0]
+            namespace = self._objects.full_name.partition("/")[0]
             raise StateError(
                 f"{error}: make the namespace once, `kubectl create namespace {namespace}`, or "
                 "apply etc/rbac.yaml"

@@ -86,8 +86,8 @@ class LeaseLock:
         config: Config,
         objects: StateObjects,
         place: Place,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
+        clock: Callable[[], float] = since_boot,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._objects, self._place, self._clock, self._sleep = objects, place, clock, sleep
         self._instance = config.instance_id

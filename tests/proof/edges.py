@@ -268,7 +268,7 @@ class ModelKube:
                 broken.append(f"{self.instance} changed another's part of the ledger")
 
     def state_objects(self, namespace: str, name: str) -> ModelState:
-        return ModelState(self)
+        return ModelState(self, f"{namespace}/{name}")
 
     def create_event(self, event: KubeEvent) -> None:
         with self._call("kube.create_event", "events"):
@@ -360,7 +360,8 @@ class ModelState:
     """Secret and Lease of an instance, as the API server keeps them. The document lies in the file
     where a registry would be, so that all who harm, restore and judge one find it there."""
 
-    def __init__(self, kube: ModelKube) -> None:
+    def __init__(self, kube: ModelKube, full_name: str) -> None:
+        self.full_name = full_name
         self.kube, self.path = kube, kube.host.config.converted_nodes_path
         self.kept = kube.world.states.setdefault(kube.instance, Kept())
 
