@@ -23,11 +23,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 _FINISHED = ("Succeeded", "Failed")
 _DAEMON_SET = ("apps", "DaemonSet")
 _OF_NODE = ("", "Node")  # static, or a pod by which dnm makes a node ready
-_STAY = {
-    _DAEMON_SET,
-    _OF_NODE,
-    ("slinky.slurm.net", "NodeSet"),
-}  # a slurmd's pod takes its jobs along
+_NODE_SET = ("slinky.slurm.net", "NodeSet")  # a slurmd's pod takes its jobs along
 
 
 class _LocalVolume(msgspec.Struct, rename="camel"):
@@ -73,7 +69,7 @@ def _reduce(pod: _Pod) -> PodOnNode:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        stays=is_mirror or not owners.isdisjoint(_STAY),
+        stays=is_mirror or not owners.isdisjoint((_DAEMON_SET, _OF_NODE, _NODE_SET)),
         is_terminating=pod.metadata.deletion_timestamp is not None,
         loss=loss,
         is_work=not (is_mirror or owners & {_DAEMON_SET, _OF_NODE}),

@@ -41,9 +41,7 @@ from dnm.model.node import Node
 from dnm.model.pod import PodList
 from dnm.model.quantity import QuantityError
 
-_MOST_UNPROVED = (
-    3  # so many watches in turn that prove nothing, and none is tried until the next list
-)
+_MOST_UNPROVED = 3  # watches in turn that prove nothing, and none is tried until the next list
 _BROKEN = (OSError, msgspec.MsgspecError, QuantityError, ValueError, RecursionError)
 
 

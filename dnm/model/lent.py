@@ -194,9 +194,7 @@ class Ended(Value):
     exit_code: int | None = None  # None: it is still at work, was ended, or nobody wrote it down
     names: tuple[str, ...] = ()  # nodes it named on stdout, a line each
     last_lines: tuple[str, ...] = ()
-    failures: tuple[
-        str, ...
-    ] = ()  # lines that name a node and say that it failed; each node's last
+    failures: tuple[str, ...] = ()  # each node's last line that names it and says that it failed
     timed_out: bool = False
     left_running: bool = False
     not_started: str = ""  # why
