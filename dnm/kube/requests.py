@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Generic, TypeVar
@@ -27,7 +27,7 @@ from dnm.http.reader import LARGEST_BODY, AnswerTooLarge
 from dnm.kube.access import Access
 from dnm.kube.errors import ApiRefused, ListTooLarge, asking
 from dnm.kube.objects import check_kind, read_version
-from dnm.kube.session import ApiAnswer, Session
+from dnm.kube.session import JSON, ApiAnswer, Session
 from dnm.kube.whole_list import cut_list
 
 _RESTARTS = 3  # of a LIST whose continue token has expired
@@ -282,9 +282,15 @@ class ApiRequests:
 
     def delete(self, path: str, kind: str) -> bool:
         """Deletes an object of that kind and what it owns; False: there was none."""
+        return self.change("DELETE", path, {"propagationPolicy": "Background"}, ("Status", kind))
+
+    def change(
+        self, method: str, path: str, body: object, kinds: Sequence[str], content_type: str = JSON
+    ) -> bool:
+        """Writes to an object, where the answer is of one of these kinds; False: there is no such
+        object (404)."""
         try:
-            answer = self.session.write("DELETE", path, {"propagationPolicy": "Background"})
-            check_kind(answer.body, "Status", kind)
+            check_kind(self.session.write(method, path, body, content_type).body, *kinds)
         except ApiRefused as error:
             if error.status == 404:
                 return False

@@ -212,11 +212,6 @@ class Session:
                 raise cause_of(refused.__context__ or refused) from error
             raise _make_refusal(refused) from error
 
-    def _receive(self, response: BaseHTTPResponse) -> ApiAnswer:
-        """The answer, whole."""
-        with self._wire.reading(response) as answer:
-            return ApiAnswer(self._body.read(answer), answer.headers.get("Date") or "")
-
     def _retry(self, again: Set[int], *request: Any) -> ApiAnswer:
         """At most `_ATTEMPTS` times: after a refusal of such a status, and a read after a broken
         connection too, which begins no more once a request time-out has passed."""
@@ -225,7 +220,8 @@ class Session:
         for attempt in range(_ATTEMPTS):
             pause = _FIRST_PAUSE * 2.0**attempt
             try:
-                return self._receive(self._send(*request))
+                with self._wire.reading(self._send(*request)) as answer:
+                    return ApiAnswer(self._body.read(answer), answer.headers.get("Date") or "")
             except ApiRefused as error:
                 if error.status not in again:
                     raise

@@ -12,9 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.errors import ApiRefused
 from dnm.kube.nodes import SHOWN
-from dnm.kube.objects import check_kind, path_of
+from dnm.kube.objects import path_of
 from dnm.kube.requests import ApiRequests
 from dnm.model.plan import ShowState
 from dnm.model.slurm_state import ALL_CONDITIONS, CONDITION
@@ -29,14 +28,7 @@ def show_state(requests: ApiRequests, show: ShowState, now: datetime) -> bool:
     what = f"show on node {show.node} how Slurm has it"
     body = make_patch(show, now)
     with requests.changing(what, "patch nodes/status"), fault_point("kube.show_state"):
-        try:
-            answer = requests.session.write("PATCH", path, body, _STRATEGIC)
-        except ApiRefused as error:
-            if error.status == 404:
-                return False
-            raise
-        check_kind(answer.body, "Node")
-    return True
+        return requests.change("PATCH", path, body, ("Node",), _STRATEGIC)
 
 
 def make_patch(show: ShowState, now: datetime) -> dict[str, Any]:

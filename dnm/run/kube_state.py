@@ -54,7 +54,12 @@ class KubeState(LeaseLock):
 
     def read(self) -> bytes | None:
         known = self._find()
-        return None if known is None or known == _unwritten(known) else self._document(known)
+        if known is None or known == _unwritten(known):
+            return None
+        try:
+            return unpack(known.data, _NOW)
+        except ValueError as error:
+            raise RegistryError(unreadable(self.where, self.previous, str(error))) from error
 
     def why_missing(self) -> str | None:
         if self._find() is not None or not self.highest:
@@ -140,12 +145,6 @@ class KubeState(LeaseLock):
             )
         both = {**data, **(pack(before, _BEFORE) if before else {})}
         return both if _size(both) <= _LARGEST_DATA else data
-
-    def _document(self, stored: StoredRegistry) -> bytes:
-        try:
-            return unpack(stored.data, _NOW)
-        except ValueError as error:
-            raise RegistryError(unreadable(self.where, self.previous, str(error))) from error
 
 
 def _unwritten(stored: StoredRegistry) -> StoredRegistry:
