@@ -49,6 +49,12 @@ class Metadata(Name, frozen=True, rename="camel"):
     owner_references: list[Owner] | None = None
 
 
+class Described(msgspec.Struct, frozen=True):
+    """An object, whatever it is."""
+
+    metadata: Metadata
+
+
 class RawPage(msgspec.Struct, frozen=True):
     """A page of a list whose items are looked at one by one; they end with the page."""
 
@@ -77,14 +83,6 @@ class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str
 
 
-class _Uid(msgspec.Struct, frozen=True):
-    uid: str
-
-
-class _Identified(msgspec.Struct, frozen=True):
-    metadata: _Uid
-
-
 class _ObjectKind(msgspec.Struct, frozen=True):
     kind: str
 
@@ -103,7 +101,7 @@ def path_of(
 
 def read_uid(body: memoryview | bytes) -> str:
     """Returns the uid of an object, whatever it is. Raises msgspec.MsgspecError, ValueError."""
-    uid = msgspec.json.decode(body, type=_Identified).metadata.uid
+    uid = msgspec.json.decode(body, type=Described).metadata.uid
     if not uid:
         raise ValueError("it is an object without a uid")
     return uid

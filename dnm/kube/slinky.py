@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.objects import Metadata, path_of
+from dnm.kube.objects import Described, Metadata, path_of
 from dnm.kube.pod_reading import LabelSelector, NodeRules
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.pod import PodShape, Requirement
@@ -77,10 +77,6 @@ class _Data(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-class _Labelled(msgspec.Struct):
-    metadata: Metadata
-
-
 class _Settings(msgspec.Struct, rename="camel"):
     managed_namespaces: list[str] | None = None
     managed_namespace_selector: LabelSelector | None = None
@@ -107,17 +103,16 @@ def list_node_sets(api: ApiRequests) -> tuple[NodeSet, ...]:
 
 def read_node_set_page(page: memoryview | bytes) -> list[NodeSet]:
     """Returns the NodeSets of a page. Raises msgspec.MsgspecError for what is none."""
-    return [_make_node_set(one) for one in msgspec.json.decode(page, type=_NodeSets).items]
-
-
-def _make_node_set(one: _NodeSet) -> NodeSet:
-    return NodeSet(
-        namespace=one.metadata.namespace,
-        name=one.metadata.name,
-        is_daemon_set=one.spec.scaling_mode == "DaemonSet",
-        is_deleting=one.metadata.deletion_timestamp is not None,
-        shape=one.spec.template.spec.shape(),
-    )
+    return [
+        NodeSet(
+            namespace=one.metadata.namespace,
+            name=one.metadata.name,
+            is_daemon_set=one.spec.scaling_mode == "DaemonSet",
+            is_deleting=one.metadata.deletion_timestamp is not None,
+            shape=one.spec.template.spec.shape(),
+        )
+        for one in msgspec.json.decode(page, type=_NodeSets).items
+    ]
 
 
 def find_bridges(api: ApiRequests) -> tuple[str, ...]:
@@ -128,7 +123,7 @@ def find_bridges(api: ApiRequests) -> tuple[str, ...]:
         api.asking("list the Deployments of all namespaces", "list deployments.apps"),
         fault_point("kube.slinky"),
     ):
-        found = api.list_items(deployments, _Labelled)
+        found = api.list_items(deployments, Described)
         return tuple(sorted({one.metadata.namespace for one in found}))
 
 
@@ -162,4 +157,4 @@ def read_namespace_labels(api: ApiRequests, name: str) -> Mapping[str, str]:
     asking = api.asking(f"read the namespace {name}", "get namespaces")
     with asking, fault_point("kube.slinky"):
         body = api.session.read(path_of("namespaces", name)).body
-        return msgspec.json.decode(body, type=_Labelled).metadata.labels or {}
+        return msgspec.json.decode(body, type=Described).metadata.labels or {}

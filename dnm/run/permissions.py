@@ -46,6 +46,21 @@ def _for_state(config: Config) -> Iterator[Permission]:
         )  # fmt: skip
 
 
+def _for_opening(config: Config) -> Iterator[Permission]:
+    """What the steps take by which nodes are opened."""
+    kinds = {step.kind for one in config.node_types.values() for step in one.opens_when}
+    if kinds & {"daemonset", "daemonsets"}:
+        why = "no node is opened whose type waits for DaemonSets"
+        yield Permission(verb="list", resource="daemonsets", group="apps", without=why)
+    if "probe" in kinds:
+        why = "no node is opened whose type has a probe"
+        yield Permission(verb="get", resource="podtemplates", without=why)
+    if kinds & {"image", "images", "probe"}:
+        yield Permission(verb="create", resource="pods", is_needed=False, without=_PULLS)
+        why = "dnm leaves its own pods on nodes that it has opened"
+        yield Permission(verb="delete", resource="pods", is_needed=False, without=why)
+
+
 def permissions(config: Config) -> tuple[Permission, ...]:
     """What a run asks for; etc/rbac.yaml grants exactly this."""
     where, name = config.yunikorn_cm_namespace, config.yunikorn_cm_name
@@ -72,26 +87,10 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="create", resource="pods/eviction", is_needed=False,
                    without=f"`dnm return --evict` is refused, and {only_converter}"),
         *(_for_state(config) if config.state == "kubernetes" else ()),
-        *(
-            Permission(verb=verb, resource=resource, group=group, is_needed=is_needed, without=why)
-            for verb, resource, group, is_needed, why in opening_rights(config)
-        ),
+        *_for_opening(config),
         *((Permission(verb="patch", resource="nodes/status", is_needed=False,
                       without="no Node shows how Slurm has it (node_conditions)"),
            ) if config.node_conditions else ()),
         Permission(verb="create", resource="events", namespace="default", is_needed=False,
                    group="events.k8s.io", without="kubectl does not show what becomes of nodes"),
     )  # fmt: skip
-
-
-def opening_rights(config: Config) -> Iterator[tuple[str, str, str, bool, str]]:
-    """Yields what the steps take: verb, resource, group, whether nothing opens without it, why."""
-    kinds = {step.kind for one in config.node_types.values() for step in one.opens_when}
-    if kinds & {"daemonset", "daemonsets"}:
-        why = "no node is opened whose type waits for DaemonSets"
-        yield "list", "daemonsets", "apps", True, why
-    if "probe" in kinds:
-        yield "get", "podtemplates", "", True, "no node is opened whose type has a probe"
-    if kinds & {"image", "images", "probe"}:
-        yield "create", "pods", "", False, _PULLS
-        yield "delete", "pods", "", False, "dnm leaves its own pods on nodes that it has opened"

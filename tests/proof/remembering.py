@@ -134,7 +134,7 @@ class RememberingKube(ModelKube):
 
     def _read_cluster(self, path: str) -> object:
         with self._call("kube.read_cluster"):
-            return SimpleNamespace(body=b'{"metadata":{"uid":"the-cluster"}}')
+            return SimpleNamespace(body=b'{"metadata":{"name":"kube-system","uid":"the-cluster"}}')
 
     @contextmanager
     def _open(self, access: Access, config: Config) -> Iterator[tuple[Watches, Watches]]:
