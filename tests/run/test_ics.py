@@ -224,23 +224,6 @@ def test_time_that_passes_without_work_ends_too(monkeypatch: pytest.MonkeyPatch)
         time.sleep(30)
 
 
-BOMB = at(*DAY, more="RRULE:FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30")
-
-
-@pytest.mark.parametrize("place", [0, 7], ids=["the first", "the last"])
-def test_series_that_take_for_ever_take_nothing_from_another(
-    place: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dnm.run.ics.SECONDS_OF_ALL", 1.0)
-    entries = [f"{BOMB}\nSUMMARY:Bomb {number} (dev)" for number in range(7)]
-    found = read(*entries[:place], GOOD, *entries[place:])
-    assert [f"{one.begins:%m-%d}" for one in found.events] == ["07-01"]
-    told = [text for texts in found.unread.values() for text in texts]
-    assert len(told) == 7
-    for number, text in enumerate(told):
-        assert text.startswith(f"[Bomb {number} (dev)]: can't be played: its rule takes more than")
-
-
 def test_a_series_of_many_windows_leaves_room_for_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -47,8 +47,9 @@ class Contested(Kube):
         return super().read_config_map(namespace, name)
 
 
-def cluster(kind: type[Kube] = Kube) -> tuple[Kube, Converter]:
-    """Every action is due: pods wait, a Node has no mark, one is to be fenced, one to go back."""
+def cluster(kind: type[Kube] = Kube, *, leased: bool = False) -> tuple[Kube, Converter]:
+    """Every action is due: pods wait, a Node has no mark, one is to be fenced, one to go back.
+    `leased`: to another."""
     nodes = [
         a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1}),
         a_node("a001", mark=None),
@@ -56,6 +57,8 @@ def cluster(kind: type[Kube] = Kube) -> tuple[Kube, Converter]:
     ]
     kube = kind(nodes, pods(9))
     kube.queues = queue_map({"a009": {"vcore": 128_000}})
+    if leased:
+        kube.queues = with_lease(kube.queues, "prod", FOREIGN)
     batch = [a_batch_node(f"a{number:03}") for number in range(50, 60)]
     batch += [a_batch_node(name, in_service=False) for name in ("a001", "a002")]
     return kube, Converter(batch)
@@ -72,13 +75,8 @@ def run(config: Config, kube: Kube, converter: Converter) -> Pass:
     return run_pass(config, {}, lambda: False, lambda: NOW, lambda *_: (kube, converter))
 
 
-def known_to(config: Config, registry: Registry) -> Registry:
-    save_registry(config, registry)
-    return registry
-
-
 def test_without_another_all_of_it_would_be_done(config: Config) -> None:
-    known_to(config, Registry(nodes=lent()))
+    save_registry(config, Registry(nodes=lent()))
     kube, converter = cluster()
     done = run(config, kube, converter).outcome
     assert done is not None and not done.errors
@@ -90,17 +88,14 @@ def test_without_another_all_of_it_would_be_done(config: Config) -> None:
 
 @pytest.mark.parametrize("kind", [Kube, Contested], ids=["seen at once", "seen before it acts"])
 def test_a_refused_run_touches_nothing(config: Config, kind: type[Kube]) -> None:
-    before = known_to(config, Registry(nodes=lent(), pause=None))
-    kube, converter = cluster(kind)
-    if kind is Kube and kube.queues is not None:
-        kube.queues = with_lease(kube.queues, "prod", FOREIGN)
+    before = Registry(nodes=lent())
+    save_registry(config, before)
+    kube, converter = cluster(kind, leased=kind is Kube)
     nodes = dict(kube.nodes)
     result = run(config, kube, converter)
     assert result.exit_code == ExitCode.NEEDS_PERSON
     assert (kube.nodes, converter.calls) == (nodes, {})
-    assert kube.queues == with_lease(
-        queue_map({"a009": {"vcore": 128_000}}), "prod", FOREIGN
-    )  # fmt: skip
+    assert kube.queues == cluster(leased=True)[0].queues
     after = load_registry(config, NOW)
     assert after.others_lease == FOREIGN and after.leases == ()
     assert (after.nodes, after.requests, after.memory.unwritten) == (before.nodes, (), ())
@@ -113,10 +108,8 @@ def test_a_refused_run_touches_nothing(config: Config, kind: type[Kube]) -> None
 def test_it_ends_its_own_converters_that_hang_and_starts_none(config: Config) -> None:
     """Nobody else can: they are processes of this host."""
     hanging = a_request(since=LONG_AGO, converter=PROCESS)
-    known_to(config, Registry(nodes=lent(), requests=(hanging,)))
-    kube, converter = cluster()
-    assert kube.queues is not None
-    kube.queues = with_lease(kube.queues, "prod", FOREIGN)
+    save_registry(config, Registry(nodes=lent(), requests=(hanging,)))
+    kube, converter = cluster(leased=True)
     converter.still_running = lambda processes: frozenset(processes)  # type: ignore[method-assign]
     converter.ends["r1"] = Ended(exit_code=None)
     result = run(config, kube, converter)
@@ -125,17 +118,18 @@ def test_it_ends_its_own_converters_that_hang_and_starts_none(config: Config) ->
 
 
 def test_planning_says_it_and_writes_nothing(config: Config) -> None:
-    before = known_to(config, Registry(nodes=lent()))
-    kube, converter = cluster()
-    assert kube.queues is not None
-    kube.queues = stands = with_lease(kube.queues, "prod", FOREIGN)
+    before = Registry(nodes=lent())
+    save_registry(config, before)
+    kube, converter = cluster(leased=True)
+    stands = kube.queues
     plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), file_state(config))
     assert plan.actions == () and plan.needs_person and "mgmt9" in plan.errors[0]
     assert kube.queues == stands and load_registry(config, NOW) == before
 
 
 def test_who_can_not_write_that_he_acts_does_nothing(config: Config) -> None:
-    before = known_to(config, Registry(nodes=lent()))
+    before = Registry(nodes=lent())
+    save_registry(config, before)
     kube, converter = cluster()
     kube.refuses.add("write queues")
     nodes = dict(kube.nodes)
@@ -160,17 +154,15 @@ def test_what_a_killed_run_intended_is_not_told_by_one_that_is_refused(config: C
         schema=1, number=1, time=NOW, run="r", instance="prod", kind="limit", event="changed",
         object="root.q", before="max vcore 1",
     )  # fmt: skip
-    known_to(config, Registry(memory=Memory(intended=(line,), last_number=1)))
-    kube, converter = cluster()
-    assert kube.queues is not None
-    kube.queues = with_lease(kube.queues, "prod", FOREIGN)
+    save_registry(config, Registry(memory=Memory(intended=(line,), last_number=1)))
+    kube, converter = cluster(leased=True)
     run(config, kube, converter)
     assert load_registry(config, NOW).memory.intended == (line,)
 
 
 def test_a_lease_that_is_ours_again_ends_what_was_known_of_another(config: Config) -> None:
     mine = replace(FOREIGN, token="mine")
-    known_to(config, Registry(leases=(mine,), others_lease=FOREIGN))
+    save_registry(config, Registry(leases=(mine,), others_lease=FOREIGN))
     kube, converter = Kube([a_node("k1", mark=None)]), Converter()
     assert kube.queues is not None
     kube.queues = with_lease(kube.queues, "prod", mine)
