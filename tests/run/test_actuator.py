@@ -257,6 +257,12 @@ def test_a_node_that_could_not_be_marked_counts_for_no_queue(home: Path) -> None
 # --- the converter ---------------------------------------------------------------------------
 
 
+def convert(home: Path, converter: Converter) -> Outcome:
+    request = a_request()
+    actions: list[Action] = [StartConversion(request=request)]
+    return apply(home, Kube(), converter, actions, requests=(request,))
+
+
 def test_a_signal_ends_the_actions_and_the_next_run_asks_anew(home: Path) -> None:
     kube, converter = Kube([BARE]), Converter()
     outcome = carry_out(home, kube, converter, _growing(), is_stopped=True)
@@ -274,11 +280,10 @@ def test_a_signal_ends_the_actions_and_the_next_run_asks_anew(home: Path) -> Non
     ],
 )
 def test_how_a_conversion_ended_is_written_down(home: Path, end: Ended, is_given_up: bool) -> None:
-    converter, request = Converter(), a_request()
+    converter = Converter()
     converter.ends = {"r1": end}
-    actions: list[Action] = [StartConversion(request=request)]
-    outcome = apply(home, Kube(), converter, actions, requests=(request,))
-    assert converter.recorded["r1"].requests == (request,)  # before the converter was started
+    outcome = convert(home, converter)
+    assert converter.recorded["r1"].requests == (a_request(),)  # before the converter was started
     (ended,) = outcome.registry.requests
     assert (ended.ended, ended.names, ended.is_given_up) == (True, end.names, is_given_up)
     assert ("a" in outcome.registry.backoffs) is is_given_up
@@ -286,18 +291,16 @@ def test_how_a_conversion_ended_is_written_down(home: Path, end: Ended, is_given
 
 
 def test_a_converter_that_can_not_be_started_backs_off(home: Path) -> None:
-    converter, request = Converter(), a_request()
+    converter = Converter()
     converter.refuses = True
-    actions: list[Action] = [StartConversion(request=request)]
-    outcome = apply(home, Kube(), converter, actions, requests=(request,))
+    outcome = convert(home, converter)
     assert outcome.registry.backoffs["a"].last_error == "it can't be started"
 
 
 def test_a_converter_that_takes_long_is_left_at_work(home: Path) -> None:
-    converter, request = Converter(), a_request()
+    converter = Converter()
     converter.ends = {"r1": Ended(left_running=True)}
-    actions: list[Action] = [StartConversion(request=request)]
-    outcome = apply(home, Kube(), converter, actions, requests=(request,))
+    outcome = convert(home, converter)
     (left,) = outcome.registry.requests
     assert left.converter == PROCESS and not left.ended
     assert outcome.actions[-1] == "action=leave converter=r1 sentence='it is still at work'"

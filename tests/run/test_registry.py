@@ -168,6 +168,21 @@ STEPS = ("registry.write", "registry.fsync", "registry.keep_previous", "registry
          "registry.fsync_directory")  # fmt: skip
 
 
+def write_and_fail(path: Path, registry: Registry, fault: str) -> int:
+    """In a process of its own; returns how that ended."""
+    program = (
+        "import sys; from pathlib import Path; import msgspec;"
+        "from tests.builders import write_registry; from dnm.model.registry import Registry;"
+        "write_registry(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Registry))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, str(path), encode_registry(registry).decode()],
+        env={**os.environ, "DNM_FAULT": fault},
+        capture_output=True,
+        check=False,
+    ).returncode
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("what", ["kill", "fail"])
 @pytest.mark.parametrize("step", STEPS)
@@ -177,18 +192,7 @@ def test_any_moment_of_a_write_leaves_the_old_or_the_new(
     config = a_config(tmp_path)
     path = config.converted_nodes_path
     write_registry(path, Registry())
-    program = (
-        "import sys; from pathlib import Path; import msgspec;"
-        "from tests.builders import write_registry; from dnm.model.registry import Registry;"
-        "write_registry(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Registry))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path), encode_registry(FULL).decode()],
-        env={**os.environ, "DNM_FAULT": f"{step}:{when}:{what}"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode != 0
+    assert write_and_fail(path, FULL, f"{step}:{when}:{what}") != 0
     assert load_registry(config, NOW) in (Registry(), FULL)
     write_registry(path, FULL)
     assert load_registry(config, NOW) == FULL
@@ -267,17 +271,7 @@ def test_a_kill_while_its_access_is_mended_opens_nothing(tmp_path: Path, when: s
     path = a_config(tmp_path).converted_nodes_path
     write_registry(path, FULL)
     path.chmod(0o644)
-    program = (
-        "import sys; from pathlib import Path; from dnm.model.registry import Registry;"
-        "from tests.builders import write_registry; write_registry(Path(sys.argv[1]), Registry())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)],
-        env={**os.environ, "DNM_FAULT": f"registry.access:{when}:kill"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode < 0
+    assert write_and_fail(path, Registry(), f"registry.access:{when}:kill") < 0
     write_registry(path, FULL)
     assert path.stat().st_mode & 0o777 == 0o600 and load_registry(a_config(tmp_path), NOW) == FULL
 
