@@ -17,8 +17,6 @@ import msgspec
 from dnm.model.pod import Pod, PodShape
 
 _OWN = ("name", "uid", "created", "node")  # and its version: what a pod shares with no other
-
-
 _SHARED = tuple(one for one in msgspec.structs.fields(Pod) if one.name not in (*_OWN, "shape"))
 _shared_of = attrgetter(*(one.name for one in _SHARED))
 if TYPE_CHECKING:

@@ -13,8 +13,6 @@ from dnm.model.value import Value
 
 SCHEMA = 1
 PODS_ON_A_NODE = 110  # what a kubelet takes, unless it is told another number
-
-
 NODES = "nodes"  # what a line of demand is about that tells of permanent nodes; others: a queue
 JOBS = "jobs"  # the kind of line that says what jobs wait for
 ALL, NONE, UNKNOWN = "all", "none", ""

@@ -13,11 +13,7 @@ from dnm.model.printable import printable
 from dnm.model.value import Value
 
 _LOCKS = Path("/proc/locks")  # proc_locks(5)
-
-
 _LARGEST = 16 * 1024 * 1024  # bytes
-
-
 _LONGEST_COMMAND = 120  # characters
 
 

@@ -8,7 +8,6 @@ place acts.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ from dnm.model.history import Operation
 from dnm.model.lease import ARRIVING, MOVED
 from dnm.model.lent import ConverterProcess
 from dnm.model.printable import printable
-from dnm.model.registry import Registry, run_name
+from dnm.model.registry import Registry
 from dnm.record.tell import tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.registry import encode_registry, load_registry
@@ -30,7 +29,7 @@ from dnm.run.state import State
 
 
 def move_registry(
-    config: Config, source: State, target: State, operation: Operation, now: datetime
+    config: Config, source: State, target: State, operation: Operation, cause: Cause
 ) -> Registry | None:
     """Moves it, and returns what stands in `target` now; None: it stood there before. Both places
     are acted from. Raises RegistryError where there is none to move, or one in each place."""
@@ -45,7 +44,8 @@ def move_registry(
             source.write(_note(MOVED, target))
         return None
     if here == "":
-        registry = _told(config, load_registry(config, now, source), operation, now)
+        found = load_registry(config, cause.now, source)
+        registry = tell_operation(found, found, operation, cause)
         if target.kind == "kubernetes":
             registry = _signed(registry)
         target.write(_note(ARRIVING, source, registry))
@@ -77,11 +77,6 @@ def _why_none(source: State, target: State) -> str:
         f"there is no registry in {source.where} that could be moved, and none in "
         f"{target.where}: set state = {target.kind} in [settings], and the next run begins one"
     )
-
-
-def _told(config: Config, registry: Registry, operation: Operation, now: datetime) -> Registry:
-    cause = Cause(now=now, run=run_name(now), instance=config.instance_id)
-    return tell_operation(registry, registry, operation, cause)
 
 
 def _signed(registry: Registry) -> Registry:

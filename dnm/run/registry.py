@@ -8,7 +8,7 @@ A file in the predecessor's flat form is taken over.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -85,20 +85,12 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
         from dnm.run.odd_registry import remake  # a site is without a registry once
 
         return remake(config, state.where, now)
-    registry = _decode_known(content)
-    if registry is None:
-        from dnm.run.odd_registry import read_odd
+    with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        if _decode_head(content).version == VERSION:
+            return _decode(content)
+    from dnm.run.odd_registry import read_odd  # it wants a closer look
 
-        return read_odd(content, config, state, now)
-    return registry
-
-
-def _decode_known(content: bytes) -> Registry | None:
-    """The usual document, in one step; None: it wants a closer look."""
-    try:
-        return _decode(content) if _decode_head(content).version == VERSION else None
-    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-        return None
+    return read_odd(content, config, state, now)
 
 
 def encode_registry(registry: Registry) -> bytes:

@@ -88,7 +88,7 @@ def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registr
         cluster.begin()
         source, target = (file, cluster) if kind == cluster.kind else (cluster, file)
         now = wall_clock()
-        moved = move_registry(config, source, target, operation, now)
+        moved = move_registry(config, source, target, operation, _cause_at(config, now))
         if moved is not None:
             with suppress(OSError):  # the registry tells it until a run can write it
                 open_history(config).append(moved.memory.unwritten, now)
