@@ -97,7 +97,7 @@ def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
         if refusal := document.ledger_problem or document.refusal:
             raise QueueError(refusal)
         if is_anothers_matter(document, wants):
-            edit = _as_it_stands(
+            edit = as_it_stands(
                 document,
                 noted=wants.remembered,
                 planned_on=document.source.version,
@@ -108,7 +108,7 @@ def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
         known = compare(document.tree, chosen.ledger, is_applied(document.source))
         return foresee(document, chosen, known, wants)
     except (QueueError, QuantityError) as error:
-        return ForeseenEdit(wants=wants, edit=refused_edit(document, str(error)))
+        return ForeseenEdit(wants=wants, edit=as_it_stands(document, refusal=str(error)))
 
 
 def why_no_growth(
@@ -124,10 +124,7 @@ def why_no_growth(
         nodes={**wants.nodes, queue: nodes},
         remembered="" if is_first else wants.remembered,
     )
-    edit = foresee_edit(document, more).edit
-    why = edit.uncounted.get(queue)
-    uncounted = Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
-    return why_refused(edit) or uncounted
+    return why_refused(foresee_edit(document, more).edit, queue)
 
 
 def why_no_shrink(document: QueueDocument, foreseen: ForeseenEdit) -> Objection | None:
@@ -139,19 +136,14 @@ def why_no_shrink(document: QueueDocument, foreseen: ForeseenEdit) -> Objection 
     return why_refused(foresee_edit(document, nothing_lent).edit)
 
 
-def why_refused(edit: QueueEdit) -> Objection | None:
-    """Returns why nothing of the document can be changed."""
-    if not edit.refusal:
-        return None
-    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=edit.refusal)
+def why_refused(edit: QueueEdit, queue: str = "") -> Objection | None:
+    """Returns why nothing of the document can be changed, or new nodes of a queue not counted."""
+    why = edit.refusal or edit.uncounted.get(queue)
+    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
 
 
-def refused_edit(document: QueueDocument, refusal: str) -> QueueEdit:
-    """Returns the edit that leaves everything as it is, and says why."""
-    return _as_it_stands(document, refusal=refusal)
-
-
-def _as_it_stands(document: QueueDocument, **more: Any) -> QueueEdit:
+def as_it_stands(document: QueueDocument, **more: Any) -> QueueEdit:
+    """Returns the edit that leaves everything as it is; `more` of its fields say why."""
     source = document.source
     return QueueEdit(text=source.text, ledger=source.ledger_text, limits=document.limits, **more)
 
@@ -165,7 +157,7 @@ def prove(document: QueueDocument, foreseen: ForeseenEdit) -> QueueEdit:
     try:
         after = read_again(foreseen.text)
     except QueueError as error:
-        return refused_edit(document, str(error))
+        return as_it_stands(document, refusal=str(error))
     limits = limits_of(after.queues, foreseen.fixed)
     edit: QueueEdit = msgspec.structs.replace(foreseen.edit, limits=limits)
     return edit

@@ -12,7 +12,7 @@ from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.queues.authors import LedgerInForce, ledger_in_force
 from dnm.queues.document import QueueDocument
-from dnm.queues.edit import foresee, prove, refused_edit
+from dnm.queues.edit import as_it_stands, foresee, prove
 from dnm.queues.ledger import Ledger, lent_amounts
 from dnm.queues.limits import Baseline, compare, current, own_section
 from dnm.queues.tree import DocumentTree, LimitPlace
@@ -41,7 +41,7 @@ def rebase_document(
             raise QueueError(document.refusal)
         return _rebase(document, wants, reading, frozenset(queues), forget)
     except (QueueError, QuantityError) as error:
-        return refused_edit(document, str(error))
+        return as_it_stands(document, refusal=str(error))
 
 
 def _rebase(
