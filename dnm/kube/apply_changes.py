@@ -16,7 +16,7 @@ from dnm.kube.nodes import read_node_page
 from dnm.kube.pod_columns import ColumnWriter, PodColumns
 from dnm.kube.pods import make_reducer
 from dnm.kube.store import Store, StoreFile, StoreHead
-from dnm.kube.watching import Change, NotProved, Watches, WatchLog, Why
+from dnm.kube.watching import Change, NotProved, Watchers, WatchLog, Why
 from dnm.model.config import Config
 from dnm.model.node import Node
 from dnm.model.pod import Pod
@@ -28,7 +28,7 @@ _NAMED = 5
 
 def catch_up(
     config: Config,
-    watchers: tuple[Watches, Watches],
+    watchers: Watchers,
     file: StoreFile,
     lasts: tuple[int | None, int | None] = (None, None),
 ) -> tuple[Store, tuple[WatchLog, WatchLog]]:
@@ -62,7 +62,7 @@ def _reduce_pods(config: Config, page: bytes) -> Sequence[Pod]:
 
 
 def _begin(
-    watchers: tuple[Watches, Watches], head: StoreHead, lasts: tuple[int | None, int | None]
+    watchers: Watchers, head: StoreHead, lasts: tuple[int | None, int | None]
 ) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
     """Begins both watches; returns their logs, and the versions at which the witnesses are."""
     of_nodes, of_pods = watchers

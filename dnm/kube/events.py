@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
@@ -20,6 +20,9 @@ from dnm.model.cluster import KubeEvent
 from dnm.model.errors import KubeError, StoppedError
 from dnm.model.printable import count_of
 
+if TYPE_CHECKING:
+    from dnm.kube.client import KubeClient
+
 CONTROLLER = "dynamic-node-manager/dnm"
 MOST = 20  # a run; those of nodes go first
 _LONGEST = 5.0  # seconds for all of them, beside the one under way
@@ -27,17 +30,11 @@ _LONGEST_INSTANCE = 128
 _LONGEST_OBJECT = 200  # of its name, which begins the name of the Event: 253 at most
 
 
-class EventWriter(Protocol):
-    """What is needed of the Kubernetes edge; it waits for an answer for a few seconds only."""
-
-    def create_event(self, event: KubeEvent) -> None: ...
-
-
 def send_events(
-    kube: EventWriter, events: Sequence[KubeEvent], clock: Callable[[], float] = time.monotonic
+    kube: KubeClient, events: Sequence[KubeEvent], clock: Callable[[], float] = time.monotonic
 ) -> tuple[str, ...]:
     """Sends them until one is refused or the time is over; returns a note of those that were not
-    sent."""
+    sent. `kube` waits for an answer for a few seconds only."""
     deadline = clock() + _LONGEST
     sent = 0
     why = f"a run sends {MOST} at most"

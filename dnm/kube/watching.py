@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlencode
 
 import msgspec
@@ -344,23 +344,12 @@ class Watcher:
             log.take(line)
 
 
-class Watches(Protocol):
-    """One resource of a server, as `watching.Watcher` reads it."""
-
-    waited: float
-
-    def read_barrier(self, witness: Witness) -> tuple[int, int]: ...
-    def begin(self, since: int) -> None: ...
-    def follow(self, log: WatchLog) -> None: ...
-
-
-OpenWatchers: TypeAlias = Callable[
-    [Access, Config], AbstractContextManager[tuple[Watches, Watches]]
-]
+Watchers: TypeAlias = tuple[Watcher, Watcher]  # of nodes and pods
+OpenWatchers: TypeAlias = Callable[[Access, Config], AbstractContextManager[Watchers]]
 
 
 @contextmanager
-def watch_over_http(access: Access, config: Config) -> Iterator[tuple[Watches, Watches]]:
+def watch_over_http(access: Access, config: Config) -> Iterator[Watchers]:
     """Each over a connection of its own, so that both wait at the same time."""
     timeout = config.request_timeout
     watchers = Watcher(access, timeout, NODES), Watcher(access, timeout, PODS)
