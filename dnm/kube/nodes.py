@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from dnm.kube.errors import clean
-from dnm.kube.objects import Condition, decode_raw_page
+from dnm.kube.objects import READY, Condition, decode_raw_page
 from dnm.model.node import Mark, Node, ShownState
 from dnm.model.node_type import Taint
 from dnm.model.quantity import QuantityError, kube_resources
@@ -100,7 +100,6 @@ class _WholeNode(_Node, frozen=True, kw_only=True):
 _decode_capacity = msgspec.json.Decoder(dict[str, str] | None).decode
 _NO_MARK = _Annotations()
 _NO_STATUS = _NodeStatus()
-_READY = Condition("Ready", "True")
 _decode_item = msgspec.json.Decoder(_Node).decode
 _decode_name = msgspec.json.Decoder(_Named).decode
 _decode_marks = msgspec.json.Decoder(_Annotations | None).decode
@@ -195,7 +194,7 @@ def _reduce(node: _Node, has_capacity: bool = False) -> Node:
         ),
         created=metadata.creation_timestamp or "",
         resource_version=metadata.resource_version or "",
-        is_ready=_READY in (status.conditions or ()),
+        is_ready=READY in (status.conditions or ()),
         is_cordoned=bool(spec.unschedulable),
         is_deleting=metadata.deletion_timestamp is not None,
         mark=(mark := _mark(metadata.annotations)),

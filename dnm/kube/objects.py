@@ -37,6 +37,9 @@ class Condition(msgspec.Struct, frozen=True):
     status: str
 
 
+READY = Condition("Ready", "True")
+
+
 class Metadata(Name, frozen=True, rename="camel"):
     """What of an object's metadata is read of most kinds."""
 

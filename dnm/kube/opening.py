@@ -12,7 +12,7 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused, clean
-from dnm.kube.objects import Condition, Metadata, check_kind, path_of
+from dnm.kube.objects import READY, Condition, Metadata, check_kind, path_of
 from dnm.kube.pod_reading import NodeRules
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.close_look import Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
@@ -178,15 +178,11 @@ def _daemon_pods(one: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
         if any(owner.uid == one.metadata.uid for owner in pod.metadata.owner_references or ())
         and pod.metadata.deletion_timestamp is None
     ]
-    if any(_is_ready(pod) for pod in mine):
+    if any(READY in (pod.status.conditions or ()) for pod in mine):
         return DaemonPods(name=name, shape=shape, is_ready=True, why="")
     if not mine:
         return DaemonPods(name=name, shape=shape)
     return DaemonPods(name=name, shape=shape, why=f"is not Ready there{_trouble(mine[0])}")
-
-
-def _is_ready(pod: _Pod) -> bool:
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
 
 
 def _trouble(pod: _Pod) -> str:

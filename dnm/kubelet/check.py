@@ -140,7 +140,8 @@ def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
             )
             yield KubeletProblem(key=key, text=text)
     sides = memory_sides(kubelet)
-    percentage = (kubelet.eviction_hard_memory_available or "").endswith("%")
+    eviction = kubelet.eviction_hard_memory_available or ""
+    percentage = eviction.endswith("%")
     if sides.allocatable is None:
         yield _warning(
             "eviction_hard_memory_available",
@@ -155,16 +156,12 @@ def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     elif sides.reserved == 0:
         text = "adds up to nothing: the kubelet asks for some reserved memory with Static"
         yield KubeletProblem(key=key, text=text)
-    if percentage and sides.allocatable is not None and not _is_no_threshold(kubelet):
+    if percentage and sides.allocatable is not None and eviction not in ("0%", "100%"):
         yield _warning(
             "eviction_hard_memory_available",
             f"a percentage makes {shown(_eviction(kubelet, sides))} here, and some KiB else on "
             "the next machine, whose kubelet then refuses; write an amount",
         )
-
-
-def _is_no_threshold(kubelet: KubeletSettings) -> bool:
-    return kubelet.eviction_hard_memory_available in ("0%", "100%")
 
 
 def _eviction(kubelet: KubeletSettings, sides: MemorySides) -> int:

@@ -70,7 +70,8 @@ class Actuator(Step):
                 self._apply(action)
                 self.done += [action] if len(self.actions) > told else []
             except DnmError as error:
-                self.fail(f"action={_word(action)} {_target(action)} error={str(error)!r}")
+                word = type(action).__name__
+                self.fail(f"action={word} {_target(action)} error={str(error)!r}")
                 if isinstance(action, SetQueueLimits) or isinstance(error, RegistryError):
                     break
         self._forget_unstarted(plan)
@@ -331,10 +332,6 @@ def log_line(key: str, line: str) -> None:
 def _with_request(registry: Registry, request: ConversionRequest) -> Registry:
     others = tuple(r for r in registry.requests if r.id != request.id)
     return replace(registry, requests=(*others, request))
-
-
-def _word(action: Action) -> str:
-    return type(action).__name__
 
 
 def _target(action: Action) -> str:
