@@ -278,12 +278,9 @@ def _contradictions(event: CalendarEvent) -> list[str]:
 
 
 def _has_a_day(event: CalendarEvent, last: date) -> bool:
-    day = event.begins.date()
-    while day <= last:
-        if is_day_of(event, day):
-            return True
-        day += timedelta(days=1)
-    return False
+    first = event.begins.date()
+    days = (first + timedelta(days=number) for number in range((last - first).days + 1))
+    return any(is_day_of(event, day) for day in days)
 
 
 # --- the sections of a file, by their form -------------------------------------------------------

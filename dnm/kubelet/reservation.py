@@ -47,11 +47,7 @@ def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemoryS
     """
     memory = kubelet.memory if memory is None else memory
     eviction = eviction_amount(kubelet.eviction_hard_memory_available or DEFAULT_EVICTION, memory)
-    named = [
-        parse_kubernetes("memory", text)
-        for text in (kubelet.kube_reserved_memory, kubelet.system_reserved_memory)
-        if text is not None
-    ]
+    named = _named("memory", kubelet.kube_reserved_memory, kubelet.system_reserved_memory)
     return MemorySides(
         reserved=sum(
             parse_kubernetes("memory", one.amount)
@@ -99,12 +95,12 @@ def reserved_cpu(kubelet: KubeletSettings) -> int | None:
     take the place of both amounts."""
     if kubelet.reserved_system_cpus:
         return 1000 * len(cpu_set(kubelet.reserved_system_cpus))
-    named = [
-        parse_kubernetes("cpu", text)
-        for text in (kubelet.kube_reserved_cpu, kubelet.system_reserved_cpu)
-        if text is not None
-    ]
+    named = _named("cpu", kubelet.kube_reserved_cpu, kubelet.system_reserved_cpu)
     return sum(named) if named else None
+
+
+def _named(resource: str, *texts: str | None) -> list[int]:
+    return [parse_kubernetes(resource, text) for text in texts if text is not None]
 
 
 def cpu_set(text: str) -> frozenset[int]:
