@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
 from dnm.model.calendar import CalendarReading
-from dnm.run.ics import Alarm, Question, TooLong, read_calendar
+from dnm.run.ics import (
+    SECONDS_OF_ALL,
+    SECONDS_OF_ONE,
+    Alarm,
+    Question,
+    TooLong,
+    play_in_turns,
+    read_calendar,
+)
 
 BERLIN, INDIANA = "Europe/Berlin", "America/Indiana/Indianapolis"
 NEEDS = "DESCRIPTION:nodes = 2"
@@ -224,6 +234,23 @@ def test_time_that_passes_without_work_ends_too(monkeypatch: pytest.MonkeyPatch)
         time.sleep(30)
 
 
+BOMB = at(*DAY, more="RRULE:FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30")
+
+
+@pytest.mark.parametrize("place", [0, 7], ids=["the first", "the last"])
+def test_series_that_take_for_ever_take_nothing_from_another(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnm.run.ics.SECONDS_OF_ALL", 1.0)
+    entries = [f"{BOMB}\nSUMMARY:Bomb {number} (dev)" for number in range(7)]
+    found = read(*entries[:place], GOOD, *entries[place:])
+    assert [f"{one.begins:%m-%d}" for one in found.events] == ["07-01"]
+    told = [text for texts in found.unread.values() for text in texts]
+    assert len(told) == 7
+    for number, text in enumerate(told):
+        assert text.startswith(f"[Bomb {number} (dev)]: can't be played: its rule takes more than")
+
+
 def test_a_series_of_many_windows_leaves_room_for_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -266,3 +293,62 @@ def test_the_first_windows_are_kept_and_what_is_left_out_soon_is_told(
         "5 of all and 384 KiB; the first are looked at",
     )
     assert not read(daily.replace("DAILY", "WEEKLY")).unread
+
+
+# --- the time of the series, by a timer that stands still but where one works ---------------------
+
+
+class Work(Alarm):
+    """Counts what is worked; what needs more than it is given is ended there."""
+
+    def __init__(self) -> None:
+        self.done = self.until = 0.0
+
+    def spent(self) -> float:
+        return self.done
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        self.until = self.done + seconds
+        yield
+
+    def series(self, seconds: float) -> Callable[[], float]:
+        def play() -> float:
+            self.done = min(self.done + seconds, self.until)
+            if self.done >= self.until:
+                raise TooLong
+            return seconds
+
+        return play
+
+
+FOR_EVER, LITTLE = 1e9, 0.01
+# what the series need -> those that are played
+SHARES: dict[str, tuple[list[float], set[float]]] = {
+    "one": ([LITTLE], {LITTLE}),
+    "one that is slow": ([2.9], {2.9}),
+    "one that is too slow": ([3.1], set()),
+    "none": ([], set()),
+    "seven for ever, one good behind them": ([FOR_EVER] * 7 + [LITTLE], {LITTLE}),
+    "seven for ever, one good before them": ([LITTLE] + [FOR_EVER] * 7, {LITTLE}),
+    "a thousand for ever, one good behind them": ([FOR_EVER] * 1000 + [0.005], {0.005}),
+    "one that is slow before a thousand good ones": ([2.5] + [0.001] * 1000, {2.5, 0.001}),
+    "two that are slow beside one for ever": ([2.0, FOR_EVER, 2.0], {2.0}),
+}
+
+
+@pytest.mark.parametrize(("needs", "played"), SHARES.values(), ids=SHARES)
+def test_each_has_its_share_of_the_time(needs: list[float], played: set[float]) -> None:
+    work = Work()
+    found = play_in_turns([work.series(seconds) for seconds in needs], work)
+    assert found == {n: seconds for n, seconds in enumerate(needs) if seconds in played}
+    assert work.spent() <= SECONDS_OF_ALL + 1e-6
+
+
+def test_what_others_need_bounds_all_of_it() -> None:
+    """Nobody works longer than all may, or than one may."""
+    work = Work()
+    assert play_in_turns([work.series(FOR_EVER)], work) == {}
+    assert work.spent() <= 2 * SECONDS_OF_ONE
+    work.done = SECONDS_OF_ALL
+    assert play_in_turns([work.series(LITTLE)], work) == {}
