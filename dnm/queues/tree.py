@@ -159,14 +159,10 @@ def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> s
     return None
 
 
-def is_default(partition: Partition) -> bool:
-    """Tells whether it is the one partition that the Kubernetes shim uses."""
-    return partition.name.lower() in ("", "default")
-
-
 def default_partition(scheduler: SchedulerConfig) -> Partition | None:
-    """Returns the partition that Kubernetes uses, if there is one."""
-    return next(filter(is_default, scheduler.partitions or []), None)
+    """Returns the one partition that the Kubernetes shim uses, if it is there."""
+    partitions = scheduler.partitions or []
+    return next((one for one in partitions if one.name.lower() in ("", "default")), None)
 
 
 def root_of(partition: Partition) -> Queue:

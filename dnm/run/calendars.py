@@ -121,9 +121,9 @@ def _read_events(config: Config, path: Path, text: str, most: int) -> CalendarRe
 
 def _read_ics(config: Config, path: Path, kept: KeptCalendar, at: datetime) -> KeptCalendar:
     today = datetime.combine(at.astimezone(UTC).date(), time(), UTC)
-    kept = msgspec.structs.replace(
-        kept, events=tuple(one for one in kept.events if _is_ahead(one.ends, today))
-    )
+    begins = today - _PAST
+    ahead = tuple(one for one in kept.events if one.ends.replace(tzinfo=UTC) > begins)
+    kept = msgspec.structs.replace(kept, events=ahead)
     try:
         with fault_point("calendar.read"):
             content = read_trusted(path, LARGEST)
@@ -136,7 +136,7 @@ def _read_ics(config: Config, path: Path, kept: KeptCalendar, at: datetime) -> K
         source=str(path),
         namespaces=tuple(config.namespaces),
         zone=config.events_zone,
-        begins=today - _PAST,
+        begins=begins,
         ends=today + AHEAD,
     )
     # One that failed is tried again in the next hour: it may have cost all of its time.
@@ -157,10 +157,6 @@ def _read_ics(config: Config, path: Path, kept: KeptCalendar, at: datetime) -> K
 
 def _named(path: Path, unread: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(f"{path}: {text}" for text in why) for name, why in unread.items()}
-
-
-def _is_ahead(ends: datetime, today: datetime) -> bool:
-    return ends.replace(tzinfo=UTC) > today - _PAST
 
 
 class _Failed(Exception):
