@@ -18,18 +18,18 @@ from dnm.model.value import Value
 from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, YamlError, YamlNode
 
 
-class RuleViolation(Value):
+class RuleViolation(Value, kw_only=True):
     """Why dnm can't edit a document or, as advice, what it should not be given."""
 
     rule: str
-    queue: str  # path, lower case; empty: not of one queue
+    queue: str = ""  # path, lower case; empty: not of one queue
     line: int
     message: str
 
 
 def violation_of(error: YamlError) -> RuleViolation:
     """Returns what can't be read as a violation."""
-    return RuleViolation(rule=error.rule, queue="", line=error.line, message=str(error))
+    return RuleViolation(rule=error.rule, line=error.line, message=str(error))
 
 
 class Struct:
@@ -62,7 +62,7 @@ class Decoder:
         return self._shared_depth > 0
 
     def problem(self, node: YamlNode, message: str) -> None:
-        self.problems.append(RuleViolation(rule="yaml", queue="", line=node.line, message=message))
+        self.problems.append(RuleViolation(rule="yaml", line=node.line, message=message))
 
     def mismatch(self, node: YamlNode, wanted: str) -> object:
         if is_null(node):

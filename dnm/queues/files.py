@@ -63,7 +63,7 @@ def judge_file(path: Path) -> list[Judgement]:
             continue
         if source.config_map is None:
             why = str(source.refusal)
-            advice = RuleViolation(rule="document", queue="", line=data.line, message=why)
+            advice = RuleViolation(rule="document", line=data.line, message=why)
             judged.append(Judgement(file=str(path), advice=(advice,)))
         else:
             judged.append(_moved(judge_text(str(path), source.text), data, source))
@@ -77,7 +77,7 @@ def judge_text(file: str, text: str) -> Judgement:
         return Judgement(file=file, text=text, violations=problems)
     violations = check_rules(tree)
     if tree.refusal:
-        refused = RuleViolation(rule="document", queue="", line=1, message=tree.refusal)
+        refused = RuleViolation(rule="document", line=1, message=tree.refusal)
         violations = (*violations, refused)
     return Judgement(
         file=file,
@@ -89,9 +89,7 @@ def judge_text(file: str, text: str) -> Judgement:
 
 
 def _broken(file: str, rule: str, line: int, message: str) -> Judgement:
-    return Judgement(
-        file=file, violations=(RuleViolation(rule=rule, queue="", line=line, message=message),)
-    )
+    return Judgement(file=file, violations=(RuleViolation(rule=rule, line=line, message=message),))
 
 
 def _config_maps(text: str) -> Iterator[tuple[YamlNode, ConfigMap]]:
