@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
@@ -20,9 +20,6 @@ from dnm.model.cluster import KubeEvent
 from dnm.model.errors import KubeError, StoppedError
 from dnm.model.printable import count_of
 
-if TYPE_CHECKING:
-    from dnm.kube.client import KubeClient
-
 CONTROLLER = "dynamic-node-manager/dnm"
 MOST = 20  # a run; those of nodes go first
 _LONGEST = 5.0  # seconds for all of them, beside the one under way
@@ -31,10 +28,12 @@ _LONGEST_OBJECT = 200  # of its name, which begins the name of the Event: 253 at
 
 
 def send_events(
-    kube: KubeClient, events: Sequence[KubeEvent], clock: Callable[[], float] = time.monotonic
+    create: Callable[[KubeEvent], None],
+    events: Sequence[KubeEvent],
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[str, ...]:
     """Sends them until one is refused or the time is over; returns a note of those that were not
-    sent. `kube` waits for an answer for a few seconds only."""
+    sent. `create` waits for an answer for a few seconds only."""
     deadline = clock() + _LONGEST
     sent = 0
     why = f"a run sends {MOST} at most"
@@ -43,7 +42,7 @@ def send_events(
             why = f"{_LONGEST:.0f} s were over"
             break
         try:
-            kube.create_event(event)
+            create(event)
         except KubeError as error:
             if isinstance(error, ApiRefused) and error.status == 403:
                 return ()  # the role says whether there are Events; `dnm check` tells

@@ -126,7 +126,8 @@ def _locked_pass(
     outcome = _record(state, config, plan, outcome, exit_code, (clock(), ended_before))
     if edges is not None and (outcome.told or plan.waiting):
         events = list_events(outcome.told, plan.waiting, plan.uids, moments[0])
-        outcome = msgspec.structs.replace(outcome, notes=send_events(edges[0], events))
+        notes = send_events(edges[0].create_event, events)
+        outcome = msgspec.structs.replace(outcome, notes=notes)
     moments.append(clock())
     times = msgspec.structs.replace(_run_times(outcome, moments), reading=reading)
     return Pass(plan=plan, exit_code=exit_code, outcome=outcome), times

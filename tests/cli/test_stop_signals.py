@@ -220,12 +220,10 @@ def test_the_wait_for_the_end_of_a_process_ends() -> None:
 
 @pytest.mark.usefixtures("signals")
 def test_events_are_sent_no_longer_and_a_note_says_so() -> None:
-
-    class Deaf:
-        def create_event(self, event: KubeEvent) -> None:
-            with fault_point("kube.create_event"):
-                time.sleep(300)
+    def never_answered(event: KubeEvent) -> None:
+        with fault_point("kube.create_event"):
+            time.sleep(300)
 
     signal.raise_signal(signal.SIGTERM)
-    (note,) = send_events(Deaf(), [EVENT])
+    (note,) = send_events(never_answered, [EVENT])
     assert note.startswith("1 Event not sent") and GRACE in note

@@ -119,5 +119,5 @@ BOUNDS = {
 @pytest.mark.parametrize("name", BOUNDS)
 def test_number_and_time_are_bounded(name: str) -> None:
     writer, asked, taken, note = BOUNDS[name]
-    notes = send_events(writer, [an_event(number) for number in range(asked)], writer.clock)
+    notes = send_events(writer.create_event, [*map(an_event, range(asked))], writer.clock)
     assert writer.taken == taken and note in "".join(notes) and len(notes) == bool(note)
