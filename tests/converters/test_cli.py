@@ -214,6 +214,16 @@ def test_what_slurm_refuses_leaves_nothing_behind(host: Host) -> None:
     assert host.run("--resume").stderr == "nothing to resume\n"
 
 
+def test_a_node_that_rests_after_a_failure_is_only_had_by_its_name(host: Host) -> None:
+    rests = {"failures": "1", "failed_at": datetime.now(UTC).isoformat()}
+    host.store.save(a_journal("a005", facts=rests, is_open=False))
+    told = parse_list(host.run("--list").stdout.encode())
+    assert told is not None and "its conversion failed" in told.nodes["a005"].reason
+    lend = ("--set", "k8s", "--dry-run")
+    assert host.run(*lend, "--node-type", "a", "--num-nodes", "1").returncode == 1
+    assert host.run(*lend, "--node-name", "a005").returncode == 0
+
+
 def test_without_its_hook_nothing_is_claimed(host: Host) -> None:
     (host.directory / "hooks" / "join").unlink()
     answer = host.run("--set", "k8s", "--node-name", "a005")

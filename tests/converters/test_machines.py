@@ -10,7 +10,6 @@ import pytest
 
 from dnm.converters.claim import drain
 from dnm.converters.conversion import NotClaimed
-from dnm.converters.marks import why_slinkys
 from dnm.converters.preempt import claim_from_jobs
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Machines
@@ -99,10 +98,6 @@ def test_what_is_lent_is_told_before_whose_mark_it_has_by_now() -> None:
     ours = Reservation(name="k8s-a001", start=NOW, end=None, nodes=("a001",))
     facts = SlurmFacts(nodes=(node(comment=POD),), jobs=(), reservations=(ours,), read_at=NOW)
     assert judge_nodes(facts, RULES)[0].reason == "lent or being lent (reservation k8s-a001)"
-
-
-def test_a_plain_node_is_nobody_s() -> None:
-    assert why_slinkys(node()) == ""
 
 
 @pytest.mark.parametrize(

@@ -221,14 +221,6 @@ def test_host_lists_are_refused_before_they_fill_the_memory(text: str) -> None:
         tracemalloc.stop()
 
 
-@given(st.lists(st.integers(0, 9999), min_size=1, max_size=50), st.integers(1, 4))
-def test_host_lists_keep_every_name(numbers: list[int], width: int) -> None:
-    names = tuple(f"n{number:0{width}d}" for number in numbers)
-    assert expand_hostlist(",".join(names)) == names
-    folded = "n[" + ",".join(name[1:] for name in names) + "]"
-    assert expand_hostlist(folded) == names
-
-
 @pytest.mark.parametrize(
     ("names", "text"),
     [
