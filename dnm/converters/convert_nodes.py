@@ -53,8 +53,6 @@ class ConvertCall:
             return self._to_k8s()
         return self._to_batch()
 
-    # --- batch -> Kubernetes ------------------------------------------------------------------
-
     def _to_k8s(self) -> int:
         self.program.check_settings(self.settings)
         node_type = self.options.node_type or self.settings.type_of(self.options.node_name or "")
@@ -125,8 +123,6 @@ class ConvertCall:
         program = self.settings.machines.value
         return f"no node can be lent now ({reasons}){hint}; '{program} --list' shows all"
 
-    # --- Kubernetes -> batch ------------------------------------------------------------------
-
     def _to_batch(self) -> int:
         count = self.options.num_nodes or 1
         nodes = [self.options.node_name] if self.options.node_name else self._lent(count)
@@ -166,8 +162,6 @@ class ConvertCall:
             return False
         is_ours = is_own_reason(self.settings, reason_of_drain(node))
         return is_ours or node.name in found.facts.in_own_reservations(self.settings.res_name)
-
-    # --- all ----------------------------------------------------------------------------------
 
     def _resume(self) -> int:
         journals = [

@@ -242,8 +242,6 @@ class Book:
         self.change(is_open=False, error=error)
 
 
-# --- results -------------------------------------------------------------------------------------
-
 # What came of a conversion, as a call reports it.
 
 SCHEMA = "node-convert.result/1"

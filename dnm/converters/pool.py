@@ -85,8 +85,6 @@ class ConversionPool:
     sides: Sides = BY_SETTINGS
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    # --- batch -> Kubernetes ------------------------------------------------------------------
-
     def lend(
         self, candidates: Sequence[Candidate], count: int, node_type: str, namespace: str
     ) -> list[NodeResult]:
@@ -137,8 +135,6 @@ class ConversionPool:
         charged = {**journal.facts, **({ACCOUNT: account} if account else {})}
         return self.carry_on(msgspec.structs.replace(journal, request=request, facts=charged))
 
-    # --- Kubernetes -> batch ------------------------------------------------------------------
-
     def bring_back(self, nodes: Iterable[str]) -> list[NodeResult]:
         return self._each(nodes, self._bring_back)
 
@@ -152,8 +148,6 @@ class ConversionPool:
             error = f"instance {journal.instance} works on it"
             return NodeResult(node=node, result="failed", error=error)
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
-
-    # --- both ---------------------------------------------------------------------------------
 
     def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
         """Takes up open journals, back to Slurm: whether a lending that was interrupted is still
@@ -305,15 +299,12 @@ class ConversionPool:
                 conversion.book.close(str(error))  # nothing was done to it
                 return "failed", str(error)
             conversion.book.change(error=str(error))
-            return "failed", f"{error}; {_what_to_do(conversion)}"
+            is_known = self.settings.machines is not Machines.BRIDGED  # to Slurm, all the time
+            where = f", drained in Slurm and reserved as {conversion.reservation}"
+            stays = f"{conversion.node} stays as it is{where if is_known else ''}"
+            return "failed", f"{error}; {stays}: mend the cause, then {conversion.todo}"
         conversion.book.close(conversion.journal.rolled_back_from)
         return "ok", note
-
-
-def _what_to_do(conversion: NodeConversion) -> str:
-    is_known = conversion.settings.machines is not Machines.BRIDGED  # to Slurm, all the time
-    held = f", drained in Slurm and reserved as {conversion.reservation}" if is_known else ""
-    return f"{conversion.node} stays as it is{held}: mend the cause, then {conversion.todo}"
 
 
 def _skipped(node: str, why: str) -> NodeResult:

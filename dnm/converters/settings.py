@@ -7,7 +7,7 @@ know alike. All problems are reported at once, each with its key, its value and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
@@ -177,23 +177,18 @@ def load_settings(
         found |= lab.read_lab(sections, lab.CONVERTER_KEYS, problems)
     found |= _from_environment(environ, problems)
     found |= {key: value for key, value in options.items() if value is not None}
-    problems += _ways_to_slurm(found)
+    url = found.get("slurmrestd_url") or ""
+    if url.startswith("http") and not found.get("slurmrestd_token_file"):
+        problems.append(
+            f"[node_convert] slurmrestd_url = {url}: slurmrestd_token_file is missing; write a "
+            "file with what 'scontrol token' prints (a unix socket needs none)"
+        )
     if "stage_timeout_seconds" in found:  # a drain is a stage, and has ten minutes at least
         longest = max(found["stage_timeout_seconds"], Settings().drain_timeout_seconds)
         found.setdefault("drain_timeout_seconds", longest)
     if problems:
         raise ConfigError(list_problems(f"{machines.value}'s settings ({file})", problems))
     return Settings(**found, config_path=file if sections else None)
-
-
-def _ways_to_slurm(found: Mapping[str, Any]) -> Iterator[str]:
-    """What is missing to ask slurmrestd."""
-    url = found.get("slurmrestd_url") or ""
-    if url.startswith("http") and not found.get("slurmrestd_token_file"):
-        yield (
-            f"[node_convert] slurmrestd_url = {url}: slurmrestd_token_file is missing; write a "
-            "file with what 'scontrol token' prints (a unix socket needs none)"
-        )
 
 
 def _shared(
