@@ -205,15 +205,12 @@ def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
 
 
 def _is_ours(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None) -> bool:
-    if (
-        at.taken is not None
-        or conversion.journal.facts.get(CORDONED)
-        or to_batch.is_resumed(conversion, "fence")
-    ):
+    is_cordoned = conversion.journal.facts.get(CORDONED)
+    if at.taken is not None or is_cordoned or to_batch.is_resumed(conversion, "fence"):
         return True
-    return node is not None and bool(
-        standing_node.is_our_drain(conversion, node) or own_reservations(conversion)
-    )
+    if node is None:
+        return False
+    return standing_node.is_our_drain(conversion, node) or bool(own_reservations(conversion))
 
 
 def _require_partitions(conversion: NodeConversion, at: BridgedNode) -> None:

@@ -29,9 +29,7 @@ from dnm.converters.slurm.commands import IN_ANOTHER, SlurmOutcomeUnknown, Slurm
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.errors import ConverterError
 
-RESERVING = (
-    "reserving"  # key of the journal's facts: the name of the reservation we set out to make
-)
+RESERVING = "reserving"  # key of the journal's facts: the reservation that we set out to make
 # PLANNED stays until Slurm plans again; on a node that is drained and reserved nothing starts.
 _WHILE_TAKEN = frozenset(("DRAIN", "RESERVED", "PLANNED"))
 _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has been stopped

@@ -89,9 +89,8 @@ def _claim_of(
     is_drained, marks = "DRAIN" in node.state.flags, instances_on(node)
     is_held = node.name in reserved or (is_drained and bool(marks))
     if node.state.base == ABSENT and journal is not None and not journal.is_open:
-        is_lent = (
-            journal.direction is Direction.K8S and not journal.error
-        )  # Slurm can't say whose it is, but we did it
+        # Slurm can't say whose it is, but we did it.
+        is_lent = journal.direction is Direction.K8S and not journal.error
         return _from_journal(journal, "") if is_lent else None
     is_begun = journal is not None and journal.is_open and any(map(journal.has_begun, _FIRST_TOUCH))
     if not is_held and not is_begun:

@@ -272,10 +272,8 @@ class NodeConversion:
         timeout = timeout or self.settings.stage_timeout_seconds
         if self.journal.hook is not None:
             outlive(self.journal.hook, timeout, self.say)
-        facts = {
-            **hook_facts(self.settings, self.journal, name),
-            **kubelet_facts(self.settings, self.journal, name),
-        }
+        facts = hook_facts(self.settings, self.journal, name)
+        facts |= kubelet_facts(self.settings, self.journal, name)
         environment = hook_environment(self.settings, facts, os.environ)
         passed = (os.environ.get(variable, "") for variable in self.settings.pass_environment)
         secrets = Secrets([*passed, *secrets_by_name(os.environ)])

@@ -95,9 +95,8 @@ class ConvertCall:
     def _open_journals(self) -> tuple[Journal, ...]:
         if not self.settings.state_dir.exists():
             return ()
-        return JournalStore(self.settings.state_dir).load_open(
-            self.settings.instance, self._unreadable
-        )
+        store = JournalStore(self.settings.state_dir)
+        return store.load_open(self.settings.instance, self._unreadable)
 
     def _unreadable(self, why: str) -> None:
         self.unreadable.append(why)
@@ -142,16 +141,12 @@ class ConvertCall:
             for one in found.judged
             if self._is_meant(one) and self._is_lent(one.node, found)
         ]
-        on_their_way = {
-            journal.node
-            for journal in self._open_journals()
-            if journal.direction is Direction.BATCH
-        }
+        returning = {one.node for one in self._open_journals() if one.direction is Direction.BATCH}
         kube = KubeSide(self.settings)
         pods = {
             node: sum(not pod.stays for pod in kube.read_pods_to_evict(node))
             for node in lent
-            if node not in on_their_way
+            if node not in returning
         }
         return sorted(lent, key=lambda node: (pods.get(node, -1), node))[:count]
 

@@ -121,13 +121,8 @@ def list_as_json(
         }
         for one in judged
     ]
-    document = {
-        "schema": SCHEMA,
-        "options": [LEAVE_OUT, *options],
-        "nodes": nodes,
-        "waiting_jobs": waiting,
-    }
-    return msgspec.json.encode(document).decode()
+    document = {"schema": SCHEMA, "options": [LEAVE_OUT, *options], "nodes": nodes}
+    return msgspec.json.encode({**document, "waiting_jobs": waiting}).decode()
 
 
 def list_as_text(

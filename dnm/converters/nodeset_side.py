@@ -220,12 +220,9 @@ def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
         target = one.spec.scale_target_ref
         if (target.api_version.partition("/")[0] or _NODE_SET[0], target.kind) != _NODE_SET:
             continue
-        keda = (one.metadata.labels or {}).get("scaledobject.keda.sh/name")
-        shown = (
-            f"KEDA's ScaledObject {keda}"
-            if keda
-            else f"HorizontalPodAutoscaler {one.metadata.name}"
-        )
+        shown = f"HorizontalPodAutoscaler {one.metadata.name}"
+        if keda := (one.metadata.labels or {}).get("scaledobject.keda.sh/name"):
+            shown = f"KEDA's ScaledObject {keda}"
         idle = [condition.reason for condition in one.status.conditions or ()
                 if (condition.type, condition.status) == ("ScalingActive", "False")]  # fmt: skip
         found.append(

@@ -47,9 +47,8 @@ def _place(conversion: NodeConversion) -> OnNode:
 
 def is_movable(conversion: NodeConversion) -> None:
     """The operator and the NodeSet are such that slurmd goes when it is told to, and comes back."""
-    if why := nodeset.why_not_moved(
-        conversion.node, _place(conversion), standing_node.label_of(conversion.settings)
-    ):
+    label = standing_node.label_of(conversion.settings)
+    if why := nodeset.why_not_moved(conversion.node, _place(conversion), label):
         raise NotClaimed(why)
 
 
@@ -152,12 +151,9 @@ def check(conversion: NodeConversion) -> str:
 
 def drain(conversion: NodeConversion) -> str:
     """Evicts what is left, but for what belongs there; not where slurmd may be back already."""
-    node = standing_node.read_own_node(conversion)
-    return (
-        "slurmd comes back"
-        if standing_node.is_label_on(conversion, node)
-        else to_batch.drain(conversion)
-    )
+    if standing_node.is_label_on(conversion, standing_node.read_own_node(conversion)):
+        return "slurmd comes back"
+    return to_batch.drain(conversion)
 
 
 def back(conversion: NodeConversion) -> str:

@@ -242,9 +242,8 @@ class ConversionPool:
 
     def _to_k8s(self, conversion: NodeConversion) -> tuple[str, str]:
         if not conversion.journal.is_done("select"):
-            conversion.book.write(
-                "select", StageMark.DONE, conversion.journal.facts.get(_VERDICT, "")
-            )
+            why = conversion.journal.facts.get(_VERDICT, "")
+            conversion.book.write("select", StageMark.DONE, why)
         try:
             run_stages(conversion, self.program.claiming)
             self.on_claimed(conversion.node)  # from here on only the whole way back leads back

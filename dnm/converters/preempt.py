@@ -71,19 +71,18 @@ def _check_preemptible(conversion: NodeConversion, job: str) -> None:
 def _make_leave(conversion: NodeConversion, job: str) -> None:
     """Also after a kill: a job that is not here and got nothing from us is left alone."""
     settings = conversion.settings
+    grace = settings.preempt_grace_seconds
     is_here = _is_on_node(conversion, job)
     if not is_here and _TOUCHED + job not in conversion.journal.facts:
         return
     conversion.book.remember({_TOUCHED + job: _BEGUN})
-    if settings.preempt_grace_seconds and is_here:
-        conversion.say(
-            f"sends TERM to job {job}, {settings.preempt_grace_seconds.total_seconds():g} s grace"
-        )
+    if grace and is_here:
+        conversion.say(f"sends TERM to job {job}, {grace.total_seconds():g} s grace")
         try:
             conversion.slurm.terminate_job(job)
         except SlurmError as error:
             conversion.say(f"TERM to job {job} failed, goes on: {error}")
-        _wait_for_end(conversion, job, settings.preempt_grace_seconds)
+        _wait_for_end(conversion, job, grace)
     if settings.preempt_mode == "cancel":
         conversion.change_slurm(
             lambda: conversion.slurm.cancel_job(job), lambda: not _is_on_node(conversion, job)

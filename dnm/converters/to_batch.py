@@ -272,7 +272,6 @@ def show_release(run: DryRun) -> list[str]:
 SHOW_LOOK = "scontrol -a -o show node {node}; squeue -a -h -w {node}"
 SHOW_EVICTION = "cordon {node}, evict its pods"
 GIVE_BACK = Stage("give back", undo_claim, shows=show_release)
-CHECK = Stage("check", check, shows=SHOW_LOOK)
 STAGES = (
     Stage("drain", drain, shows=SHOW_EVICTION),
     Stage(
@@ -301,7 +300,7 @@ def forget_what_is_undone(conversion: NodeConversion) -> None:
 PROGRAM = Program(
     lending=to_k8s.STAGES,
     touches=to_k8s.FIRST_IRREVERSIBLE,
-    check=CHECK,
+    check=Stage("check", check, shows=SHOW_LOOK),
     returning=STAGES,
     check_settings=lambda settings: check_hooks(settings, *to_k8s.HOOKS),
     forget_what_is_undone=forget_what_is_undone,

@@ -84,9 +84,6 @@ def _unreadable(what: str, why: str) -> SlurmError:
     )
 
 
-# --- versions
-
-
 class _Info(msgspec.Struct):
     version: str = ""  # Slurm-24.11.5&openapi/slurmctld
 
@@ -167,8 +164,6 @@ def encode_reservation(
         }
     )
 
-
-# --- answers
 
 _NO_NUMBER = 2**32 - 2  # and INFINITE above it: they leak from old versions
 # Words of slurm_protocol_defs.c: a flag is shown in the place of the base, the first of these.

@@ -300,6 +300,5 @@ def parse_job_record(text: str) -> JobRecord:
             admin_comment=_first(line, "AdminComment", ""),
         )
     except (KeyError, ValueError) as error:
-        raise SlurmError(f"Slurm's line about a job can't be read ({error}): {line[:80]!r}") from (
-            error
-        )
+        why = f"Slurm's line about a job can't be read ({error}): {line[:80]!r}"
+        raise SlurmError(why) from error
