@@ -234,7 +234,7 @@ def test_the_stages_of_node_convert_are_told_in_order() -> None:
     lines = dict(re.findall(r"^    (batch|Kubernetes) → \w+ +(.*)$", text, flags=re.M))
     assert {direction: line.split(" → ") for direction, line in lines.items()} == {
         "batch": ["select", *(stage.name for stage in to_k8s.STAGES)],
-        "Kubernetes": [stage.name for stage in (to_batch.CHECK, *to_batch.STAGES)],
+        "Kubernetes": [stage.name for stage in (to_batch.PROGRAM.check, *to_batch.STAGES)],
     }
 
 
