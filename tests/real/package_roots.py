@@ -79,7 +79,7 @@ class Root:
     def run(self, script: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """What root gets there; fails where the exit code is not `code` (None: any)."""
         process = self.start(script)
-        stdout, stderr = process.communicate(timeout=180)
+        stdout, stderr = process.communicate(timeout=900)
         answer = subprocess.CompletedProcess(script, process.returncode, stdout, stderr)
         said = f"{script}\nexit code {process.returncode}\n{stdout}{stderr}"
         assert code is None or process.returncode == code, said

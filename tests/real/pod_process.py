@@ -75,7 +75,7 @@ def run_pod(rig: Rig, root: Root, pod: Json, directory: Path, *arguments: str) -
     return subprocess.run(
         ["nsenter", "-t", root.inside, "-m", "--", "unshare", "--mount", "--pid", "--fork",
          "--kill-child", "bash", "-euc", script],
-        capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 

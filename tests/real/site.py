@@ -80,7 +80,7 @@ class Site:
     def dnm(self, *arguments: str, code: int | None = 0, **variables: str) -> Answer:
         """The answer of one command; fails where its exit code is not `code` (None: any)."""
         process = self.start(*arguments, **variables)
-        stdout, stderr = process.communicate(timeout=180)
+        stdout, stderr = process.communicate(timeout=900)
         answer = Answer(process.args, process.returncode, stdout, stderr)
         said = f"dnm {' '.join(arguments)}: exit code {process.returncode}\n{stdout}{stderr}"
         assert code is None or answer.returncode == code, said

@@ -47,7 +47,7 @@ def test_two_hosts_share_a_queue_and_a_document(
 
         def run_together() -> None:
             for process in [site.start("run") for site in sites]:
-                said, errors = process.communicate(timeout=180)
+                said, errors = process.communicate(timeout=900)
                 print(said, errors)
                 assert process.returncode in (0, 1), said + errors
                 assert "Traceback" not in errors, errors
@@ -90,7 +90,7 @@ def killed_run(site: Site, rig: Rig, tmp_path: Path, when: str, seen_before: set
 
         setattr(proxy, when, strike)
         process.append(site.start("run"))
-        process[0].communicate(timeout=180)
+        process[0].communicate(timeout=900)
         seen_before |= set(struck)
     site_kubeconfig(site, KUBECONFIG)
 

@@ -52,7 +52,7 @@ def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite, co
         demand.move_on(begins_anew=rounds <= ROUNDS // 2)
         runs = [(one, one.start("run", "-o", "json")) for one in chance.sample(sites, count)]
         for site, run in runs:
-            said, errors = run.communicate(timeout=180)
+            said, errors = run.communicate(timeout=900)
             assert run.returncode in (0, 75) and "Traceback" not in errors, said + errors
             stood_by += run.returncode == 75
             acted[site.directory.name] += bool(said) and bool(json.loads(said)["actions"])
