@@ -104,8 +104,8 @@ def check_kept_out(
     yield from _unknown_words(config, listed)
     if out and not listed.leaves_out:
         yield doubtful(
-            f"{count_of(len(out), 'node')} are kept out, and the converter can't be told which to "
-            "leave out: dnm names every node that it asks for, a call each",
+            f"the converter can't be told to leave out {count_of(len(out), 'node')}: dnm names "
+            "every node that it asks for, a call each",
             "let it take --exclude and say so in its list (docs/node-convert.md)",
         )
     elif out:
