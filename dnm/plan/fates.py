@@ -29,7 +29,7 @@ from dnm.plan.advance import Advanced
 from dnm.plan.breaker import forgive
 from dnm.plan.facts import enter_phase, node_verdict
 from dnm.plan.fate import Case, Fate, find_fate
-from dnm.plan.hooks import Moves, Standing
+from dnm.plan.hooks import Moves
 from dnm.plan.inputs import Inputs, demand_without
 from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import StandingLimits
@@ -54,7 +54,7 @@ class Fates(Value):
         return sorted(name for name, one in self.of.items() if one is fate)
 
 
-class _Look(NamedTuple):
+class Look(NamedTuple):
     """What the fates are decided from."""
 
     inputs: Inputs
@@ -73,7 +73,7 @@ class _Look(NamedTuple):
 def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fates:
     """Judges those that are fenced, lets those move that another queue wants, then chooses whom to
     fence next."""
-    look = _Look(inputs, seen, standing)
+    look = Look(inputs, seen, standing)
     fates = Fates(registry=standing.registry, verdicts=seen.verdicts, demand=inputs.demand)
     if look.is_whole:
         fates = msgspec.structs.replace(fates, registry=_with_leaving(inputs, fates.registry))
@@ -97,13 +97,13 @@ def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fa
     return _fence_spare(look, fates, left - len(fates.fated(Fate.GOES)))
 
 
-def _was_serving(look: _Look, name: str) -> bool:
+def _was_serving(look: Look, name: str) -> bool:
     entry = look.seen.nodes[name].entry
     return entry is not None and entry.phase is Phase.SERVING
 
 
 def _judged(
-    look: _Look, fates: Fates, names: Iterable[str], wanted: Mapping[str, NodeVerdict] = {}
+    look: Look, fates: Fates, names: Iterable[str], wanted: Mapping[str, NodeVerdict] = {}
 ) -> Fates:
     """With the fate of each of these nodes, and what is said of it."""
     of, verdicts = dict(fates.of), dict(fates.verdicts)
@@ -178,7 +178,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 # --- those that are fenced ----------------------------------------------------------------------
 
 
-def _judge_fenced(look: _Look, fates: Fates) -> Fates:
+def _judge_fenced(look: Look, fates: Fates) -> Fates:
     """Whatever has come to speak for a fenced node before the converter was asked, wins."""
     fenced, inputs = look.ours(fates, Phase.RELEASING, Phase.RETURNING), look.inputs
     stays = {
@@ -197,7 +197,7 @@ def _judge_fenced(look: _Look, fates: Fates) -> Fates:
     return _judged(look, fates, fenced, wanted)
 
 
-def _reopen(look: _Look, fates: Fates) -> Fates:
+def _reopen(look: Look, fates: Fates) -> Fates:
     """Those that stay serve again; one that Slurm has in service is found by the next look to be
     offered to both, which calls a person."""
     now, nodes = look.inputs.now, fates.registry.nodes
@@ -211,7 +211,7 @@ def _reopen(look: _Look, fates: Fates) -> Fates:
     return _with_nodes(fates, {**serve, **offered})
 
 
-def _return(look: _Look, fates: Fates) -> Fates:
+def _return(look: Look, fates: Fates) -> Fates:
     """Hands nodes to the converter, oldest first, within the run's budget."""
     most, nodes = look.inputs.config.max_reversions_per_run, fates.registry.nodes
     names = sorted(fates.fated(Fate.RETURNS), key=lambda name: (nodes[name].since, name))
@@ -230,23 +230,17 @@ def _return(look: _Look, fates: Fates) -> Fates:
     )
 
 
-def _moves(look: _Look, fates: Fates) -> Moves:
+def _moves(look: Look, fates: Fates) -> Moves:
     inputs, moves = look.inputs, Moves(registry=fates.registry)
-    stands = Standing(
-        inputs=inputs,
-        limits=look.standing.limits,
-        objection=look.standing.objection,
-        may_relabel=tuple(name for name, one in look.seen.nodes.items() if one.wants_relabel),
-    )
     for rule in rules_of(inputs.config, fates.registry, inputs.facts):
-        moves = rule.moves(stands, moves.registry) if rule.moves else moves
+        moves = rule.moves(look, moves.registry) if rule.moves else moves
     return moves
 
 
 # --- those that are fenced next -----------------------------------------------------------------
 
 
-def _fence_empty(look: _Look, fates: Fates, most: int) -> Fates:
+def _fence_empty(look: Look, fates: Fates, most: int) -> Fates:
     """Nodes that leave and are empty: they are fenced already, and their queue shrinks now."""
     names = fates.fated(Fate.GOES)
     nodes = {
@@ -257,7 +251,7 @@ def _fence_empty(look: _Look, fates: Fates, most: int) -> Fates:
     return msgspec.structs.replace(_with_nodes(fates, nodes), of={**fates.of, **later})
 
 
-def _fence_spare(look: _Look, fates: Fates, most: int) -> Fates:
+def _fence_spare(look: Look, fates: Fates, most: int) -> Fates:
     """Those of the idle nodes that their queues can spare are released."""
     inputs, registry, names = look.inputs, fates.registry, tuple(fates.fated(Fate.MAY_GO))
     if not names or inputs.demand is None:

@@ -16,13 +16,13 @@ from dnm.model.value import Value
 if TYPE_CHECKING:
     from dnm.model.batch import BatchNode
     from dnm.model.close_look import Asked
-    from dnm.model.cluster import QueueLimits
     from dnm.model.node import Node
     from dnm.model.plan import Action, RelabelNode
     from dnm.model.reason import Why
-    from dnm.model.verdict import NodeVerdict, Objection
+    from dnm.model.verdict import NodeVerdict
     from dnm.plan.breaker import ConversionResult
     from dnm.plan.facts import Facts, NodeTransition
+    from dnm.plan.fates import Look
     from dnm.plan.inputs import Inputs
     from dnm.sizing.caps import Bound
 
@@ -38,16 +38,6 @@ class CountedFrom(Value):
     facts: Facts
     resumable: Mapping[str, int] = {}
     is_move: bool = False
-
-
-class Standing(Value):
-    """What stands before anything is fenced. `objection`: why no limit can be changed.
-    `may_relabel`: nodes whose labels and taints may be exchanged."""
-
-    inputs: Inputs
-    limits: Mapping[str, QueueLimits]
-    objection: Objection | None
-    may_relabel: tuple[str, ...]
 
 
 class KeptOut(Value):
@@ -128,7 +118,7 @@ class Rule(Value):
     is_over: Callable[[Inputs, Registry, str], bool] | None = None
     # What is done.
     asks: Callable[[Inputs, ConversionRequest], ConversionRequest] | None = None
-    moves: Callable[[Standing, Registry], Moves] | None = None
+    moves: Callable[[Look, Registry], Moves] | None = None
     relabels: Callable[[Inputs, str, LentNode], RelabelNode] | None = None
     shows: Callable[[Config, Registry, Facts], Iterable[Action]] | None = None
     adds: Callable[[Inputs, Registry, Registry], Additions] | None = None

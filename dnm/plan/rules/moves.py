@@ -26,10 +26,11 @@ from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.cap_shares import in_nodes
 from dnm.plan.facts import Facts, enter_phase, node_verdict
-from dnm.plan.hooks import CountedFrom, Moves, Rule, Standing
+from dnm.plan.fates import Look
+from dnm.plan.hooks import CountedFrom, Moves, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, counted_as_lent, node_supply
-from dnm.plan.limits import floors, queue_wants, serving_sizes
+from dnm.plan.limits import wants_of
 from dnm.plan.rule import list_bounds
 from dnm.plan.rules.moving import (
     MOVED,
@@ -60,16 +61,16 @@ LEAST_IDLE = timedelta(minutes=1)
 is shorter."""
 
 
-def plan_moves(standing: Standing, registry: Registry) -> Moves:
+def plan_moves(look: Look, registry: Registry) -> Moves:
     """Goes on with the nodes that change their queue, then chooses whom to let move next."""
-    inputs = standing.inputs
+    inputs = look.inputs
     if inputs.demand is None or inputs.facts.nodes is None:
         return Moves(registry=registry)
-    moves = _go_on(standing, registry)
+    moves = _go_on(look, registry)
     is_free = inputs.config.move_in_place and not inputs.paused()
-    if not is_free or inputs.document is None or standing.objection:
+    if not is_free or inputs.document is None or look.standing.objection:
         return moves
-    return _begin(standing, moves)
+    return _begin(look, moves)
 
 
 def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
@@ -88,15 +89,15 @@ def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
 # --- those on their way ------------------------------------------------------------------------
 
 
-def _go_on(standing: Standing, registry: Registry) -> Moves:
+def _go_on(look: Look, registry: Registry) -> Moves:
     """Lets those be relabelled that still may, and brings the others back."""
-    inputs = standing.inputs
+    inputs = look.inputs
     moving = registry.nodes_of(inputs.config.instance_id, Phase.MOVING)
     if not moving:
         return Moves(registry=registry)
     nodes, verdicts, relabelled = dict(registry.nodes), {}, []
     before = {name: one for name, one in moving.items() if _is_not_relabelled(inputs, name, one)}
-    unwanted = _unwanted(standing, registry, before)
+    unwanted = _unwanted(look, registry, before)
     for name, entry in moving.items():
         if name in before and (why := _why_stop(inputs, registry, name)):
             nodes[name] = stay(entry, inputs.facts)
@@ -106,7 +107,7 @@ def _go_on(standing: Standing, registry: Registry) -> Moves:
             verdicts[name] = node_verdict(name, Verdict.KEEP, STAYS, unwanted[name])
         elif name in before and (pause := inputs.paused()):
             verdicts[name] = node_verdict(name, Verdict.WAIT, pause.reason, pause.detail)
-        elif name in standing.may_relabel and _is_uncounted(inputs, name):
+        elif look.seen.nodes[name].wants_relabel and _is_uncounted(inputs, name):
             relabelled.append(name)
     return Moves(
         registry=msgspec.structs.replace(registry, nodes=nodes),
@@ -135,11 +136,9 @@ def _why_stop(inputs: Inputs, registry: Registry, name: str) -> str | None:
     return None if inputs.config.move_in_place else "move_in_place is off"
 
 
-def _unwanted(
-    standing: Standing, registry: Registry, moving: Mapping[str, LentNode]
-) -> dict[str, str]:
+def _unwanted(look: Look, registry: Registry, moving: Mapping[str, LentNode]) -> dict[str, str]:
     """Node -> why it stays, by what the queues want now: its old one comes first."""
-    inputs = standing.inputs
+    inputs, limits = look.inputs, look.standing.limits
     if not moving or inputs.demand is None:
         return {}
     left = {
@@ -148,7 +147,7 @@ def _unwanted(
     without = msgspec.structs.replace(registry, nodes={**registry.nodes, **left})
     supply = node_supply(inputs, without)
     budget = conversion_budget(inputs.config, registry, inputs.facts)
-    of_old = judge_fenced(inputs.config, inputs.demand, standing.limits, supply, moving, budget)
+    of_old = judge_fenced(inputs.config, inputs.demand, limits, supply, moving, budget)
     queues = {name: policy.queue for name, policy in inputs.config.namespaces.items()}
     as_new = {
         name: msgspec.structs.replace(one, namespace=one.heads_for, queue=queues[one.heads_for])
@@ -157,7 +156,7 @@ def _unwanted(
     # As when they were chosen: of the types that can be had by moves.
     at_hand = Counter(one.node_type for one in moving.values())
     of_moves = _move_budget(inputs.config, without, inputs.facts, at_hand)
-    of_new = judge_fenced(inputs.config, inputs.demand, standing.limits, supply, as_new, of_moves)
+    of_new = judge_fenced(inputs.config, inputs.demand, limits, supply, as_new, of_moves)
     wanted = {name: of_old[name].detail for name in moving if _keeps(of_old[name])}
     lost = {
         name: f"{as_new[name].queue} wants no more nodes"
@@ -180,9 +179,9 @@ def _is_uncounted(inputs: Inputs, name: str) -> bool:
 # --- those that begin --------------------------------------------------------------------------
 
 
-def _begin(standing: Standing, before: Moves) -> Moves:
+def _begin(look: Look, before: Moves) -> Moves:
     """For the first queue that can have any: what it is given changes what the next would be."""
-    inputs, registry = standing.inputs, before.registry
+    inputs, registry = look.inputs, before.registry
     idle = {
         name: entry
         for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items()
@@ -195,11 +194,11 @@ def _begin(standing: Standing, before: Moves) -> Moves:
     # A cap of nobody knows how many is one of none; a move that has begun goes on.
     config = in_nodes(inputs.config, inputs.facts.batch or {})
     budget = _move_budget(config, registry, inputs.facts, at_hand)
-    sizing = size_queues(inputs.config, inputs.demand, standing.limits, supply, budget)
+    sizing = size_queues(inputs.config, inputs.demand, look.standing.limits, supply, budget)
     most = min(inputs.config.max_reversions_per_run, inputs.config.max_conversions_per_run)
     for pool, granted in sizing.granted().items():
         names = tuple(name for name, one in idle.items() if _is_other(inputs, name, one, pool))
-        count = min(_allowed(standing, registry, pool, sizing.queues[pool.queue], granted), most)
+        count = min(_allowed(look, registry, pool, sizing.queues[pool.queue], granted), most)
         if not names or count <= 0:
             continue
         asked = Candidates(
@@ -209,7 +208,7 @@ def _begin(standing: Standing, before: Moves) -> Moves:
             budget=conversion_budget(inputs.config, registry, inputs.facts),
             early=frozenset(names),
         )
-        chosen = choose_releases(inputs.config, inputs.demand, standing.limits, supply, asked)
+        chosen = choose_releases(inputs.config, inputs.demand, look.standing.limits, supply, asked)
         after = _begun(inputs, before, pool, chosen.go)
         if chosen.go and not _why_not_counted(inputs, after.registry, pool, chosen.go):
             return after
@@ -256,13 +255,13 @@ def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> boo
 
 
 def _allowed(
-    standing: Standing, registry: Registry, pool: NodePool, sizing: QueueSizing, count: int
+    look: Look, registry: Registry, pool: NodePool, sizing: QueueSizing, count: int
 ) -> int:
     """How many of the nodes the queue may have by moves: none for headroom alone, which is not
     worth another queue's node."""
-    inputs = standing.inputs
+    inputs = look.inputs
     is_due = sizing.for_pods or bool(sizing.below_min_nodes)
-    is_judged = pool.queue in standing.limits and not inputs.unreadable_namespaces(pool.queue)
+    is_judged = pool.queue in look.standing.limits and not inputs.unreadable_namespaces(pool.queue)
     if not (is_due and is_judged and may_edit(pool.queue, inputs.config.allowed_queue_prefixes)):
         return 0
     breaker = registry.breakers.get(pool.queue)
@@ -273,12 +272,7 @@ def _allowed(
     return allowed_at_once(breaker, count)
 
 
-def _begun(
-    inputs: Inputs,
-    before: Moves,
-    pool: NodePool,
-    names: tuple[str, ...],
-) -> Moves:
+def _begun(inputs: Inputs, before: Moves, pool: NodePool, names: tuple[str, ...]) -> Moves:
     registry, nodes = before.registry, dict(before.registry.nodes)
     verdicts = dict(before.verdicts)
     for name in names:
@@ -290,11 +284,7 @@ def _begun(
     breakers = dict(registry.breakers)
     if pool.queue in breakers:
         breakers[pool.queue] = take_chance(inputs.config, breakers[pool.queue])
-    registry = msgspec.structs.replace(
-        registry,
-        nodes=nodes,
-        breakers=breakers,
-    )
+    registry = msgspec.structs.replace(registry, nodes=nodes, breakers=breakers)
     return Moves(registry=registry, verdicts=verdicts, begun=names, relabelled=before.relabelled)
 
 
@@ -316,8 +306,7 @@ def _why_not_counted(
     """Why the new queue's limits could not contain these nodes."""
     if inputs.document is None or inputs.demand is None:
         return None
-    nodes = serving_sizes(inputs.config, after)
-    wants = queue_wants(inputs.config, inputs.registry, nodes, floors(inputs.demand))
+    wants = wants_of(inputs, after, inputs.demand)
     sizes = [after.nodes[name].counted for name in names]
     return why_no_growth(inputs.document, wants, pool.queue, sizes)
 
