@@ -40,34 +40,30 @@ _AGAIN = timedelta(minutes=10)  # where Slurm had too few, jobs may have ended s
 _LEAST_AHEAD = timedelta(minutes=1)  # Slurm books nothing in the past
 
 
-class Bookings(msgspec.Struct, frozen=True):
-    """What is to be done about them, what is short, and what is remembered."""
-
-    actions: tuple[BookNodes | UnbookNodes, ...] = ()
-    notes: tuple[str, ...] = ()
-    tries: Mapping[str, BookingTry] = {}
-
-
 _Short = tuple[Window, Booking, int]  # what is wanted for it, and how many of it are missing
 
 
-def plan_bookings(inputs: Inputs, registry: Registry) -> Bookings:
-    """Returns the steps towards the invariant. Where the batch side could not be asked, none."""
-    config, batch = inputs.config, inputs.snapshot.batch
+def plan_bookings(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+    """Returns the steps towards the invariant, and remembers when was tried last. Where the batch
+    side could not be asked, none."""
+    config, batch, tries = inputs.config, inputs.snapshot.batch, inputs.registry.booking_tries
     if not config.book_ahead or inputs.snapshot.foreseen_at is not None:
-        return Bookings()
+        return _none(noted, {})
     if batch is None or isinstance(batch, Unreadable) or inputs.paused():
-        return Bookings(tries=inputs.registry.booking_tries)
+        return _none(noted, tries)
     if not inputs.snapshot.books:
-        return Bookings(notes=("event_reservations: the converter does not know --book",))
+        return _none(noted, {}, "event_reservations: the converter does not know --book")
     if any(row.reservations is None for row in batch.values()):
         # What is not told may be booked: to book it again would take others out of service.
-        return Bookings(
-            notes=("event_reservations: the converter does not tell each node's reservations",),
-            tries=inputs.registry.booking_tries,
-        )
+        note = "event_reservations: the converter does not tell each node's reservations"
+        return _none(noted, tries, note)
     given_up, short = _compare(inputs, registry)
-    return _asked(inputs, given_up, short)
+    return _asked(inputs, noted, given_up, short)
+
+
+def _none(noted: Registry, tries: Mapping[str, BookingTry], *notes: str) -> Additions:
+    registry = msgspec.structs.replace(noted, booking_tries=dict(tries))
+    return Additions(registry=registry, notes=notes)
 
 
 def _compare(inputs: Inputs, registry: Registry) -> tuple[list[UnbookNodes], list[_Short]]:
@@ -101,7 +97,9 @@ def _compare(inputs: Inputs, registry: Registry) -> tuple[list[UnbookNodes], lis
     return given_up, short
 
 
-def _asked(inputs: Inputs, given_up: list[UnbookNodes], short: list[_Short]) -> Bookings:
+def _asked(
+    inputs: Inputs, noted: Registry, given_up: list[UnbookNodes], short: list[_Short]
+) -> Additions:
     """What one event gives up another can have in the same run."""
     booked: list[BookNodes] = []
     notes: list[str] = []
@@ -119,15 +117,11 @@ def _asked(inputs: Inputs, given_up: list[UnbookNodes], short: list[_Short]) -> 
             tried = BookingTry(at=inputs.now, missing=missing, wanted=need.count)
             booked.append(BookNodes(booking=msgspec.structs.replace(need, count=missing)))
         tries[need.name] = tried
-    return Bookings(actions=(*given_up, *booked), notes=tuple(notes), tries=tries)
-
-
-def with_tries(registry: Registry, bookings: Bookings) -> Registry:
-    """Returns the registry that remembers when was tried last."""
-    if dict(registry.booking_tries) == dict(bookings.tries):
-        return registry
-    replaced: Registry = msgspec.structs.replace(registry, booking_tries=dict(bookings.tries))
-    return replaced
+    return Additions(
+        registry=msgspec.structs.replace(noted, booking_tries=tries),
+        actions=(*given_up, *booked),
+        notes=tuple(notes),
+    )
 
 
 def _windows(inputs: Inputs) -> list[Window]:
@@ -146,10 +140,8 @@ def _why_short(window: Window, need: Booking, count: int) -> str:
 def _booked(inputs: Inputs, registry: Registry) -> dict[str, frozenset[str]]:
     """Occurrence -> the nodes that are booked for it, by their reservations' names."""
     found: dict[str, set[str]] = defaultdict(set)
-    batch = inputs.snapshot.batch
-    assert batch is not None and not isinstance(batch, Unreadable)
     instance = inputs.config.instance_id
-    for node in batch.values():
+    for node in (inputs.facts.batch or {}).values():
         for reservation in node.reservations or ():
             # One that is down is none that will be there.
             is_there = node.in_service is not False or node.name in registry.nodes
@@ -160,8 +152,7 @@ def _booked(inputs: Inputs, registry: Registry) -> dict[str, frozenset[str]]:
 
 def _late(inputs: Inputs, name: str, nodes: frozenset[str], begins: datetime) -> frozenset[str]:
     """Those whose booking begins after lending does: none of them is taken before."""
-    batch = inputs.snapshot.batch
-    assert batch is not None and not isinstance(batch, Unreadable)
+    batch = inputs.facts.batch or {}
     told = {node: batch[node].reservations_begin.get(f"{name}-{node}") for node in nodes}
     return frozenset(node for node in nodes if is_late(told[node], begins))
 
@@ -189,11 +180,7 @@ def _need(
 
 
 def _spare(
-    inputs: Inputs,
-    registry: Registry,
-    name: str,
-    window: Window,
-    nodes: frozenset[str],
+    inputs: Inputs, registry: Registry, name: str, window: Window, nodes: frozenset[str]
 ) -> list[UnbookNodes]:
     """What is booked and not lent once the event has its nodes: nobody would use it."""
     policy = inputs.config.namespaces[window.event.namespace]
@@ -206,9 +193,4 @@ def _spare(
     return [UnbookNodes(name=name, why="the event has its nodes", leave_out=kept)]
 
 
-def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
-    found = plan_bookings(inputs, registry)
-    return Additions(registry=with_tries(noted, found), actions=found.actions, notes=found.notes)
-
-
-RULE = Rule(adds=_add)
+RULE = Rule(adds=plan_bookings)
