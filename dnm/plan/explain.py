@@ -114,10 +114,9 @@ def _group_of(inputs: Inputs, pod: Pod) -> PendingGroup | None:
 
 def _of_group(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str]:
     """What the pods that are equal to it lack."""
-    inputs, sizing = decided.inputs, decided.conversions.sizing
+    inputs, one = decided.inputs, decided.conversions.sizing.queues.get(queue)
     if group.young and not group.count:
         yield "it has been pending for a few seconds only"
-    one = sizing.queues.get(queue) if sizing else None
     if one is None or inputs.demand is None:
         return
     fits = one.fits.get(group.fingerprint, 0)
@@ -189,10 +188,9 @@ def _why_not_lent(decided: Decided, row: BatchNode, node_type: str) -> str:
     supply = supply_of(known.config, known.registry, known.facts, node_type)
     if not supply.now:
         return f"it is not lent: {supply.what_bounds}"
-    sizing = decided.conversions.sizing
     wanting = [
         queue
-        for queue, one in (sizing.queues.items() if sizing else ())
+        for queue, one in decided.conversions.sizing.queues.items()
         if any(pool.node_type == node_type for pool in one.wanted)
     ]
     if not wanting:

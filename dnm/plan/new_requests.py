@@ -37,8 +37,8 @@ _CLAIMED_FIRST = "nodes that are claimed and not lent count; `dnm plan` names th
 
 class Conversions(Value):
     """`verdicts` by monitored queue. `requests`: the new ones, which `registry` holds already.
-    `questions`: why queues get no node that a person has to mend the document for. `sizing` None:
-    nothing is known of any queue. `nodes`: what is said of those whose conversion was
+    `questions`: why queues get no node that a person has to mend the document for. `sizing`: empty
+    where nothing is known of any queue. `nodes`: what is said of those whose conversion was
     interrupted."""
 
     inputs: Inputs
@@ -48,7 +48,7 @@ class Conversions(Value):
     requests: tuple[ConversionRequest, ...] = ()
     errors: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
-    sizing: Sizing | None = None
+    sizing: Sizing = Sizing()
     nodes: Mapping[str, NodeVerdict] = {}
 
     @property

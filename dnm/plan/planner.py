@@ -215,8 +215,8 @@ def _with_learned(decided: Decided) -> Registry:
     before = inputs.registry
     if not (before.nodes or after.nodes or after.requests or after.idle_gaps):
         return after
-    sizing = decided.conversions.sizing
-    pods = {one.queue: one.pods_per_node for one in sizing.queues.values()} if sizing else {}
+    sizings = decided.conversions.sizing.queues.values()
+    pods = {one.queue: one.pods_per_node for one in sizings}
     noted = note_gaps(inputs.config, before, after, verdicts, inputs.now, pods)
     return note_lends(inputs.config, before, noted, verdicts, inputs.now)
 

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
+from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.history import Decision
 from dnm.model.pod import Pod
@@ -128,12 +129,10 @@ def headroom(
 
 def list_decisions(decided: Decided, statuses: Mapping[str, QueueStatus]) -> dict[str, Decision]:
     """Returns the numbers of every monitored queue, as the run found and decided them."""
-    inputs, sizing = decided.inputs, decided.conversions.sizing
-    sizings = sizing.queues if sizing else {}
-    demand = inputs.demand
+    inputs, demand = decided.inputs, decided.inputs.demand
     used = {path: one.used for path, one in demand.queues.items()} if demand else {}
     return {
-        queue: _decision(inputs, status, sizings.get(queue, QueueSizing(queue=queue)), used)
+        queue: _decision(inputs, status, decided.conversions.sizing.of(queue), used)
         for queue, status in statuses.items()
     }
 
@@ -158,16 +157,18 @@ def _decision(
     )
 
 
-def _lacking(inputs: Inputs, sizing: QueueSizing) -> tuple[str, ...]:
-    """Pods of the groups that do not all have room and quota, the largest groups first."""
-    if inputs.demand is None:
-        return ()
+def groups_lacking(inputs: Inputs, sizing: QueueSizing) -> list[PendingGroup]:
+    """Returns the groups of a queue that do not all have room and quota, the largest first."""
     lacking = [
         group
-        for group in inputs.demand.groups
+        for group in (inputs.demand.groups if inputs.demand else ())
         if is_under(group.queue, sizing.queue)
         and group.count > sizing.fits.get(group.fingerprint, 0)
     ]
-    lacking.sort(key=lambda group: (-group.count, group.fingerprint))
+    return sorted(lacking, key=lambda group: (-group.count, group.fingerprint))
+
+
+def _lacking(inputs: Inputs, sizing: QueueSizing) -> tuple[str, ...]:
+    lacking = groups_lacking(inputs, sizing)
     names = [f"{group.namespace}/{name}" for group in lacking for name in group.names]
     return tuple(names[:MOST_PODS])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from operator import itemgetter
 
 from dnm.demand.pending import PendingGroup
 from dnm.model.plan import WaitingPods
-from dnm.model.queue_path import is_under
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QueueVerdict
 from dnm.plan.conversions import Decided
+from dnm.plan.queue_reports import groups_lacking
 
 MOST_KINDS = 20  # of a namespace: each is an Event
 
@@ -19,11 +19,12 @@ MOST_KINDS = 20  # of a namespace: each is an Event
 def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
     """Returns one for each group of equal pods that waits in vain, of each namespace the largest
     first, and of all namespaces their first ones first."""
+    sizing = decided.conversions.sizing
     groups = [
         (group, verdict)
         for verdict in decided.conversions.verdicts.values()
         if verdict.reason.pods_are_told
-        for group in _groups_lacking(decided, verdict.queue)
+        for group in groups_lacking(decided.inputs, sizing.of(verdict.queue))
     ]
     groups.sort(key=lambda one: (-one[0].count, one[0].fingerprint))
     groups = _in_turn(groups)
@@ -54,23 +55,10 @@ def _in_turn(
 
 def _why_own(decided: Decided, group: PendingGroup, verdict: QueueVerdict) -> str:
     """Why these pods wait: whoever may see one of them reads it, and finds no other's pod named."""
-    one = (
-        decided.conversions.sizing.queues.get(verdict.queue) if decided.conversions.sizing else None
-    )
-    for found in one.unschedulable if one else ():
+    for found in decided.conversions.sizing.of(verdict.queue).unschedulable:
         if found.group.fingerprint == group.fingerprint:
             return f"no new node would help it: {found.why}"
     return verdict.without_pods
-
-
-def _groups_lacking(decided: Decided, queue: str) -> Iterator[PendingGroup]:
-    inputs, sizing = decided.inputs, decided.conversions.sizing
-    one = sizing.queues.get(queue) if sizing else None
-    fits = one.fits if one else {}
-    for group in inputs.demand.groups if inputs.demand else ():
-        is_lacking = group.count > fits.get(group.fingerprint, 0)
-        if is_lacking and is_under(group.queue, queue) and group.names:
-            yield group
 
 
 def _uids(decided: Decided, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -76,8 +76,12 @@ class Sizing(Value):
     """Holds the answer about every monitored queue, in the order in which nodes are handed out (by
     priority, then by the longest wait), and the verdict on each."""
 
-    queues: Mapping[str, QueueSizing]
-    verdicts: Mapping[str, QueueVerdict]
+    queues: Mapping[str, QueueSizing] = {}
+    verdicts: Mapping[str, QueueVerdict] = {}
+
+    def of(self, queue: str) -> QueueSizing:
+        """Returns the answer about a queue; it wants nothing where nothing is known of it."""
+        return self.queues.get(queue) or QueueSizing(queue=queue)
 
     def wanted(self) -> dict[NodePool, int]:
         """Returns how many nodes of each pool are wanted, in the order of handing out."""

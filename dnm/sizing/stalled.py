@@ -8,7 +8,6 @@ from datetime import datetime
 import msgspec
 
 from dnm.demand.demand import Demand
-from dnm.demand.pending import PendingGroup
 from dnm.model.observed import StalledPods
 from dnm.model.queue_path import is_under
 from dnm.sizing.node_supply import NodeSupply
@@ -34,23 +33,16 @@ def find_stalled(
         if not is_settled:
             continue
         found = stalled[queue] = {}
+        wants = base.of(queue).wanted or base.of(queue).granted
         for group in demand.groups:
             count = group.count_until(bound)
-            is_of = is_under(group.queue, queue)
-            if count and is_of and _asks_for_nothing(group, queue, base, fits):
+            # It has room and quota, or can't be schedulable, as things are.
+            lacks_nothing = fits.get(group.fingerprint, 0) > 0 or not wants
+            if count and lacks_nothing and is_under(group.queue, queue):
                 found[group.fingerprint] = StalledPods(
                     count=count, until=group.newest_of_oldest(count)
                 )
     return stalled
-
-
-def _asks_for_nothing(
-    group: PendingGroup, queue: str, base: Sizing, fits: Mapping[str, int]
-) -> bool:
-    """Whether it has room and quota, or can't be schedulable, as things are."""
-    sizing = base.queues.get(queue)
-    wants = sizing is not None and bool(sizing.wanted or sizing.granted)
-    return fits.get(group.fingerprint, 0) > 0 or not wants
 
 
 def leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
