@@ -25,10 +25,9 @@ from dnm.plan.found import (
     claim_verdict,
     find_by_hand,
 )
-from dnm.plan.hooks import Unwelcome
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
-from dnm.plan.requests import Arrivals, advance_requests, set_aside_interrupted, take_in_claims
+from dnm.plan.requests import advance_requests, set_aside_interrupted, take_in_claims
 from dnm.plan.rule import rules_of
 
 
@@ -48,7 +47,7 @@ def advance(inputs: Inputs) -> Advanced:
     config, facts, recorded = inputs.config, inputs.facts, inputs.registry
     if recorded.nodes:
         recorded = set_aside_interrupted(config, recorded, facts)
-    arrivals = Arrivals(nodes=dict(recorded.nodes))
+    arrivals = Found(nodes=dict(recorded.nodes))
     if recorded.requests:
         arrivals = advance_requests(config, recorded, facts)
     claims = _claims(inputs, arrivals)
@@ -103,9 +102,9 @@ def _look_at(
     return after
 
 
-def _claims(inputs: Inputs, arrivals: Arrivals) -> Found:
+def _claims(inputs: Inputs, arrivals: Found) -> Found:
     """What is claimed for this instance beside what is recorded and what requests wait for."""
-    claimed = {**inputs.registry.claimed, **arrivals.left_behind}
+    claimed = {**inputs.registry.claimed, **arrivals.claimed}
     if not claimed and not any(row.claim for row in (inputs.facts.batch or {}).values()):
         return Found()
     before = msgspec.structs.replace(inputs.registry, claimed=claimed)
@@ -134,8 +133,8 @@ def _by_hand(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
     return find_by_hand(inputs, registry, named) if named else ()
 
 
-def _unwelcome(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) -> Unwelcome:
-    after = Unwelcome(nodes=nodes)
+def _unwelcome(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) -> Found:
+    after = Found(nodes=nodes)
     given = msgspec.structs.replace(registry, nodes={**registry.nodes, **nodes})
     for rule in rules_of(inputs.config, given, inputs.facts) if nodes else ():
         if rule.refuses:

@@ -20,7 +20,7 @@ import msgspec
 
 from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.lent import ClaimedNode, LentNode, Phase
+from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.orders import Way
 from dnm.model.printable import printable
@@ -28,17 +28,21 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Verdict
+from dnm.plan.breaker import ConversionResult
 from dnm.plan.facts import Facts, changed, node_verdict
 from dnm.plan.inputs import Inputs
 from dnm.sizing.caps import NodePool
 
 
 class Found(Value):
-    """`nodes`: taken into the record; `claimed`: those that only count. `notes` and `errors` tell
-    of what is new, or needs a person."""
+    """`nodes`: taken into the record, or all that are in it now; `claimed`: those that only count;
+    `requests`: those that still wait for nodes; `failures`: conversions that failed. `notes` and
+    `errors` tell of what is new, or needs a person."""
 
     nodes: Mapping[str, LentNode] = {}
     claimed: Mapping[str, ClaimedNode] = {}
+    requests: tuple[ConversionRequest, ...] = ()
+    failures: tuple[ConversionResult, ...] = ()
     notes: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 

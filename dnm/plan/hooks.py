@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from dnm.model.plan import Action, RelabelNode
     from dnm.model.reason import Why
     from dnm.model.verdict import NodeVerdict
-    from dnm.plan.breaker import ConversionResult
     from dnm.plan.facts import Facts, NodeTransition
     from dnm.plan.fates import Look
+    from dnm.plan.found import Found
     from dnm.plan.inputs import Inputs
     from dnm.sizing.caps import Bound
 
@@ -58,16 +58,6 @@ class NodeFloor(Value):
     of_type: Mapping[str, int] = {}
 
 
-class Unwelcome(Value):
-    """`nodes`: all that were given, some of them leaving now, for they came although they are kept
-    out of lending."""
-
-    nodes: Mapping[str, LentNode]
-    failures: tuple[ConversionResult, ...] = ()
-    errors: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
 class Moves(Value):
     """`begun`: nodes that are fenced now to change their queue. `relabelled`: those whose labels
     and taints are exchanged."""
@@ -100,7 +90,7 @@ class Rule(Value):
     # How many nodes may be had, and which not.
     bounds: Callable[[CountedFrom], Iterable[Bound]] | None = None
     keeps_out: Callable[[Config, Registry, Rows, datetime], Mapping[str, KeptOut]] | None = None
-    refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Unwelcome] | None = None
+    refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Found] | None = None
     # What becomes of a lent node; for how long it is kept idle.
     stays: Callable[[NamespacePolicy], timedelta | None] | None = None
     looks_at: Callable[[Config, Registry, Sequence[Node]], Iterable[Asked]] | None = None

@@ -24,7 +24,6 @@ from dnm.model.lent import (
     Phase,
 )  # fmt: skip
 from dnm.model.registry import Registry
-from dnm.model.value import Value
 from dnm.plan.breaker import ConversionResult, backoff_delay
 from dnm.plan.facts import Facts
 from dnm.plan.found import Case, Found, claim_as_known, judge_claim
@@ -167,20 +166,9 @@ def _newly_lent(request: ConversionRequest, name: str, now: datetime) -> LentNod
     )
 
 
-class Arrivals(Value):
-    """All requests after this look: `nodes` are all that are recorded now, `requests` those that
-    still wait for nodes, `failures` the conversions that failed."""
-
-    nodes: Mapping[str, LentNode]
-    left_behind: Mapping[str, ClaimedNode] = {}
-    requests: tuple[ConversionRequest, ...] = ()
-    failures: tuple[ConversionResult, ...] = ()
-    errors: tuple[str, ...] = ()
-
-
-def advance_requests(config: Config, registry: Registry, facts: Facts) -> Arrivals:
+def advance_requests(config: Config, registry: Registry, facts: Facts) -> Found:
     """Takes up what every open request has brought, one after the other: a node that one request
-    has taken is no other's, and those that failed are asked last."""
+    has taken is no other's, and those that failed are asked last. `claimed`: what they left."""
     nodes = dict(registry.nodes)
     behind: dict[str, ClaimedNode] = {}
     left, failures, errors = [], [], []
@@ -200,9 +188,9 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Arriva
             )
         if after.note:
             errors.append(after.note)
-    return Arrivals(
+    return Found(
         nodes=nodes,
-        left_behind=behind,
+        claimed=behind,
         requests=tuple(left),
         failures=tuple(failures),
         errors=tuple(errors),

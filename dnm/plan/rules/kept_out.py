@@ -28,7 +28,8 @@ from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult
 from dnm.plan.facts import Facts
-from dnm.plan.hooks import KeptOut, Rule, Unwelcome
+from dnm.plan.found import Found
+from dnm.plan.hooks import KeptOut, Rule
 from dnm.plan.inputs import Inputs
 
 _LONGEST_REASON = 120
@@ -112,9 +113,9 @@ def _by_configuration(config: Config, row: BatchNode) -> Iterator[str]:
 
 def refuse_unwelcome(
     config: Config, before: Registry, nodes: Mapping[str, LentNode], facts: Facts
-) -> Unwelcome:
-    """Judges what is new among `nodes`, and what could not be judged yet; with a sentence for each
-    that would serve."""
+) -> Found:
+    """Judges what is new among `nodes`, and what could not be judged yet: all of them, some leaving
+    now; with a sentence for each that would serve."""
     out = _unwelcome(config, before, facts.batch, facts.now)
     after, failures, errors, notes = dict(nodes), [], [], []
     for name, entry in nodes.items():
@@ -131,9 +132,7 @@ def refuse_unwelcome(
             continue
         errors.append(_sentence(config, name, out[name], is_told=bool(calls)))
         failures.append(ConversionResult(node_type=entry.node_type, error=errors[-1]))
-    return Unwelcome(
-        nodes=after, failures=tuple(failures), errors=tuple(errors), notes=tuple(notes)
-    )
+    return Found(nodes=after, failures=tuple(failures), errors=tuple(errors), notes=tuple(notes))
 
 
 def _judged(config: Config, name: str, entry: LentNode, facts: Facts, *, is_out: bool) -> LentNode:
