@@ -153,25 +153,20 @@ def _after_node(
         return gaps
     if was.phase is Phase.SERVING and is_now.phase in _GOES:
         return msgspec.structs.replace(gaps, open=(*gaps.open, was.idle_since)[-KEPT_GAPS:])
+    ended = [now - was.idle_since]
     if was.phase in _GOES and is_now.phase is Phase.SERVING and is_now.queue == was.queue:
         left = list(gaps.open)
         if was.idle_since in left:
             left.remove(was.idle_since)
-        if is_now.idle_since is not None:  # nobody wanted it: it stands idle as before
-            return msgspec.structs.replace(gaps, open=tuple(left))
-        return _with(msgspec.structs.replace(gaps, open=tuple(left)), now - was.idle_since)
+        # Where nobody wanted it, it stands idle as before.
+        return _ended(gaps, left, ended if is_now.idle_since is None else ())
     if was.phase is Phase.SERVING and verdict is not None and verdict.reason is Reason.IN_USE:
-        return _with(gaps, now - was.idle_since)
+        return _ended(gaps, gaps.open, ended)
     return gaps
 
 
 def _asked_again(
-    config: Config,
-    gaps: IdleGaps,
-    before: Registry,
-    after: Registry,
-    queue: str,
-    now: datetime,
+    config: Config, gaps: IdleGaps, before: Registry, after: Registry, queue: str, now: datetime
 ) -> IdleGaps:
     """As many of those that went are wanted again as nodes are asked for, the last first."""
     known = {request.id for request in before.requests}
@@ -184,25 +179,20 @@ def _asked_again(
     )
     if not count:
         return gaps
-    ended = sorted(gaps.open)[-count:]
-    left = sorted(gaps.open)[: len(gaps.open) - len(ended)]
-    gaps = msgspec.structs.replace(gaps, open=tuple(left))
-    for since in ended:
-        gaps = _with(gaps, now - since)
-    return gaps
+    since = sorted(gaps.open)
+    return _ended(gaps, since[:-count], [now - one for one in since[-count:]])
 
 
 def _closed_late(gaps: IdleGaps, bound: datetime) -> IdleGaps:
     """Gaps that have lasted for longer than any wait are long, whenever they may end."""
-    late = [since for since in gaps.open if since < bound]
-    gaps = msgspec.structs.replace(gaps, open=tuple(one for one in gaps.open if one >= bound))
-    for _ in late:
-        gaps = _with(gaps, timedelta(days=1))
-    return gaps
+    left = [since for since in gaps.open if since >= bound]
+    return _ended(gaps, left, [timedelta(days=1)] * (len(gaps.open) - len(left)))
 
 
-def _with(gaps: IdleGaps, length: timedelta) -> IdleGaps:
-    return msgspec.structs.replace(gaps, recent=(*gaps.recent, int(length.total_seconds())))
+def _ended(gaps: IdleGaps, left: Iterable[datetime], lengths: Iterable[timedelta]) -> IdleGaps:
+    """With these lengths more, and only those that are left open."""
+    recent = (*gaps.recent, *(int(one.total_seconds()) for one in lengths))
+    return msgspec.structs.replace(gaps, open=tuple(left), recent=recent)
 
 
 def _without_short(
