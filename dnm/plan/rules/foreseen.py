@@ -28,8 +28,6 @@ from dnm.plan.idle_times import lend_time, longest_lend_time, return_time
 from dnm.sizing.caps import why_never_so_many
 
 _AHEAD = timedelta(days=8)  # as far as anything may matter before it begins, and a week
-
-
 MOST_PODS = 100_000  # of all events at one time: each is packed as a pending pod is
 
 
@@ -80,9 +78,7 @@ def _pods_on(size: Mapping[str, int], request: Mapping[str, int]) -> int:
     return min((one for one in room if one), default=0)
 
 
-def _within_pods(
-    windows: Iterable[Window],
-) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
+def _within_pods(windows: Iterable[Window]) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
     """Those that are looked at, the first to begin first, and those that are not."""
     taken: list[Window] = []
     left_out: list[Window] = []
@@ -165,7 +161,7 @@ def lead_of(config: Config, registry: Registry, event: CalendarEvent) -> timedel
 
 
 def _lead(config: Config, event: CalendarEvent, longest: timedelta) -> timedelta:
-    runs = -(-rough_nodes(config, event) // max(config.max_conversions_per_run, 1))
+    runs = -(-rough_need(config, event)[1] // max(config.max_conversions_per_run, 1))
     between = max(config.check_interval, config.global_cooldown)
     return longest + config.check_interval + (runs - 1) * between
 
@@ -177,13 +173,8 @@ def stay_of(config: Config, registry: Registry, event: CalendarEvent) -> timedel
     return lead_of(config, registry, event) + away
 
 
-def rough_nodes(config: Config, event: CalendarEvent) -> int:
-    """Returns how many empty nodes of the first type that takes its pods an event fills."""
-    return rough_need(config, event)[1]
-
-
 def rough_need(config: Config, event: CalendarEvent) -> tuple[str, int]:
-    """Returns that type too."""
+    """Returns the first type that takes its pods, and how many empty nodes of it an event fills."""
     types = config.namespaces[event.namespace].node_types
     if event.nodes:
         return types[0], event.nodes
