@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnm.demand.demand import gather_demand
+import msgspec
+
 from dnm.demand.pending import PendingGroup
-from dnm.demand.waiting import DemandFacts
 from dnm.model.batch import BatchNode
-from dnm.model.cluster import YunikornView
-from dnm.model.pod import Pod
+from dnm.model.pod import Pod, PodList
 from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.reason import OF_THE_SPINE, Why
 from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Decided
-from dnm.plan.inputs import Inputs
+from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import lendable_names, node_supply
 from dnm.plan.rule import TABLE, nodes_kept_out, rule_named
 from dnm.plan.supply import supply_of
@@ -90,14 +89,9 @@ def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
 
 def _why_not_counted(inputs: Inputs, pod: Pod) -> str | None:
     """As the pod alone is judged; gangs and applications are told by others of their kind."""
-    view, snapshot = inputs.snapshot.yunikorn, inputs.snapshot
-    facts = DemandFacts(
-        now=inputs.now,
-        yunikorn=view if isinstance(view, YunikornView) else None,
-        claims=snapshot.claims,
-    )
-    alone = gather_demand([pod], inputs.config, inputs.limits, facts)
-    if alone.uncounted:
+    snapshot = msgspec.structs.replace(inputs.snapshot, pods=PodList(pods=(pod,)))
+    alone = demand_of(inputs.config, snapshot, inputs.limits)
+    if alone is not None and alone.uncounted:
         return alone.uncounted[0].why.value
     demand = inputs.demand
     for one in demand.uncounted if demand else ():

@@ -84,7 +84,7 @@ def gather_inputs(
         config = in_nodes(config, snapshot.batch)
     document, objection = _read_queues(config, snapshot, judge)
     limits = document.limits if document else {}
-    demand = _gather_demand(config, snapshot, limits, registry.stalled)
+    demand = demand_of(config, snapshot, limits, registry.stalled)
     if demand is not None:
         registry = msgspec.structs.replace(registry, stalled=dict(demand.stalled))
     return Inputs(
@@ -115,16 +115,18 @@ def _read_queues(
 def demand_without(inputs: Inputs, stalled: Mapping[str, StalledPods]) -> Demand | None:
     """Returns the demand without pods that were found out to wait for something else: from now on
     they ask for nothing. `stalled` are all of them, by fingerprint."""
-    found = _gather_demand(inputs.config, inputs.snapshot, inputs.limits, stalled)
+    found = demand_of(inputs.config, inputs.snapshot, inputs.limits, stalled)
     return found and msgspec.structs.replace(found, mark=inputs.demand and inputs.demand.mark)
 
 
-def _gather_demand(
+def demand_of(
     config: Config,
     snapshot: Snapshot,
     limits: Mapping[str, QueueLimits],
-    stalled: Mapping[str, StalledPods],
+    stalled: Mapping[str, StalledPods] = {},
 ) -> Demand | None:
+    """Returns what the pods of a snapshot ask for beneath these limits; None: they could not be
+    read. `stalled` by fingerprint."""
     pods, yunikorn = snapshot.pods, snapshot.yunikorn
     if isinstance(pods, Unreadable):
         return None

@@ -14,6 +14,8 @@ from dnm.model.calendar import CalendarEvent, KeptCalendar, Window
 from dnm.model.lent import Phase
 from dnm.model.node_type import NodeType
 from dnm.model.observed import LendTimes
+from dnm.model.pod import PodShape
+from dnm.model.pod_waits import PodWaits
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from dnm.plan.rules import foreseen
@@ -97,6 +99,19 @@ def test_an_event_is_sized_beside_what_others_use(
     asked = world(event(**changes)).with_pods(*there)
     asked.node("k2", mark=None, labels={}, allocatable=PERMANENT).lent("a001").node("a001")
     assert floor(asked) == expected
+
+
+def test_a_device_that_is_taken_gives_a_pod_of_others_no_room_beside_an_event() -> None:
+    card = "deviceclass.resource.kubernetes.io/gpu.example"
+    wants_card = PodShape(request={"vcore": 32_000, "pods": 1, card: 1})
+    asked = world(event(pods=16)).with_pods(*pods(1, wants_card, namespace="two"))
+    asked.node("k2", mark=None, labels={}, allocatable=PERMANENT)
+    for taken, expected in (({}, {"a": 1}), ({"k2": {card: 1}}, {})):
+        waits = PodWaits(offered={"k2": {card: 1}}, taken=taken)
+        known = msgspec.structs.replace(
+            asked.inputs(), snapshot=msgspec.structs.replace(asked.snapshot(), waits=waits)
+        )
+        assert [dict(one.of_type) for one in floors_in_force(known)] == [expected]
 
 
 FAR = datetime(9999, 12, 31, 22, tzinfo=NOW.tzinfo)

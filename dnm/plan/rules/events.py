@@ -15,16 +15,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from dnm.calendar.windows import list_windows, request_of
-from dnm.demand.demand import gather_demand
-from dnm.demand.waiting import DemandFacts
 from dnm.model.calendar import Window
-from dnm.model.cluster import QueueLimits, YunikornView
+from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.registry import Registry
 from dnm.plan.hooks import NodeFloor, Rule
-from dnm.plan.inputs import Inputs, offered_resources
+from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import node_supply
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.rules.foreseen import (
@@ -87,26 +85,18 @@ def nodes_needed(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[str
 
 def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
     snapshot, config = inputs.snapshot, inputs.config
+    needed: Counter[tuple[str, str]] = Counter()
     if inputs.document is None or inputs.facts.nodes is None:
-        return Counter()
+        return needed
     if not isinstance(snapshot.pods, PodList):
-        return Counter()
+        return needed
     names = {one.event.namespace for one in windows}
     limits = _limits_without(inputs, names)
     lent_to = {n for n, entry in inputs.registry.nodes.items() if entry.namespace in names}
-    others = _others(inputs, windows, snapshot.pods.pods, lent_to)
-    yunikorn = snapshot.yunikorn if isinstance(snapshot.yunikorn, YunikornView) else None
-    demand = gather_demand(
-        (*others, *_pods_of(config, windows)),
-        config,
-        limits,
-        DemandFacts(
-            now=inputs.now,
-            yunikorn=yunikorn,
-            claims=snapshot.claims,
-            resources=offered_resources(config, snapshot, limits),
-        ),
-    )
+    pods = (*_others(inputs, windows, snapshot.pods.pods, lent_to), *_pods_of(config, windows))
+    there = msgspec.structs.replace(snapshot, pods=PodList(pods=pods))
+    demand = demand_of(config, there, limits)
+    assert demand is not None
     supply = node_supply(inputs, inputs.registry)
     supply = msgspec.structs.replace(
         supply,
@@ -115,7 +105,6 @@ def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[
         incoming=tuple(one for one in supply.incoming if one.namespace not in names),
     )
     sizing = size_queues(_without_floors(config), demand, limits, supply)
-    needed: Counter[tuple[str, str]] = Counter()
     for pool, count in sizing.wanted().items():
         if pool.namespace in names:
             needed[pool.namespace, pool.node_type] += count
