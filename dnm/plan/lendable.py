@@ -119,12 +119,9 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
         for _ in range(r.count)
     ]
     incoming += [
-        IncomingNode(node_type=one.node_type, namespace=one.namespace, queue=one.queue, name=name)
-        for name, one in registry.nodes_of(instance, Phase.JOINING).items()
-    ]
-    incoming += [
-        _moving(inputs, name, one)
-        for name, one in registry.nodes_of(instance, Phase.MOVING).items()
+        _incoming(inputs, name, one)
+        for phase in (Phase.JOINING, Phase.MOVING)
+        for name, one in registry.nodes_of(instance, phase).items()
     ]
     leaving = registry.nodes_of(instance, Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
     there = tuple(_opened(nodes[name], serving.get(name)) for name in sorted(nodes))
@@ -144,7 +141,7 @@ def _opened(node: Node, entry: LentNode | None) -> Node:
     return msgspec.structs.replace(node, taints=taints, is_cordoned=node.is_cordoned_by_another)
 
 
-def _moving(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
+def _incoming(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
     """One that changes its queue is on its way to the new one, or back."""
     policy = inputs.config.namespaces.get(entry.heads_for)
     is_new = policy is not None and entry.heads_for != entry.namespace
