@@ -45,13 +45,13 @@ IS_USED = "is used"
 class Candidates(Value):
     """Names serving nodes (keys of NodeSupply.lent) that have been idle for their whole idle time
     and that nobody holds. `at_most`: how many may go in this run. `budget`: how many nodes could be
-    lent as things are. `early`: those of the names that have not been idle for their time."""
+    lent as things are. `are_early`: they have not been idle for their time."""
 
     now: datetime
     names: tuple[str, ...]
     at_most: int
     budget: ConversionBudget = UNBOUNDED
-    early: frozenset[str] = frozenset()
+    are_early: bool = False
 
 
 class Releases(Value):
@@ -79,7 +79,7 @@ def choose_releases(
     given = queues, node_supply, candidates.budget
     with_all = RemovalSimulation(config, every, *given)
     stalled: Mapping[str, Mapping[str, StalledPods]] = {}
-    if every.groups:
+    if every.groups and not candidates.are_early:
         bounds = _idle_bounds(node_supply, candidates)
         stalled = find_stalled(every, node_supply, with_all.base, bounds)
     trial = with_all
@@ -193,7 +193,7 @@ def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, d
     bounds: dict[str, datetime] = {}
     for name in candidates.names:
         one = node_supply.lent[name]
-        if name not in candidates.early and one.idle_since:
+        if one.idle_since:
             bounds[one.queue] = max(one.idle_since, bounds.get(one.queue, one.idle_since))
     return bounds
 

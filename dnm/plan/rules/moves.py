@@ -206,7 +206,7 @@ def _begin(look: Look, before: Moves) -> Moves:
             names=names,
             at_most=count,
             budget=conversion_budget(inputs.config, registry, inputs.facts),
-            early=frozenset(names),
+            are_early=True,
         )
         chosen = choose_releases(inputs.config, inputs.demand, look.standing.limits, supply, asked)
         after = _begun(inputs, before, pool, chosen.go)
