@@ -56,7 +56,8 @@ def count_kinds(
         for pod in of_gangs:
             add(group.queue, (request, sizes[id(pod)]), False, pod.created)
         rest = group.total - len(of_gangs)
-        for created, count in (Counter(dict(group.created)) - _moments(of_gangs)).items():
+        alone = Counter(dict(group.created)) - Counter(pod.created for pod in of_gangs)
+        for created, count in alone.items():
             add(group.queue, (request, 0), False, created, min(count, rest))
             rest -= min(count, rest)
     return {
@@ -107,10 +108,6 @@ def _told(kind: Kind, seen: Seen) -> PodKind:
         request=dict(kind[0]), pending=seen.waiting, bound=seen.running, came=seen.came,
         gang=kind[1], came_at=tuple(sorted(seen.came_at)), sums=tuple(seen.sums),
     )  # fmt: skip
-
-
-def _moments(pods: Iterable[Pod]) -> Counter[str]:
-    return Counter(pod.created for pod in pods)
 
 
 def _seconds(created: str) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime
 
 from dnm.model.config import Config
-from dnm.model.lent import ConversionRequest, Phase
+from dnm.model.lent import Phase
 from dnm.model.orders import LendOrder
 from dnm.model.registry import Registry
 
@@ -23,16 +22,10 @@ def nodes_of_order(order: LendOrder, registry: Registry) -> list[str]:
     ]
 
 
-def requests_of_order(order: LendOrder, registry: Registry) -> Iterator[ConversionRequest]:
-    """Yields the requests that something may still come of."""
-    for request in registry.requests:
-        if request.order == order.id and not request.is_given_up:
-            yield request
-
-
 def count_missing(order: LendOrder, registry: Registry) -> int:
     """Returns how many nodes of an order neither serve it nor are on their way."""
-    coming = sum(request.count for request in requests_of_order(order, registry))
+    requests = (one for one in registry.requests if one.order == order.id and not one.is_given_up)
+    coming = sum(one.count for one in requests)
     return max(order.count - len(nodes_of_order(order, registry)) - coming, 0)
 
 

@@ -86,8 +86,7 @@ def with_lease(config_map: ConfigMap, instance: str, lease: RecordLease) -> Conf
     """Returns the ConfigMap with this lease, all else as it is."""
     text = msgspec.json.encode(lease).decode()
     annotations = {**config_map.annotations, lease_annotation(instance): text}
-    changed: ConfigMap = msgspec.structs.replace(config_map, annotations=annotations)
-    return changed
+    return msgspec.structs.replace(config_map, annotations=annotations)
 
 
 def read_lease(annotations: Mapping[str, str], instance: str) -> RecordLease | None:
@@ -99,10 +98,9 @@ def read_lease(annotations: Mapping[str, str], instance: str) -> RecordLease | N
         raise ValueError(f"it has {len(text)} characters")
     try:
         found = msgspec.json.decode(text, type=RecordLease)
-        in_utc: RecordLease = msgspec.structs.replace(found, at=found.at.astimezone(UTC))
+        return msgspec.structs.replace(found, at=found.at.astimezone(UTC))
     except (msgspec.MsgspecError, RecursionError, OverflowError) as error:
         raise ValueError(str(error)) from error
-    return in_utc
 
 
 def judge_lease(config_map: ConfigMap, actor: Actor) -> Judgement:
@@ -144,8 +142,7 @@ def after_refusal(registry: Registry, judged: Judgement) -> Registry:
     """Returns the registry that was refused: it remembers by whom, and what it held is no more."""
     if judged.others is None:
         return registry
-    changed: Registry = msgspec.structs.replace(registry, leases=(), others_lease=judged.others)
-    return changed
+    return msgspec.structs.replace(registry, leases=(), others_lease=judged.others)
 
 
 def acts_elsewhere(registry: Registry, now: datetime) -> RecordLease | None:

@@ -275,10 +275,8 @@ def take_in_claims(
     remembered = {name: one for name, one in before.claimed.items() if name not in nodes}
     if facts.batch is None or facts.nodes is None:
         return Found(claimed=remembered)
-    held, running = (
-        _held(requests),
-        _held(one for one in requests if facts.is_running(one.converter)),
-    )
+    held = _held(requests)
+    running = _held(one for one in requests if facts.is_running(one.converter))
     found = Found(claimed=_left_behind(remembered, facts))
     out = unwelcome_nodes(config, before, facts)
     for name, row in sorted(facts.batch.items()):
