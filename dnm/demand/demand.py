@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from dnm.demand.pending import PendingGroup, Uncounted, with_siblings
-from dnm.demand.pod_request import as_counted
+from dnm.demand.pod_request import as_counted, most_of
 from dnm.demand.waiting import DemandFacts, Waiting, gather_waiting
 from dnm.model.cluster import QueueLimits, YunikornView
 from dnm.model.config import Config
@@ -316,8 +316,7 @@ def _by_queue(
             counted[path] += group.count
     for queue, request in largest.items():
         for path in known_lineage(queue, queues):
-            for name, amount in _known(request, resources).items():
-                gangs[path][name] = max(gangs[path].get(name, 0), amount)
+            gangs[path] = most_of(gangs[path], _known(request, resources))
     return {
         path: QueueDemand(
             queue=path,

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.demand.pending import NotCounted
-from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
+from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS, most_of
 from dnm.model.pod import Pod, TaskGroup
 from dnm.model.quantity import INT64_MAX
 from dnm.model.value import Resources, Value
@@ -148,9 +148,8 @@ def largest_gangs(
     largest: dict[str, dict[str, int]] = {}
     for app in apps:
         if app.groups and app.groups[0].name != app.first.group:  # YuniKorn rejects no PodGroup
-            most = largest.setdefault(queue_of(app.first), {})
-            for name, amount in gang_total(app).items():
-                most[name] = max(most.get(name, 0), amount)
+            queue = queue_of(app.first)
+            largest[queue] = most_of(largest.get(queue, {}), gang_total(app))
     return largest
 
 

@@ -109,11 +109,11 @@ def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str,
         if container.is_sidecar:
             sidecars = _plus(sidecars, request)
             step = _plus(step, request) if is_before_1_9 else step
-        init_peak = _most(init_peak, step)
+        init_peak = most_of(init_peak, step)
     total = _plus({"pods": 1}, sidecars)
     for container in pod.containers:
         total = _plus(total, _container_request(container, pod))
-    total = _most(total, init_peak)
+    total = most_of(total, init_peak)
     for name, amount in kube_resources(pod.pod_level).items():
         if name in ("vcore", "memory") or name.startswith("hugepages-"):
             total[name] = amount
@@ -143,8 +143,8 @@ def _container_request(container: ContainerRequest, pod: PodRequest) -> dict[str
         return kube_resources(container.requests)
     if pod.resize_infeasible and state.requests is not None:
         return kube_resources(state.requests)
-    request = _most(kube_resources(container.requests), kube_resources(state.allocated))
-    return _most(request, kube_resources(state.requests or {}))
+    request = most_of(kube_resources(container.requests), kube_resources(state.allocated))
+    return most_of(request, kube_resources(state.requests or {}))
 
 
 def _plus(left: Resources, right: Resources) -> dict[str, int]:
@@ -154,7 +154,8 @@ def _plus(left: Resources, right: Resources) -> dict[str, int]:
     return total
 
 
-def _most(left: Resources, right: Resources) -> dict[str, int]:
+def most_of(left: Resources, right: Resources) -> dict[str, int]:
+    """Returns the larger amount of each resource."""
     most = dict(left)
     for name, amount in right.items():
         most[name] = max(most.get(name, 0), amount)

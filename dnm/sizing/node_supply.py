@@ -8,11 +8,13 @@ So a promise that the first node did not keep does not bring a second one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 import msgspec
 
 from dnm.demand.constraints import HOSTNAME, NodeTraits
 from dnm.demand.demand import NO_USE, Demand
+from dnm.demand.pod_request import most_of
 from dnm.model.config import Config
 from dnm.model.kubelet import NumaRoom
 from dnm.model.lent import LentNode
@@ -147,7 +149,8 @@ def _size_and_free(
     else:
         size = _least(node.allocatable for node in like_it)
         free = dict(size)
-        overhead = _most(demand.nodes.get(node.name, NO_USE).daemonsets for node in like_it)
+        daemonsets = (demand.nodes.get(node.name, NO_USE).daemonsets for node in like_it)
+        overhead = reduce(most_of, daemonsets, {})
     for name, amount in overhead.items():
         free[name] = free.get(name, 0) - amount
     return size, free
@@ -162,14 +165,6 @@ def _least(many: Iterable[Resources]) -> dict[str, int]:
         elif least:
             least = {name: min(least[name], one[name]) for name in least if name in one}
     return least or {}
-
-
-def _most(many: Iterable[Resources]) -> dict[str, int]:
-    most: dict[str, int] = {}
-    for one in many:
-        for name, amount in one.items():
-            most[name] = max(most.get(name, 0), amount)
-    return most
 
 
 def _plain_labels(ready: Sequence[Node]) -> dict[str, str]:
