@@ -86,11 +86,6 @@ def test_nodes_that_are_to_stand_ready_are_not_held_against_it(
     assert (tripped.unused if tripped else None) == count
 
 
-def test_each_trip_is_counted() -> None:
-    tripped = judge_breaker(CONFIG, registry(Breaker(unused=3, trips=4)), QUEUE, "demand", NOW)
-    assert tripped is not None and tripped.trips == 5
-
-
 # --- another chance --------------------------------------------------------------------------
 
 
@@ -253,15 +248,8 @@ def test_a_person_s_reset_forgives_what_stands_unused() -> None:
 # --- the back-off of a node type -----------------------------------------------------------------
 
 
-@given(st.integers(0, 10_000))
-def test_backoff_grows_and_ends(failures: int) -> None:
-    config = a_config()
-    assert backoff_delay(config, failures) <= timedelta(hours=1)
-    assert backoff_delay(config, failures) <= backoff_delay(config, failures + 1)
-
-
 @pytest.mark.parametrize(
-    ("failures", "minutes"), [(0, 1), (1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (99, 60)]
+    ("failures", "minutes"), [(0, 1), (1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (9999, 60)]
 )
 def test_it_doubles_from_one_interval_to_an_hour(failures: int, minutes: int) -> None:
     assert backoff_delay(a_config(), failures) == timedelta(minutes=minutes)

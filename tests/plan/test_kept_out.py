@@ -238,7 +238,8 @@ def marked() -> World:
 
 @pytest.mark.parametrize("world", [came, ended_claim, marked])
 def test_whoever_brought_it(world: Any) -> None:
-    assert world().advanced().registry.nodes["a050"].leaves is None
+    welcome = world().advanced()
+    assert welcome.registry.nodes["a050"].leaves is None and not welcome.errors
     advanced = excluding(world(), "a050").advanced()
     assert advanced.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
     assert advanced.errors or advanced.notes
@@ -258,11 +259,6 @@ def test_one_that_came_too_late_leaves_once_it_is_ready() -> None:
     world = excluding(world.node("a050"), "a050")
     world.batch = {"a050": a_batch_node("a050", in_service=False)}
     assert world.advanced().registry.nodes["a050"].phase is Phase.RELEASING
-
-
-def test_what_is_welcome_stays() -> None:
-    advanced = came().advanced()
-    assert advanced.registry.nodes["a050"].leaves is None and not advanced.errors
 
 
 def test_what_is_lent_when_it_is_excluded_serves_on() -> None:

@@ -55,7 +55,6 @@ CASES = [
         Phase.JOINING, "held by the reservation alone"),
     case(Phase.JOINING, facts(batch=[a_batch_node(state="IDLE+RESERVED", tells_claim=True)]),
         Reason.GONE, GONE_PHASE, "rolled back under a booking"),
-    case(Phase.JOINING, facts(), Reason.LATE, Phase.FAILED, "too late", since=LONG_AGO),
     case(Phase.SERVING, facts([a_node()], working_pods={"a001": 2}), Reason.IN_USE, Phase.SERVING,
         "in use"),
     case(Phase.SERVING, facts([a_node()]), Reason.IDLE, Phase.SERVING, "just idle"),
@@ -68,12 +67,8 @@ CASES = [
         Phase.JOINING, "its Node can't be read"),
     case(Phase.SERVING, facts([a_node()]), Reason.IDLE_LONG_ENOUGH, Phase.SERVING,
         "idle long enough", idle_since=LONG_AGO),
-    case(Phase.SERVING, facts([a_node()]), Reason.IDLE, Phase.SERVING,
-        "clock of the idle time in the future", idle_since=NOW + timedelta(days=1)),
     case(Phase.SERVING, facts([a_node(is_cordoned=True)]), Reason.HELD_BY_ADMIN, Phase.SERVING,
         "cordoned by an administrator", idle_since=LONG_AGO),
-    case(Phase.SERVING, facts([a_node()], now=NOW, working_pods=None, **{}), Reason.IDLE,
-        Phase.SERVING, "no pods"),
     case(Phase.SERVING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
     case(Phase.SERVING, facts(batch=[AWAY]), Reason.GONE, Phase.FAILED, "Node deleted by hand"),
     case(Phase.SERVING, facts(batch=[UNKNOWN]), Reason.GONE, Phase.FAILED, "gone, Slurm mute"),
@@ -94,12 +89,8 @@ CASES = [
         "offered to both"),
     case(Phase.RETURNING, facts(batch=[BACK], running=frozenset([CONVERTER])), Reason.RETURNING,
         Phase.RETURNING, "converter at work", converter=CONVERTER),
-    case(Phase.RETURNING, facts(batch=[AWAY]), Reason.RETURNING, Phase.RETURNING, "boots",
-        retry_after=NOW + timedelta(minutes=1)),
     case(Phase.RETURNING, facts(batch=[AWAY]), Reason.RETRY, Phase.RETURNING, "tried again"),
     case(Phase.RETURNING, facts(batch=[UNKNOWN]), Reason.UNKNOWN, Phase.RETURNING, "Slurm is mute"),
-    case(Phase.RETURNING, facts(batch=[AWAY]), Reason.GAVE_UP, Phase.FAILED, "tries used up",
-        attempts=MAX_ATTEMPTS),
     case(Phase.RETURNING, facts([a_node()], batch=[AWAY], working_pods={"a001": 1}),
         Reason.DEMAND_RETURNED, Phase.SERVING, "a pod runs on it"),
     case(Phase.FAILED, facts(batch=[BACK]), Reason.RETURNED, GONE_PHASE, "mended by hand"),
@@ -159,17 +150,6 @@ def test_pods_of_a_dead_node_keep_it_and_say_so() -> None:
     dead = facts([a_node(is_ready=False)], working_pods={"a001": 1})
     step = advance_node(a_config(), "a001", a_lent_node(), dead)
     assert step.verdict.reason is Reason.IN_USE and "NotReady" in step.verdict.detail
-
-
-def test_size_is_the_allocatable_and_waits_for_the_device_plugin() -> None:
-    gpu = NodeType(name="g", size={**SIZE, "nvidia.com/gpu": 4})
-    config = a_config(node_types={"g": gpu})
-    entry = a_lent_node(Phase.JOINING, node_type="g")
-    before = advance_node(config, "g001", entry, facts([a_node("g001")]))
-    assert before.verdict.reason is Reason.JOINING
-    allocatable = {"vcore": 127_000, "memory": 250 * 10**9, "nvidia.com/gpu": 4}
-    after = advance_node(config, "g001", entry, facts([a_node("g001", allocatable=allocatable)]))
-    assert after.entry is not None and after.entry.counted == allocatable
 
 
 GPU, HALF = "nvidia.com/gpu", {name: amount // 2 for name, amount in SIZE.items()}

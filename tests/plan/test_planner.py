@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -49,12 +49,7 @@ from tests.plan.worlds import (
 from tests.site import WORKSHOP_QUEUES
 
 INVALID = WORKSHOP_QUEUES.replace("vcore: 8\n", "vcore: 800\n")
-
-
-def backing_off(until: datetime, most: int) -> dict[str, Backoff]:
-    return {"a": Backoff(failures=2, until=until, ask_at_most=most)}
-
-
+BACKS_OFF = {"a": Backoff(failures=2, until=NOW + timedelta(minutes=1), ask_at_most=1)}
 QUEUE_CASES: dict[str, tuple[Why, int, Callable[[], World]]] = {
     "nothing to do": (Reason.ENOUGH, 0, World),
     "quota and room": (Reason.LACKS_BOTH, 3, lambda: wanting(3)),
@@ -79,20 +74,10 @@ QUEUE_CASES: dict[str, tuple[Why, int, Callable[[], World]]] = {
     "batch side not asked": (Reason.BATCH_NOT_ASKED, 0, lambda: wanting(1).set(batch=None)),
     "cooldown": (Reason.COOLDOWN, 0,
         lambda: wanting(1).recorded(last_conversion=NOW - timedelta(seconds=10))),
-    "cooldown set by a wrong clock": (Reason.LACKS_BOTH, 1,
-        lambda: wanting(1).recorded(last_conversion=NOW + timedelta(days=9))),
-    "backing off": (Reason.BACKOFF, 0,
-        lambda: wanting(1).recorded(backoffs=backing_off(NOW + timedelta(minutes=1), 1))),
-    "after a back-off fewer are asked for": (Reason.LACKS_BOTH, 2,
-        lambda: wanting(4).recorded(backoffs=backing_off(NOW - timedelta(minutes=1), 2))),
+    "backing off": (Reason.BACKOFF, 0, lambda: wanting(1).recorded(backoffs=BACKS_OFF)),
     "breaker": (Reason.BREAKER, 0,
         lambda: wanting(1).recorded(breakers={QUEUE: Breaker(unused=3)})),
-    "breaker of another demand": (Reason.LACKS_BOTH, 1,
-        lambda: wanting(1)
-            .recorded(breakers={QUEUE: Breaker(unused=3, tripped_at=LONG_AGO, demand="other")})),
     "paused": (Reason.PAUSED, 0, lambda: wanting(1).recorded(pause=Pause(since=LONG_AGO))),
-    "a pause that is over": (Reason.LACKS_BOTH, 1,
-        lambda: wanting(1).recorded(pause=Pause(since=LONG_AGO, until=NOW - timedelta(minutes=1)))),
     "nodes unreadable": (Reason.QUEUE_UNREADABLE, 0, lambda: wanting(1).set(nodes=UNREAD)),
     "document unreadable": (Reason.QUEUE_UNREADABLE, 0, lambda: wanting(1).set(maps=UNREAD)),
     "document invalid": (Reason.QUEUE_UNREADABLE, 0,
@@ -138,10 +123,6 @@ NODE_CASES: dict[str, tuple[Why, Phase | None, tuple[type, ...], Callable[[], Wo
     "in use": (Reason.IN_USE, Phase.SERVING, (),
         lambda: serving().with_pods(*pods(1, node="a001"))),
     "idle": (Reason.IDLE, Phase.SERVING, (), serving),
-    "mark lost": (Reason.IDLE, Phase.SERVING, (MarkNode,),
-        lambda: World().lent("a001").node("a001", mark=None)),
-    "fence left by a killed run": (Reason.IDLE, Phase.SERVING, (Unfence,),
-        lambda: World().lent("a001").node("a001", is_cordoned=True, mark=FENCED)),
     "goes back": (Reason.IDLE_LONG_ENOUGH, Phase.RELEASING, (SetQueueLimits, Fence),
         lambda: serving(idle_since=LONG_AGO)),
     "over this run's budget": (Reason.BUDGET, Phase.SERVING, (),
@@ -159,29 +140,16 @@ NODE_CASES: dict[str, tuple[Why, Phase | None, tuple[type, ...], Callable[[], Wo
     "paused": (Reason.PAUSED, Phase.SERVING, (),
         lambda: serving(idle_since=LONG_AGO).recorded(pause=Pause(since=LONG_AGO))),
     "seen fenced, is returned": (Reason.RETURNING, Phase.RETURNING, (ReturnNode,), fenced),
-    "fence not there yet": (Reason.FENCED, Phase.RELEASING, (Fence,),
-        lambda: World().lent("a001", Phase.RELEASING).node("a001")),
-    "fenced but Slurm is mute": (Reason.UNKNOWN, Phase.RELEASING, (),
-        lambda: fenced().set(batch=UNREAD)),
     "fenced but Slurm does not know it": (Reason.UNKNOWN, Phase.RELEASING, (),
         lambda: fenced().set(batch={})),
     "fenced and Slurm has it": (Reason.FENCED, Phase.RETURNING, (),
         lambda: fenced().set(batch={"a001": a_batch_node()})),
-    "fenced, in a pause": (Reason.PAUSED, Phase.RELEASING, (),
-        lambda: fenced().recorded(pause=Pause(since=LONG_AGO))),
-    "fenced, over this run's budget": (Reason.BUDGET, Phase.RELEASING, (),
-        lambda: fenced().configured(max_reversions_per_run=0)),
     "demand came back": (Reason.DEMAND_RETURNED, Phase.SERVING, (Unfence, SetQueueLimits),
         lambda: fenced().with_pods(*pods(1))),
-    "held while fenced": (Reason.HELD, Phase.SERVING, (Unfence, SetQueueLimits),
-        lambda: fenced().recorded(held=("a001",))),
     "queue not shrunk yet": (Reason.FENCED, Phase.RELEASING, (SetQueueLimits,),
         lambda: fenced().set(maps=(queue_map({"a001": COUNTED}), None))),
     "back": (Reason.RETURNED, None, (),
         lambda: World().lent("a001", Phase.RETURNING).set(batch={"a001": a_batch_node()})),
-    "tried again": (Reason.RETURNING, Phase.RETURNING, (ReturnNode,),
-        lambda: World().lent("a001", Phase.RETURNING, attempts=1, retry_after=LONG_AGO)
-            .set(batch={"a001": a_batch_node(in_service=False)})),
     "given up": (Reason.GAVE_UP, Phase.FAILED, (),
         lambda: World().lent("a001", Phase.FAILED, error="look at it")),
     "left without dnm": (Reason.GONE, None, (SetQueueLimits,),
