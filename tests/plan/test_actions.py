@@ -87,8 +87,7 @@ def test_capacity_grows_before_promises_and_promises_shrink_before_capacity() ->
     world.with_pods(*pods(9, namespace="dev"), *pods(1, node="a002"))
     batch = {f"a{n:03}": a_batch_node(f"a{n:03}") for n in range(50, 60)}
     world.set(batch={**batch, "a004": a_batch_node("a004", in_service=False)})
-    snapshot = msgspec.structs.replace(world.snapshot(), running_converters=frozenset([process]))
-    world.snapshot = lambda: snapshot  # type: ignore[method-assign]
+    world.knowing(running_converters=frozenset([process]))
     kinds = [type(action) for action in list_actions(world.decided())]
     order = [EndConverter, MarkNode, Unfence, SetQueueLimits, Fence, StartConversion, ReturnNode]
     assert [kind for kind in order if kind in kinds] == list(dict.fromkeys(kinds))
@@ -109,8 +108,6 @@ def test_a_converter_is_ended_once_no_run_would_have_let_it_go_on(
     process = ConverterProcess(pid=7, start_ticks=1)
     since = NOW - timedelta(minutes=minutes)
     world = World().recorded(requests=(a_request(id="r0", converter=process, since=since),))
-    running = frozenset([process]) if is_running else frozenset()
-    snapshot = msgspec.structs.replace(world.snapshot(), running_converters=running)
-    world.snapshot = lambda: snapshot  # type: ignore[method-assign]
+    world.knowing(running_converters=frozenset([process]) if is_running else frozenset())
     found = EndConverter(key="r0", process=process) in list_actions(world.decided())
     assert found is ended

@@ -46,7 +46,8 @@ class Booked(World):
         for name, node in self.batch.items() if isinstance(self.batch, dict) else ():
             begins = {one: told[one] for one in node.reservations or () if one in told}
             self.batch[name] = msgspec.structs.replace(node, reservations_begin=begins)
-        return msgspec.structs.replace(super().snapshot(), books=True, taken_at=self.at)
+        self.facts = {"books": True, **self.facts, "taken_at": self.at}
+        return super().snapshot()
 
     def step(self) -> Plan:
         """A run, and what Slurm makes of it."""
@@ -215,11 +216,7 @@ def test_nothing_is_booked_or_given_up_while(changes: dict[str, dict[str, Any]])
 
 
 def test_a_converter_that_can_not_book_is_said() -> None:
-    asked = Booked(event(NOW + DAY, nodes=2))
-    snapshot = msgspec.structs.replace(asked.snapshot(), books=False)
-    from dnm.plan.planner import make_plan
-
-    plan = make_plan(asked.config, asked.registry, snapshot)
+    plan = Booked(event(NOW + DAY, nodes=2)).knowing(books=False).plan()
     assert "event_reservations: the converter does not know --book" in plan.notes
     assert not steps(plan)
 

@@ -11,10 +11,9 @@ import pytest
 from dnm.model.calendar import CalendarEvent
 from dnm.model.lent import Charge, Phase, Use
 from dnm.model.orders import LendOrder
-from dnm.model.plan import Plan, Snapshot, StartConversion
+from dnm.model.plan import Plan, StartConversion
 from dnm.model.pod import Pod
 from dnm.model.registry import Registry
-from dnm.plan.planner import make_plan
 from dnm.plan.rule import rules_of
 from dnm.record.transitions import Cause, list_transitions
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node
@@ -30,9 +29,8 @@ ORDER = LendOrder(
 )  # fmt: skip
 
 
-def plan_of(world: World, charges: bool = True, **facts: Any) -> Plan:
-    snapshot = msgspec.structs.replace(world.snapshot(), charges=charges, **facts)
-    return make_plan(world.config, world.registry, snapshot)
+def plan_of(world: World, charges: bool = True) -> Plan:
+    return world.knowing(charges=charges).plan()
 
 
 def accounts(plan: Plan) -> list[str]:
@@ -77,11 +75,8 @@ def test_what_the_converter_can_not_be_told_is_said_once() -> None:
     assert accounts(plan) == [""]
     (note,) = [one for one in plan.notes if "is not charged to all" in one]
     assert "--account" in note
-    again = make_plan(
-        world.config, plan.registry,
-        msgspec.structs.replace(world.snapshot(), taken_at=NOW + timedelta(minutes=1)),
-    )  # fmt: skip
-    assert not [one for one in again.notes if "is not charged" in one]
+    world.set(registry=plan.registry).knowing(taken_at=NOW + timedelta(minutes=1))
+    assert not [one for one in world.plan().notes if "is not charged" in one]
 
 
 def test_off_it_is_not_there() -> None:
@@ -140,9 +135,7 @@ def test_what_comes_of_a_request_is_charged_to_its_account() -> None:
     came = msgspec.structs.replace(request, names=("a050",), ended=True)
     world.recorded(requests=(came,)).node("a050", mark=None, labels={"dev": "true"})
     world.set(batch={"a050": a_batch_node("a050", in_service=False)})
-    facts: Snapshot = world.snapshot()
-    entry = make_plan(world.config, world.registry, facts).registry.nodes["a050"]
-    assert entry.account == "proj"
+    assert world.knowing().plan().registry.nodes["a050"].account == "proj"
 
 
 # --- by user ------------------------------------------------------------------------------------
@@ -159,12 +152,9 @@ def own(user: str, count: int = 1, **changes: Any) -> tuple[Pod, ...]:
 
 def charge_after(world: World, *wanted: Pod, minutes: int = 0) -> Charge:
     """What the next run remembers, with these pods; `world` remembers it too."""
-    facts = msgspec.structs.replace(
-        world.set(pods=wanted).snapshot(), charges=True, taken_at=NOW + timedelta(minutes=minutes),
-    )  # fmt: skip
-    plan = make_plan(world.config, world.registry, facts)
-    world.registry = plan.registry
-    found = plan.registry.nodes["a001"].charge
+    world.set(pods=wanted).knowing(charges=True, taken_at=NOW + timedelta(minutes=minutes))
+    world.registry = world.plan().registry
+    found = world.registry.nodes["a001"].charge
     assert found is not None
     return found
 

@@ -85,7 +85,7 @@ def test_requests_are_told_apart_and_recorded() -> None:
 @pytest.mark.parametrize("yunikorn", [None, UNREAD], ids=["asked", "away"])
 def test_unused_nodes_trip_the_breaker_but_for_while_the_scheduler_is_away(yunikorn: Any) -> None:
     """Nor is more lent then: the next run that can ask it decides."""
-    world = World().with_pods(*pods(2)).set(yunikorn=yunikorn)
+    world = World().with_pods(*pods(2)).knowing(yunikorn=yunikorn)
     for number in range(3):
         world.lent(f"a00{number}", Phase.SERVING, since=NOW - timedelta(hours=1))
         world.node(f"a00{number}", is_cordoned=True)

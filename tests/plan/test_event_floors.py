@@ -107,11 +107,8 @@ def test_a_device_that_is_taken_gives_a_pod_of_others_no_room_beside_an_event() 
     asked = world(event(pods=16)).with_pods(*pods(1, wants_card, namespace="two"))
     asked.node("k2", mark=None, labels={}, allocatable=PERMANENT)
     for taken, expected in (({}, {"a": 1}), ({"k2": {card: 1}}, {})):
-        waits = PodWaits(offered={"k2": {card: 1}}, taken=taken)
-        known = msgspec.structs.replace(
-            asked.inputs(), snapshot=msgspec.structs.replace(asked.snapshot(), waits=waits)
-        )
-        assert [dict(one.of_type) for one in floors_in_force(known)] == [expected]
+        asked.knowing(waits=PodWaits(offered={"k2": {card: 1}}, taken=taken))
+        assert floor(asked) == expected
 
 
 FAR = datetime(9999, 12, 31, 22, tzinfo=NOW.tzinfo)

@@ -8,14 +8,11 @@ from datetime import timedelta
 import pytest
 
 from dnm.model.lent import Phase
-from dnm.model.orders import Pause
 from dnm.model.pod import PodList
 from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from tests.builders import FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, serving
-
-PAUSED = Pause(since=LONG_AGO, reason="rack 7")
 
 
 def idle() -> World:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.batch import WaitingJobs
 from dnm.model.config import Config
 from dnm.model.lent import Phase
 from dnm.model.observed import Breaker, SpentHours
@@ -24,7 +23,6 @@ from tests.plan.worlds import LONG_AGO, SMALL, World, fenced, namespace_policy, 
 
 HOUR = timedelta(hours=1)
 MONDAY = datetime(2026, 3, 2, tzinfo=NOW.tzinfo)
-JOBS = (WaitingJobs(partition="main", node_type="a", jobs=9, nodes=9),)
 
 
 def used(count: int = 1, **changes: Any) -> World:

@@ -175,16 +175,9 @@ WORLDS: dict[str, Callable[[], World]] = {
 }
 
 
-class _Converting(World):
-    """The call that brought the first namespace's nodes goes on."""
-
-    def snapshot(self) -> Any:
-        running = frozenset((CONVERTER,))
-        return msgspec.structs.replace(super().snapshot(), running_converters=running)
-
-
 def _converting(world: World) -> World:
-    world.__class__ = _Converting
+    """The call that brought the first namespace's nodes goes on."""
+    world.knowing(running_converters=frozenset((CONVERTER,)))
     return world.recorded(requests=(a_request(converter=CONVERTER),))
 
 
@@ -304,8 +297,7 @@ def test_dressed_it_is_not_called_back_while_its_pods_are_unknown() -> None:
     """Nobody wants it any more: it serves the new one all the same, whose labels it carries."""
     world = _half_blind(moving(site(), node=fenced("notebook")))
     assert world.plan().registry.nodes["a001"].move == MOVE
-    world.__class__ = World
-    assert world.plan().registry.nodes["a001"].namespace == "notebook"
+    assert world.knowing().plan().registry.nodes["a001"].namespace == "notebook"
 
 
 WAITS: dict[str, Callable[[], World]] = {
@@ -320,18 +312,9 @@ WAITS: dict[str, Callable[[], World]] = {
 }
 
 
-class _HalfBlind(World):
-    """Pods of some namespaces alone can be read."""
-
-    def snapshot(self) -> Any:
-        there = super().snapshot()
-        pods = PodList(pods=self.pods, cluster_wide=False)
-        return msgspec.structs.replace(there, pods=pods)
-
-
 def _half_blind(world: World) -> World:
-    world.__class__ = _HalfBlind
-    return world
+    """Pods of some namespaces alone can be read."""
+    return world.knowing(pods=PodList(pods=world.pods, cluster_wide=False))
 
 
 @pytest.mark.parametrize("name", WAITS)

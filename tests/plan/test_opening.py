@@ -37,7 +37,7 @@ def joining(text: str, look: Any = None, held: int = 5, **changes: Any) -> World
     kind = NodeType(name="a", size=SIZE, opens_when=opening_steps(text))
     world = World().configured(node_types={"a": kind})
     world.lent("a001", Phase.JOINING, **entry).node("a001", taints=(CLOSED,))
-    return world.set(close={"a001": CloseLook() if look is None else look})
+    return world.knowing(close={"a001": CloseLook() if look is None else look})
 
 
 def entry_of(plan: Plan) -> LentNode:
@@ -119,7 +119,8 @@ def test_a_taint_of_anothers_is_waited_for() -> None:
 
 @pytest.mark.parametrize("look", [None, UNREAD], ids=["not-looked-at-yet", "unreadable"])
 def test_what_is_not_known_lets_nothing_pass_and_ends_nothing(look: Any) -> None:
-    plan = joining("images within 1m", held=30).set(close={"a001": look} if look else {}).plan()
+    world = joining("images within 1m", held=30)
+    plan = world.knowing(close={"a001": look} if look else {}).plan()
     assert entry_of(plan).phase is Phase.JOINING
     assert not actions(plan, SetQueueLimits)
 
@@ -153,7 +154,7 @@ def test_it_goes_all_the_way_back_whatever_its_queue_wants() -> None:
         "leaves": Leaving.NOT_OPENED,
         "opening": Opening(pods=(PULLER,)),
     }
-    world.lent("a001", **entry, counted={}).set(close={})
+    world.lent("a001", **entry, counted={}).knowing()
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], is_cordoned=True, mark=FENCED)
     world.batch["a001"] = msgspec.structs.replace(
         world.batch["a050"], name="a001", in_service=False
@@ -191,7 +192,7 @@ def test_a_step_that_ceases_to_hold_is_waited_for_again() -> None:
 def test_a_node_without_the_taint_is_closed_at_once() -> None:
     world = joining("images", opening=None)
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], taints=(), is_ready=False)
-    plan = world.set(close={}).plan()
+    plan = world.knowing().plan()
     assert actions(plan, HoldClosed) == [HoldClosed(node="a001", is_closed=True)]
     assert set(opening_of(plan).held) == {"node"}
 

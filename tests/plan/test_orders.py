@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.batch import BatchClaim, WaitingJobs
+from dnm.model.batch import BatchClaim
 from dnm.model.lent import ClaimedNode, Leaving, Phase
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
@@ -89,7 +89,6 @@ def test_what_is_missing_is_asked_for(world: World, requests: list[tuple[int, st
     assert asked(world) == requests
 
 
-JOBS = (WaitingJobs(partition="batch", node_type="a", jobs=1, nodes=5),)
 TRIPPED = {QUEUE: Breaker(unused=3, tripped_at=EARLIER, demand="x", trips=1)}
 BACKED_OFF = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
 

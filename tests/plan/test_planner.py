@@ -20,7 +20,6 @@ from dnm.model.pod import PodList, PodShape
 from dnm.model.reason import OF_THE_SPINE, Reason, Why
 from dnm.model.registry import QueueStatus
 from dnm.model.verdict import Verdict
-from dnm.plan.planner import make_plan
 from dnm.queues.source import LEDGER_ANNOTATION
 from tests.builders import (
     COUNTED,
@@ -261,17 +260,13 @@ def test_names_that_a_run_has_heard_before_it_left_are_not_all() -> None:
     world = World().recorded(requests=(request,))
     world.set(batch={name: a_batch_node(name, in_service=False) for name in ("a001", "a002")})
     ended = {request.id: Ended(exit_code=0, names=("a001", "a002"))}
-    snapshot = msgspec.structs.replace(world.snapshot(), ended=ended)
-    plan = make_plan(world.config, world.registry, snapshot)
+    plan = world.knowing(ended=ended).plan()
     assert sorted(plan.registry.nodes) == ["a001", "a002"]
 
 
 def test_an_unreadable_namespace_stops_only_its_own_queue() -> None:
     world = other_queue_world().configured(max_converted_nodes=9)
-    snapshot = world.snapshot()
-    assert isinstance(snapshot.pods, PodList)
-    partly = msgspec.structs.replace(snapshot.pods, unreadable={"urgent": "403"})
-    plan = make_plan(world.config, world.registry, msgspec.structs.replace(snapshot, pods=partly))
+    plan = world.set(pods=PodList(pods=world.pods, unreadable={"urgent": "403"})).plan()
     reasons = {verdict.queue: verdict.reason for verdict in plan.queues}
     assert reasons["root.anvil.services.notebook"] is Reason.DEMAND_UNREADABLE
     assert [a.request.queue for a in plan.actions if isinstance(a, StartConversion)] == [QUEUE]
@@ -298,8 +293,7 @@ def test_nodes_that_did_not_join_are_said_to_with_the_cause(error: str, why: str
 def test_a_killed_run_s_converter_that_failed_is_the_cause_of_the_back_off() -> None:
     world = World().recorded(requests=(a_request(converter=CONVERTER),))
     end = Ended(exit_code=3, last_lines=("puppet failed",))
-    ended = msgspec.structs.replace(world.snapshot(), ended={a_request().id: end})
-    backoff = make_plan(world.config, world.registry, ended).registry.backoffs["a"]
+    backoff = world.knowing(ended={a_request().id: end}).plan().registry.backoffs["a"]
     assert backoff.last_error == end.error
 
 
@@ -327,8 +321,8 @@ def test_equal_facts_give_equal_plans() -> None:
 def test_what_a_plan_says_does_not_change_with_the_minute() -> None:
     """So that a run without a change rewrites nothing."""
     world = serving(idle_since=NOW - timedelta(minutes=3))
-    later = msgspec.structs.replace(world.snapshot(), taken_at=NOW + timedelta(minutes=2))
-    first, second = world.plan(), make_plan(world.config, world.registry, later)
+    first = world.plan()
+    second = world.knowing(taken_at=NOW + timedelta(minutes=2)).plan()
     assert (first.nodes, first.queues, first.registry) == (
         second.nodes, second.queues, second.registry
     )  # fmt: skip

@@ -6,14 +6,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from dnm.model.lent import Leaving, Phase
 from dnm.model.observed import Sitting
 from dnm.model.pod import PodList, PodShape
 from dnm.model.value import Unreadable
-from dnm.plan.planner import make_plan
 from dnm.plan.rule import SITS, rules_of
 from dnm.plan.rules.sitting import RULE
 from tests.builders import NOW, QUEUE
@@ -99,9 +97,7 @@ def test_a_moment_of_a_clock_in_the_future_is_now() -> None:
 )
 def test_what_can_t_be_read_changes_nothing(unread: dict[str, Any]) -> None:
     for before in (noted(NOW - SITS), {}):
-        world = used().recorded(sitting=before)
-        snapshot = msgspec.structs.replace(world.snapshot(), **unread)
-        plan = make_plan(world.config, world.registry, snapshot)
+        plan = used().recorded(sitting=before).knowing(**unread).plan()
         assert plan.registry.sitting == before
 
 

@@ -90,10 +90,8 @@ class World:
         self.pods: Any = ()
         self.nodes: Any = [a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1})]
         self.batch: Any = {f"a{n:03}": a_batch_node(f"a{n:03}") for n in range(50, 60)}
-        self.waiting_jobs: Any = None
         self.maps: Any = None
-        self.yunikorn: Any = None
-        self.close: Any = {}
+        self.facts: dict[str, Any] = {}
 
     def with_pods(self, *pods: Pod) -> World:
         self.pods = (*self.pods, *pods)
@@ -115,6 +113,10 @@ class World:
             setattr(self, name, value)
         return self
 
+    def knowing(self, **facts: Any) -> World:
+        """What else the snapshot says."""
+        return self.set(facts=facts)
+
     def configured(self, **changes: Any) -> World:
         self.config = msgspec.structs.replace(self.config, **changes)
         return self
@@ -127,16 +129,14 @@ class World:
         lent = {n: dict(e.counted) for n, e in self.registry.nodes.items()
                 if e.phase is Phase.SERVING}  # fmt: skip
         readable = isinstance(self.pods, tuple)
-        return Snapshot(
-            taken_at=NOW,
-            pods=PodList(pods=self.pods) if readable else self.pods,
-            nodes=tuple(self.nodes) if isinstance(self.nodes, list) else self.nodes,
-            queue_maps=self.maps or (queue_map(lent), None),
-            batch=self.batch,
-            waiting_jobs=self.waiting_jobs,
-            yunikorn=self.yunikorn,
-            close=self.close,
-        )
+        facts: dict[str, Any] = {
+            "taken_at": NOW,
+            "pods": PodList(pods=self.pods) if readable else self.pods,
+            "nodes": tuple(self.nodes) if isinstance(self.nodes, list) else self.nodes,
+            "queue_maps": self.maps or (queue_map(lent), None),
+            "batch": self.batch,
+        }
+        return Snapshot(**{**facts, **self.facts})
 
     def plan(self) -> Plan:
         return make_plan(self.config, self.registry, self.snapshot())
