@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +28,7 @@ from dnm.plan.advance import Advanced
 from dnm.plan.breaker import forgive
 from dnm.plan.facts import enter_phase, node_verdict
 from dnm.plan.fate import Case, Fate, find_fate
-from dnm.plan.hooks import Moves
+from dnm.plan.hooks import Look, Moves
 from dnm.plan.inputs import Inputs, demand_without
 from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import StandingLimits
@@ -54,32 +53,17 @@ class Fates(Value):
         return sorted(name for name, one in self.of.items() if one is fate)
 
 
-class Look(NamedTuple):
-    """What the fates are decided from."""
-
-    inputs: Inputs
-    seen: Advanced
-    standing: StandingLimits
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether pods and Nodes could be read."""
-        return self.inputs.demand is not None and self.inputs.facts.nodes is not None
-
-    def ours(self, fates: Fates, *phases: Phase) -> dict[str, LentNode]:
-        return fates.registry.nodes_of(self.inputs.config.instance_id, *phases)
-
-
 def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fates:
     """Judges those that are fenced, lets those move that another queue wants, then chooses whom to
     fence next."""
-    look = Look(inputs, seen, standing)
+    look = Look(inputs=inputs, nodes=seen.nodes, standing=standing)
+    is_whole = inputs.demand is not None and inputs.facts.nodes is not None
     fates = Fates(registry=standing.registry, verdicts=seen.verdicts, demand=inputs.demand)
-    if look.is_whole:
+    if is_whole:
         fates = msgspec.structs.replace(fates, registry=_with_leaving(inputs, fates.registry))
     fates = _return(look, _reopen(look, _judge_fenced(look, fates)))
     left = inputs.config.max_reversions_per_run
-    if look.is_whole:
+    if is_whole:
         moves = _moves(look, fates)
         fates = msgspec.structs.replace(
             fates,
@@ -90,15 +74,19 @@ def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fa
         left -= len(moves.begun)
     serving = [
         name
-        for name, entry in look.ours(fates, Phase.SERVING).items()
+        for name, entry in _ours(look, fates, Phase.SERVING).items()
         if entry.leaves or _was_serving(look, name)
     ]
     fates = _fence_empty(look, _judged(look, fates, serving), left)
     return _fence_spare(look, fates, left - len(fates.fated(Fate.GOES)))
 
 
+def _ours(look: Look, fates: Fates, *phases: Phase) -> dict[str, LentNode]:
+    return fates.registry.nodes_of(look.inputs.config.instance_id, *phases)
+
+
 def _was_serving(look: Look, name: str) -> bool:
-    entry = look.seen.nodes[name].entry
+    entry = look.nodes[name].entry
     return entry is not None and entry.phase is Phase.SERVING
 
 
@@ -111,7 +99,7 @@ def _judged(
         case = Case(
             name=name,
             entry=fates.registry.nodes[name],
-            seen=look.seen.nodes[name],
+            seen=look.nodes[name],
             inputs=look.inputs,
             registry=fates.registry,
             objection=look.standing.objection,
@@ -180,12 +168,12 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 def _judge_fenced(look: Look, fates: Fates) -> Fates:
     """Whatever has come to speak for a fenced node before the converter was asked, wins."""
-    fenced, inputs = look.ours(fates, Phase.RELEASING, Phase.RETURNING), look.inputs
+    fenced, inputs = _ours(look, fates, Phase.RELEASING, Phase.RETURNING), look.inputs
     stays = {
         name: one for name, one in fenced.items() if one.phase is Phase.RELEASING and not one.leaves
     }
     wanted: Mapping[str, NodeVerdict] = {}
-    if stays and inputs.demand is not None and look.is_whole:
+    if stays and inputs.demand is not None and inputs.facts.nodes is not None:
         wanted = judge_fenced(
             inputs.config,
             inputs.demand,

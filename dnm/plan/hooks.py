@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from dnm.model.reason import Why
     from dnm.model.verdict import NodeVerdict
     from dnm.plan.facts import Facts, NodeTransition
-    from dnm.plan.fates import Look
     from dnm.plan.found import Found
     from dnm.plan.inputs import Inputs
+    from dnm.plan.limits import StandingLimits
     from dnm.sizing.caps import Bound
 
     Rows = Mapping[str, BatchNode] | None  # None: what Slurm says of nodes is not known
@@ -38,6 +38,15 @@ class CountedFrom(Value):
     facts: Facts
     resumable: Mapping[str, int] = {}
     is_move: bool = False
+
+
+class Look(Value):
+    """What the fates are decided from. `nodes`: what has become of each in this run. `standing`:
+    the limits before anything is fenced."""
+
+    inputs: Inputs
+    nodes: Mapping[str, NodeTransition]
+    standing: StandingLimits
 
 
 class KeptOut(Value):

@@ -26,8 +26,7 @@ from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.cap_shares import in_nodes
 from dnm.plan.facts import Facts, enter_phase, node_verdict
-from dnm.plan.fates import Look
-from dnm.plan.hooks import CountedFrom, Moves, Rule
+from dnm.plan.hooks import CountedFrom, Look, Moves, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, counted_as_lent, node_supply
 from dnm.plan.limits import wants_of
@@ -107,7 +106,7 @@ def _go_on(look: Look, registry: Registry) -> Moves:
             verdicts[name] = node_verdict(name, Verdict.KEEP, STAYS, unwanted[name])
         elif name in before and (pause := inputs.paused()):
             verdicts[name] = node_verdict(name, Verdict.WAIT, pause.reason, pause.detail)
-        elif look.seen.nodes[name].wants_relabel and _is_uncounted(inputs, name):
+        elif look.nodes[name].wants_relabel and _is_uncounted(inputs, name):
             relabelled.append(name)
     return Moves(
         registry=msgspec.structs.replace(registry, nodes=nodes),
