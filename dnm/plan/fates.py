@@ -29,7 +29,7 @@ from dnm.plan.breaker import forgive
 from dnm.plan.facts import enter_phase, node_verdict
 from dnm.plan.fate import Case, Fate, find_fate
 from dnm.plan.hooks import Look, Moves
-from dnm.plan.inputs import Inputs, demand_without
+from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import StandingLimits
 from dnm.plan.rule import rules_of
@@ -254,7 +254,10 @@ def _fence_spare(look: Look, fates: Fates, most: int) -> Fates:
     chosen = choose_releases(inputs.config, inputs.demand, look.standing.limits, supply, asked)
     stalled, demand = registry.stalled, inputs.demand
     if chosen.stalled:
-        demand = demand_without(inputs, {**stalled, **chosen.stalled}) or demand
+        # From now on they ask for nothing.
+        stalled = {**stalled, **chosen.stalled}
+        found = demand_of(inputs.config, inputs.snapshot, inputs.limits, stalled)
+        demand = msgspec.structs.replace(found, mark=demand.mark) if found else demand
         stalled = dict(demand.stalled)
     chosen, clocks = _with_clocks(chosen, registry.nodes, inputs.now)
     gone = {

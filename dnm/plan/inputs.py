@@ -112,13 +112,6 @@ def _read_queues(
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=str(error))
 
 
-def demand_without(inputs: Inputs, stalled: Mapping[str, StalledPods]) -> Demand | None:
-    """Returns the demand without pods that were found out to wait for something else: from now on
-    they ask for nothing. `stalled` are all of them, by fingerprint."""
-    found = demand_of(inputs.config, inputs.snapshot, inputs.limits, stalled)
-    return found and msgspec.structs.replace(found, mark=inputs.demand and inputs.demand.mark)
-
-
 def demand_of(
     config: Config,
     snapshot: Snapshot,
