@@ -31,6 +31,7 @@ from dnm.plan.facts import Facts
 from dnm.plan.found import Found
 from dnm.plan.hooks import KeptOut, Rule
 from dnm.plan.inputs import Inputs
+from dnm.plan.rule import unwelcome_nodes
 
 _LONGEST_REASON = 120
 
@@ -61,13 +62,6 @@ def kept_out(
     return {
         name: KeptOut(why=text, goes_back=name in sure) for name, text in {**why, **sure}.items()
     }
-
-
-def _unwelcome(
-    config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
-) -> dict[str, str]:
-    out = kept_out(config, registry, batch, now)
-    return {name: one.why for name, one in out.items() if one.goes_back}
 
 
 def kept_sentence(one: Keeping | None, verb: str) -> str:
@@ -116,7 +110,7 @@ def refuse_unwelcome(
 ) -> Found:
     """Judges what is new among `nodes`, and what could not be judged yet: all of them, some leaving
     now; with a sentence for each that would serve."""
-    out = _unwelcome(config, before, facts.batch, facts.now)
+    out = unwelcome_nodes(config, before, facts)
     after, failures, errors, notes = dict(nodes), [], [], []
     for name, entry in nodes.items():
         is_old = name in before.nodes and not entry.is_unjudged
@@ -160,7 +154,7 @@ def _was_told(request: ConversionRequest, name: str) -> bool:
 def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
     config, batch = inputs.config, inputs.facts.batch
     is_told = batch is not None and can_be_judged(config, batch, name)
-    return is_told and name not in _unwelcome(config, registry, batch, inputs.now)
+    return is_told and name not in unwelcome_nodes(config, registry, inputs.facts)
 
 
 RULE = Rule(
