@@ -32,14 +32,6 @@ TRIPPED = Breaker(unused=3, tripped_at=LONG_AGO, demand="before", trips=1)
         pytest.param(wanting(3).configured(max_conversions_per_run=2), [2], id="per-run"),
         pytest.param(wanting(3).recorded(backoffs=BACKED_OFF), [2], id="after-a-failure"),
         pytest.param(wanting(3).recorded(breakers={QUEUE: TRIPPED}), [1], id="after-a-trip"),
-        pytest.param(
-            wanting(3).recorded(breakers={QUEUE: Breaker(unused=2, trips=4)}),
-            [1],
-            id="while-a-chance-lasts",
-        ),
-        pytest.param(
-            wanting(3).recorded(breakers={QUEUE: Breaker(unused=2)}), [3], id="unused-alone"
-        ),
     ],
 )
 def test_how_many_are_asked_for(world: World, counts: list[int]) -> None:

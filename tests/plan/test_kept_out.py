@@ -263,6 +263,7 @@ def test_a_hold_sends_nothing_back() -> None:
 
 
 OUT = {"in_service": False}
+BY_NAME, GPUS = {"exclude_nodes": frozenset({"a001"})}, {"exclude_partitions": ("gpu",)}
 RULES: list[dict[str, Any]] = [
     {"exclude_partitions": ("batch",)},
     {"exclude_features": ("batch",)},
@@ -295,32 +296,26 @@ def test_what_can_not_be_told_is_judged_later(rule: dict[str, Any], unread: Any)
 
 
 @pytest.mark.parametrize(
-    ("names", "batch", "leaves"),
+    ("config", "batch", "leaves"),
     [
-        pytest.param(["a001"], {}, Leaving.KEPT_OUT, id="still-kept-out"),
-        pytest.param([], {"a001": a_batch_node("a001", in_service=False)}, None, id="no-more"),
-        pytest.param([], None, Leaving.KEPT_OUT, id="not-known"),
-        pytest.param([], {"a050": a_batch_node()}, None, id="no-rule-asks-for-its-row"),
+        pytest.param(BY_NAME, {}, Leaving.KEPT_OUT, id="still-kept-out"),
+        pytest.param({}, {"a001": a_batch_node("a001", **OUT)}, None, id="no-more"),
+        pytest.param({}, None, Leaving.KEPT_OUT, id="not-known"),
+        pytest.param({}, {"a050": a_batch_node()}, None, id="no-rule-asks-for-its-row"),
+        pytest.param(GPUS, {"a050": a_batch_node(partitions=("batch",))}, Leaving.KEPT_OUT,
+            id="its-row-is-missing"),
+        pytest.param(GPUS, {"a001": a_batch_node()}, Leaving.KEPT_OUT, id="its-row-does-not-say"),
+        pytest.param(GPUS, {"a001": a_batch_node(partitions=("gpu",))}, Leaving.KEPT_OUT,
+            id="of-that-partition"),
+        pytest.param(GPUS, {"a001": a_batch_node(partitions=("batch",))}, None, id="of-another"),
     ],
-)
+)  # fmt: skip
 def test_it_stays_away_for_as_long_as_it_is_kept_out(
-    names: list[str], batch: Any, leaves: str | None
+    config: dict[str, Any], batch: Any, leaves: str | None
 ) -> None:
     world = World().lent("a001", Phase.SERVING, leaves=Leaving.KEPT_OUT, was_used=True)
-    world = excluding(world.node("a001"), *names).set(batch=batch)
+    world = world.node("a001").configured(**config).set(batch=batch)
     assert world.fates().registry.nodes["a001"].leaves is leaves
-
-
-def test_a_row_that_is_missing_lifts_no_fence() -> None:
-    world = World().lent("a001", Phase.SERVING, leaves=Leaving.KEPT_OUT, was_used=True)
-    world.node("a001").configured(exclude_partitions=("gpu",))
-    for batch, leaves in (
-        ({"a050": a_batch_node(partitions=("batch",))}, Leaving.KEPT_OUT),
-        ({"a001": a_batch_node()}, Leaving.KEPT_OUT),
-        ({"a001": a_batch_node(partitions=("gpu",))}, Leaving.KEPT_OUT),
-        ({"a001": a_batch_node(partitions=("batch",))}, None),
-    ):
-        assert world.set(batch=batch).fates().registry.nodes["a001"].leaves is leaves
 
 
 def test_what_is_over_is_dropped_from_the_record_and_told_once() -> None:
