@@ -11,7 +11,7 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
-from dnm.model.observed import Backoff, Breaker
+from dnm.model.observed import Breaker
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
@@ -62,7 +62,9 @@ def advance(inputs: Inputs) -> Advanced:
         nodes={name: one.entry for name, one in after.items() if one.entry is not None},
         requests=arrivals.requests,
         claimed=dict(claims.claimed),
-        backoffs=_backoffs(inputs, failures),
+        backoffs=after_conversions(config, inputs.registry.backoffs, failures, inputs.now)
+        if failures
+        else inputs.registry.backoffs,
         breakers=_breakers(inputs, before, after),
     )
     registry = _with_rules(inputs, registry)
@@ -163,11 +165,6 @@ def _with_rules(inputs: Inputs, registry: Registry) -> Registry:
         if rule.remembers and can_tell:
             registry = rule.remembers(inputs, registry)
     return registry
-
-
-def _backoffs(inputs: Inputs, results: list[ConversionResult]) -> dict[str, Backoff]:
-    before = inputs.registry.backoffs
-    return after_conversions(inputs.config, before, results, inputs.now) if results else before
 
 
 def _breakers(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
@@ -96,15 +95,12 @@ def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str
     """Returns the batch nodes that could be lent now, those that the converter would take first
     first, without what is kept out."""
     out = nodes_kept_out(config, registry, facts.batch, facts.now)
+    may_be = ("OK", "PREEMPT") if config.allow_preempt else ("OK",)
     return [
         name
         for name, node in (facts.batch or {}).items()
-        if _can_be_lent(config, node) and name not in registry.nodes and name not in out
+        if node.verdict in may_be and name not in registry.nodes and name not in out
     ]
-
-
-def _can_be_lent(config: Config, node: BatchNode) -> bool:
-    return node.verdict == "OK" or (node.verdict == "PREEMPT" and config.allow_preempt)
 
 
 def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:

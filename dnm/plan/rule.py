@@ -64,8 +64,8 @@ def _opens(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return any(one.opens_when for one in types) or any(one.opening for one in nodes)
 
 
-def _has_sick(registry: Registry) -> bool:
-    return any(one.sick for one in registry.nodes.values())
+def _has_sick(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    return bool(config.sick_when) or any(one.sick for one in registry.nodes.values())
 
 
 def _shows_conditions(config: Config, registry: Registry, facts: Facts | None) -> bool:
@@ -97,7 +97,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("kept_out", _keeps_nodes_out),
     ("kubelets", lambda config, registry, facts: config.has_kubelets),
     ("opening", _opens),
-    ("sick", lambda config, registry, facts: bool(config.sick_when) or _has_sick(registry)),
+    ("sick", _has_sick),
     ("batch_floors", _has_floors),
     ("max_lend", lambda config, registry, facts: bool(config.options.get("max_lend_hours"))),
     ("node_hours", _has_hours),
