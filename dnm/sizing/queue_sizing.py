@@ -73,8 +73,8 @@ class QueueSizing(Value):
 
 
 class Sizing(Value):
-    """Holds the answer about every monitored queue, in the order in which nodes are handed out (by
-    priority, then by the longest wait), and the verdict on each."""
+    """Holds the answer about every monitored queue that the document has, in the order in which
+    nodes are handed out (by priority, then by the longest wait), and the verdict on each."""
 
     queues: Mapping[str, QueueSizing] = {}
     verdicts: Mapping[str, QueueVerdict] = {}
@@ -131,28 +131,19 @@ def size_at_rest(
         for queue in there
     ]
     sizings.sort(key=lambda one: (-one.priority, one.queue))
-    return answer(config, demand, queues, sizings)
+    return answer(demand, sizings)
 
 
 def answer(
-    config: Config,
     demand: Demand,
-    queues: Mapping[str, QueueLimits],
     sizings: Sequence[QueueSizing],
     told: Mapping[str, tuple[Verdict, Why, str]] = {},
 ) -> Sizing:
-    """Returns the answer with what is said of each queue, those too that the document does not
-    have. `told`: by queue, of those that want nodes."""
-    missing = [queue for queue in config.queues if queue not in queues]
+    """Returns the answer with what is said of each queue. `told`: by queue, of those that want
+    nodes."""
     return Sizing(
-        queues={
-            **{queue: QueueSizing(queue=queue) for queue in missing},
-            **{one.queue: one for one in sizings},
-        },
-        verdicts={
-            **{queue: queue_not_there(queue) for queue in missing},
-            **{one.queue: queue_verdict(demand, one, told.get(one.queue)) for one in sizings},
-        },
+        queues={one.queue: one for one in sizings},
+        verdicts={one.queue: _verdict(demand, one, told.get(one.queue)) for one in sizings},
     )
 
 
@@ -161,24 +152,14 @@ def answer(
 _MOST_KINDS = 3  # of pods that no node helps, one named of each
 
 
-def queue_verdict(
-    demand: Demand, sizing: QueueSizing, told: tuple[Verdict, Why, str] | None = None
+def _verdict(
+    demand: Demand, sizing: QueueSizing, told: tuple[Verdict, Why, str] | None
 ) -> QueueVerdict:
-    """Says what a queue wants, what it gets, and why; `told`: of one that wants nodes."""
+    """What a queue wants, what it gets, and why; `told`: of one that wants nodes."""
     verdict, reason, detail = told or _why_nothing(demand, sizing)
     pods = [*_unschedulable(sizing), *_left_out(demand, sizing.queue)]
     return QueueVerdict(
         queue=sizing.queue, verdict=verdict, reason=reason, detail=detail, pods="; ".join(pods)
-    )
-
-
-def queue_not_there(queue: str) -> QueueVerdict:
-    """Says that the queue document does not have a monitored queue."""
-    return QueueVerdict(
-        queue=queue,
-        verdict=Verdict.WAIT,
-        reason=Reason.QUEUE_UNREADABLE,
-        detail=f"{queue} is not in it; `dnm queues show` lists what is",
     )
 
 

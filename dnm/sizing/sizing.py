@@ -78,4 +78,4 @@ def size_wanting(
         allotment = Allotment(config, demand, queues, node_supply, packing_input)
         sizings = allotment.serve_within(budget, backlogs)
     told = {one.queue: tell_wanted(one) for one in sizings if one.wanted}
-    return answer(config, demand, queues, sizings, told)
+    return answer(demand, sizings, told)

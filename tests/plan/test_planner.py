@@ -81,6 +81,8 @@ QUEUE_CASES: dict[str, tuple[Why, int, Callable[[], World]]] = {
     "document unreadable": (Reason.QUEUE_UNREADABLE, 0, lambda: wanting(1).set(maps=UNREAD)),
     "document invalid": (Reason.QUEUE_UNREADABLE, 0,
         lambda: wanting(1).set(maps=(queue_map(text=INVALID), None))),
+    "not in the document": (Reason.QUEUE_UNREADABLE, 0,
+        lambda: World().configured(namespaces=namespace_policy(a_config(), queue="root.gone"))),
     "pods unreadable": (Reason.DEMAND_UNREADABLE, 0, lambda: World().set(pods=UNREAD)),
     "pods of the namespace unreadable": (Reason.DEMAND_UNREADABLE, 0,
         lambda: World().set(pods=PodList(pods=(), unreadable={"dev": "403"}))),

@@ -547,12 +547,10 @@ def test_a_node_for_one_queue_raises_the_ancestor_for_its_siblings() -> None:
     assert sorted(count for count, _ in found.values()) == [0, 0, 1]
 
 
-def test_a_monitored_queue_that_is_not_in_the_document_gets_nothing_and_a_reason() -> None:
+def test_a_monitored_queue_that_is_not_in_the_document_gets_nothing() -> None:
     queues = tree()
     del queues[DEV]
-    sizing = sizing_of(pods(1, SMALL), limits=queues)
-    assert sizing.verdicts[DEV].reason is Reason.QUEUE_UNREADABLE
-    assert DEV in sizing.verdicts[DEV].detail and sizing.wanted() == {}
+    assert DEV not in sizing_of(pods(1, SMALL), limits=queues).queues
 
 
 def test_the_fingerprint_changes_with_the_pods_and_with_nothing_else() -> None:
