@@ -29,10 +29,9 @@ from dnm.plan.breaker import (
 )
 from dnm.verbs.keeping import close_breaker
 from tests.builders import NOW, QUEUE, a_config, a_lent_node
-from tests.plan.worlds import namespace_policy
+from tests.plan.worlds import LONG_AGO, namespace_policy
 
 OTHER = "root.anvil.services.notebook"
-LONG_AGO = NOW - timedelta(hours=2)
 CONFIG = a_config()  # 3 unused in a row, a run each minute
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.config import NamespacePolicy
-from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, Ended, LentNode, Phase
+from dnm.model.lent import ClaimedNode, ConversionRequest, Ended, LentNode, Phase
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import MarkNode, Plan, ReturnNode, SetQueueLimits, StartConversion
@@ -31,9 +31,7 @@ from tests.builders import (
     a_request,
     facts,
 )
-from tests.plan.worlds import LONG_AGO, UNREAD, World, pods
-
-DEAD = ConverterProcess(pid=77, start_ticks=5)
+from tests.plan.worlds import CONVERTER, LONG_AGO, UNREAD, World, pods
 
 
 def claim(direction: str = "k8s", **changes: Any) -> BatchClaim:
@@ -103,11 +101,11 @@ def test_what_becomes_of_a_claim(row: BatchNode, node: Any, phase: Phase | None,
         pytest.param(claimed(one=claim(instance="west")), (), {}, id="of-another-instance"),
         pytest.param(claimed(one=claim(instance="")), (), {}, id="of-nobody"),
         pytest.param(
-            claimed(one=claim(request="r1")), (a_request(converter=DEAD),), {},
+            claimed(one=claim(request="r1")), (a_request(converter=CONVERTER),), {},
             id="its-request-is-at-work",
         ),
         pytest.param(
-            claimed(), (a_request(converter=DEAD, node="a001"),), {}, id="it-is-gone-on-with"
+            claimed(), (a_request(converter=CONVERTER, node="a001"),), {}, id="it-is-gone-on-with"
         ),
         pytest.param(
             claimed(one=claim("", request="r1")), (a_request(ended=True),), {},
@@ -117,7 +115,7 @@ def test_what_becomes_of_a_claim(row: BatchNode, node: Any, phase: Phase | None,
     ],
 )  # fmt: skip
 def test_what_is_no_stranded_claim(row: BatchNode, requests: Any, nodes: Any) -> None:
-    known = facts(batch=[row], running=frozenset((DEAD,)))
+    known = facts(batch=[row], running=frozenset((CONVERTER,)))
     assert take(known, *requests, **nodes) == ({}, {}, ())
 
 
@@ -141,7 +139,7 @@ def test_a_batch_side_that_can_not_be_read_forgets_no_claim() -> None:
 
 def test_a_request_whose_converter_died_hands_its_claims_over() -> None:
     """Killed with the host: one node had come, one was claimed, one was not reached."""
-    request = a_request(count=3, converter=DEAD, names=("a001",))
+    request = a_request(count=3, converter=CONVERTER, names=("a001",))
     rows = [claimed("a001", claim("", request="r1")), claimed("a002", claim(request="r1"))]
     came = a_node("a001", mark=None, labels={"dev": "true"})
     ended = {"r1": Ended(names=("a001",))}
@@ -156,7 +154,7 @@ def test_a_request_whose_converter_died_hands_its_claims_over() -> None:
 
 
 def test_a_converter_that_died_with_its_work_done_is_no_error() -> None:
-    request = a_request(converter=DEAD, names=("a001",))
+    request = a_request(converter=CONVERTER, names=("a001",))
     known = facts(nodes=[a_node("a001", mark=None, labels={"dev": "true"})],
                   batch=[claimed(one=claim("", request="r1"))], ended={"r1": Ended()})  # fmt: skip
     after = advance_request(a_config(), request, frozenset(), known)
@@ -172,7 +170,7 @@ def test_a_run_that_was_killed_before_its_converter_is_no_failure() -> None:
 
 
 def test_what_a_dead_converter_had_claimed_is_not_decided_without_slurm() -> None:
-    request = a_request(converter=DEAD)
+    request = a_request(converter=CONVERTER)
     known = msgspec.structs.replace(facts(ended={"r1": Ended()}), batch=None)
     after = advance_request(a_config(), request, frozenset(), known)
     assert after.request == request and not after.note
@@ -182,7 +180,7 @@ def test_a_site_s_own_converter_that_died_has_its_nodes_named() -> None:
     """It does not tell its claims: what left Slurm's service since is named, waited for, and then
     counted until it is back."""
     config = a_config()
-    request = a_request(count=2, converter=DEAD, known_out=("a009",))
+    request = a_request(count=2, converter=CONVERTER, known_out=("a009",))
     rows = [a_batch_node(name, in_service=False) for name in ("a001", "a002", "a009")]
     known = facts(batch=[*rows, a_batch_node("a003")], ended={"r1": Ended()})
     after = advance_request(config, request, frozenset(), known)
@@ -203,7 +201,7 @@ def test_a_site_s_own_converter_that_died_has_its_nodes_named() -> None:
 
 def test_a_node_that_was_joining_is_a_claim_once_its_converter_is_dead() -> None:
     """Named before the host died: it would wait for a Node that never comes."""
-    world = World().lent("a001", Phase.JOINING, since=NOW, converter=DEAD)
+    world = World().lent("a001", Phase.JOINING, since=NOW, converter=CONVERTER)
     world.batch = {"a001": claimed("a001", claim(namespace="")), **world.batch}
     plan = world.plan()
     assert plan.registry.nodes["a001"].phase is Phase.RETURNING  # nobody has pods for it
@@ -371,7 +369,7 @@ def test_a_node_that_its_converter_has_left_to_others_is_not_lent(
     to all pods it must not make the queue grow, nor be marked."""
     world = World().recorded(requests=(a_request(names=("a001",), ended=True, error="exit 1"),))
     if is_recorded:
-        joining = a_lent_node(phase=Phase.JOINING, since=NOW, counted={}, converter=DEAD)
+        joining = a_lent_node(phase=Phase.JOINING, since=NOW, counted={}, converter=CONVERTER)
         world = World().recorded(nodes={"a001": joining})
     world.node("a001", mark=None, labels={})
     world.batch = {

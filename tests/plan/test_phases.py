@@ -25,9 +25,8 @@ from tests.builders import (
     facts,
 )
 from tests.plan.whole import advance_node
+from tests.plan.worlds import CONVERTER, LONG_AGO
 
-CONVERTER = ConverterProcess(pid=77, start_ticks=5)
-LONG_AGO = NOW - timedelta(hours=2)
 AWAY = a_batch_node(in_service=False)
 BACK = a_batch_node(in_service=True)
 UNKNOWN = a_batch_node(in_service=None)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import ConverterProcess, Ended, Phase
+from dnm.model.lent import Ended, Phase
 from dnm.model.node import Mark
 from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
 from dnm.plan.requests import advance_request, advance_requests
 from tests.builders import NOW, QUEUE, a_batch_node, a_config, a_node, a_request, facts
-
-CONVERTER = ConverterProcess(pid=77, start_ticks=5)
-LONG_AGO = NOW - timedelta(hours=2)
-
+from tests.plan.worlds import CONVERTER, LONG_AGO
 
 NEW = a_node("a002", mark=None)
 
