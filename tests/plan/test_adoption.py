@@ -47,7 +47,7 @@ def test_a_mark_is_only_as_good_as_what_else_is_known(
         assert "neither the ledger nor Slurm knows it as lent" in found.errors[0]
     if is_lent is None:
         assert "it waits until Slurm and the ledger can be asked" in found.notes[0]
-    counted = _counted(seen(**evidence))
+    counted = counted_as_lent(a_config(), Registry(), seen(**evidence))
     assert counted == ([] if is_lent is False else [("a", "dev")])
 
 
@@ -92,10 +92,6 @@ def test_a_mark_for_a_namespace_that_is_not_monitored_is_said() -> None:
     mark = Mark(instance="prod", node_type="a", namespace="gone", queue=QUEUE)
     found = adopt_marked_nodes(a_config(), (), seen(mark, [AWAY]))
     assert not found.nodes and "'gone', which is not monitored" in found.errors[0]
-
-
-def _counted(known: Facts) -> list[tuple[str, str]]:
-    return counted_as_lent(a_config(), Registry(), known)
 
 
 # --- a mark that contradicts the record ------------------------------------------------------

@@ -33,10 +33,7 @@ def seen(verdict: str) -> Registry:
         pytest.param(SERVES, [a_node()], NO_PODS, False, id="serves"),
         pytest.param(SERVES, [], NO_PODS, True, id="gone"),
         pytest.param(
-            Registry(nodes={"a001": a_lent_node(Phase.RELEASING)}),
-            [a_node()],
-            NO_PODS,
-            True,
+            Registry(nodes={"a001": a_lent_node(Phase.RELEASING)}), [a_node()], NO_PODS, True,
             id="leaves",
         ),
         pytest.param(Registry(requests=(a_request(),)), [], NO_PODS, True, id="under-way"),

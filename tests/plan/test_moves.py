@@ -391,12 +391,10 @@ def test_turned_back_it_becomes_its_old_queue_s_again(
 
 
 def test_failed_it_serves_no_queue_while_it_carries_the_other_one_s_labels() -> None:
-    world = site().lent("a001", Phase.FAILED, move=BACK).node("a001", **of("notebook"))
-    world.set(batch={"a001": a_batch_node(in_service=False)})
-    assert world.plan().registry.nodes["a001"].phase is Phase.FAILED
-    mended = site().lent("a001", Phase.FAILED, move=BACK).node("a001", **of("dev"))
-    mended.set(batch={"a001": a_batch_node(in_service=False)})
-    assert mended.plan().registry.nodes["a001"].phase is Phase.SERVING
+    for labelled, phase in (("notebook", Phase.FAILED), ("dev", Phase.SERVING)):
+        world = site().lent("a001", Phase.FAILED, move=BACK).node("a001", **of(labelled))
+        world.set(batch={"a001": a_batch_node(in_service=False)})
+        assert world.plan().registry.nodes["a001"].phase is phase
 
 
 def test_moved_and_registered_anew_it_serves_nobody() -> None:
@@ -406,15 +404,8 @@ def test_moved_and_registered_anew_it_serves_nobody() -> None:
         world = site().lent("a001", phase, **entry).node("a001", **of("dev"))
         world.set(batch={"a001": a_batch_node(in_service=False)})
         assert world.plan().registry.nodes["a001"].phase is Phase.FAILED
-    assert (
-        site()
-        .lent("a001", **entry)
-        .node("a001", **of("notebook"))
-        .plan()
-        .registry.nodes["a001"]
-        .phase
-        is Phase.SERVING
-    )
+    world = site().lent("a001", **entry).node("a001", **of("notebook"))
+    assert world.plan().registry.nodes["a001"].phase is Phase.SERVING
 
 
 def test_a_node_that_is_gone_is_no_queue_s() -> None:

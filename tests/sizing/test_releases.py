@@ -50,6 +50,12 @@ def with_nodes(*names: str, **changes: Any) -> dict[str, Any]:
     }
 
 
+TWO = {
+    "nodes": [lent("a001"), lent("a002")],
+    "entries": {"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
+}
+
+
 def limited(cores: float, gb: float, nodes: int) -> dict[str, Any]:
     """The queue's limits with these lent nodes in them."""
     return {"limits": tree(dev=size(cores + 128 * nodes, gb + 256 * nodes))}
@@ -61,22 +67,17 @@ TABLE = [
         "root.anvil.dev has 80 vcore for 84", **with_nodes("a001"), **limited(80, 320, 1),
         pods=bound(20, SMALL, "k1") + pods(1, SMALL, name="x", ago=5), more=[node("k1", 128, 512)]),
     row("one of two is enough for the quota; the later lent goes", {"a001": NEEDED, "a002": GOES},
-        "root.anvil.dev has 80 vcore for 120", nodes=[lent("a001"), lent("a002")],
-        entries={"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
-        **limited(80, 320, 2), pods=bound(29, SMALL, "k1") + pods(1, SMALL, name="x", ago=5),
+        "root.anvil.dev has 80 vcore for 120", **TWO, **limited(80, 320, 2),
+        pods=bound(29, SMALL, "k1") + pods(1, SMALL, name="x", ago=5),
         more=[node("k1", 128, 512)]),
     row("a pod that has just come needs its room", {"a001": NEEDED}, "1 pod", **with_nodes("a001"),
         **limited(800, 3200, 1), pods=pods(1, SMALL, ago=5)),
     row("the same pod fits elsewhere", {"a001": GOES}, **with_nodes("a001"),
         **limited(800, 3200, 1), pods=pods(1, SMALL, ago=5), more=[node("k1")]),
     row("of two idle nodes one holds the pods", {"a001": NEEDED, "a002": GOES},
-        nodes=[lent("a001"), lent("a002")],
-        entries={"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
-        **limited(800, 3200, 2), pods=pods(8, SMALL, ago=5)),
+        **TWO, **limited(800, 3200, 2), pods=pods(8, SMALL, ago=5)),
     row("the emptier goes, however long it is lent", {"a001": GOES, "a002": NEEDED},
-        nodes=[lent("a001"), lent("a002")],
-        entries={"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
-        **limited(800, 3200, 2), pods=pods(8, SMALL, ago=5) + bound(1, size(2, 2), "a002",
+        **TWO, **limited(800, 3200, 2), pods=pods(8, SMALL, ago=5) + bound(1, size(2, 2), "a002",
             is_daemonset=True, is_yunikorn=False)),
     row("a pod that the node can't take does not hold it", {"a001": GOES}, **with_nodes("a001"),
         **limited(800, 3200, 1),
@@ -85,9 +86,7 @@ TABLE = [
         **limited(80, 320, 1),
         config=config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=1)})),
     row("min_nodes keep one of two", {"a001": READY, "a002": GOES}, "min_nodes",
-        nodes=[lent("a001"), lent("a002")],
-        entries={"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
-        **limited(80, 320, 2),
+        **TWO, **limited(80, 320, 2),
         config=config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=1)})),
     row("defect 7: it goes only if the headroom mark holds without it", {"a001": NEEDED},
         "demand is above the headroom mark: root.anvil.dev has 100 vcore for 96",
