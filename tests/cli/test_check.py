@@ -180,7 +180,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
     "partition mistyped": (lambda s: add_settings(s, "exclude_nodes = partition bach\n"),
         "kept out warning", "exclude_nodes names partition bach, which no node has", 0),
     "kept out untold": (_untold_by_its_list,
-        "kept out warning", "the converter can't be told to leave out 2 nodes: dnm names every", 0),
+        "kept out warning", "the converter can't be told to leave out 3 nodes: dnm names every", 0),
     "features untold": (_untold_by_its_list,
         "kept out warning", "does not say what 3 nodes have: these are not lent", 0),
     "no kubeconfig": (lambda s: (s.directory / "sandbox/kubeconfig").unlink(),
