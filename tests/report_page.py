@@ -1,6 +1,6 @@
 """`make report-page`: the page of `dnm report --html` in a real browser.
 
-Debian's Chromium, headless, opens each at three widths, light and dark, without JavaScript and with
+Debian's Chromium, headless, opens it at three widths, light and dark, without JavaScript and with
 the page's own policy: nothing may be asked for from anywhere, nothing be written to the console.
 Then axe-core (npm) looks for what a screen reader or weak eyes would stumble over, and the page is
 not to be wider than a telephone. Screenshots are left in .venv/report-page to be looked at.
@@ -30,33 +30,30 @@ SERIOUS = ("serious", "critical")
 
 
 def main() -> int:
-    """Returns 0 where every page passes, else 1; prints what is wrong."""
+    """Returns 0 where the page passes, else 1; prints what is wrong."""
     PLACE.mkdir(exist_ok=True)
     if not AXE.exists():
         command = ["npm", "install", "--silent", "--no-audit", "--prefix", str(PLACE), "axe-core@4"]
         subprocess.run(command, check=True)
-    pages = dict(_write_pages(datetime.now(UTC)))
-    wrong = [trouble for name, path in pages.items() for trouble in look_at(name, path)]
-    print("\n".join(wrong) or f"{len(pages)} pages: nothing wrong; screenshots in {PLACE}")
+    wrong = list(look_at(_write_page(datetime.now(UTC))))
+    print("\n".join(wrong) or f"the page: nothing wrong; screenshots in {PLACE}")
     return 1 if wrong else 0
 
 
-def _write_pages(now: datetime) -> Iterator[tuple[str, Path]]:
+def _write_page(now: datetime) -> Path:
     state = PLACE / "state"
     state.mkdir(exist_ok=True)
     config = a_config(state)
     for old in state.glob("history*"):
         old.unlink()
     write_year(config.converted_nodes_path, now, days=14)
-    texts = {"report": make_page(config, make_accounts(config, now - timedelta(days=10), now))}
-    for name, text in texts.items():
-        path = PLACE / f"{name}.html"
-        path.write_text(text)
-        yield name, path
+    path = PLACE / "report.html"
+    path.write_text(make_page(config, make_accounts(config, now - timedelta(days=10), now)))
+    return path
 
 
-def look_at(name: str, path: Path) -> Iterator[str]:
-    """Yields what is wrong with a page, a sentence each."""
+def look_at(path: Path) -> Iterator[str]:
+    """Yields what is wrong with the page, a sentence each."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -65,7 +62,7 @@ def look_at(name: str, path: Path) -> Iterator[str]:
         )
         for device, width in WIDTHS.items():
             for scheme in ("light", "dark"):
-                where = f"{name}, {device}, {scheme}"
+                where = f"report, {device}, {scheme}"
                 yield from _shows(browser, path, width, scheme, where)
                 yield from _is_accessible(browser, path, width, scheme, where)
         browser.close()

@@ -20,9 +20,6 @@ class Scene:
     def __init__(self, directory: Path) -> None:
         self.sandbox = sandbox = Sandbox(directory / "sandbox").start()
         sandbox.set_queues(WORKSHOP_QUEUES)
-        sandbox.yunikorn.restart()
-        for namespace in ("dev", "other"):
-            sandbox.add_namespace(namespace)
         sandbox.add_machines(4)
         self.site = Site(sandbox, directory / "site", max_converted_nodes=1)
         sandbox.add_pods(90, "dev", queue=QUEUE, cpu="4", memory="16G", name="session")

@@ -185,8 +185,6 @@ class Ran:
     def __init__(self, directory: Path) -> None:
         self.sandbox = Sandbox(directory / "sandbox").start()
         self.sandbox.set_queues(WORKSHOP_QUEUES)
-        self.sandbox.yunikorn.restart()
-        self.sandbox.add_namespace("dev")
         self.sandbox.add_machines(4)
         self.file = directory / "dnm.prom"
         self.site = Site(

@@ -28,8 +28,6 @@ class Day:
         self.sandbox = Sandbox(directory / "sandbox").start()
         sandbox = self.sandbox
         sandbox.set_queues(WORKSHOP_QUEUES)
-        sandbox.yunikorn.restart()
-        sandbox.add_namespace("dev")
         sandbox.add_node("k01", cpu="64", memory="128G")
         sandbox.add_machines(6)
         self.site = Site(
