@@ -181,15 +181,13 @@ def _elapsed(span: timedelta) -> str:
 
 def bill_table(lends: Sequence[Lend]) -> tuple[str, list[str], list[list[str]], str]:
     """Returns the sums as a table of the report."""
-    rows = [_row(one) for one in sums_of(lends, {})]
+    rows = [
+        [one.account or "nobody", one.namespace, one.queue, str(one.lends),
+         *(f"{hours:.1f}" for hours in (one.lent, one.booting, one.used, one.idle))]
+        for one in sums_of(lends, {})
+    ]  # fmt: skip
     header = ["account", "namespace", "queue", "lends", "lent", "booting", "used", "idle"]
     return "Node-hours by account", header, rows, "no node was lent"
-
-
-def _row(one: Sum) -> list[str]:
-    hours = (one.lent, one.booting, one.used, one.idle)
-    return [one.account or "nobody", one.namespace, one.queue, str(one.lends),
-            *(f"{each:.1f}" for each in hours)]  # fmt: skip
 
 
 # --- against sreport ----------------------------------------------------------------------------

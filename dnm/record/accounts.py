@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-import msgspec
+from msgspec.structs import replace
 
 from dnm.model.history import JOBS, HistoryLine
 from dnm.model.observed import Sitting
@@ -278,20 +278,16 @@ class Bookkeeper:
         numbers = line.numbers
         if line.kind == "limit":
             limit = {**before.limit, **_limit_after(line), **numbers.get("limit", {})}
-            point = msgspec.structs.replace(before, time=line.time, limit=limit)
+            point = replace(before, time=line.time, limit=limit)
         elif line.kind == "queue" or "headroom" in numbers:
-            point = Point(
-                time=line.time,
-                limit=numbers.get("limit", {}),
-                used=numbers.get("used", {}),
-                pending=numbers.get("pending", {}),
-            )
+            amounts = {name: numbers.get(name, {}) for name in ("limit", "used", "pending")}
+            point = Point(time=line.time, **amounts)
         else:
             return
         if known is None and line.kind != "queue":
             return  # a queue above those that are lent to
         points = self._points.setdefault(line.queue, [])
-        if not points or msgspec.structs.replace(before, time=line.time) != point:
+        if not points or replace(before, time=line.time) != point:
             points.append(point)
         if len(points) > 4 * MOST_POINTS:
             self._points[line.queue] = list(_thinned(points))
