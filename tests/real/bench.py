@@ -35,9 +35,9 @@ from tests.real.proxy import write_kubeconfig
 from tests.real.relay import Relay, relay
 from tests.real.rig import PORT, Rig
 from tests.real.server_cost import Meter, ServerCost
-from tests.real.site import Site
+from tests.real.site import PODS, Site
 
-NODES, PODS = 500, 15_000
+NODES, COUNT = 500, 15_000
 UNFINISHED = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 PAGE = REPOSITORY / "docs" / "bench.md"
 CURL = "`curl` of the same lists to nowhere"
@@ -202,7 +202,7 @@ def measure(arguments: list[str]) -> int:
     """Fills a rig, measures, prints the table and writes it."""
     parser = argparse.ArgumentParser(prog="python -m tests.real bench", description=__doc__)
     parser.add_argument("--repeat", type=int, default=7)
-    parser.add_argument("--pods", type=int, default=PODS)
+    parser.add_argument("--pods", type=int, default=COUNT)
     parser.add_argument("--dry", action="store_true", help="writes no file")
     options = parser.parse_args(arguments)
     with BenchRig(run_directory()) as rig:

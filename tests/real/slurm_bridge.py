@@ -28,7 +28,7 @@ from tests.slurmrestd import allow_tokens, slurmrestd, write_token
 
 SUITE = "forky"
 NAMESPACE = "bridged"  # whose pods slurm-bridge schedules
-PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+BRIDGED_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SCHEDULER = "slurm-bridge-scheduler"
 MANAGED = {"key": f"{GROUP}/managed-node", "value": SCHEDULER, "effect": "NoExecute"}
 JOB = f"scheduler.{GROUP}/slurm-jobid"
@@ -106,7 +106,7 @@ class Bridge(Controller):
 
     def end(self, name: str) -> None:
         """The pod's work is done."""
-        self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        self.api.delete(f"{BRIDGED_PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def _keep_nodes(self) -> None:
         nodes = self.api.get("/api/v1/nodes")["items"]
@@ -189,7 +189,7 @@ class Bridge(Controller):
     # --- the scheduler ---------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        pods = {pod["metadata"]["name"]: pod for pod in self.api.get(PODS)["items"]}
+        pods = {pod["metadata"]["name"]: pod for pod in self.api.get(BRIDGED_PODS)["items"]}
         jobs = self.slurm.jobs_now()
         for job, name in list(self._jobs.items()):
             if name not in pods:
@@ -210,7 +210,7 @@ class Bridge(Controller):
     def _lose(self, name: str, state: Json) -> None:
         """The pod of a job that has ended goes too."""
         self.ended.append(f"{name}: {state}")
-        self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        self.api.delete(f"{BRIDGED_PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def _submit(self, name: str) -> None:
         """A job without a script, for a whole node."""
@@ -225,12 +225,12 @@ class Bridge(Controller):
         self._mark(name, {"labels": {JOB: job}})
 
     def _mark(self, name: str, metadata: Json) -> None:
-        self.api.patch(f"{PODS}/{name}", {"metadata": metadata})
+        self.api.patch(f"{BRIDGED_PODS}/{name}", {"metadata": metadata})
 
     def _bind(self, name: str, node: str) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "target": target, "metadata": {"name": name}}
-        self.api.post(f"{PODS}/{name}/binding", body)
+        self.api.post(f"{BRIDGED_PODS}/{name}/binding", body)
 
 
 class RealBridge(Bridge):
@@ -270,19 +270,21 @@ class RealBridge(Bridge):
         for name, node in self.slurm.nodes_now().items():
             if "EXTERNAL" in node["state"] and node["address"] == name:
                 self._change("scontrol", "update", f"NodeName={name}", "NodeAddr=127.0.0.1")
-        for pod in self.api.get(PODS)["items"]:
+        for pod in self.api.get(BRIDGED_PODS)["items"]:
             if is_done(pod) and not pod["metadata"].get("finalizers"):
                 super().end(pod["metadata"]["name"])
 
     def end(self, name: str) -> None:
-        self.api.patch(f"{PODS}/{name}/status", {"status": {"phase": "Succeeded"}}, "strategic")
+        self.api.patch(
+            f"{BRIDGED_PODS}/{name}/status", {"status": {"phase": "Succeeded"}}, "strategic"
+        )
 
     def _change(self, *command: str) -> str:
         return "" if command[0] == "scancel" else super()._change(*command)
 
     def _lose(self, name: str, state: Json) -> None:
         """That is for the workload controller to do; a pod whose work is done has lost nothing."""
-        pod = self.api.get(f"{PODS}/{name}")
+        pod = self.api.get(f"{BRIDGED_PODS}/{name}")
         if not is_done(pod) and f"{name}: {state}" not in self.ended:
             self.ended.append(f"{name}: {state}")
 

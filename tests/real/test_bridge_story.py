@@ -23,8 +23,16 @@ from tests.converters.bridge_world import PARTITIONS, TAKEN
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import add_pods
-from tests.real.slurm_bridge import JOB, MANAGED, NAMESPACE, PODS, SCHEDULER, Bridge, BridgedSlurm
+from tests.real.site import PODS, add_pods
+from tests.real.slurm_bridge import (
+    BRIDGED_PODS,
+    JOB,
+    MANAGED,
+    NAMESPACE,
+    SCHEDULER,
+    Bridge,
+    BridgedSlurm,
+)
 from tests.real.slurm_site import StandingSite
 from tests.slurm_lab import end_with_us, is_running
 
@@ -131,7 +139,7 @@ class Work:
             "schedulerName": SCHEDULER, "containers": [{"name": "main", "image": "none"}],
             "tolerations": [{"key": MANAGED["key"], "operator": "Exists"}],
         }  # fmt: skip
-        made = self.api.post(PODS, {"metadata": {"name": name}, "spec": spec})
+        made = self.api.post(BRIDGED_PODS, {"metadata": {"name": name}, "spec": spec})
         self.begun[name] = made["metadata"]["uid"]
         return name
 
@@ -144,7 +152,7 @@ class Work:
 
     def look(self) -> dict[str, str]:
         """Each pod that runs, with its node."""
-        pods = {one["metadata"]["name"]: one for one in self.api.get(PODS)["items"]}
+        pods = {one["metadata"]["name"]: one for one in self.api.get(BRIDGED_PODS)["items"]}
         jobs = self.slurm.jobs_now()  # after the pods, for a job runs before its pod has a node
         for name, uid in self.begun.items():
             what = _what_is_wrong(pods.get(name), uid, self.nodes.get(name), jobs)
@@ -294,4 +302,4 @@ def test_a_node_is_lent_and_given_back_by_hand(
 
 
 def job_id(rig: Rig, name: str) -> str:
-    return str(rig.api.get(f"{PODS}/{name}")["metadata"]["labels"][JOB])
+    return str(rig.api.get(f"{BRIDGED_PODS}/{name}")["metadata"]["labels"][JOB])
