@@ -107,6 +107,13 @@ def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
     """Of a StatefulSet, which makes it again only when it is gone."""
     name = owned(rig, lent, "slow", "statefulsets")["metadata"]["name"]
     path = f"/api/v1/namespaces/dev/pods/{name}"
+
+    def remove_when_cordoned() -> None:
+        """Before that its controller's next pod would come to the node, which nothing ends."""
+        node = f"/api/v1/nodes/{lent}"
+        rig.wait_for(lambda: rig.api.get(node)["spec"].get("unschedulable"), "a cordon", 300)
+        rig.remove_pods("dev")
+
     rig.servers["kwok"].send(signal.SIGSTOP)
     try:
         rig.api.patch(path, {"metadata": {"finalizers": ["example.org/backup"]}})
@@ -120,7 +127,7 @@ def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
             "drain_timeout_seconds = 8", "drain_timeout_seconds = 300"
         )
         config.write_text(text)
-        gone = threading.Timer(1, lambda: rig.remove_pods("dev"))
+        gone = threading.Thread(target=remove_when_cordoned)
         gone.start()
         answer = site.convert("--set", "batch", "--node-name", lent)
         gone.join()
