@@ -18,6 +18,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 from tests.real.package_roots import BASE, root_of
+from tests.real.programs import HUNG
 
 CONTAINERFILE = ROOT / "deploy" / "Containerfile"
 IMAGE = "localhost/dnm:built"
@@ -33,7 +34,7 @@ class Store:
     def __call__(self, *arguments: str) -> str:
         """What buildah prints; fails with what it said."""
         done = subprocess.run(
-            ["buildah", *self.options, *arguments], capture_output=True, text=True, timeout=900,
+            ["buildah", *self.options, *arguments], capture_output=True, text=True, timeout=HUNG,
             env={**os.environ, "BUILDAH_ISOLATION": "chroot"}, cwd=ROOT,
         )  # fmt: skip
         assert done.returncode == 0, f"buildah {arguments}: {done.stdout[-3000:]}{done.stderr}"

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.real.build import cache, tell
+from tests.real.programs import HUNG
 from tests.real.slurm_roots import RootError, bootstrap, building, keep_root
 
 # Debian 12 has Python 3.11, Debian 13 has 3.13.
@@ -79,7 +80,7 @@ class Root:
     def run(self, script: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """What root gets there; fails where the exit code is not `code` (None: any)."""
         process = self.start(script)
-        stdout, stderr = process.communicate(timeout=900)
+        stdout, stderr = process.communicate(timeout=HUNG)
         answer = subprocess.CompletedProcess(script, process.returncode, stdout, stderr)
         said = f"{script}\nexit code {process.returncode}\n{stdout}{stderr}"
         assert code is None or process.returncode == code, said

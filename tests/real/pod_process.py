@@ -23,6 +23,7 @@ from pathlib import Path
 from tests.real.http_api import Json
 from tests.real.namespaces import REPOSITORY
 from tests.real.package_roots import Root
+from tests.real.programs import HUNG
 from tests.real.rig import PORT, Rig
 
 CONTAINERFILE = (REPOSITORY / "deploy" / "Containerfile").read_text()
@@ -75,7 +76,7 @@ def run_pod(rig: Rig, root: Root, pod: Json, directory: Path, *arguments: str) -
     return subprocess.run(
         ["nsenter", "-t", root.inside, "-m", "--", "unshare", "--mount", "--pid", "--fork",
          "--kill-child", "bash", "-euc", script],
-        capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=HUNG, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 PATIENCE = 120.0  # seconds; a quiet machine takes ten for all of them
 LOOK_EVERY = 2.0
+HUNG = 900.0  # seconds; at load 25 a package takes more than three minutes to be installed
 
 
 class RigError(Exception):

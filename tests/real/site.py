@@ -13,6 +13,7 @@ from typing import Any
 from tests.real.cluster import REST
 from tests.real.converter import Machines, write_converter
 from tests.real.http_api import Json
+from tests.real.programs import HUNG
 from tests.real.rig import Rig
 from tests.site import ini_text
 
@@ -80,7 +81,7 @@ class Site:
     def dnm(self, *arguments: str, code: int | None = 0, **variables: str) -> Answer:
         """The answer of one command; fails where its exit code is not `code` (None: any)."""
         process = self.start(*arguments, **variables)
-        stdout, stderr = process.communicate(timeout=900)
+        stdout, stderr = process.communicate(timeout=HUNG)
         answer = Answer(process.args, process.returncode, stdout, stderr)
         said = f"dnm {' '.join(arguments)}: exit code {process.returncode}\n{stdout}{stderr}"
         assert code is None or answer.returncode == code, said

@@ -27,6 +27,7 @@ from tests.kubelet.judging import (
 from tests.kubelet.test_vectors import ADMITTED, ANSWERS, OURS, VECTORS
 from tests.real.build import program
 from tests.real.kubelets import HEAD, boot
+from tests.real.programs import HUNG
 from tests.real.versions import JUDGE, KUBELETS
 
 DRAWN = int(os.environ.get("DNM_KUBELET_DRAWS", "10000"))
@@ -45,7 +46,7 @@ def judged(version: str, questions: list[tuple[str, Machine]]) -> list[dict[str,
     lines = [json.dumps({"config": config, "machine": machine}) for config, machine in questions]
     done = subprocess.run(
         [program("kubelet-judge", f"{version}-{JUDGE}")], input="\n".join(lines) + "\n",
-        capture_output=True, text=True, timeout=900, check=True,
+        capture_output=True, text=True, timeout=HUNG, check=True,
     )  # fmt: skip
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(questions)
@@ -110,7 +111,7 @@ def admitted(questions: list[Question]) -> list[str]:
     """What a kubelet's managers say of pods: `admitted`, or the reason of the refusal."""
     done = subprocess.run(
         [program("kubelet-admits")], input="\n".join(map(json.dumps, questions)) + "\n",
-        capture_output=True, text=True, timeout=900, check=True,
+        capture_output=True, text=True, timeout=HUNG, check=True,
     )  # fmt: skip
     answers = done.stdout.splitlines()
     assert len(answers) == len(questions)

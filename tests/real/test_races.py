@@ -15,7 +15,7 @@ from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.hosts import COUNT, host
 from tests.real.http_api import Json
-from tests.real.programs import RigError
+from tests.real.programs import HUNG, RigError
 from tests.real.proxy import Seen, proxied, write_kubeconfig
 from tests.real.rig import Rig
 from tests.real.site import DEV, PODS, Site, add_pods, ask_for_one_node, with_nodes
@@ -47,7 +47,7 @@ def test_two_hosts_share_a_queue_and_a_document(
 
         def run_together() -> None:
             for process in [site.start("run") for site in sites]:
-                said, errors = process.communicate(timeout=900)
+                said, errors = process.communicate(timeout=HUNG)
                 print(said, errors)
                 assert process.returncode in (0, 1), said + errors
                 assert "Traceback" not in errors, errors
@@ -90,7 +90,7 @@ def killed_run(site: Site, rig: Rig, tmp_path: Path, when: str, seen_before: set
 
         setattr(proxy, when, strike)
         process.append(site.start("run"))
-        process[0].communicate(timeout=900)
+        process[0].communicate(timeout=HUNG)
         seen_before |= set(struck)
     site_kubeconfig(site, KUBECONFIG)
 

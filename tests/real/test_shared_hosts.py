@@ -19,6 +19,7 @@ import pytest
 from tests.processes import stops
 from tests.real.cluster import LEASE
 from tests.real.conftest import MakeSite
+from tests.real.programs import HUNG
 from tests.real.rig import Rig
 from tests.real.shared import SHORT, Demand, follow, make_hosts, wake
 from tests.real.site import Site
@@ -52,7 +53,7 @@ def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite, co
         demand.move_on(begins_anew=rounds <= ROUNDS // 2)
         runs = [(one, one.start("run", "-o", "json")) for one in chance.sample(sites, count)]
         for site, run in runs:
-            said, errors = run.communicate(timeout=900)
+            said, errors = run.communicate(timeout=HUNG)
             assert run.returncode in (0, 75) and "Traceback" not in errors, said + errors
             stood_by += run.returncode == 75
             acted[site.directory.name] += bool(said) and bool(json.loads(said)["actions"])
