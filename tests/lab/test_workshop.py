@@ -69,6 +69,19 @@ def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
     assert_nothing_is_left(tmp_path)
 
 
+def test_the_demo_leaves_nothing_behind_when_ctrl_c_is_pressed_again_and_again(
+    tmp_path: Path,
+) -> None:
+    with start(tmp_path) as process:
+        assert process.stdout is not None
+        while "A workshop begins" not in process.stdout.readline():
+            pass
+        while process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.01)
+    assert_nothing_is_left(tmp_path)
+
+
 def test_the_demo_leaves_nothing_behind_when_its_terminal_is_closed(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def demo(*, speed: float = 1.0) -> int:
     """Plays it and returns the exit code: 0 if the books balance, 1 if they don't or it can't be
     played, 130 on Ctrl-C. `speed` shortens all waiting, but not the work of dnm itself. What was
     written is kept only where something is wrong."""
-    with _ended_by_signals():
+    with _ended_by_signals() as ignore_signals:
         place = Path(tempfile.mkdtemp(prefix="dnm-demo-"))
         problems: list[str] = []
         try:
@@ -60,6 +60,7 @@ def demo(*, speed: float = 1.0) -> int:
                 print("\ndnm: stopped; the sandbox is gone", file=sys.stderr)
             return 130
         finally:
+            ignore_signals()
             with contextlib.suppress(SandboxError):
                 stop(place / "sandbox")
             if not problems:
@@ -272,27 +273,32 @@ def _instant(text: str) -> float:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Lets SIGTERM and a terminal that is closed end a demo as Ctrl-C does, but not under nohup."""
+def _ended_by_signals() -> Iterator[Callable[[], None]]:
+    """Lets SIGTERM and a terminal that is closed end a demo as Ctrl-C does, but not under nohup.
+    Yields what ignores them from then on: a write to a terminal that goes may fail before the
+    signal comes, and people press Ctrl-C twice."""
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
 
     before = {
         sent: handler
-        for sent in (signal.SIGTERM, signal.SIGHUP)
+        for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if (handler := signal.getsignal(sent)) is not signal.SIG_IGN
     }
 
-    def interrupt(number: int, frame: object) -> None:
-        for sent in before:  # a shell and the kernel both tell of a closed terminal
+    def ignore() -> None:
+        for sent in before:
             signal.signal(sent, signal.SIG_IGN)
+
+    def interrupt(number: int, frame: object) -> None:
+        ignore()  # a shell and the kernel both tell of a closed terminal
         raise KeyboardInterrupt
 
     for sent in before:
         signal.signal(sent, interrupt)
     try:
-        yield
+        yield ignore
     finally:
         for sent, handler in before.items():
             signal.signal(sent, handler)
