@@ -123,6 +123,20 @@ class Import(NamedTuple):
     line: int
 
 
+# Each file is read once, by the one process that plays this file's tests.
+pytestmark = pytest.mark.xdist_group("layers")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
+
+
 @cache
 def imports(root: Path) -> tuple[Import, ...]:
     """Every import of every file, in functions too; of `from a import b` both `a` and `a.b`."""
@@ -132,7 +146,7 @@ def imports(root: Path) -> tuple[Import, ...]:
 def _read_imports(root: Path) -> Iterator[Import]:
     for path in sorted(root.rglob("*.py")):
         by = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 yield from (Import(by, alias.name, node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -298,8 +312,7 @@ FILES_OF_DNM = sorted(PACKAGE.rglob("*.py"))
 @pytest.mark.parametrize("package", CORE)
 def test_the_core_has_no_clock(package: str) -> None:
     for path in sorted((PACKAGE / package).glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        called = {ast.unparse(node.func) for node in nodes_of(path) if isinstance(node, ast.Call)}
         clocks = {call for call in called if call.endswith((".now", ".today", ".utcnow"))}
         assert not clocks, (path, clocks)
         assert not called & {"open", "print"}, path
@@ -311,8 +324,7 @@ def test_nobody_swallows_what_he_does_not_know() -> None:
     for path in FILES_OF_DNM:
         if path.is_relative_to(PACKAGE / "lab" / "sandbox"):
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
+        for node in nodes_of(path):
             if not isinstance(node, ast.ExceptHandler):
                 continue
             assert node.type is not None, f"bare except in {path}"
@@ -324,16 +336,14 @@ def test_nobody_swallows_what_he_does_not_know() -> None:
 
 def test_every_module_opens_with_its_rule() -> None:
     for path in FILES_OF_DNM:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         if path != PACKAGE / "__init__.py":
-            assert ast.get_docstring(tree), path
+            assert ast.get_docstring(tree_of(path)), path
 
 
 @pytest.mark.parametrize("package", HOUSE)
 def test_every_package_says_what_lives_there_and_who_may_come(package: str) -> None:
     place = PACKAGE / package.replace(".", "/")
-    text = (place / "__init__.py").read_text(encoding="utf-8")
-    rule = ast.get_docstring(ast.parse(text)) or ""
+    rule = ast.get_docstring(tree_of(place / "__init__.py")) or ""
     assert len(rule.splitlines()) <= 5
     words = set(re.findall(r"[a-z]+", rule))
     importers = {room_of(one.by) for one in imports(PACKAGE)
@@ -348,7 +358,7 @@ def test_every_package_says_what_lives_there_and_who_may_come(package: str) -> N
 def test_there_is_never_a_shell() -> None:
     """What reaches a command line is a list of checked words."""
     for path in FILES_OF_DNM:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if not isinstance(node, ast.Call):
                 continue
             called = ast.unparse(node.func)

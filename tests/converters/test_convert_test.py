@@ -7,14 +7,14 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dnm.converters.convert_test import THINGS, judge_rests, read_said
 from tests.night import by_night, one_in
-from tests.slurm_lab import REPOSITORY, SlurmSite, finished, needs_slurm
+from tests.processes import Child, the_warm
+from tests.slurm_lab import REPOSITORY, SlurmSite, needs_slurm
 
 SAMPLES = REPOSITORY / "etc" / "hooks"
 WHY = "RMA 4711: fan, see ticket"
@@ -111,17 +111,17 @@ class TestSite:
         cycles = reset.rename(self.site.hooks / "cycle")
         self.write(reset, f'{cycles} "$1" && {lab_reset} "$1"')
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> Child:
         path = f"{self.bin}:{self.site.lab.environ['PATH']}"
-        return subprocess.Popen(
-            [sys.executable, "-m", "dnm.cli", "convert-test", *words],
-            env={**self.site.lab.environ, "PATH": path, "DNM_CONFIG": str(self.site.config),
-                 "PASSWORD": "secret", "PYTHONPATH": str(REPOSITORY)},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        job = {"arguments": ("convert-test", *words), "directory": str(REPOSITORY)}
+        (child,) = the_warm().start({**job, "environment": {
+            **self.site.lab.environ, "PATH": path, "DNM_CONFIG": str(self.site.config),
+            "PASSWORD": "secret", "PYTHONPATH": str(REPOSITORY),
+        }})  # fmt: skip
+        return child
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return finished(self.start(*words))
+        return subprocess.CompletedProcess(words, *self.start(*words).wait())
 
     def assert_as_before(self, node: str = "a001") -> None:
         """Drained as a person has drained it; nothing of ours is left."""
@@ -258,15 +258,15 @@ def test_a_test_that_is_ended_goes_back_to_the_drain_that_was_there(
     tested.append(hook, "touch $M/there; while [ ! -e $M/go ]; do sleep 0.1; done; sleep 0.5")
     process, site = tested.start("a001"), tested.site
     site.lab.wait_for((tested.machine / "there").exists)
-    process.send_signal(sent)
+    process.send(sent)
     if sent == signal.SIGKILL:
-        process.wait()
+        assert process.wait().was_killed
     (tested.machine / "go").touch()
-    done = finished(process)
     if sent == signal.SIGINT:
-        assert done.returncode == 1
+        done = process.wait()
+        assert done.code == 1
         told = "stopped on demand: the next run of dnm takes it up, or 'node-convert --set batch"
-        assert told in done.stdout
+        assert told in done.out
     rows = json.loads(site.run("--list", "--output", "json", "--node-name", "a001").stdout)
     assert rows["nodes"][0]["claim"]["direction"] == "batch"
     again = tested.run("a001")

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from dnm.converters.conversion import NodeConversion, Sides, StopRequest, run_stages
 from dnm.converters.journal import Book, Direction, Journal, JournalStore, new_operation
 from dnm.converters.listing import read_facts
@@ -19,7 +21,7 @@ from dnm.converters.slurm.text import Reservation
 from dnm.converters.to_batch import undo_claim
 from dnm.converters.to_k8s import STAGES
 from dnm.model.errors import ConverterError
-from tests.night import night
+from tests.night import by_night, night
 from tests.real_slurm import SlurmLab
 from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 
@@ -176,25 +178,28 @@ def test_nothing_is_done_to_nodes_of_others(site: SlurmSite) -> None:
     assert site.hook_calls == []
 
 
-def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: SlurmSite) -> None:
-    """50 races: the job is submitted after the node was judged OK, and the claim follows after a
-    moment that differs each time; a fifth of the jobs run by then. Whoever wins, the other one must
-    have lost."""
+@pytest.mark.parametrize("turns", by_night(2, 5))
+def test_a_job_between_select_and_claim_is_never_on_a_converted_node(
+    site: SlurmSite, turns: int
+) -> None:
+    """On ten nodes at once: the job is submitted after the node was judged OK, and the claim
+    follows after a moment that differs each time; the last job of each node runs by then. Whoever
+    wins, the other one must have lost."""
 
     lab = site.lab
     settings = load_settings({}, lab.environ | {"DNM_CONFIG": str(site.config)})
     store = JournalStore(site.directory / "state")
     chance = random.Random(11)
-    pauses = {(node, turn): chance.uniform(0, 0.5) for node in NODES[:10] for turn in range(5)}
+    pauses = {(node, turn): chance.uniform(0, 0.5) for node in NODES[:10] for turn in range(turns)}
     outcomes: list[str] = []
 
     def race(node: str) -> None:
-        for turn in range(5):
+        for turn in range(turns):
             lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE")
             facts = read_facts(lab.client)
             judged = {one.node.name: one for one in judge_nodes(facts, settings)}
             assert judged[node].verdict is ListVerdict.OK, judged[node]
-            is_late = turn == 4
+            is_late = turn == turns - 1
             script = "sleep 3" if is_late else "sleep 0.3"
             job = lab.submit("-w", node, "-n1", "--mem=100", "--uid=games", script=script)
             time.sleep(pauses[node, turn])
@@ -227,7 +232,7 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(site: Slurm
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(race, NODES[:10]))
     print(f"races won by the node: {outcomes.count('node')}, by the job: {outcomes.count('job')}")
-    assert len(outcomes) == 50
+    assert len(outcomes) == 10 * turns
     assert set(outcomes) == {"node", "job"}
     assert not lab.client.read_reservations()
 
@@ -237,9 +242,9 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
     apart."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other", instance="other")
     arguments = ("--set", "k8s", "--node-type", "a", "--num-nodes", "7", "--namespace", "dev")
-    answers = [finished(one) for one in [made.start(*arguments) for made in (site, other)]]
-    mine, others = (set(answer.stdout.split()) for answer in answers)
-    assert len(mine | others) == 10 and not mine & others, [one.stderr for one in answers]
+    answers = [one.wait() for one in [made.begin(*arguments) for made in (site, other)]]
+    mine, others = (set(answer.out.split()) for answer in answers)
+    assert len(mine | others) == 10 and not mine & others, [one.err for one in answers]
     joins = [call for made in (site, other) for call in made.hook_calls if "join" in call]
     assert sorted(joins) == sorted(f"join {node}" for node in NODES[:10])
     foreign_one = min(others)
@@ -247,11 +252,11 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
     assert answer.returncode == 1 and "lent by instance 'other'" in answer.stderr
     assert foreign_one in site.kube_nodes
     returns = [
-        (made, nodes, made.start("--set", "batch", "--node-type", "a", "--num-nodes", "10"))
+        (made, nodes, made.begin("--set", "batch", "--node-type", "a", "--num-nodes", "10"))
         for made, nodes in ((site, mine), (other, others))
     ]
     for made, nodes, process in returns:
-        assert set(finished(process).stdout.split()) == nodes, made.directory
+        assert set(process.wait().out.split()) == nodes, made.directory
     site.assert_in_service(*NODES[:10])
 
 
@@ -296,14 +301,14 @@ def lend_as_the_script_before(site: SlurmSite, nodes: Sequence[str]) -> None:
 def test_two_hosts_take_the_shared_reservation_apart(site: SlurmSite, tmp_path: Path) -> None:
     """Each has a state directory of its own: only Slurm keeps them apart."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other")
-    nodes = NODES[:6]
+    nodes = NODES[:4]
     lend_as_the_script_before(site, nodes)
     processes = [
-        made.start("--set", "batch", "--node-name", node)
-        for node, made in zip(nodes, [site, other] * 3, strict=True)
+        made.begin("--set", "batch", "--node-name", node)
+        for node, made in zip(nodes, [site, other] * 2, strict=True)
     ]
-    answers = [finished(process) for process in processes]
-    assert [answer.returncode for answer in answers] == [0] * 6, [one.stderr for one in answers]
+    answers = [process.wait() for process in processes]
+    assert [answer.code for answer in answers] == [0] * 4, [one.err for one in answers]
     site.assert_in_service(*nodes)
     assert not site.lab.client.read_reservations()
 

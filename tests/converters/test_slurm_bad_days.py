@@ -9,6 +9,9 @@ import time
 from functools import reduce
 from pathlib import Path
 
+import pytest
+
+from tests.night import by_night
 from tests.real_slurm_hooks import write_lab_hooks
 from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 
@@ -239,12 +242,13 @@ def fault(point: str) -> str:
     return point if ":kill" in point else f"{point}:kill"
 
 
-def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> None:
-    """One node for each point, both directions; the second half of those that go back is taken up
-    by --resume."""
+@pytest.mark.parametrize("every", by_night(2, 1))
+def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite, every: int) -> None:
+    """One node for each point (by day: each second), both directions; the second half of those that
+    go back is taken up by --resume."""
     lab = site.lab
-    nodes = NODES
-    assert len(LEND_POINTS) == len(RETURN_POINTS) == len(nodes)
+    nodes = NODES[::every]
+    assert len(LEND_POINTS) == len(RETURN_POINTS) == len(NODES)
 
     def kill_all(direction: str, points: tuple[str, ...]) -> None:
         processes = [
@@ -269,12 +273,12 @@ def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite) -> N
             answer = process.wait()
             assert answer.code == 0, (node, answer.err)
 
-    kill_all("k8s", LEND_POINTS)
+    kill_all("k8s", LEND_POINTS[::every])
     repeat_all("k8s")
     site.assert_lent(*nodes)
     assert site.kube_nodes == set(nodes)
     jobs = [lab.submit("-w", node, "-n1", "--mem=100", script="true") for node in nodes[:6]]
-    kill_all("batch", RETURN_POINTS)
+    kill_all("batch", RETURN_POINTS[::every])
     repeat_all("batch")
     site.assert_in_service(*nodes)
     for job in jobs:  # each waited for its node, began there once, and ran to its end

@@ -10,9 +10,12 @@ import pytest
 from dnm.simulate.values import DAY
 from tests.economy.played import busiest, play
 from tests.economy.public_shapes import heavy_tails, oscillation
+from tests.night import night
 
 
-@pytest.mark.parametrize("make", [oscillation, heavy_tails], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [oscillation, pytest.param(heavy_tails, marks=night)], ids=lambda make: make.__name__
+)
 def test_a_record_is_replayed_as_it_was_played(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     case = play(busiest(make(1, DAY), 2.0), tmp_path)
     assert case.played.lent > 1 and case.played.waited > 100, "else this shows nothing"

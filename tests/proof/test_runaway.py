@@ -180,7 +180,9 @@ ADVERSARIES = [
     pytest.param(keeps_nodes_unready, 25, "has room", id="keeps-nodes-unready", marks=night),
     pytest.param(deletes_nodes, 45, BACKS_OFF, id="deletes-nodes"),
     pytest.param(makes_nodes_small, 25, "has 6G memory", id="makes-nodes-small", marks=night),
-    pytest.param(lets_pods_run_for_a_minute, 30, "has room and quota", id="lets-pods-run-once"),
+    pytest.param(
+        lets_pods_run_for_a_minute, 30, "has room and quota", id="lets-pods-run-once", marks=night
+    ),
 ]
 
 
