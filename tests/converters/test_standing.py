@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from tests.converters.bridge_world import LABEL as BRIDGED
 from tests.converters.nodeset_world import LABEL, Killed
 from tests.converters.played import NODE
 from tests.converters.played import tmp_path as tmp_path
+from tests.night import one_in
 
 SOON, LONG = timedelta(seconds=0.05), timedelta(minutes=1)
 
@@ -123,7 +125,7 @@ def test_an_operator_that_does_nothing_is_waited_for_and_named(tmp_path: Path, k
     assert_in_peace(kind, made.world)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", one_in(2, range(2)))
 @of_each_kind
 def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, kind: Kind, seed: int) -> None:
     """With jobs that start whenever Slurm may start one, and an operator at its worst."""
@@ -156,8 +158,10 @@ def play(made: Any, goes_on: bool) -> None:
         made.bring_back()
 
 
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("goes_on", [False, True], ids=["comes-back", "goes-on"])
+@pytest.mark.parametrize(
+    ("goes_on", "is_after"), one_in(2, product([False, True], [False, True])),
+    ids=["comes-back-before", "comes-back-after", "goes-on-before", "goes-on-after"],
+)  # fmt: skip
 @of_each_kind
 def test_killed_at_each_call(tmp_path: Path, kind: Kind, goes_on: bool, is_after: bool) -> None:
     """Of a lending, and of a return: the next call finds out what has happened."""

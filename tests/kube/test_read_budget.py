@@ -14,6 +14,7 @@ import pytest
 from tests.bench.cluster import Size, write_cluster
 from tests.bench.server import StaticServer
 from tests.bench.site import write_site
+from tests.processes import the_warm
 
 SIZE = Size(nodes=30, pods=1500)
 PAGE = 500
@@ -31,23 +32,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StaticServer]:
     static.close()
 
 
-def dnm(*arguments: str, home: Path, program: str = "") -> str:
-    """Standard output of `dnm ...` in a process of its own; `program` is run behind it."""
-    code = (
-        "import sys\nfrom dnm.cli.app import main\n"
-        "try:\n    main()\nfinally:\n"
-        f"    sys.stdout.flush()\n{program or '    pass'}"
-    )
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env=environment,
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+ROOT = Path(__file__).parents[2]
+
+
+def environment_in(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home)}
+
+
+def dnm(*arguments: str, home: Path) -> None:
+    """Runs `dnm ...` as a process that finds everything imported (warm.py)."""
+    job = {"arguments": arguments, "environment": environment_in(home), "directory": str(ROOT)}
+    (child,) = the_warm().start(job)
+    assert (ended := child.wait()).code == 0, ended
 
 
 def at(
@@ -168,6 +164,13 @@ def test_status_asks_nobody_and_loads_no_client(server: StaticServer, tmp_path: 
 
 def modules_after(home: Path, *arguments: str) -> set[str]:
     """What a verb has imported by its end."""
-    marker = "--modules--"
-    tell = f"    print({marker!r}, *sys.modules, sep='\\n')"
-    return set(dnm(*arguments, home=home, program=tell).split(marker)[1].split())
+    code = (
+        "import sys\nfrom dnm.cli.app import main\n"
+        "try:\n    main()\nfinally:\n    print('--modules--', *sys.modules, sep='\\n')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment_in(home), cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split("--modules--")[1].split())

@@ -13,6 +13,7 @@ import pytest
 
 from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.cluster import Sandbox
+from tests.night import one_in
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -52,7 +53,7 @@ def namespace_of(kind: str) -> list[str]:
     }.get(kind, [])
 
 
-@pytest.mark.parametrize(("kind", "name"), KINDS)
+@pytest.mark.parametrize(("kind", "name"), one_in(2, KINDS))
 def test_everything_can_be_listed_described_and_deleted(
     site: Sandbox, kind: str, name: str
 ) -> None:

@@ -163,7 +163,7 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
 # --- gone -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("direction", ["k8s", "batch"])
+@pytest.mark.parametrize("direction", one_in(2, ["batch", "k8s"]))
 def test_a_host_that_dies_with_its_converter_is_followed_by_the_other(
     world: World, direction: str
 ) -> None:

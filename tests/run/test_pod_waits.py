@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from dnm.model.pod_waits import DeviceFacts, PodWaits
 from dnm.plan.doubted_pods import tell_doubts
 from tests.scenes import config
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+
+pytestmark = pytest.mark.xdist_group("pod waits")  # the node is lent once
 
 DRIVER = "gpu.example.org"
 API = "resource.k8s.io/v1"
@@ -46,11 +48,11 @@ def gpu(name: str, **more: Any) -> dict[str, Any]:
 class Scene:
     """a001 is lent, has published devices, and runs a pod that has one of them allocated."""
 
-    def __init__(self, sandbox: Sandbox, directory: Path, **settings: Any) -> None:
+    def __init__(self, sandbox: Sandbox, directory: Path) -> None:
         self.sandbox = sandbox
         sandbox.set_queues(WORKSHOP_QUEUES)
         sandbox.add_machines(5)
-        self.site = Site(sandbox, directory / "site", **settings)
+        self.site = Site(sandbox, directory / "site")
         sandbox.add_pods(1, "dev", queue=QUEUE, cpu="90", memory="16G", name="first")
         self.site.run_until_rest()
         assert self.site.lent() == ["a001"]
@@ -80,6 +82,36 @@ class Scene:
         """The plan when so many pods wait."""
         self.sandbox.add_pods(count, "dev", queue=QUEUE, cpu=cpu, spec=spec, name="w", **more)
         return self.site.plan().plan
+
+
+@pytest.fixture(scope="module")
+def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    directory = tmp_path_factory.mktemp("pod waits")
+    sandbox = Sandbox(directory / "sandbox").start()
+    yield Scene(sandbox, directory)
+    sandbox.stop()
+
+
+@pytest.fixture
+def scene(lent: Scene) -> Iterator[Scene]:
+    """As it was when the node had been lent: what a test adds is taken away again."""
+    sandbox = lent.sandbox
+    before = names_in(sandbox)
+    yield lent
+    sandbox.faults.clear()
+    sandbox.requests.clear()
+    with sandbox.lock:
+        for one in names_in(sandbox) - before:
+            sandbox.store.remove(*one)
+
+
+def names_in(sandbox: Sandbox) -> set[tuple[str, str, str]]:
+    """(plural, namespace, name) of each object."""
+    return {
+        (plural, one["metadata"].get("namespace", ""), one["metadata"]["name"])
+        for plural, objects in sandbox.store.dump()["objects"].items()
+        for one in objects
+    }
 
 
 def uid_of(sandbox: Sandbox, name: str) -> str:
@@ -126,12 +158,11 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_a_claim_is_understood_or_named(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
+def test_a_claim_is_understood_or_named(scene: Scene, name: str) -> None:
     """a001 has two devices, of which one is taken: three pods of one each need one node more."""
     asks, expression, devices, result = CLAIMS[name]
-    scene = Scene(sandbox, tmp_path)
     scene.offer(expression, *devices)
-    scene.allocate(uid_of(sandbox, "first-0"))
+    scene.allocate(uid_of(scene.sandbox, "first-0"))
     scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": asks})
     plan = scene.wait(3, by_template())
     (queue,) = plan.queues
@@ -147,7 +178,7 @@ def test_a_claim_is_understood_or_named(sandbox: Sandbox, tmp_path: Path, name: 
     (note,) = plan.notes
     assert "3 pods like dev/w-0: " in note and result in note
     (event,) = plan.waiting
-    assert (event.name, event.count) == ("w-0", 3) and event.uid == uid_of(sandbox, "w-0")
+    assert (event.name, event.count) == ("w-0", 3) and event.uid == uid_of(scene.sandbox, "w-0")
     assert result in event.sentence
     assert result in scene.site.command("explain", "dev/w-0").stdout
     assert result in scene.site.command("check").stdout
@@ -186,11 +217,10 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_else_is_said_of_claims(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
+def test_what_else_is_said_of_claims(scene: Scene, name: str) -> None:
     spec, count, prepare, result = OTHERS[name]
-    scene = Scene(sandbox, tmp_path)
     scene.offer()
-    scene.allocate(uid_of(sandbox, "first-0"))
+    scene.allocate(uid_of(scene.sandbox, "first-0"))
     scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": exactly()})
     prepare(scene)
     plan = scene.wait(count, spec)
@@ -203,11 +233,8 @@ def test_what_else_is_said_of_claims(sandbox: Sandbox, tmp_path: Path, name: str
     assert plan.status[QUEUE].pending_pods == 0
 
 
-def test_a_scheduler_that_allocates_nothing_is_lent_nothing(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_a_scheduler_that_allocates_nothing_is_lent_nothing(scene: Scene) -> None:
     """As YuniKorn 1.8 does it: the pods would be bound, and never start."""
-    scene = Scene(sandbox, tmp_path)
     scene.offer()
     scene.allocate("a pod that is gone")
     scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": exactly()})
@@ -216,12 +243,11 @@ def test_a_scheduler_that_allocates_nothing_is_lent_nothing(
     assert "YuniKorn was seen to start no pod yet with a device" in plan.notes[0]
 
 
-def test_nothing_is_read_where_no_such_pod_waits(sandbox: Sandbox, tmp_path: Path) -> None:
-    scene = Scene(sandbox, tmp_path)
+def test_nothing_is_read_where_no_such_pod_waits(scene: Scene) -> None:
     plan = scene.wait(1, {}, cpu="200")
     assert plan.status[QUEUE].pending_pods == 1
     kinds = ("deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates")
-    assert not [one for kind in (*kinds, "podgroups") for one in sandbox.requests.lists(kind)]
+    assert not [one for kind in (*kinds, "podgroups") for one in scene.sandbox.requests.lists(kind)]
 
 
 GROUP = {"schedulingGroup": {"podGroupName": "train"}}
@@ -236,12 +262,11 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_group_is_a_gang(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
+def test_a_group_is_a_gang(scene: Scene, name: str) -> None:
     """Pods of 24 cores that wait, four of them on a node: what is missing of them counts too."""
     policy, there, counts, says = GROUPS[name]
-    scene = Scene(sandbox, tmp_path)
     if policy is not None:
-        sandbox.create({
+        scene.sandbox.create({
             "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
             "metadata": {"name": "train", "namespace": "dev"}, "spec": {"schedulingPolicy": policy},
         })  # fmt: skip
@@ -257,11 +282,8 @@ def test_a_group_is_a_gang(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
         assert says in scene.site.command("check").stdout
 
 
-def test_a_group_that_can_not_be_read_counts_for_the_pods_that_are_there(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
-    scene = Scene(sandbox, tmp_path)
-    sandbox.fault("status", path="podgroups", code=403)
+def test_a_group_that_can_not_be_read_counts_for_the_pods_that_are_there(scene: Scene) -> None:
+    scene.sandbox.fault("status", path="podgroups", code=403)
     plan = scene.wait(2, GROUP, cpu="24")
     assert plan.status[QUEUE].pending_pods == 2 and not plan.errors
     assert "the permission to list podgroups" in plan.notes[0]
