@@ -71,9 +71,14 @@ def live_sandbox(tmp_path: Path) -> Iterator[Sandbox]:
     cluster.stop()
 
 
+_LONG = ("tests/test_reaper.py", "tests/proof/", "tests/lab/test_workshop.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for a Slurm begins first, or the suite ends with it alone."""
-    items.sort(key=lambda item: item.get_closest_marker("slurm") is None)
+    """What waits for a Slurm begins first, then what is long, or the suite ends with it alone."""
+    items.sort(key=lambda item: (
+        item.get_closest_marker("slurm") is None, not item.nodeid.startswith(_LONG)
+    ))  # fmt: skip
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
