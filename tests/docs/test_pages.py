@@ -31,6 +31,8 @@ from tests.processes import the_warm
 from tests.proof.invariants import RULES
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
+pytestmark = pytest.mark.xdist_group("pages")  # what each verb's help says is asked once
+
 README = PAGES["README.md"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KEYS = {key for keys in DECLARED.values() for key in keys}
@@ -106,6 +108,7 @@ def test_what_is_tried_by_hand_finds_the_commands_that_make_has_installed() -> N
 # --- links and names ---------------------------------------------------------------------------
 
 
+@cache
 def anchors_of(text: str) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", without_code(text), flags=re.M)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.night import one_in
+
 ROOT = Path(__file__).parents[2]
 PLAY = "import sys; from dnm.lab.demo.workshop import demo; sys.exit(demo(speed=5))"
 
@@ -53,7 +55,7 @@ def assert_nothing_is_left(directory: Path) -> None:
     assert list(directory.iterdir()) == [] and servers(directory) == []
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("sent", one_in(3, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
 def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
     tmp_path: Path, sent: signal.Signals
 ) -> None:

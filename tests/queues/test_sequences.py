@@ -389,10 +389,10 @@ def play(seed: int) -> Counter[str]:
     return world.counts
 
 
-@pytest.mark.parametrize("chunk", one_in(4, range(4)))
+@pytest.mark.parametrize("chunk", one_in(8, range(8)))
 def test_no_node_is_ever_counted_twice(chunk: int) -> None:
     counts: Counter[str] = Counter()
-    for number in range(chunk, SEQUENCES, 4):
+    for number in range(chunk, SEQUENCES, 8):
         counts.update(play(SEED * 1_000_003 + number))
     print(f"DNM_SEED={SEED} chunk {chunk}: {dict(sorted(counts.items()))}")
-    assert counts["runs"] > SEQUENCES and counts["asked"] < counts["runs"] / 4
+    assert counts["runs"] > SEQUENCES / 2 and counts["asked"] < counts["runs"] / 4
