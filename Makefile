@@ -67,7 +67,6 @@ lint: $(STAMP)
 
 # pip-audit asks PyPI's own service; where that is out of reach it says so and finds nothing.
 audit: $(STAMP)
-	$(BIN)/bandit --quiet --recursive dnm --configfile pyproject.toml
 	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
 
 # What needs no outside: the pure rooms, and the walls between all.

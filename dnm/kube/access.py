@@ -183,7 +183,7 @@ def _load(path: Path) -> _File:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         # Either loader is a safe one.
-        document = yaml.load(content, loader)  # nosec B506
+        document = yaml.load(content, loader)  # noqa: S506
         # An empty file is one, as for kubectl.
         return msgspec.convert({} if document is None else document, _File)
     except (yaml.YAMLError, msgspec.ValidationError) as error:

@@ -269,7 +269,7 @@ def drop_pod(requests: ApiRequests, namespace: str, name: str) -> None:
     path = path_of("pods", name, namespace)
     what = f"delete pod {namespace}/{name}"
     with requests.changing(what, "delete pods"), fault_point("kube.drop_pod"):
-        requests.delete(path, "Pod")  # nosec B113
+        requests.delete(path, "Pod")
 
 
 def _pulling_spec(order: PodOrder) -> dict[str, Any]:
