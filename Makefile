@@ -78,10 +78,10 @@ pure: $(STAMP)
 	$(BIN)/python -m pytest -m 'not night and not slurm' --numprocesses 2 \
 		--ignore=tests/model/test_trust.py tests/test_layers.py $(addprefix tests/,$(PURE))
 
-# Four processes on two cores: two of them wait for a Slurm most of the time, and each reads all files.
+# Five processes on two cores: two of them wait for a Slurm most of the time, and each reads all files.
 test: $(STAMP) tools
 	$(MAKE) --jobs 2 --output-sync=target lint audit
-	$(BIN)/python -m pytest -m 'not night' --numprocesses 4 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not night' --numprocesses 5 --dist loadgroup --no-loadscope-reorder
 
 # An hour or so: what of make test is a sample, whole, and what is random, anew.
 test-night: $(STAMP) tools
