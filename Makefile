@@ -70,18 +70,19 @@ audit: $(STAMP)
 	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
 
 # What needs no outside: the pure rooms, and the walls between all.
-PURE := calendar config demand kubelet model plan simulate sizing
+PURE := calendar config demand kubelet model plan simulate sizing test_layers.py
 quick: $(STAMP)
 	$(MAKE) --jobs 2 --output-sync=target lint pure
 
 pure: $(STAMP)
-	$(BIN)/python -m pytest -m 'not night and not slurm' --numprocesses 2 \
-		--ignore=tests/model/test_trust.py tests/test_layers.py $(addprefix tests/,$(PURE))
+	$(BIN)/python -m pytest -m 'not night' --numprocesses 2 $(addprefix tests/,$(PURE))
 
-# Five processes on two cores: two of them wait for a Slurm most of the time, and each reads all files.
+# What needs nothing first. Then five processes on two cores: two of them wait for a Slurm most of
+# the time, and each reads all files.
 test: $(STAMP) tools
-	$(MAKE) --jobs 2 --output-sync=target lint audit
-	$(BIN)/python -m pytest -m 'not night' --numprocesses 5 --dist loadgroup --no-loadscope-reorder
+	$(MAKE) --jobs 2 --output-sync=target lint audit pure
+	$(BIN)/python -m pytest -m 'not night' --numprocesses 5 --dist loadgroup --no-loadscope-reorder \
+		$(addprefix --ignore=tests/,$(PURE))
 
 # An hour or so: what of make test is a sample, whole, and what is random, anew.
 test-night: $(STAMP) tools
