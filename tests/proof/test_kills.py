@@ -77,7 +77,7 @@ def test_a_term_while_the_converter_works_ends_the_run_within_its_grace(
     story.play_on(world)
 
 
-@pytest.mark.parametrize("minutes", one_in(2, [30, 1]))
+@pytest.mark.parametrize("minutes", one_in(2, [20, 1]))
 def test_a_converter_that_nobody_knows_of_is_slow(world: World, minutes: int) -> None:
     """The run is killed between the start of the converter and the note of its process; the
     converter takes longer than a node may take to join. Its nodes are not lost."""

@@ -1,13 +1,15 @@
-"""A short storm; the long one is `make storm`."""
+"""A short storm; the long one is `make storm`, and by day the machine strikes (test_machine.py)."""
 
 from __future__ import annotations
 
+from tests.night import night
 from tests.proof.harness import note_figures
 from tests.proof.storm.__main__ import play_storm
 
-SEED, RUNS = 4, 3
+SEED, RUNS = 4, 5
 
 
+@night
 def test_a_short_storm_breaks_nothing() -> None:
     counts, broken, _ = play_storm(SEED, RUNS, at_once=1, episode_runs=RUNS)
     assert not broken, "\n\n".join(broken)
