@@ -19,10 +19,6 @@ def width_of(file: TextIO) -> int:
     return shutil.get_terminal_size().columns if file.isatty() else UNFOLDED
 
 
-def _plain(text: str) -> Run:
-    return text, ""
-
-
 def width_in(text: str) -> int:
     """Returns the columns that a printable text takes."""
     if text.isascii():
@@ -37,11 +33,17 @@ class Line:
     and deeper, broken between words."""
 
     def __init__(self, parts: Iterable[Part], indent: int = 0, hang: int = 2) -> None:
-        given = (one if isinstance(one, tuple) else _plain(one) for one in parts)
         self.before: Sequence[Run] = ((" " * indent, ""),)  # which is never broken
         self.begin, self.hang = indent, hang
-        self.parts: list[Run] = [(printable(text), meaning) for text, meaning in given]
-        self.length = sum(width_in(text) for text, _ in self.parts)
+        self.parts: list[Run] = [
+            (printable(one), "") if isinstance(one, str) else (printable(one[0]), one[1])
+            for one in parts
+        ]
+
+    @property
+    def length(self) -> int:
+        """The columns of what may be broken."""
+        return sum(width_in(text) for text, _ in self.parts)
 
     @property
     def text(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TextIO
 
 import msgspec
@@ -98,7 +99,8 @@ def print_table(
 def clock(moment: datetime, zone: str) -> str:
     """Returns the second that the clock of `zone` shows, with its name where that is not UTC."""
     there = _by_clock_of(zone, moment)
-    return f"{there:%Y-%m-%d %H:%M:%S}{f' {there.tzname()}' if zone != 'UTC' else ''}"
+    text = there.isoformat(" ", "seconds")[:19]
+    return text if zone == "UTC" else f"{text} {there.tzname()}"
 
 
 def _by_clock_of(zone: str, moment: datetime) -> datetime:
@@ -149,6 +151,7 @@ def order_resources(names: Iterable[str]) -> list[str]:
     return sorted(set(names) - {"pods"}, key=lambda name: (name != "vcore", name))
 
 
+@lru_cache(4096)  # a history says the same of many lines
 def shown_amount(resource: str, amount: int) -> str:
     """Returns cores, or decimal bytes or pieces: exact where that is short, else rounded behind a
     `~`, for people."""

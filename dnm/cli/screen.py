@@ -32,7 +32,7 @@ class _Row(Line):
                 lead.pop()
             lead[-1:] = [(text.rstrip(), meaning) for text, meaning in lead[-1:]]
         self.before, self.parts = ((indent, ""), *lead), [last]
-        self.begin, self.hang, self.length = begin, 0, width_in(last[0])
+        self.begin, self.hang = begin, 0
 
 
 def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
