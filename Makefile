@@ -75,7 +75,7 @@ quick: $(STAMP)
 	$(MAKE) --jobs 2 --output-sync=target lint pure
 
 pure: $(STAMP)
-	$(BIN)/python -m pytest -m 'not night' --numprocesses 2 $(addprefix tests/,$(PURE))
+	$(BIN)/python -m pytest -m 'not night' --numprocesses 2 --dist loadgroup $(addprefix tests/,$(PURE))
 
 # What needs nothing first. Then five processes on two cores: two of them wait for a Slurm most of
 # the time, and each reads all files.

@@ -42,7 +42,7 @@ exec '{python}' -m dnm.converters.cli "$@"
 # Stages before the Node is there: once it is Ready, any run takes it up before the host goes down.
 LENDING = (
     ("convert.prepare:after", True),
-    pytest.param("convert.reach:after", False, marks=pytest.mark.night),
+    ("convert.reach:after", False),
     pytest.param("slurm.drain:after", False, marks=pytest.mark.night),
 )  # fmt: skip
 RETURNING = (pytest.param("convert.reset:after", marks=pytest.mark.night),)

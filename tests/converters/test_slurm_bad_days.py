@@ -278,7 +278,7 @@ def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite, ever
     site.assert_lent(*nodes)
     assert site.kube_nodes == set(nodes)
     jobs = [lab.submit("-w", node, "-n1", "--mem=100", script="true") for node in nodes[:6]]
-    kill_all("batch", RETURN_POINTS[::every])
+    kill_all("batch", RETURN_POINTS[every - 1 :: every])
     repeat_all("batch")
     site.assert_in_service(*nodes)
     for job in jobs:  # each waited for its node, began there once, and ran to its end

@@ -88,8 +88,10 @@ class Scene:
 def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     directory = tmp_path_factory.mktemp("pod waits")
     sandbox = Sandbox(directory / "sandbox").start()
-    yield Scene(sandbox, directory)
-    sandbox.stop()
+    try:
+        yield Scene(sandbox, directory)
+    finally:
+        sandbox.stop()
 
 
 @pytest.fixture
@@ -97,9 +99,9 @@ def scene(lent: Scene) -> Iterator[Scene]:
     """As it was when the node had been lent: what a test adds is taken away again."""
     sandbox = lent.sandbox
     before = names_in(sandbox)
+    sandbox.requests.clear()
     yield lent
     sandbox.faults.clear()
-    sandbox.requests.clear()
     with sandbox.lock:
         for one in names_in(sandbox) - before:
             sandbox.store.remove(*one)

@@ -254,7 +254,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.terminate()
         try:
             child.wait(5)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
             child.kill()
             child.wait()
 
