@@ -692,7 +692,7 @@ INI = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     ini=INI,
     queue_map=st.one_of(

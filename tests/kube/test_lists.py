@@ -260,7 +260,7 @@ class Bytes:
         return len(part)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=300)
 @given(items, st.integers(16, 400))
 def test_the_pages_of_a_list_have_its_items(found: list[Any], page: int) -> None:
     content, cut = printed(found), []

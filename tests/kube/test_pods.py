@@ -421,7 +421,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(metadata=st.dictionaries(WORDS, JSON), spec=st.dictionaries(WORDS, JSON), status=JSON)
 def test_any_pod_is_a_value_or_a_decode_error(
     metadata: dict[str, Any], spec: dict[str, Any], status: Any
@@ -436,7 +436,7 @@ def test_any_pod_is_a_value_or_a_decode_error(
         assert len(reducer.pods) == 1
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_valid_page_with_damage_is_a_value_or_a_decode_error(data: st.DataObject) -> None:
     page = bytearray(json.dumps({"items": [a_pod({}, CONSTRAINED)]}).encode())

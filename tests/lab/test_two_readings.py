@@ -24,7 +24,7 @@ from tests.lab.readings import (
 from tests.queue_kit import DATA, check_text
 
 TRIES = settings(
-    max_examples=75, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 VECTORS = json.loads((DATA / "yunikorn_vectors.json").read_text())
 JUDGED = [json.loads(line) for line in (DATA / "judged.jsonl").read_text().splitlines()]

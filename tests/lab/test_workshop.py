@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -24,6 +25,13 @@ def start(directory: Path) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory)},
         start_new_session=True,
     )  # fmt: skip
+
+
+def until_its_workshop(process: subprocess.Popen[str]) -> IO[str]:
+    """What it says from there on."""
+    assert process.stdout is not None
+    assert any("A workshop begins" in line for line in process.stdout)
+    return process.stdout
 
 
 def servers(directory: Path) -> list[str]:
@@ -60,12 +68,9 @@ def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
     tmp_path: Path, sent: signal.Signals
 ) -> None:
     with start(tmp_path) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "A workshop begins" in line:
-                break
+        stdout = until_its_workshop(process)
         os.killpg(process.pid, sent)
-        said = process.stdout.read()
+        said = stdout.read()
         process.wait(timeout=300)
     assert process.returncode == 130, said
     assert_nothing_is_left(tmp_path)
@@ -75,10 +80,7 @@ def test_the_demo_leaves_nothing_behind_when_ctrl_c_is_pressed_again_and_again(
     tmp_path: Path,
 ) -> None:
     with start(tmp_path) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "A workshop begins" in line:
-                break
+        until_its_workshop(process)
         deadline = time.monotonic() + 300
         while process.poll() is None:
             assert time.monotonic() < deadline

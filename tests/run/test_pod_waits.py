@@ -89,7 +89,9 @@ def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     directory = tmp_path_factory.mktemp("pod waits")
     sandbox = Sandbox(directory / "sandbox").start()
     try:
-        yield Scene(sandbox, directory)
+        made = Scene(sandbox, directory)
+        assert not reads_of_claims(sandbox)
+        yield made
     finally:
         sandbox.stop()
 
@@ -105,6 +107,11 @@ def scene(lent: Scene) -> Iterator[Scene]:
     with sandbox.lock:
         for one in names_in(sandbox) - before:
             sandbox.store.remove(*one)
+
+
+def reads_of_claims(sandbox: Sandbox) -> list[Any]:
+    kinds = ("deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates")
+    return [one for kind in (*kinds, "podgroups") for one in sandbox.requests.lists(kind)]
 
 
 def names_in(sandbox: Sandbox) -> set[tuple[str, str, str]]:
@@ -248,8 +255,7 @@ def test_a_scheduler_that_allocates_nothing_is_lent_nothing(scene: Scene) -> Non
 def test_nothing_is_read_where_no_such_pod_waits(scene: Scene) -> None:
     plan = scene.wait(1, {}, cpu="200")
     assert plan.status[QUEUE].pending_pods == 1
-    kinds = ("deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates")
-    assert not [one for kind in (*kinds, "podgroups") for one in scene.sandbox.requests.lists(kind)]
+    assert not reads_of_claims(scene.sandbox)
 
 
 GROUP = {"schedulingGroup": {"podGroupName": "train"}}

@@ -236,7 +236,7 @@ def check(problem: Problem, packing: Packing) -> None:
         assert packing.opened.count(int(name)) <= budget
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(problems())
 def test_a_packing_keeps_every_rule(problem: Problem) -> None:
     """And what was left does not fit any new node that can be had."""
