@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
+from dnm.demand.constraints import HOSTNAME, NodeTraits, why_unfit
 from dnm.demand.demand import Demand, gather_demand, pending_fingerprint
 from dnm.demand.gangs import GangApp, gang_demand
 from dnm.demand.pending import NotCounted
@@ -21,7 +23,16 @@ from dnm.demand.pod_request import (
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
-from dnm.model.pod import Claim, NodeSelectorTerm, Pod, Requirement, TaskGroup
+from dnm.model.kubelet import NumaRoom
+from dnm.model.pod import (
+    Claim,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodShape,
+    Requirement,
+    TaskGroup,
+)
 from dnm.model.value import Resources, Unreadable
 from tests.scenes import (
     DEV,
@@ -373,6 +384,36 @@ def test_the_fingerprint_of_a_queue_covers_what_is_below_it() -> None:
     assert pending_fingerprint(before, GPU) == pending_fingerprint(after, GPU)
 
 
+# --- where a pod may be -------------------------------------------------------------------------
+
+WHOLE = (("nvidia.com/gpu", 4), ("vcore", 8000))
+LESS_CARDS, FEW_CORES = (WHOLE[1], ("nvidia.com/gpu", 2)), (WHOLE[0], ("vcore", 6000))
+ALIGNED = {"aligned": ((), WHOLE)}
+ANY = Requirement(key="a", operator="Exists", values=())
+BESIDE = PodAffinityTerm(topology_key=HOSTNAME, anti=False, expressions=(ANY,))
+APART = msgspec.structs.replace(BESIDE, topology_key="rack", anti=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "zones", "why"),
+    [
+        pytest.param(ALIGNED, (FEW_CORES, WHOLE), None, id="one NUMA node has all"),
+        pytest.param(ALIGNED, (LESS_CARDS, FEW_CORES),
+            "asks for 4 of nvidia.com/gpu, 8 of vcore on one NUMA node, where none has all of it",
+            id="each lacks something else"),
+        pytest.param(ALIGNED, (LESS_CARDS, LESS_CARDS), "asks for 4 of nvidia.com/gpu on one NUMA "
+            "node, where the largest has 2", id="none has as many cards"),
+        pytest.param({"pod_affinity": (APART, BESIDE)}, (), "must be beside other pods",
+            id="apart from some and beside others"),
+    ],
+)  # fmt: skip
+def test_why_a_pod_is_on_no_node_to_come(
+    shape: dict[str, Any], zones: Any, why: str | None
+) -> None:
+    traits = NodeTraits(labels={}, numa=NumaRoom(zones=zones, by_pod=True))
+    assert why_unfit(PodShape(request={}, **shape), (), traits) == why
+
+
 # --- gangs ------------------------------------------------------------------------------------
 
 WORKERS = TaskGroup(name="w", min_member=4, min_resource={**size(2, 8), "pods": 1})
@@ -400,7 +441,10 @@ def members(count: int, **changes: Any) -> list[Pod]:
             id="more pods than placeholders: the rest counts"),
         pytest.param(members(1) + members(1, name="r", node="k1"), (0, 0),
             id="it has started: nothing is made up"),
-        pytest.param(members(1, ago=1000), (0, 0), id="it has given up on placeholders"),
+        pytest.param(members(1, ago=900), (0, 3), id="it reserves to the end of its time"),
+        pytest.param(members(1, ago=901), (0, 0), id="it has given up on placeholders"),
+        pytest.param(members(1) + pods(1, {"memory": GB}, task_group="w", name="m")
+            + members(1, is_placeholder=True, name="tg"), (1, 0), id="one asks for no cores"),
         pytest.param(members(1, is_rejected=True), (0, 0), id="rejected"),
     ],
 )  # fmt: skip

@@ -39,10 +39,11 @@ def test_equal_requests_are_one_kind_whatever_their_order() -> None:
     found = kinds_of(
         a_pod("p1", LARGE), a_pod("p2", LARGE, created=NEW), a_pod("p3", SMALL),
         a_pod("p4", again, "k1"), a_pod("p5", again, "k1", NEW), a_pod("p6", LARGE, "k1", NEW),
+        a_pod("p7", LARGE, created=NEW),
     )  # fmt: skip
     assert found == (
-        PodKind(request={"memory": 10**9, "vcore": 4000}, pending=2, bound=3, came=3,
-                came_at=(NEW_AT,) * 3, sums=(60 + NEW_AT, 60 + 2 * NEW_AT)),
+        PodKind(request={"memory": 10**9, "vcore": 4000}, pending=3, bound=3, came=4,
+                came_at=(NEW_AT,) * 4, sums=(60 + 2 * NEW_AT, 60 + 2 * NEW_AT)),
         PodKind(request={"vcore": 1000}, pending=1, bound=0, came=0, sums=(60, 0)),
     )  # fmt: skip
 

@@ -180,7 +180,7 @@ def test_what_a_node_does_to_it(
 # --- used quota ------------------------------------------------------------------------------
 
 COUNTED = {"vcore": 100_000, "memory": 400}
-LIMIT = {"vcore": 180_000, "memory": 900}
+LIMIT = {"vcore": 180_000, "memory": 900, "pods": 10}  # of which it brings none
 
 
 @pytest.mark.parametrize(
@@ -192,6 +192,7 @@ LIMIT = {"vcore": 180_000, "memory": 900}
         pytest.param({"memory": 501}, (), True, id="more-memory-than-without-it"),
         pytest.param({"vcore": 80_001}, ("vcore",), False, id="a-limit-that-no-node-moves"),
         pytest.param({"nvidia.com/gpu": 4}, (), False, id="a-resource-without-a-limit"),
+        pytest.param({"pods": 10}, (), False, id="all-of-what-it-does-not-bring"),
     ],
 )
 def test_used_quota_closes_it(

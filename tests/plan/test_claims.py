@@ -191,7 +191,9 @@ def test_a_site_s_own_converter_that_died_has_its_nodes_named() -> None:
     later = msgspec.structs.replace(known, now=NOW + config.join_timeout + timedelta(seconds=1))
     after = advance_request(config, after.request, frozenset(), later)
     assert after.request is None and sorted(after.left_behind) == ["a001", "a002"]
-    assert "--set batch --node-name a002" in after.left_behind["a002"].why
+    assert after.left_behind["a002"].why.endswith(
+        "--set batch --node-name a002' returns it; if it is another's, `dnm forget a002`"
+    )
     registry = Registry(claimed=dict(after.left_behind))
     kept = take_in_claims(config, registry, {}, (), later)
     assert kept.claimed == after.left_behind
@@ -263,6 +265,7 @@ def test_what_is_claimed_for_others_leaves_no_room_for_fresh_nodes() -> None:
     plan = world.with_pods(*pods(1)).plan()
     assert not plan.actions and list(plan.registry.claimed) == ["a001"]
     assert plan.queues[0].reason is Reason.CAPPED
+    assert plan.nodes[0].detail == plan.registry.claimed["a001"].why
 
 
 def test_fresh_nodes_are_asked_for_beside_those_that_go_on() -> None:

@@ -4,13 +4,15 @@ asked about."""
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from dnm.model.lent import Phase
+from dnm.model.lent import Leaving, Phase
 from dnm.model.pod import PodList
 from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
+from dnm.plan.fate import Fate
 from tests.builders import FENCED, NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, serving
 
@@ -100,6 +102,23 @@ def test_the_oldest_go_first_within_the_budget() -> None:
     assert fates.returned == ("a002", "a003")
     assert fates.verdicts["a001"].verdict is Verdict.WAIT
     assert fates.verdicts["a001"].detail == "max_conversions_per_run lets 2 go back in a run"
+
+
+@pytest.mark.parametrize(
+    ("entry", "late"),
+    [
+        pytest.param({}, Fate.STAYS, id="idle"),
+        pytest.param({"leaves": Leaving.BY_HAND}, Fate.LEAVES, id="to-leave"),
+    ],
+)
+def test_those_that_the_run_may_not_let_go_have_a_fate_too(entry: Any, late: Fate) -> None:
+    world = World().configured(max_reversions_per_run=1)
+    for name in ("a001", "a002"):
+        world.lent(name, idle_since=LONG_AGO, **entry).node(name)
+    fates = world.fates()
+    assert fates.of == {"a001": Fate.GOES, "a002": late}
+    phases = [one.phase for one in fates.registry.nodes.values()]
+    assert phases == [Phase.RELEASING, Phase.SERVING]
 
 
 def test_a_try_that_is_repeated_keeps_its_clock_and_its_count() -> None:

@@ -35,8 +35,9 @@ MINUTE = timedelta(minutes=1)
 CONFIG = a_config(pod_minute_worth=0.0)
 BACK = 2 * timedelta(seconds=USUAL)  # what it costs where nothing is measured yet
 LEAST, MOST = BACK / 4, 2 * BACK
-NONE = IdleGaps()
+NONE, UNTIMED = IdleGaps(), LendTimes()
 BEGAN = NOW - timedelta(minutes=20)
+TIMES = LendTimes(lends=(420, 540), returns=(240,))
 
 
 def idle(phase: Phase = Phase.SERVING, since: datetime | None = BEGAN, **more: object) -> LentNode:
@@ -49,9 +50,11 @@ def noted(
     reason: Why = Reason.IDLE,
     gaps: IdleGaps = NONE,
     asked: int = 0,
+    took: LendTimes = UNTIMED,
 ) -> IdleGaps:
     """The gaps after one look at one node, and `asked` nodes more."""
-    was = Registry(nodes={"a001": before} if before else {}, idle_gaps={QUEUE: gaps})
+    nodes = {"a001": before} if before else {}
+    was = Registry(nodes=nodes, idle_gaps={QUEUE: gaps}, lend_times={"a": took})
     is_now = msgspec.structs.replace(
         was,
         nodes={"a001": after} if after else {},
@@ -69,6 +72,9 @@ TABLE = {
         noted(idle(since=NOW - MINUTE), idle(since=None), Reason.IN_USE), (), ()),
     "just as long as the idle time": (
         noted(idle(since=NOW - LEAST), idle(since=None), Reason.IN_USE), (300,), ()),
+    "a quarter of what going and coming took": (
+        noted(idle(since=NOW - 3 * MINUTE), idle(since=None), Reason.IN_USE, took=TIMES),
+        (180,), ()),
     "it is in use and was": (noted(idle(since=None), idle(since=None), Reason.IN_USE), (), ()),
     "it is idle still": (noted(idle(), idle()), (), ()),
     "nobody can tell what it does": (noted(idle(), idle(since=None), Reason.UNKNOWN), (), ()),
@@ -132,7 +138,6 @@ def test_how_long_an_idle_node_is_kept(minutes: list[float], kept: int) -> None:
     assert idle_times(CONFIG, Registry(idle_gaps={QUEUE: gaps})) == {"dev": kept * MINUTE}
 
 
-TIMES = LendTimes(lends=(420, 540), returns=(240,))
 WORTH = {
     "nothing is known": ({}, Registry(), 2 * USUAL + 0.1 * USUAL),
     "what lending and returning took": ({}, Registry(lend_times={"a": TIMES}), 768),

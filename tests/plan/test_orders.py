@@ -21,7 +21,7 @@ from dnm.plan.counting import count_missing
 from dnm.plan.inputs import needs_batch_side
 from dnm.record.transitions import Cause, list_transitions
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_request
-from tests.plan.worlds import UNREAD, World, wanting
+from tests.plan.worlds import UNREAD, World, queue_map, wanting
 
 LATER, EARLIER = NOW + timedelta(hours=1), NOW - timedelta(hours=1)
 
@@ -294,6 +294,8 @@ THEIRS = BatchClaim(instance="other", namespace="dev")
             id="in-service"),
         pytest.param(World().node("a070", mark=None).set(batch={"a070": a_batch_node("a070",
                 in_service=False, claim=THEIRS)}), (), id="another-instance's"),
+        pytest.param(World().node("a070", mark=None).set(batch=OUT,
+                maps=(queue_map({"a070": {"vcore": 128_000}}), None)), (), id="counted"),
         pytest.param(
             World().node("a070", mark=None).set(batch=OUT).recorded(requests=(a_request(),)), (),
             id="may-be-coming"),

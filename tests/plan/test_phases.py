@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.lent import ConverterProcess, Phase
+from dnm.model.lent import ConverterProcess, Leaving, Phase
 from dnm.model.node_type import NodeType
 from dnm.model.reason import Reason, Why
 from dnm.plan.facts import Facts, enter_phase
@@ -54,6 +54,8 @@ CASES = [
         Phase.JOINING, "held by the reservation alone"),
     case(Phase.JOINING, facts(batch=[a_batch_node(state="IDLE+RESERVED", tells_claim=True)]),
         Reason.GONE, GONE_PHASE, "rolled back under a booking"),
+    case(Phase.JOINING, facts([a_node(labels={})], [a_batch_node(in_service=False,
+            tells_claim=True)]), Reason.GONE, GONE_PHASE, "left to others", converter=CONVERTER),
     case(Phase.SERVING, facts([a_node()], working_pods={"a001": 2}), Reason.IN_USE, Phase.SERVING,
         "in use"),
     case(Phase.SERVING, facts([a_node()]), Reason.IDLE, Phase.SERVING, "just idle"),
@@ -66,6 +68,8 @@ CASES = [
         Phase.JOINING, "its Node can't be read"),
     case(Phase.SERVING, facts([a_node()]), Reason.IDLE_LONG_ENOUGH, Phase.SERVING,
         "idle long enough", idle_since=LONG_AGO),
+    case(Phase.SERVING, facts([a_node()]), Reason.LEAVING, Phase.SERVING, "empty, to leave",
+        leaves=Leaving.BY_HAND),
     case(Phase.SERVING, facts([a_node(is_cordoned=True)]), Reason.HELD_BY_ADMIN, Phase.SERVING,
         "cordoned by an administrator", idle_since=LONG_AGO),
     case(Phase.SERVING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
@@ -81,6 +85,8 @@ CASES = [
     case(Phase.RELEASING, facts([a_node(is_cordoned=True)]), Reason.HELD_BY_ADMIN, Phase.SERVING,
         "an administrator was first"),
     case(Phase.RELEASING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
+    case(Phase.RELEASING, facts([a_node(is_cordoned=True, mark=FENCED)], [UNKNOWN]),
+        Reason.GAVE_UP, Phase.FAILED, "fenced for long, and Slurm can't say", since=LONG_AGO),
     case(Phase.RETURNING, facts([a_node(is_cordoned=True)], batch=[AWAY]), Reason.HELD_BY_ADMIN,
         Phase.RETURNING, "cordoned by an administrator"),
     case(Phase.RETURNING, facts(batch=[BACK]), Reason.RETURNED, GONE_PHASE, "back"),

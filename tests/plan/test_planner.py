@@ -34,6 +34,7 @@ from tests.builders import (
 from tests.plan.worlds import (
     CONVERTER,
     LONG_AGO,
+    OLD,
     SMALL,
     UNREAD,
     World,
@@ -309,10 +310,17 @@ def test_a_queue_that_gets_a_node_is_not_said_to_wait() -> None:
 
 
 def test_status_keeps_what_people_ask_for() -> None:
-    status = serving().with_pods(*pods(1, node="a001"), *pods(2)).plan().status[QUEUE]
+    world = serving().with_pods(*pods(1, node="a001"), *pods(2))
+    plan = world.plan()
+    status, decision = plan.status[QUEUE], plan.decisions[QUEUE]
     assert status.lent == COUNTED and status.pending_pods == 2
     assert status.limit["vcore"] == status.baseline["vcore"] + SIZE["vcore"]
     assert isinstance(status, QueueStatus)
+    assert decision.headroom["vcore"] == decision.limit["vcore"] - decision.used["vcore"] > 0
+    assert status.is_demand_known and status.waits_since == OLD
+    blind = PodList(pods=world.pods[:1], unreadable={"dev": "403"})
+    status = world.set(pods=blind).plan().status[QUEUE]
+    assert not status.is_demand_known and status.waits_since == ""
 
 
 def test_equal_facts_give_equal_plans() -> None:

@@ -22,7 +22,7 @@ from dnm.plan.record_lease import (
 )
 from dnm.queues.source import resolve_document, with_document
 from tests.builders import NOW
-from tests.plan.worlds import queue_map
+from tests.plan.worlds import queue_map, wanting
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 HERE = Place(holder="mgmt1:/dnm", home="h1", boot="b1", up_for=10 * DAY)
@@ -78,6 +78,8 @@ MAY, WRITES, REFUSED = "may", "writes", "refused"
                      id="ours, in a container"),
         pytest.param(None, actor(knows(others=lease(THEIRS))), WRITES,
                      id="what was seen of another is of this place"),
+        pytest.param(None, actor(knows(others=lease(THEIRS)), REBOOTED), WRITES,
+                     id="and from before it was restarted"),
         pytest.param(FOREIGN, actor(), REFUSED, id="another's"),
         pytest.param(FOREIGN, actor(knows()), REFUSED, id="another's, and we are new"),
         pytest.param(LATE, actor(), REFUSED, id="another's, who may have acted a day ago"),
@@ -149,6 +151,7 @@ def test_what_can_not_be_read_lets_nobody_act(text: str) -> None:
     spoilt = msgspec.structs.replace(queue_map(), annotations={lease_annotation("prod"): text})
     judged = judge_lease(spoilt, actor())
     assert "can't be read" in judged.refusal and "`dnm takeover`" in judged.refusal
+    assert "(None)" not in judged.refusal, "it is said why"
     assert judged.refusal.isprintable()
     assert after_refusal(knows(lease()), judged) == knows(lease())
     assert not judge_lease(spoilt, actor(instance="test")).refusal
@@ -166,6 +169,14 @@ def test_who_is_refused_remembers_by_whom_and_holds_nothing() -> None:
     assert registry == knows(others=FOREIGN)
     assert acts_elsewhere(registry, NOW) == FOREIGN
     assert acts_elsewhere(registry, NOW + 2 * DAY) is None
+
+
+def test_of_a_plan_that_is_refused_nothing_is_done() -> None:
+    world = wanting().set(maps=(stands(FOREIGN), None))
+    plan = world.plan()
+    assert plan.is_refused and not plan.actions and "mgmt2:/dnm" in plan.errors[0]
+    registry = msgspec.structs.replace(world.registry, others_lease=FOREIGN)
+    assert plan.registry == registry, "the record stays as it was, but for who acts"
 
 
 def test_that_somebody_takes_it_off_is_said_by_who_wrote_it() -> None:

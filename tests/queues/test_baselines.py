@@ -71,6 +71,8 @@ def test_a_total_of_just_what_is_lent_is_a_baseline_of_nothing() -> None:
     again = edit(text, made.ledger, TWO)
     assert again.text == text and not again.held and not again.limits[A].fixed
     assert again.numbers[A].baseline["vcore"] == 0
+    said = rebase_document(read(text, made.ledger), wants(TWO), Reading.TOTAL)
+    assert not said.refusal and said.numbers[A].baseline["vcore"] == 0
 
 
 def test_any_other_value_is_a_persons_new_total() -> None:

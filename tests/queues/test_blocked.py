@@ -91,6 +91,8 @@ def test_a_number_that_became_unwritable_while_nodes_are_lent() -> None:
     text = change(made.text, "max: {vcore: 336,", 'max: {vcore: "33\\x36",')
     still = edit(text, made.ledger, {**TWO, **nodes_of(B, "m1")})
     assert still.text == text and not still.blocked
+    third = edit(text, made.ledger, {**nodes_of(A, "n1", "n2", "n3"), **nodes_of(B, "m1")})
+    assert third.text == text and A in third.blocked and told(third.ledger) == told(still.ledger)
     less = edit(text, made.ledger, ONE)
     assert not less.refusal
     assert "a limit can't be changed: line 14: max vcore" in less.blocked[A]

@@ -16,6 +16,7 @@ from dnm.queues.edit import edit_source
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.rebase import Reading, rebase_document
 from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
+from dnm.queues.unsettled import NOT_OF_THIS_TEXT
 from tests.night import one_in
 from tests.queue_kit import (
     NODE,
@@ -353,6 +354,7 @@ def test_a_text_that_has_come_again_with_another_baseline() -> None:
     wrong = lost(gone.text, more, seen.noted)
     asked = edit(wrong.text, wrong.ledger, {}, instance="test", remembered=gone.noted)
     assert not wrong.refusal and "it lacks what the last run noted" in asked.refusal
+    assert asked.refusal.startswith(NOT_OF_THIS_TEXT)
 
 
 def test_a_ledger_that_fits_a_manifest_by_chance() -> None:

@@ -7,9 +7,12 @@ of YuniKorn about new ones.
 
 from __future__ import annotations
 
+import base64
+import gzip
+import io
 import json
 from collections import Counter
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 import pytest
@@ -163,12 +166,17 @@ def manifest(text: str, style: str = "|") -> str:
     )
 
 
+PACKED = (
+    "kind: ConfigMap\nmetadata:\n  name: yunikorn-configs\n\nbinaryData:\n"
+    f"  queues.yaml.gz: {base64.b64encode(gzip.compress(BAD.encode(), mtime=0)).decode()}\n"
+)
 FILES = {
     "a plain document": (TREE, []),
     "a plain bad one": (BAD, [("R1", 13)]),
     "a manifest": (manifest(TREE), []),
     "lines are the manifest's": (manifest(BAD), [("R1", 22)]),
     "a quoted text has one line": (manifest(BAD, "json"), [("R1", 9)]),
+    "a packed text has one line": (PACKED, [("R1", 6)]),
     "behind another manifest": ("kind: Namespace\n---\n" + manifest(BAD), [("R1", 24)]),
     "nothing": ("", [("document", 1)]),
     "what nobody should apply": ("partitions: []\n", [("document", 1)]),
@@ -189,6 +197,30 @@ def test_files_and_manifests(
     printed = capsys.readouterr().out
     for rule, line in found:
         assert f"{path}:{line}: " in printed and f"[{rule}]" in printed
+
+
+def test_a_manifest_without_queues_is_told_by_its_name_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(manifest(TREE).replace("queues.yaml:", "old.yaml:"))
+    (judged,) = judge_file(path)
+    (advice,) = judged.advice
+    assert judged.is_ok and (advice.rule, advice.line) == ("document", 2)
+    assert "there is no queues.yaml in yunikorn/yunikorn-configs" in advice.message
+
+
+def test_of_a_file_that_does_not_end_no_more_is_read_than_there_may_be() -> None:
+    """As of `dnm queues check <(yes)`."""
+
+    class Endless(io.BytesIO):
+        def read(self, size: Any = -1, /) -> bytes:
+            return b"y" * size
+
+    class Pipe(PosixPath):
+        def open(self, *how: Any) -> Any:
+            return Endless()
+
+    (judged,) = judge_file(Pipe("/dev/fd/63"))
+    assert "is larger than 67108864 bytes" in judged.violations[0].message
 
 
 UNJUDGED = {

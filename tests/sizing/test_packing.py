@@ -263,3 +263,15 @@ def test_nodes_that_are_wanted_anyway_are_filled_first() -> None:
     item = Item(request=(2,), count=5, node_classes=frozenset(), bin_types=(0,))
     problem = Problem(items=(item,), bin_types=(BinType(free=(10,)),), opened=(0, 0))
     assert least_nodes(problem).opened == (0, 0)
+
+
+def test_pods_of_one_domain_get_one_new_node_whichever_is_looked_at_first() -> None:
+    """Two are opened for others; by best fit the second one, which is fuller, comes first."""
+    requests = {(6, 0): (0,), (8, 0): (0, 1), (2, 0): (0, 1), (0, 1): (0, 1)}  # so two orders
+    items = tuple(
+        Item(request=one, count=3 if one == (2, 0) else 1, node_classes=frozenset(),
+             bin_types=types, at_most_one_new=one == (2, 0))
+        for one, types in requests.items()
+    )  # fmt: skip
+    bin_types = (BinType(free=(10, 10)), BinType(free=(99, 10)))
+    assert least_nodes(Problem(items=items, bin_types=bin_types)).left == (0, 0, 1, 0)

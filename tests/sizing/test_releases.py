@@ -131,6 +131,9 @@ TABLE = [
         **with_nodes("a001"), **limited(800, 3200, 1),
         pods=pods(1, {**SMALL, "nvidia.com/gpu": 1}, ago=5000),
         config=config(namespaces={"dev": policy("dev", DEV, "a", "g")})),
+    row("nor do pods of a queue that is not monitored", {"a001": GOES}, **with_nodes("a001"),
+        limits=tree(dev=size(928, 3456), lab={}),
+        pods=pods(1, SMALL, ago=5000, queue="root.anvil.lab")),
     row("another namespace's pods hold it, where they may use it", {"a001": NEEDED}, "1 pod",
         **with_nodes("a001"), limits=tree(dev=size(928, 3456), lab={}),
         pods=pods(1, SMALL, ago=5, namespace="lab", app="l"),
@@ -280,21 +283,26 @@ def test_pods_that_lack_quota_are_not_taken_to_wait_for_something_else() -> None
 
 # --- a fence is taken off again ---------------------------------------------------------------
 
+WANTS = f"{DEV} wants 1 node of type a"
+
 
 @pytest.mark.parametrize(
     ("some", "fenced", "stay", "settings"),
     [
-        pytest.param([], 1, [], {}, id="nothing-wants-it"),
-        pytest.param(pods(1, SMALL, ago=1), 1, ["a001"], {}, id="a-pod-a-second-old"),
-        pytest.param(pods(1, SMALL), 2, ["a002"], {}, id="the-one-that-was-lent-first"),
-        pytest.param(pods(20, SMALL, ago=1), 3, ["a002", "a003"], {}, id="no-more-than-wanted"),
-        pytest.param(bound(1, SMALL, "a001"), 2, ["a001"], {}, id="a-pod-landed-before"),
-        pytest.param([], 2, ["a002"],
+        pytest.param([], 1, {}, {}, id="nothing-wants-it"),
+        pytest.param(pods(1, SMALL, ago=1), 1, {"a001": WANTS}, {}, id="a-pod-a-second-old"),
+        pytest.param(pods(1, SMALL), 2, {"a002": WANTS}, {}, id="the-one-that-was-lent-first"),
+        pytest.param(pods(20, SMALL, ago=1), 3,
+            {"a002": WANTS, "a003": f"{DEV} wants 2 nodes of type a"}, {},
+            id="no-more-than-wanted"),
+        pytest.param(bound(1, SMALL, "a001"), 2, {"a001": "1 pod landed on it before the fence"},
+            {}, id="a-pod-landed-before"),
+        pytest.param([], 2, {"a002": WANTS},
             {"namespaces": {"dev": policy("dev", DEV, "a", min_nodes=1)}}, id="min-nodes-raised"),
     ],
 )  # fmt: skip
 def test_whose_fence_comes_off(
-    some: list[Any], fenced: int, stay: list[str], settings: dict[str, Any]
+    some: list[Any], fenced: int, stay: dict[str, str], settings: dict[str, Any]
 ) -> None:
     conf, queues = config(**settings), tree(dev=size(80, 320))
     names = [f"a00{number + 1}" for number in range(fenced)]
@@ -304,9 +312,9 @@ def test_whose_fence_comes_off(
     }
     there = node_supply([lent(name) for name in names], leaving=names)
     judged = judge_fenced(conf, demand(some, conf, queues), queues, there, entries)
-    said = {name: (one.verdict, one.reason) for name, one in judged.items()}
-    kept, goes = (Verdict.KEEP, Reason.DEMAND_RETURNED), (Verdict.REVERT, Reason.FENCED)
-    assert said == {name: kept if name in stay else goes for name in names}
+    said = {name: (one.verdict, one.reason, one.detail) for name, one in judged.items()}
+    kept, goes = (Verdict.KEEP, Reason.DEMAND_RETURNED), (Verdict.REVERT, Reason.FENCED, "")
+    assert said == {name: (*kept, stay[name]) if name in stay else goes for name in names}
 
 
 def test_a_node_of_another_size_than_now_configured_is_returned_by_what_was_counted() -> None:

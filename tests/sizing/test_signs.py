@@ -10,11 +10,13 @@ import pytest
 from dnm.demand.gangs import GangApp, gang_demand, gang_total
 from dnm.demand.pending import NotCounted
 from dnm.model.cluster import QueueLimits
+from dnm.model.kubelet import NumaRoom
 from dnm.model.observed import StalledPods
 from dnm.model.pod import NodeSelectorTerm, Requirement, TaskGroup, Toleration
 from dnm.model.queue_path import known_lineage
 from dnm.model.reason import Reason
 from dnm.sizing.caps import NodePool
+from dnm.sizing.node_supply import traits_of
 from dnm.sizing.queue_sizing import Sizing
 from tests.scenes import (
     DEV,
@@ -74,6 +76,12 @@ def test_a_pod_that_names_its_node_uses_that_one_alone() -> None:
     sizing = sizing_of(pods(2, SMALL, shape=own), nodes)
     assert sum(sizing.fits().values()) == 1
     assert [one.count for one in sizing.queues[DEV].unschedulable] == [1]
+
+
+def test_of_what_a_node_tells_of_its_numa_nodes_its_type_says_what_counts() -> None:
+    there = node("k1", zones=((("memory", 1), ("vcore", 6000)),))
+    found = traits_of(there, NumaRoom(zones=((("vcore", 8000),),), by_pod=True)).numa
+    assert found == NumaRoom(zones=((("vcore", 6000),),), by_pod=True)
 
 
 # --- budgets ----------------------------------------------------------------------------------

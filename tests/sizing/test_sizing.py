@@ -295,6 +295,7 @@ TABLE = [
     row("anti-affinity to its like: one pod a node, and not where one is", ROOM, wanted=2,
         pods=pods(3, SMALL, shape=apart()) + bound(1, SMALL, "k1"), nodes=[*K1, node("k2")]),
     row("anti-affinity over zones: one new node may help, more may not", ROOM,
+        "has an affinity that one more node can't satisfy",
         pods=pods(3, SMALL, shape=apart("zone")),
         config=config(node_types=tainted(labels={"zone": "b"})), tolerate=True),
     row("all beside one another: one node", ROOM, pods=pods(20, SMALL, shape=apart(anti=False))),
@@ -375,6 +376,11 @@ TABLE = [
         nodes=[node("k1", 999, 9999)], limits=tree(dev=size(1, 9999)),
         config=config(node_types={**config().node_types, "a": msgspec.structs.replace(
             config().node_types["a"], labels={"kind": "a"})}, namespaces=TWO_TYPES.namespaces)),
+    row("and not with those that only help pods which ask for none", QUOTA, wanted={"g": 1},
+        pods=pods(2, {**SMALL, CARD: 1}, shape={"node_affinity": (term("kind", "DoesNotExist"),)})
+        + pods(1, SMALL, name="x"), nodes=[node("k1", more={CARD: 8})], limits=tree(dev={CARD: 1}),
+        config=msgspec.structs.replace(of_type_a(size={**size(64, 512), CARD: 4}, labels={
+            "kind": "a"}), namespaces=TWO_TYPES.namespaces)),
     row("a limit near its mark is raised by a type that brings the resource", Reason.NEARLY_FULL,
         wanted={"g": 1}, pods=bound(1, {**SMALL, CARD: 4}, "k1"), limits=tree(dev={CARD: 4}),
         config=config(headroom=0.5, namespaces=TWO_TYPES.namespaces)),
