@@ -246,7 +246,7 @@ def needs_batch_side(
     serving."""
     nodes = tuple(nodes)
     present = {node.name for node in nodes}
-    if any(_is_unrecorded_mark(config, registry, node) for node in nodes):
+    if any(_is_mark_in_doubt(config, registry, node) for node in nodes):
         return True
     is_under_way = (
         registry.requests
@@ -273,9 +273,12 @@ def asks_anyway(config: Config, registry: Registry, now: datetime) -> bool:
     return timedelta(minutes=now.minute, seconds=now.second) < config.check_interval
 
 
-def _is_unrecorded_mark(config: Config, registry: Registry, node: Node) -> bool:
-    """Only Slurm or the ledger can tell whether such a mark is true."""
-    return node.is_marked_by(config.instance_id) and node.name not in registry.nodes
+def _is_mark_in_doubt(config: Config, registry: Registry, node: Node) -> bool:
+    """Whether it is marked and not recorded, or the other way about: only Slurm or the ledger can
+    tell what is true, for it may have been returned by hand and lent again by another."""
+    entry, instance = registry.nodes.get(node.name), config.instance_id
+    is_ours = entry is not None and entry.owner == instance
+    return node.is_marked_by(instance) != is_ours
 
 
 def wanted_nodes(registry: Registry) -> bool:

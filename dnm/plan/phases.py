@@ -55,6 +55,11 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
         return becomes(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
     node = facts.nodes.get(name)
     other = node.mark.instance if node is not None and node.mark else ""
+    is_new = node is not None and other != entry.owner
+    if is_new and facts.is_claimed_by_another(name, entry.owner):
+        # It was given back by hand and lent again by another, before this run could see it gone.
+        detail = "Slurm has it converted for another instance"
+        return becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
     if other in ("", entry.owner):
         return _BY_PHASE[entry.phase](config, name, entry, facts)
     return _marked_by_another(config, name, entry, facts)

@@ -130,19 +130,18 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
     """A word on the converter's stdout is only taken for a node if Slurm knows it, if it has the
     type's name, or if a Node of that name has come with the namespace's label."""
     node = facts.nodes.get(name) if facts.nodes else None
-    if facts.is_interrupted(name, config.instance_id):
+    instance = config.instance_id
+    if facts.is_interrupted(name, instance) or facts.is_claimed_by_another(name, instance):
         return False
     is_of_type = config.type_of(name) == request.node_type
     is_named = name in request.names
     if node is None:
-        if facts.tells_claims and facts.claim_of(name, config.instance_id) is None:
+        if facts.tells_claims and facts.claim_of(name, instance) is None:
             return False  # it was given back, in service or as a health check has drained it
         return request.ended and is_named and (is_of_type or name in (facts.batch or {}))
     if name in request.known_nodes or (node.mark is not None and not is_named):
         # A mark, ours too, was set when it joined for something else, or by its own kubelet; what
         # the converter has named is this request's all the same.
-        return False
-    if not is_named and facts.is_claimed_by_another(name, config.instance_id):
         return False
     if request.ended and facts.is_let_go(name, request.namespace):
         return False

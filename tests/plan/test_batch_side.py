@@ -32,6 +32,8 @@ def seen(verdict: str) -> Registry:
         pytest.param(Registry(), [], NO_PODS, False, id="nothing"),
         pytest.param(SERVES, [a_node()], NO_PODS, False, id="serves"),
         pytest.param(SERVES, [], NO_PODS, True, id="gone"),
+        pytest.param(SERVES, [a_node(mark=None)], NO_PODS, True, id="serves-unmarked"),
+        pytest.param(Registry(), [a_node()], NO_PODS, True, id="marked-and-not-recorded"),
         pytest.param(
             Registry(nodes={"a001": a_lent_node(Phase.RELEASING)}), [a_node()], NO_PODS, True,
             id="leaves",

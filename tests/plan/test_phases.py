@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dnm.model.batch import BatchClaim
 from dnm.model.lent import ConverterProcess, Leaving, Phase
 from dnm.model.node_type import NodeType
 from dnm.model.reason import Reason, Why
@@ -30,6 +31,7 @@ from tests.plan.worlds import CONVERTER, LONG_AGO
 AWAY = a_batch_node(in_service=False)
 BACK = a_batch_node(in_service=True)
 UNKNOWN = a_batch_node(in_service=None)
+ANOTHERS = a_batch_node(in_service=False, claim=BatchClaim(instance="other"))
 GONE_PHASE = None
 
 
@@ -73,6 +75,10 @@ CASES = [
     case(Phase.SERVING, facts([a_node(is_cordoned=True)]), Reason.HELD_BY_ADMIN, Phase.SERVING,
         "cordoned by an administrator", idle_since=LONG_AGO),
     case(Phase.SERVING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
+    case(Phase.SERVING, facts([a_node(mark=None)], [ANOTHERS]), Reason.NOT_OURS, GONE_PHASE,
+        "returned by hand, and lent by another since"),
+    case(Phase.SERVING, facts([a_node()], [ANOTHERS]), Reason.IDLE, Phase.SERVING,
+        "claimed for the name that this instance had"),
     case(Phase.SERVING, facts(batch=[AWAY]), Reason.GONE, Phase.FAILED, "Node deleted by hand"),
     case(Phase.SERVING, facts(batch=[UNKNOWN]), Reason.GONE, Phase.FAILED, "gone, Slurm mute"),
     case(Phase.RELEASING, facts([a_node(is_cordoned=True, mark=FENCED)]), Reason.FENCED,

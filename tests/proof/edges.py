@@ -736,9 +736,12 @@ class ModelConverter:
 
 
 def claim_of(machine: Machine) -> BatchClaim | None:
-    """What the list tells of it; a Node of another name is none of the list's."""
+    """What the list tells of it; what the converter has named otherwise is none of the list's."""
     claim = machine.claim
-    if claim is None or machine.place == "batch" or machine.node_name not in ("", machine.name):
+    is_renamed = machine.node_name not in ("", machine.name)
+    if claim is None or machine.place == "batch":
+        return None
+    if is_renamed and claim.operation.behaviour == "renamed and said":
         return None
     return BatchClaim(
         instance=claim.instance,

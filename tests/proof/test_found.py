@@ -53,6 +53,27 @@ def test_a_new_node_that_two_hosts_expect_is_the_first_one_s_to_count_it(two: Pl
     two.end_well()
 
 
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_node_that_was_returned_by_hand_and_lent_by_another_is_the_other_s(
+    two: Play, is_recorded: bool
+) -> None:
+    two.add_pods(4, DEV, 4)
+    two.run(0)
+    if is_recorded:
+        two.run(0)
+    two.return_by_hand(0)
+    two.add_pods(4, DEV, 4)
+    two.run(1)
+    for _ in range(3):
+        for host in (0, 1):
+            two.run(host)
+        two.check()
+        two.wait(60)
+    assert "a001" in two.hosts[1].registry().nodes
+    assert "a001" not in two.hosts[0].registry().nodes
+    two.end_well()
+
+
 def test_a_request_takes_up_no_more_unnamed_nodes_than_it_misses(two: Play) -> None:
     two.add_pods(4, DEV, 4)
     two.converter_will("late", "k8s")
@@ -88,6 +109,18 @@ def test_a_node_that_slurm_knows_by_another_name_is_given_to_a_person(play: Play
         play.wait(60)
     (entry,) = play.hosts[0].registry().nodes.values()
     assert entry.phase is Phase.FAILED and "dnm forget a001-x" in entry.error
+
+
+def test_a_claim_whose_node_came_by_another_name_is_given_to_a_person(play: Play) -> None:
+    play.add_pods(4, DEV, 4)
+    play.converter_will("renamed", "k8s")
+    play.run()
+    for _ in range(8):
+        play.run()
+        play.wait(60)
+    entry = play.hosts[0].registry().nodes["a001"]
+    assert entry.phase is Phase.FAILED and "a001 is not in Kubernetes" in entry.error
+    play.end_well()
 
 
 @pytest.mark.parametrize("strike", one_in(4, range(38, 54)))
