@@ -260,9 +260,8 @@ def needs_batch_side(
         return True
     if config.book_ahead or (config.node_conditions and registry.nodes):
         return True
-    if any(policy.min_nodes for policy in config.namespaces.values()):
-        return True
-    return wanted_nodes(registry) or _may_want_nodes(config, pods)
+    is_set = any(policy.min_nodes for policy in config.namespaces.values())
+    return is_set or wanted_nodes(registry) or _may_want_nodes(config, pods)
 
 
 def asks_anyway(config: Config, registry: Registry, now: datetime) -> bool:
@@ -274,11 +273,9 @@ def asks_anyway(config: Config, registry: Registry, now: datetime) -> bool:
 
 
 def _is_mark_in_doubt(config: Config, registry: Registry, node: Node) -> bool:
-    """Whether it is marked and not recorded, or the other way about: only Slurm or the ledger can
-    tell what is true, for it may have been returned by hand and lent again by another."""
+    """Whether mark and record do not agree: only Slurm or the ledger can tell what is true."""
     entry, instance = registry.nodes.get(node.name), config.instance_id
-    is_ours = entry is not None and entry.owner == instance
-    return node.is_marked_by(instance) != is_ours
+    return node.is_marked_by(instance) != (entry is not None and entry.owner == instance)
 
 
 def wanted_nodes(registry: Registry) -> bool:

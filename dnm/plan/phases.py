@@ -55,11 +55,9 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
         return becomes(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
     node = facts.nodes.get(name)
     other = node.mark.instance if node is not None and node.mark else ""
-    is_new = node is not None and other != entry.owner
-    if is_new and facts.is_claimed_by_another(name, entry.owner):
+    if node is not None and other != entry.owner and facts.is_claimed_by_another(name, entry.owner):
         # It was given back by hand and lent again by another, before this run could see it gone.
-        detail = "Slurm has it converted for another instance"
-        return becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
+        return becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, "Slurm names another instance")
     if other in ("", entry.owner):
         return _BY_PHASE[entry.phase](config, name, entry, facts)
     return _marked_by_another(config, name, entry, facts)
@@ -68,8 +66,7 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
 def _marked_by_another(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     """Its Node carries another instance's mark, which the node's own kubelet could have written:
     what the ledger says decides, and as long as that is silent nothing follows from the mark."""
-    assert facts.nodes is not None
-    mark = facts.nodes[name].mark
+    mark = node.mark if (node := facts.node(name)) else None
     other = printable(mark.instance, 80) if mark else ""
     if mark is not None and (facts.lenders or {}).get(name) == mark.instance:
         # It was given back and lent again by another, or the other was first to count it.

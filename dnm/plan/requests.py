@@ -139,11 +139,10 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
         if facts.tells_claims and facts.claim_of(name, instance) is None:
             return False  # it was given back, in service or as a health check has drained it
         return request.ended and is_named and (is_of_type or name in (facts.batch or {}))
-    if name in request.known_nodes or (node.mark is not None and not is_named):
-        # A mark, ours too, was set when it joined for something else, or by its own kubelet; what
-        # the converter has named is this request's all the same.
-        return False
-    if request.ended and facts.is_let_go(name, request.namespace):
+    # A mark, ours too, was set when it joined for something else, or by its own kubelet; what the
+    # converter has named is this request's all the same.
+    is_old = name in request.known_nodes or (node.mark is not None and not is_named)
+    if is_old or (request.ended and facts.is_let_go(name, request.namespace)):
         return False
     is_labelled = node.labels.get(request.namespace) == "true"
     return is_of_type + is_labelled + is_named >= 2
