@@ -31,8 +31,8 @@ Moment = Mapping[str, Node | Pod]
 
 
 class Told:
-    """The world as an API server tells it. `moments`: how each kind was at every look since its
-    last barrier."""
+    """The world as an API server tells it. `moments`: how each kind was at every look, and between
+    two changes that a look found: a run may have read up to there."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -48,13 +48,13 @@ class Told:
         for name, node in sorted(world.nodes.items(), key=lambda item: _version(item[1])):
             if self._last("Node", name) is not node:
                 self._put("Node", name, node, _version(node))
-        nodes = {name: as_read(node) for name, node in world.nodes.items()}
-        now: dict[str, Moment] = {"Node": nodes, "Pod": dict(world.pods)}
-        for kind, name in [key for key in etcd.objects if key[1] not in now[key[0]]]:
+        present = {("Node", name) for name in world.nodes} | {("Pod", name) for name in world.pods}
+        for kind, name in sorted(etcd.objects.keys() - present):
             etcd.revision = world.number() - 1
             etcd.drop(kind, name)
-        for kind, moments in self.moments.items():
-            moments.append(now[kind])
+            self._note(kind)
+        for kind in self.moments:
+            self._note(kind)
         etcd.revision = world.number()
         return etcd.revision
 
@@ -66,6 +66,15 @@ class Told:
     def _put(self, kind: str, name: str, value: Node | Pod, version: int) -> None:
         self.cluster.etcd.revision = version - 1
         self.cluster.etcd.put(kind, name, value=value, uid=value.uid)
+        self._note(kind)
+
+    def _note(self, kind: str) -> None:
+        found = {key[1]: one["value"] for key, one in self.cluster.etcd.objects.items()
+                 if key[0] == kind}  # fmt: skip
+        if kind == "Node":
+            found = {name: as_read(node) for name, node in found.items()}
+        if found not in self.moments[kind][-1:]:
+            self.moments[kind].append(found)
 
     def suffer(self, how: str) -> None:
         """What happens to the API server, until it is well again."""
@@ -92,6 +101,7 @@ class RememberingKube(ModelKube):
     def __init__(self, told: Told, host: RunsDnm, weather: Weather) -> None:
         super().__init__(told.world, host, weather)
         self.told = told
+        self.barriers = {"Node": 0, "Pod": 0}  # how many moments were before this run's
         self._reflector = Reflector(host.config, host.now(), self._open)
         session = SimpleNamespace(read=self._read_cluster)
         self._requests: Any = SimpleNamespace(
@@ -129,7 +139,7 @@ class RememberingKube(ModelKube):
         return reading
 
     def _judge(self, kind: str, seen: Moment) -> None:
-        if seen not in self.told.moments[kind]:
+        if seen not in self.told.moments[kind][self.barriers[kind] :]:
             self.world.broken.append(f"a {kind} is not as it was proved to be: {seen}")
 
     def _read_cluster(self, path: str) -> object:
@@ -152,8 +162,8 @@ class _Watches(Watches):
 
     def read_barrier(self, witness: Witness) -> tuple[int, int]:
         with self.kube.passes("kube.barrier"):
-            self.kube.told.moments[self.kind] = []
             self.kube.told.look()
+            self.kube.barriers[self.kind] = len(self.kube.told.moments[self.kind]) - 1
             return super().read_barrier(witness)
 
     def begin(self, since: int) -> None:
