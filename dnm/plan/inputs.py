@@ -4,7 +4,7 @@ dearest of all reads. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -240,11 +240,10 @@ def without_expired(registry: Registry, now: datetime) -> Registry:
 
 
 def needs_batch_side(
-    config: Config, registry: Registry, nodes: Iterable[Node], pods: PodList | Unreadable
+    config: Config, registry: Registry, nodes: Collection[Node], pods: PodList | Unreadable
 ) -> bool:
     """Whether something depends on it: a conversion may be wanted, or a lent node is not simply
     serving."""
-    nodes = tuple(nodes)
     present = {node.name for node in nodes}
     if any(_is_mark_in_doubt(config, registry, node) for node in nodes):
         return True
@@ -260,8 +259,8 @@ def needs_batch_side(
         return True
     if config.book_ahead or (config.node_conditions and registry.nodes):
         return True
-    is_set = any(policy.min_nodes for policy in config.namespaces.values())
-    return is_set or wanted_nodes(registry) or _may_want_nodes(config, pods)
+    has_floor = any(policy.min_nodes for policy in config.namespaces.values())
+    return has_floor or wanted_nodes(registry) or _may_want_nodes(config, pods)
 
 
 def asks_anyway(config: Config, registry: Registry, now: datetime) -> bool:

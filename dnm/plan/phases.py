@@ -54,21 +54,22 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
         kept = changed(entry, idle_since=None) if entry.phase is Phase.SERVING else entry
         return becomes(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
     node = facts.nodes.get(name)
-    other = node.mark.instance if node is not None and node.mark else ""
-    if node is not None and other != entry.owner and facts.is_claimed_by_another(name, entry.owner):
+    mark = node.mark.instance if node is not None and node.mark else ""
+    if node is not None and mark != entry.owner and facts.is_claimed_by_another(name, entry.owner):
         # It was given back by hand and lent again by another, before this run could see it gone.
         return becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, "Slurm names another instance")
-    if other in ("", entry.owner):
+    if mark in ("", entry.owner):
         return _BY_PHASE[entry.phase](config, name, entry, facts)
-    return _marked_by_another(config, name, entry, facts)
+    return _marked_by_another(config, name, entry, facts, mark)
 
 
-def _marked_by_another(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+def _marked_by_another(
+    config: Config, name: str, entry: LentNode, facts: Facts, mark: str
+) -> NodeTransition:
     """Its Node carries another instance's mark, which the node's own kubelet could have written:
     what the ledger says decides, and as long as that is silent nothing follows from the mark."""
-    mark = node.mark if (node := facts.node(name)) else None
-    other = printable(mark.instance, 80) if mark else ""
-    if mark is not None and (facts.lenders or {}).get(name) == mark.instance:
+    other = printable(mark, 80)
+    if (facts.lenders or {}).get(name) == mark:
         # It was given back and lent again by another, or the other was first to count it.
         detail = f"the ledger counts it for instance {other}"
         return becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
