@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,16 @@ from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import DEV, PODS, add_controller, add_pods, pod, with_nodes
+from tests.real.shared import is_at_work, notes_of
+from tests.real.site import (
+    DEV,
+    PODS,
+    add_controller,
+    add_pods,
+    ask_for_one_node,
+    pod,
+    with_nodes,
+)
 from tests.real.slurm_site import SlurmSite
 from tests.real_slurm import SlurmLab
 from tests.slurm_lab import is_running
@@ -38,6 +48,58 @@ def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
     assert is_running(lab, job)
     site.assert_slurm_is_clean()
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
+    rig: Rig, lab: SlurmLab, tmp_path: Path, is_recorded: bool
+) -> None:
+    """Whom Slurm names has it, whether the first instance had recorded it as serving, or had only
+    started the converter that lent it. Both serve dev, and no run of the first comes in between."""
+    # fmt: off
+    east, west = (
+        SlurmSite(
+            rig, tmp_path / name, KUBECONFIG, lab, instance_id=name, max_converted_nodes=1,
+            reversion_idle_seconds=3600 if name == "east" else 2, breaker_strikes=1000,
+        )
+        for name in ("east", "west")
+    )
+    # fmt: on
+    others = ",".join(node for node in lab.nodes if node != "a001")
+    job = lab.submit("-w", others, f"-N{len(lab.nodes) - 1}", "--exclusive", "--uid=nobody")
+    lab.wait_for(lambda: is_running(lab, job), 60)
+
+    def lend(site: SlurmSite) -> None:
+        """One run alone, whose converter claims the one node that is free, and ends."""
+        ask_for_one_node(rig)
+        rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
+        site.dnm("run")
+        rig.wait_for(lambda: "a001" in rig.ready_nodes(), "a001 is Ready", 120)
+        rig.wait_for(lambda: not any(map(is_at_work, notes_of(site))), "its converter ended", 60)
+
+    lend(east)
+    if is_recorded:
+        east.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
+    rig.remove_pods("dev")
+    answer = east.convert("--set", "batch", "--node-name", "a001")
+    assert answer.returncode == 0, answer.stderr
+    lend(west)
+    for _ in range(3):
+        for site in (east, west):
+            site.dnm("run", code=None)
+            limit = rig.queue(DEV)["maxResource"]  # never below what its pods use
+            for resource, amount in with_nodes(0).items():
+                assert amount <= limit[resource] <= with_nodes(1)[resource], limit
+            time.sleep(0.5)
+    west.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
+    east.dnm("run", code=None)
+    assert (east.lent, west.lent) == ([], ["a001"])
+    assert rig.queue(DEV)["maxResource"] == with_nodes(1)
+    rig.remove_pods("dev")
+    west.run_until(west.has_given_back, "it is back", 120)
+    assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
+    assert is_running(lab, job)
+    west.assert_slurm_is_clean()
 
 
 # --- evictions -----------------------------------------------------------------------------------
