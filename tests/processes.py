@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,15 +74,18 @@ def state_of(pid: int) -> str:
         return "X"
 
 
+def wait_until(is_so: Callable[[], Any]) -> None:
+    """As long as a busy machine needs."""
+    until = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
 def stops(pid: int) -> bool:
     """Waits until it has stopped itself; False: it has ended."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        state = state_of(pid)
-        if state in "TZX":
-            return state == "T"
-        time.sleep(0.01)
-    raise AssertionError("it neither stopped nor ended")
+    wait_until(lambda: state_of(pid) in "TZX")
+    return state_of(pid) == "T"
 
 
 class Warm:

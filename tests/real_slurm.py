@@ -222,7 +222,7 @@ class SlurmLab:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 env=self.environ,
-                timeout=30,
+                timeout=300,
                 check=False,
             )
         if answer.returncode:
@@ -256,7 +256,7 @@ class SlurmLab:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=300,
             check=False,
         )
         if answer.returncode:

@@ -17,7 +17,7 @@ from dnm.model.errors import SlurmError
 from tests.real_slurm import SlurmLab
 
 NOBODY = 65534
-WAIT = 30.0  # seconds until it listens
+WAIT = 300.0  # seconds until it listens
 
 
 def allow_tokens(lab: SlurmLab) -> None:

@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE, wait_until
+
 ROOT = Path(__file__).parent.parent
-PATIENCE = 300  # of a busy machine
 # A daemon in a session of its own, which knows nothing of who has started it; and a folder.
 LEAVES = """
 import os, subprocess, sys, tempfile, time
@@ -46,13 +46,6 @@ def play(directory: Path, test: str, *options: str) -> subprocess.Popen[str]:
         cwd=ROOT, env={**os.environ, "HERE": str(directory)}, start_new_session=True, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def kill_tests(command: int, number: int, directory: Path) -> None:

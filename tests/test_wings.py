@@ -35,7 +35,7 @@ class House:
         environment = {**os.environ, "PYTHONPATH": str(self.directory), "DNM_CONFIG": str(config)}
         return subprocess.run(
             [sys.executable, "-m", "dnm.cli", *words], env=environment, cwd=self.directory,
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
 
 

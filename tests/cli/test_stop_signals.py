@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -29,7 +29,7 @@ from dnm.model.lent import Phase
 from dnm.queues.yunikorn_rest import checksum_of
 from tests.builders import NOW
 from tests.converter.programs import an_environment, never, script
-from tests.processes import Child, the_warm
+from tests.processes import Child, the_warm, wait_until
 from tests.site import Site, a_workshop_site
 
 GRACE = "s of grace were over"
@@ -55,14 +55,6 @@ WAITS: dict[str, tuple[dict[str, Any], int, str]] = {
         1, "MarkNode",
     ),
 }  # fmt: skip
-
-
-def wait_until(is_so: Callable[[], Any]) -> None:
-    """As long as a busy machine needs."""
-    until = time.monotonic() + 300
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def start_run(site: Site) -> Child:

@@ -11,8 +11,9 @@ from dnm.converter.contract import Environment
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.model.blackout import Secrets
 from dnm.model.lent import Ended
+from tests.processes import PATIENCE
 
-LONG = timedelta(seconds=30)
+LONG = timedelta(seconds=PATIENCE)
 
 
 def script(directory: Path, body: str, name: str = "node-convert") -> Path:

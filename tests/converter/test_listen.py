@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,29 +10,34 @@ from dnm.converter.processes import is_alive, process_of
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.model.lent import Ended
 from tests.builders import a_config
-from tests.converter.programs import LONG, an_environment, never, run_one, script
+from tests.converter.programs import LONG, an_environment, never, script
+from tests.processes import wait_until
 
 
 def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
-    path = script(tmp_path, f"sleep 300 & echo $! > {tmp_path}/child; echo a001; wait")
-    ended, _ = run_one(path, timeout=timedelta(seconds=0.5))
+    path = script(
+        tmp_path, f"cd {tmp_path}; echo a001; sleep 300 & echo $! > new; mv new child; wait"
+    )
+    call = ConverterCall("k", [str(path)], an_environment(), tmp_path / "output")
+    wait_until((tmp_path / "child").exists)
+    waits = Waits(timeout=timedelta(seconds=0.1), patience=LONG, grace=LONG)
+    ended = run_converters({"k": call}, waits, lambda *_: None, never)["k"]
     assert ended.timed_out and ended.names == ("a001",)
     child = int((tmp_path / "child").read_text())
-    for _ in range(100):
-        if process_of(child) is None:
-            break
-        time.sleep(0.02)
-    assert process_of(child) is None
+    wait_until(lambda: process_of(child) is None)
 
 
 def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
-    path = script(tmp_path, f"set -e; sleep 1; echo a001; echo done > {tmp_path}/result")
+    path = script(
+        tmp_path, f"cd {tmp_path}; until test -e go; do sleep 0.1; done; echo a001; touch result"
+    )  # fmt: skip
     call = ConverterCall("k", [str(path)], an_environment(), tmp_path / "output")
     waits = Waits(timeout=LONG, patience=LONG, grace=timedelta(seconds=0.1))
     ended = run_converters({"k": call}, waits, lambda *_: None, lambda: True)["k"]
     assert ended.left_running and is_alive(call.process)
+    (tmp_path / "go").touch()
     call.child.wait(timeout=300)
-    assert (tmp_path / "result").read_text() == "done\n"
+    assert (tmp_path / "result").exists()
     assert not is_alive(call.process)
     # What it said after it was left alone is not lost: the next run reads it.
     convert = NodeConvert(a_config(tmp_path), {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ from dnm.model.batch import BatchList, BatchNode, SlurmReason
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.converter.programs import an_environment, script
+from tests.processes import wait_until
 
 TABLE = """\
 NODE             STATE                            IDLE  VERDICT REASON
@@ -196,10 +196,9 @@ def test_a_list_without_end_is_cut_short_and_takes_no_memory(tmp_path: Path, bod
     tracemalloc.stop()
     assert isinstance(listed, Unreadable) and "printed more than" in listed.error
     assert most < 200 * 1024**2
+    group = int((tmp_path / "group").read_text())
     with pytest.raises(ProcessLookupError):  # none of its children is left
-        for _ in range(200):
-            os.killpg(int((tmp_path / "group").read_text()), 0)
-            time.sleep(0.02)
+        wait_until(lambda: os.killpg(group, 0))
 
 
 def test_secrets_in_a_list_are_blacked_out_and_never_taken_for_a_node(tmp_path: Path) -> None:

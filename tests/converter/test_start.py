@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.converter.programs import LONG, an_environment, never, script
+from tests.processes import wait_until
 
 
 def test_a_missing_or_unexecutable_converter_is_a_sentence(tmp_path: Path) -> None:
@@ -46,12 +46,9 @@ def convert(tmp_path: Path) -> NodeConvert:
 def start_without_keeper(convert: NodeConvert) -> Started:
     """Starts one, kills its keeper alone, and returns what was written down."""
     keeper = convert.start("a002", [str(convert.config.node_convert_path)])
-    for _ in range(1000):
-        started = started_at(convert.directory / "a002")
-        if started.converter:
-            break
-        time.sleep(0.02)
-    assert started.keeper == keeper and started.converter and started.converter != keeper
+    wait_until(lambda: started_at(convert.directory / "a002").converter)
+    started = started_at(convert.directory / "a002")
+    assert started.keeper == keeper and started.converter != keeper
     os.kill(keeper.pid, signal.SIGKILL)
     convert.calls["a002"].child.wait()
     assert process_of(keeper.pid) is None

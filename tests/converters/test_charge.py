@@ -232,7 +232,7 @@ def test_killed_at_every_call_it_is_charged_or_it_is_not_lent(
     """There and back, each call being the last one before a kill, and then repeated."""
     calls = 0
     for kill_at in range(5, 400):
-        made = program(tmp_path / f"{kill_at}", boot_timeout_seconds=timedelta(seconds=5))
+        made = program(tmp_path / f"{kill_at}", boot_timeout_seconds=timedelta(minutes=5))
         world = made.world
         world.kill_at, world.kill_after = world.calls + kill_at, kill_after
         ways = (made.lend, made.bring_back)

@@ -132,7 +132,7 @@ def played_on_node(
     }  # fmt: skip
     done = subprocess.run(
         ["sh", str(hook), "a001"], env=environment, capture_output=True, text=True, check=False,
-        timeout=30, stdin=subprocess.DEVNULL,
+        timeout=300, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     return done, [line for line in calls.read_text().splitlines() if not line.startswith("ssh")]
 

@@ -418,7 +418,7 @@ def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
         "time.sleep(600)"
     )
     path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, script)})
-    config = a_config(kubeconfig_path=path, request_timeout=timedelta(seconds=5))
+    config = a_config(kubeconfig_path=path, request_timeout=timedelta(seconds=10))
     with pytest.raises(KubeError, match=r"than a request may .* was ended: run it by hand"):
         load_access(config)
     for pid in (tmp_path / "pids").read_text().split():

@@ -33,7 +33,7 @@ MARKS = {
 @pytest.fixture
 def kube(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeClient]:
     monkeypatch.setattr("dnm.kube.session._FIRST_PAUSE", 0.01)
-    config = a_config(kubeconfig_path=sandbox.kubeconfig, request_timeout=timedelta(seconds=5))
+    config = a_config(kubeconfig_path=sandbox.kubeconfig, request_timeout=timedelta(seconds=300))
     client = KubeClient.connect(config)
     yield client
     client.close()

@@ -83,7 +83,7 @@ NO_LISTS: dict[str, Any] = {
 
 
 def a_client(server: ScriptedServer) -> KubeClient:
-    return KubeClient(an_access(server.url), a_config(request_timeout=timedelta(seconds=5)))
+    return KubeClient(an_access(server.url), a_config(request_timeout=timedelta(seconds=300)))
 
 
 def pods_are_unreadable(client: KubeClient) -> None:
@@ -312,7 +312,7 @@ def read(
 
     with ScriptedServer([*said]) as server:
         access = an_access(server.url)
-        requests = ApiRequests(access, timedelta(seconds=5))
+        requests = ApiRequests(access, timedelta(seconds=300))
         version = requests.list_pages(what, take, seen.clear)
         requests.close()
     return seen, version, [path.partition("?")[2] for path in server.paths]

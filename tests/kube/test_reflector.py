@@ -45,7 +45,7 @@ class Runs:
         self.now = BEGIN
         self.config: Config = a_config(
             kubeconfig_path=sandbox.kubeconfig,
-            request_timeout=timedelta(seconds=5),
+            request_timeout=timedelta(seconds=300),
             converted_nodes_path=directory / "converted_nodes.json",
             watch_from_pods=0,
             relist_interval=timedelta(minutes=60),

@@ -61,7 +61,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dnm.kube.session._FIRST_PAUSE", 0.01)
 
 
-def a_client(server: str, seconds: float = 5.0, **changes: Any) -> KubeClient:
+def a_client(server: str, seconds: float = 300.0, **changes: Any) -> KubeClient:
     config = a_config(request_timeout=timedelta(seconds=seconds))
     return KubeClient(an_access(server, **changes), config)
 
@@ -277,7 +277,7 @@ LATER = status_answer(429, "TooManyRequests", "slow down", ["Retry-After: 3600"]
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds", "asked"), [([HANG_UP] * 9, 5, 4), ([LATER, answer(NODE)], 0.2, 1)],
+    ("said", "seconds", "asked"), [([HANG_UP] * 9, 300, 4), ([LATER, answer(NODE)], 5, 1)],
     ids=["never", "after a pause longer than the time-out"],
 )  # fmt: skip
 def test_a_read_is_not_tried_for_ever(said: list[bytes], seconds: float, asked: int) -> None:
@@ -310,7 +310,7 @@ AFTER_THE_TIME_OUT = status_answer(429, "TooManyRequests", "slow down", ["Retry-
 @pytest.mark.parametrize("busy", [BUSY, AFTER_THE_TIME_OUT], ids=["soon", "after its time-out"])
 def test_a_write_that_was_refused_unread_is_repeated(busy: bytes) -> None:
     with serving(busy, answer(NODE)) as server:
-        a_client(server.url, seconds=2).patch_node("k1", cordon=True)
+        a_client(server.url, seconds=2.9).patch_node("k1", cordon=True)
         assert server.paths == ["PATCH /api/v1/nodes/k1"] * 2
 
 
@@ -376,8 +376,9 @@ def test_what_stands_in_the_way_is_named_with_the_next_step(name: str) -> None:
     make, changes, told = TROUBLES[name]
     with ExitStack() as ends:
         server = make(ends)
+        seconds = 1.5 if told.startswith(LATE) else 300
         with pytest.raises(KubeError) as caught:
-            a_client(server, seconds=1.5, token="hush", **changes).read_node("k1")
+            a_client(server, seconds=seconds, token="hush", **changes).read_node("k1")
     assert str(caught.value).startswith(f"can't read node k1: {server}: {told}")
 
 

@@ -234,7 +234,7 @@ def test_a_watch_tells_every_change(live_sandbox: Sandbox) -> None:
         live_sandbox.edit("pods", "pod-0", lambda p: p["metadata"].update(labels={"a": "b"}), "dev")
         live_sandbox.delete("pods", "pod-0", "dev")
 
-    for event in watch.Watch().stream(kube.core.list_namespaced_pod, "dev", timeout_seconds=20):
+    for event in watch.Watch().stream(kube.core.list_namespaced_pod, "dev", timeout_seconds=300):
         seen.append(event["type"])
         if len(seen) == 1:
             change()

@@ -173,7 +173,8 @@ def test_somebody_else_writes_between_read_and_write(live: Sandbox) -> None:
             http_write(live, nodes_of(A, "m1"), instance="test")
             return super().validate(text)
 
-    assert impatient(live, TWO, Late(live.url)).is_confirmed
+    late, patience = Late(live.url), timedelta(seconds=300)
+    assert queue_writer.write(live.kubeconfig, late, "prod", TWO, patience).is_confirmed
     assert parse_tree(document(live)).queues[A].max["vcore"] == 80_000 + 3 * 128_000
 
 

@@ -138,7 +138,8 @@ BROKEN = {
 @pytest.mark.parametrize(("said", "reason"), BROKEN.values(), ids=BROKEN)
 def test_any_failure_is_a_sentence(said: bytes | Drip, reason: str) -> None:
     with ScriptedServer([said], closes=True) as server:
-        client = YunikornClient(server.url, timeout=timedelta(seconds=0.3))
+        seconds = 0.3 if isinstance(said, Drip) else 300  # only what drips ends by its time
+        client = YunikornClient(server.url, timeout=timedelta(seconds=seconds))
         with pytest.raises(YunikornError, match=reason) as caught:
             client.read_checksum()
     assert server.url in str(caught.value)
@@ -154,7 +155,7 @@ def test_nobody_listens() -> None:
     with ScriptedServer([]) as server:
         url = server.url
     with pytest.raises(YunikornError, match="check yunikorn_url, or leave it empty"):
-        YunikornClient(url, timeout=timedelta(seconds=2)).read_view()
+        YunikornClient(url, timeout=timedelta(seconds=300)).read_view()
 
 
 def test_checksums() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ class Host:
         self.seconds = 1000.0
 
     def run(self) -> KubeState:
-        objects = KubeClient.connect(self.config).state_objects("dnm", NAME)
+        patient = msgspec.structs.replace(self.config, request_timeout=timedelta(minutes=5))
+        objects = KubeClient.connect(patient).state_objects("dnm", NAME)
         return KubeState(self.config, objects, self.place, lambda: self.seconds, self.sleep)
 
     def sleep(self, seconds: float) -> None:

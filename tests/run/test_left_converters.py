@@ -7,7 +7,6 @@ import io
 import logging
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from dnm.converter.processes import process_of
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
+from tests.processes import wait_until
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
 
 OTHER_QUEUE = "root.anvil.services.notebook"
@@ -54,11 +54,7 @@ def let_go(site: Site, direction: str) -> None:
     """And waits until every converter has ended."""
     keepers = [process for process in site.registry.open_calls.values() if process]
     (site.directory / f"go-{direction}").touch()
-    for _ in range(500):
-        if not any(process_of(process.pid) == process for process in keepers):
-            return
-        time.sleep(0.02)
-    raise AssertionError("it did not end")
+    wait_until(lambda: not any(process_of(process.pid) == process for process in keepers))
 
 
 def run(site: Site, code: int | None = 0) -> str:
@@ -138,13 +134,9 @@ def test_one_that_hangs_is_ended_by_a_later_run(sandbox: Sandbox, site: Site) ->
     run(site)
     (keeper,) = site.registry.open_calls.values()
     assert keeper is not None and process_of(keeper.pid) == keeper
-    children: list[str] = []
-    for _ in range(500):
-        children = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split()
-        if children:
-            break
-        time.sleep(0.02)
-    assert children
+    began = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children")
+    wait_until(began.read_text)
+    children = began.read_text().split()
     assert "action=" not in run(site)
     text = run(site, code=1)
     assert "action=end-converter" in text and "ran out of its time" in text
