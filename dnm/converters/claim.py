@@ -156,8 +156,8 @@ def drain(conversion: NodeConversion, may_work: bool = False) -> None:
 
 
 def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
-    """Comment where the site has left it empty, else Extra (Slurm 21.08 and later)."""
-    if not node.comment:
+    """Comment where it is empty or has a mark that was left, else Extra (Slurm 21.08 and later)."""
+    if not node.comment or node.comment.startswith("dnm:"):
         return {"comment": mark}
     return {"extra": mark} if not node.extra and node.tells_last_busy else {}
 

@@ -44,8 +44,8 @@ def reason_of_drain(node: SlurmNode) -> str:
 
 
 def other_instance(settings: Settings, node: SlurmNode) -> str:
-    """Returns the other instance whose mark stands on the node; empty: none's does."""
-    return next((one for one in instances_on(node) if one != settings.instance), "")
+    """Returns the other instance whose mark stands first on the node; empty: none's does."""
+    return next((one for one in instances_on(node)[:1] if one != settings.instance), "")
 
 
 def refuse_other_instance(settings: Settings, node: SlurmNode) -> None:

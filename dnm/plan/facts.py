@@ -135,6 +135,8 @@ class Facts(Value):
         alone can be written by the node's own kubelet."""
         if self.lenders is not None and name in self.lenders:
             return self.lenders[name] == instance
+        if self.is_claimed_by_another(name, instance):
+            return False
         known = self.row(name)
         if known is not None and known.in_service is not None:
             return not known.in_service

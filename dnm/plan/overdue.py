@@ -186,9 +186,15 @@ def too_late(
     behind = _claimed_by(config, request, gone)
     if request.is_given_up:
         return RequestTransition(request=None, joined=joined, left_behind=behind)
+    error = request.error or "its converter reported no error"
+    if theirs := [one for one in request.names if facts.is_claimed_by_another(one, request.owner)]:
+        error = (
+            f"Slurm has {', '.join(theirs)} lent by another instance, to which it was lent since, "
+            "or node_convert_path does not hand DNM_INSTANCE on"
+        )
     note = (
         f"request={request.id} type={request.node_type} missing={request.count} did not join in "
-        f"time: {request.error or 'its converter reported no error'}; the log has what it said "
+        f"time: {error}; the log has what it said "
         f"(converter={request.id}), `dnm nodes` how Slurm has the nodes now"
     )
     return RequestTransition(

@@ -55,7 +55,9 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
         return becomes(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
     node = facts.nodes.get(name)
     mark = node.mark.instance if node is not None and node.mark else ""
-    if node is not None and mark != entry.owner and facts.is_claimed_by_another(name, entry.owner):
+    # One that a converter of ours is returning is kept, for who forgets it can't end that any more.
+    returns = entry.phase is Phase.RETURNING and facts.is_running(entry.converter)
+    if mark != entry.owner and not returns and facts.is_claimed_by_another(name, entry.owner):
         # It was given back by hand and lent again by another, before this run could see it gone.
         return becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, "Slurm names another instance")
     if mark in ("", entry.owner):
@@ -291,7 +293,7 @@ def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
     counted: dict[str, int] = {}
     beyond: list[str] = []
     for resource, amount in _positive(node.allocatable).items():
-        declared = _declared(known.size, resource)
+        declared = known.size.get(resource, _MOST_PODS if resource == "pods" else 0)
         if amount <= declared * (1 + _TOLERANCE):
             counted[resource] = amount
         elif declared:
@@ -321,10 +323,6 @@ def grown(config: Config, node_type: str, node: Node, counted: Resources) -> Nod
         if larger[name] > declared * (1 + _TOLERANCE):
             larger[name] = declared
     return NodeSize(counted={**counted, **larger}, remark=now.remark)
-
-
-def _declared(size: Resources, resource: str) -> int:
-    return size.get(resource, _MOST_PODS if resource == "pods" else 0)
 
 
 def _positive(amounts: Resources) -> dict[str, int]:

@@ -112,7 +112,7 @@ def _adopt(
     rest = msgspec.structs.replace(request, count=left)
     if left == 0 and rest.ended:
         return RequestTransition(request=None, joined=joined)
-    if rest.ended and facts.now > rest.since + config.join_timeout:
+    if rest.ended and facts.batch is not None and facts.now > rest.since + config.join_timeout:
         return too_late(config, rest, joined, taken, facts)
     return RequestTransition(request=rest, joined=joined)
 
@@ -135,6 +135,8 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
         return False
     is_of_type = config.type_of(name) == request.node_type
     is_named = name in request.names
+    if facts.batch is None and not is_named:
+        return False  # only Slurm can tell whose it is
     if node is None:
         if facts.tells_claims and facts.claim_of(name, instance) is None:
             return False  # it was given back, in service or as a health check has drained it

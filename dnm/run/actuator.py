@@ -53,7 +53,7 @@ class Actuator(Step):
     def apply_plan(self, plan: Plan) -> Outcome:
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
         that could not be written down."""
-        self.run = plan.run
+        self.run, self.uids = plan.run, plan.uids
         self.reasons = {
             **{verdict.queue: verdict.sentence for verdict in plan.queues},
             **{verdict.node: verdict.sentence for verdict in plan.nodes},
@@ -184,15 +184,16 @@ class Actuator(Step):
     def _mark(self, name: str, mark: Mark) -> None:
         """One that could not be marked counts for no queue yet: another may have been first."""
         self.unmarked.add(name)
+        uid = self.uids.get(name)
         is_free = self.patch(
             name,
-            lambda node: node.is_free_for(mark.instance),
+            lambda node: node.is_free_for(mark.instance) and uid in (None, node.uid),
             annotations=mark_annotations(mark),
         )
         if not is_free:
             raise KubeError(
-                f"Node {name} carries another instance's mark and is not counted in this run: the "
-                "next one goes by the ledger"
+                f"Node {name} carries another instance's mark, or is not the one that was looked "
+                "at, and is not counted in this run: the next one goes by the ledger"
             )
         self.unmarked.discard(name)
         self.note_done(f"action=mark node={name} queue={mark.queue}", name)

@@ -48,6 +48,7 @@ class Step:
         self.registry = Registry()
         self.run = ""
         self.reasons: Mapping[str, str] = {}  # by node and by queue
+        self.uids: Mapping[str, str] = {}  # of the Nodes that the plan has looked at
         self.done: list[Action] = []
         self.actions: list[str] = []
         self.errors: list[str] = []

@@ -20,7 +20,8 @@ def tell_wanted(sizing: QueueSizing) -> tuple[Verdict, Why, str]:
         details.append(_what_stops(sizing, granted))
     if not granted:
         details[0] = f"{reason.text}: {detail}"
-        reason = _why_none(sizing)
+        # Where there were some, other queues have them.
+        reason = next((one.reason for one in sizing.spent if one.left <= 0), Reason.OTHERS_FIRST)
     return verdict, reason, "; ".join(filter(None, details))
 
 
@@ -30,12 +31,6 @@ def _what_stops(sizing: QueueSizing, granted: int) -> str:
     words = [f"{', '.join(used_up)} used up"] if used_up else []
     words += [one.why for one in sizing.spent if one.why]
     return f"{granted} can be had: {'; '.join(words)}"
-
-
-def _why_none(sizing: QueueSizing) -> Why:
-    """Says why a queue gets none of the nodes that it wants; where there were some, other queues
-    have them."""
-    return next((one.reason for one in sizing.spent if one.left <= 0), Reason.OTHERS_FIRST)
 
 
 def _why_wanted(sizing: QueueSizing) -> tuple[Why, str]:

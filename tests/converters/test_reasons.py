@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dnm.converter.node_list import parse_list
+from dnm.converters.claim import _marks
 from dnm.converters.listing import list_as_json, list_as_text, with_reasons
 from dnm.converters.marks import other_instance, reason_of_drain, slurm_reason_of
 from dnm.converters.select import SlurmFacts, judge_nodes
@@ -48,6 +49,17 @@ def test_a_reason_that_slurm_leaves_on_a_node_in_service_is_no_mark() -> None:
     found = [node(state=state, reason="dnm:other op=1") for state in ("IDLE+DRAIN", "IDLE")]
     assert [other_instance(OURS, one) for one in found] == ["other", ""]
     assert [reason_of_drain(one) for one in found] == ["dnm:other op=1", ""]
+
+
+def test_a_mark_that_was_left_makes_our_node_nobody_else_s() -> None:
+    """Of an instance whose drain a person has lifted by hand: its Comment stays there."""
+    left = node(state="IDLE", comment="dnm:west op1")
+    assert _marks(left, "dnm:prod 2") == {"comment": "dnm:prod 2"}
+    assert _marks(node(comment="rack 7", extra="", tells_last_busy=True), "x") == {"extra": "x"}
+    lent = node(
+        state="IDLE+DRAIN", reason="dnm:prod op=2", comment="dnm:west op1", extra="dnm:prod 2"
+    )
+    assert (other_instance(OURS, lent), other_instance(OURS, left)) == ("", "west")
 
 
 @pytest.mark.parametrize(

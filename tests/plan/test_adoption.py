@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.batch import BatchNode
+from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.lent import Phase
 from dnm.model.node import Mark
 from dnm.model.reason import Reason
@@ -19,6 +19,7 @@ from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node
 from tests.plan.whole import advance_node
 
 AWAY, BACK, UNKNOWN = (a_batch_node(in_service=known) for known in (False, True, None))
+CLAIMED = a_batch_node(in_service=False, claim=BatchClaim(instance="other"))
 THEIRS = msgspec.structs.replace(MARK, instance="validation")
 
 EVIDENCE = [
@@ -28,6 +29,8 @@ EVIDENCE = [
     pytest.param({"batch": [UNKNOWN]}, None, id="Slurm does not tell"),
     pytest.param({"lenders": {"a001": "prod"}}, True, id="counted for us"),
     pytest.param({"lenders": {"a001": "other"}, "batch": [AWAY]}, False, id="counted for others"),
+    pytest.param({"batch": [CLAIMED]}, False, id="lent by others, and counted by nobody yet"),
+    pytest.param({"lenders": None, "batch": [CLAIMED]}, False, id="lent by others, no ledger"),
     pytest.param({"lenders": None}, None, id="no ledger can be read"),
     pytest.param({"lenders": None, "batch": [AWAY]}, True, id="Slurm without a ledger"),
 ]

@@ -77,6 +77,13 @@ CASES = [
     case(Phase.SERVING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
     case(Phase.SERVING, facts([a_node(mark=None)], [ANOTHERS]), Reason.NOT_OURS, GONE_PHASE,
         "returned by hand, and lent by another since"),
+    *(case(phase, facts([], [ANOTHERS]), Reason.NOT_OURS, GONE_PHASE,
+        "returned by hand, and the other's machine boots", error="x")
+        for phase in Phase if phase is not Phase.MOVING),
+    *(case(Phase.RETURNING, facts(nodes, [ANOTHERS], running=frozenset([CONVERTER])),
+        Reason.RETURNING, Phase.RETURNING, f"lent by another, and our call hangs: {len(nodes)}",
+        converter=CONVERTER)
+        for nodes in ([], [a_node(mark=None)])),
     case(Phase.SERVING, facts([a_node()], [ANOTHERS]), Reason.IDLE, Phase.SERVING,
         "claimed for the name that this instance had"),
     case(Phase.SERVING, facts(batch=[AWAY]), Reason.GONE, Phase.FAILED, "Node deleted by hand"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from dnm.model.batch import BatchClaim
@@ -78,6 +79,25 @@ def test_what_a_request_brought(
 def test_a_killed_run_s_request_gets_its_time_to_join_from_now() -> None:
     step = advance_request(a_config(), a_request(since=LONG_AGO), frozenset(), facts([]))
     assert step.request is not None and step.request.ended and step.request.since == NOW
+
+
+def test_nothing_unnamed_is_taken_and_nothing_given_up_while_slurm_is_mute() -> None:
+    """Whose a node is, and what a converter that tells no claims has left, only Slurm can tell."""
+    late = a_request(ended=True, since=LONG_AGO, names=("a002",), count=2)
+    seen = facts([NEW, a_node("a003", mark=None)])
+    mute = msgspec.structs.replace(seen, batch=None)
+    assert set(advance_request(a_config(), late, frozenset(), seen).joined) == {"a002", "a003"}
+    step = advance_request(a_config(), late, frozenset(), mute)
+    assert set(step.joined) == {"a002"} and step.request is not None and step.request.count == 1
+
+
+def test_a_converter_that_did_not_hear_our_name_is_told_as_that() -> None:
+    """Behind a wrapper that hands DNM_INSTANCE on it would have claimed the node for us."""
+    late = a_request(ended=True, since=LONG_AGO, names=("a002",))
+    claimed = a_batch_node("a002", False, claim=BatchClaim(instance="default"))
+    step = advance_request(a_config(), late, frozenset(), facts([NEW], [claimed]))
+    assert step.request is None and step.conversion_failed and not step.joined
+    assert "Slurm has a002 lent by another instance" in step.note and "DNM_INSTANCE" in step.note
 
 
 def test_a_request_that_brought_nothing_backs_off_once() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dnm.model.lent import Phase
+from dnm.model.node import Mark
 from tests.night import one_in
 from tests.proof.play import Play
 
@@ -109,6 +110,42 @@ def test_a_node_that_slurm_knows_by_another_name_is_given_to_a_person(play: Play
         play.wait(60)
     (entry,) = play.hosts[0].registry().nodes.values()
     assert entry.phase is Phase.FAILED and "dnm forget a001-x" in entry.error
+
+
+def test_while_its_machine_boots_for_another_nobody_is_asked_about_it(tmp_path: Path) -> None:
+    """A run each minute, whereas a conversion takes several: there is no Node, and Slurm names the
+    other."""
+    two = Play(tmp_path, 2, is_shared=True)
+    two.add_pods(4, DEV, 4)
+    for _ in range(8):
+        two.run(0)
+        two.wait(60)
+    assert two.hosts[0].registry().nodes["a001"].phase is Phase.SERVING
+    two.return_by_hand(0)
+    two.add_pods(4, DEV, 4)
+    for _ in range(12):
+        two.run(1)
+        ran = two.run(0)
+        assert ran.result is not None and not ran.result.plan.errors
+        two.check()
+        two.wait(60)
+    east, west = (host.registry().nodes for host in two.hosts)
+    assert "a001" in west and "a001" not in east
+
+
+def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(two: Play) -> None:
+    """Slurm's word outweighs a mark that nothing else says."""
+    two.add_pods(4, DEV, 4)
+    two.run(1)
+    mark = Mark(instance="east", node_type="a", namespace="lab", queue="x")
+    assert two.world.nodes["a001"].mark is None
+    two.world.change_node("a001", mark=mark)
+    for _ in range(4):
+        for host in (0, 1):
+            two.run(host)
+        two.wait(60)
+    east, west = (host.registry().nodes for host in two.hosts)
+    assert "a001" in west and "a001" not in east
 
 
 def test_a_claim_whose_node_came_by_another_name_is_given_to_a_person(play: Play) -> None:

@@ -205,7 +205,8 @@ class World:
 
     def put_node(self, name: str, size: Mapping[str, int], labels: Mapping[str, str]) -> None:
         labels = {"kubernetes.io/hostname": name, **labels}
-        self.nodes[name] = Node(name=name, uid=f"uid-{name}", allocatable=size, labels=labels)
+        uid = f"uid-{name}-{self.number()}"  # as in Kubernetes, another one each time
+        self.nodes[name] = Node(name=name, uid=uid, allocatable=size, labels=labels)
         self.change_node(name)
 
     def change_node(self, name: str, **changes: object) -> None:

@@ -173,6 +173,17 @@ def test_a_node_that_another_has_marked_is_not_counted_and_not_forgotten(home: P
     assert "carries another instance's mark" in outcome.errors[0]
 
 
+def test_a_node_that_came_after_the_look_is_not_marked(home: Path) -> None:
+    """It was returned by hand meanwhile, and lent again by another, who has not marked it yet."""
+    kube = Kube([a_node(mark=None, uid="new")])
+    plan = Plan(
+        registry=Registry(nodes={"a001": a_lent_node()}), uids={"a001": "old"},
+        actions=(MarkNode(node="a001", mark=MARK),),
+    )  # fmt: skip
+    outcome = carry_out(home, kube, Converter(), plan)
+    assert kube.nodes["a001"].mark is None and "the one that was looked at" in outcome.errors[0]
+
+
 @pytest.mark.parametrize(("conflicts", "is_done"), [(2, True), (3, False)])
 def test_a_node_that_others_change_is_read_again_three_times(
     home: Path, conflicts: int, is_done: bool
