@@ -50,12 +50,13 @@ def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
     site.assert_slurm_is_clean()
 
 
-@pytest.mark.parametrize("is_recorded", [False, True])
+@pytest.mark.parametrize("known", ["named", "serving", "serving, and it boots"])
 def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
-    rig: Rig, lab: SlurmLab, tmp_path: Path, is_recorded: bool
+    rig: Rig, lab: SlurmLab, tmp_path: Path, known: str
 ) -> None:
     """Whom Slurm names has it, whether the first instance had recorded it as serving, or had only
-    started the converter that lent it. Both serve dev, and no run of the first comes in between."""
+    started the converter that lent it. Both serve dev, and no run of the first comes in between; or
+    one comes while the machine boots, and has no Node."""
     # fmt: off
     east, west = (
         SlurmSite(
@@ -69,17 +70,30 @@ def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
     job = lab.submit("-w", others, f"-N{len(lab.nodes) - 1}", "--exclusive", "--uid=nobody")
     lab.wait_for(lambda: is_running(lab, job), 60)
 
+    boots = tmp_path / "boots"
+    join = west.hooks / "join"
+    waits = f"import time\nwhile os.path.exists({str(boots)!r}):\n    time.sleep(0.1)\njoin(Api"
+    join.write_text(join.read_text().replace("join(Api", waits))
+
     def lend(site: SlurmSite) -> None:
         """One run alone, whose converter claims the one node that is free, and ends."""
         ask_for_one_node(rig)
         rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
         site.dnm("run")
+        if boots.exists():
+            lab.wait_for(lambda: bool(lab.client.read_reservations()), 60)
+            assert "a001" not in rig.nodes()
+            east.dnm("run")
+            assert east.lent == []
+            boots.unlink()
         rig.wait_for(lambda: "a001" in rig.ready_nodes(), "a001 is Ready", 120)
         rig.wait_for(lambda: not any(map(is_at_work, notes_of(site))), "its converter ended", 60)
 
     lend(east)
-    if is_recorded:
+    if known != "named":
         east.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
+    if "boots" in known:
+        boots.touch()
     rig.remove_pods("dev")
     answer = east.convert("--set", "batch", "--node-name", "a001")
     assert answer.returncode == 0, answer.stderr
