@@ -156,17 +156,18 @@ def drain(conversion: NodeConversion, may_work: bool = False) -> None:
 
 
 def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
-    """Comment where it is empty or has a mark that was left, else Extra (Slurm 21.08 and later)."""
-    if not node.comment or node.comment.startswith("dnm:"):
-        return {"comment": mark}
-    return {"extra": mark} if not node.extra and node.tells_last_busy else {}
+    """Comment, else Extra (Slurm 21.08 and later), if free; marks that were left are cleared."""
+    found = {"comment": node.comment} | (
+        {"extra": node.extra or ""} if node.tells_last_busy else {}
+    )
+    free = [key for key, text in found.items() if not text or text.startswith("dnm:")]
+    return {**{key: "" for key in free if found[key]}, **dict.fromkeys(free[:1], mark)}
 
 
 def _own_marks(settings: Settings, node: SlurmNode) -> Mapping[str, str]:
     """Returns the marks to be cleared: what is not ours stays."""
-    begin = f"dnm:{settings.instance} "
     found = {"comment": node.comment, "extra": node.extra or ""}
-    return {key: "" for key, text in found.items() if text.startswith(begin)}
+    return {key: "" for key, text in found.items() if text.startswith(f"dnm:{settings.instance} ")}
 
 
 def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:

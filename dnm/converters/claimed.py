@@ -95,7 +95,8 @@ def _claim_of(
     is_begun = journal is not None and journal.is_open and any(map(journal.has_begun, _FIRST_TOUCH))
     if not is_held and not is_begun:
         return None
-    if journal and journal.is_open and journal.instance in (marks or [journal.instance]):
+    named = marks if is_drained else []  # else they were left: the reservation alone holds it
+    if journal and journal.is_open and journal.instance in (named or [journal.instance]):
         return _from_journal(journal, journal.way.value)
     operation = operation_of(reason_of_drain(node))
     if journal is not None and operation and operation == journal.operation:

@@ -44,8 +44,10 @@ def reason_of_drain(node: SlurmNode) -> str:
 
 
 def other_instance(settings: Settings, node: SlurmNode) -> str:
-    """Returns the other instance whose mark stands first on the node; empty: none's does."""
-    return next((one for one in instances_on(node)[:1] if one != settings.instance), "")
+    """Returns the other instance that the marks on a node name, which beside a drain of ours were
+    left; empty: none."""
+    marks = [] if is_own_reason(settings, reason_of_drain(node)) else instances_on(node)
+    return next((one for one in marks if one != settings.instance), "")
 
 
 def refuse_other_instance(settings: Settings, node: SlurmNode) -> None:

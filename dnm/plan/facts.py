@@ -86,10 +86,10 @@ class Facts(Value):
         claim = self._claim_on(name)
         return claim if claim is not None and claim.instance == instance else None
 
-    def is_claimed_by_another(self, name: str, instance: str) -> bool:
-        """Whether the batch side names another instance that has converted the node."""
+    def claimed_by_another(self, name: str, instance: str) -> str | None:
+        """The other instance that has converted the node, as the batch side names it."""
         claim = self._claim_on(name)
-        return claim is not None and claim.instance not in ("", instance)
+        return None if claim is None or claim.instance in ("", instance) else claim.instance
 
     def is_let_go(self, name: str, namespace: str) -> bool:
         """Whether a Node is there that its converter, which tells its claims, does not claim and
@@ -135,7 +135,7 @@ class Facts(Value):
         alone can be written by the node's own kubelet."""
         if self.lenders is not None and name in self.lenders:
             return self.lenders[name] == instance
-        if self.is_claimed_by_another(name, instance):
+        if self.claimed_by_another(name, instance):
             return False
         known = self.row(name)
         if known is not None and known.in_service is not None:

@@ -63,8 +63,8 @@ def adopt_marked_nodes(config: Config, recorded: Container[str], facts: Facts) -
             )
         elif not is_lent:
             errors.append(
-                f"{name} carries our mark, but neither the ledger nor Slurm knows it as lent: the "
-                "mark changes nothing. Take the dynamic-node-manager/ annotations off the Node"
+                f"{name} carries our mark, but neither ledger nor Slurm knows it as lent by us: "
+                "the mark changes nothing. Take the dynamic-node-manager/ annotations off the Node"
             )
         elif mark.namespace in config.namespaces:
             nodes[name] = _from_mark(config, name, mark, facts.now)
@@ -120,10 +120,8 @@ def _is_anothers(inputs: Inputs, name: str) -> bool:
     """Whether a mark, the ledger or a claim names somebody."""
     facts, instance = inputs.facts, inputs.config.instance_id
     mark = (facts.nodes or {})[name].mark
-    is_marked = mark is not None and mark.instance != ""
-    is_counted = name in (facts.lenders or {})
-    is_ours = facts.claim_of(name, instance) is not None
-    return is_marked or is_counted or is_ours or facts.is_claimed_by_another(name, instance)
+    claim = facts.claim_of(name, instance) or facts.claimed_by_another(name, instance)
+    return bool((mark and mark.instance) or name in (facts.lenders or {}) or claim)
 
 
 def by_hand_verdict(inputs: Inputs, name: str) -> NodeVerdict:

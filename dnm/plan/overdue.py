@@ -10,6 +10,7 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
 from dnm.model.node import Node
+from dnm.model.printable import printable
 from dnm.model.reason import Reason
 from dnm.model.value import Value
 from dnm.model.verdict import Verdict
@@ -187,11 +188,10 @@ def too_late(
     if request.is_given_up:
         return RequestTransition(request=None, joined=joined, left_behind=behind)
     error = request.error or "its converter reported no error"
-    if theirs := [one for one in request.names if facts.is_claimed_by_another(one, request.owner)]:
-        error = (
-            f"Slurm has {', '.join(theirs)} lent by another instance, to which it was lent since, "
-            "or node_convert_path does not hand DNM_INSTANCE on"
-        )
+    for name in request.names:
+        if other := facts.claimed_by_another(name, request.owner):
+            error = f"Slurm names instance {printable(other, 80)} for {name}: it was lent to that "
+            error += "one since, or node_convert_path does not hand DNM_INSTANCE on"
     note = (
         f"request={request.id} type={request.node_type} missing={request.count} did not join in "
         f"time: {error}; the log has what it said "

@@ -56,10 +56,12 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
     node = facts.nodes.get(name)
     mark = node.mark.instance if node is not None and node.mark else ""
     # One that a converter of ours is returning is kept, for who forgets it can't end that any more.
-    returns = entry.phase is Phase.RETURNING and facts.is_running(entry.converter)
-    if mark != entry.owner and not returns and facts.is_claimed_by_another(name, entry.owner):
+    if entry.phase is Phase.RETURNING and facts.is_running(entry.converter):
+        return _returning(config, name, entry, facts)
+    if mark != entry.owner and (other := facts.claimed_by_another(name, entry.owner)):
         # It was given back by hand and lent again by another, before this run could see it gone.
-        return becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, "Slurm names another instance")
+        detail = f"Slurm names instance {printable(other, 80)}"
+        return becomes(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
     if mark in ("", entry.owner):
         return _BY_PHASE[entry.phase](config, name, entry, facts)
     return _marked_by_another(config, name, entry, facts, mark)

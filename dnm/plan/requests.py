@@ -131,11 +131,11 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
     type's name, or if a Node of that name has come with the namespace's label."""
     node = facts.nodes.get(name) if facts.nodes else None
     instance = config.instance_id
-    if facts.is_interrupted(name, instance) or facts.is_claimed_by_another(name, instance):
+    if facts.is_interrupted(name, instance) or facts.claimed_by_another(name, instance):
         return False
     is_of_type = config.type_of(name) == request.node_type
     is_named = name in request.names
-    if facts.batch is None and not is_named:
+    if facts.batch is None and not is_named and config.batch_list_command is None:
         return False  # only Slurm can tell whose it is
     if node is None:
         if facts.tells_claims and facts.claim_of(name, instance) is None:

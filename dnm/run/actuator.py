@@ -184,16 +184,15 @@ class Actuator(Step):
     def _mark(self, name: str, mark: Mark) -> None:
         """One that could not be marked counts for no queue yet: another may have been first."""
         self.unmarked.add(name)
-        uid = self.uids.get(name)
         is_free = self.patch(
             name,
-            lambda node: node.is_free_for(mark.instance) and uid in (None, node.uid),
+            lambda node: node.is_free_for(mark.instance),
             annotations=mark_annotations(mark),
         )
         if not is_free:
             raise KubeError(
                 f"Node {name} carries another instance's mark, or is not the one that was looked "
-                "at, and is not counted in this run: the next one goes by the ledger"
+                "at, and is not counted in this run: the next one looks again"
             )
         self.unmarked.discard(name)
         self.note_done(f"action=mark node={name} queue={mark.queue}", name)

@@ -107,7 +107,7 @@ class Step:
             node = self.kube.read_node(name)
             if node is None:
                 raise KubeError(f"Node {name} is gone from Kubernetes")
-            if not is_wanted(node):
+            if self.uids.get(name, node.uid) != node.uid or not is_wanted(node):
                 return False
             self.state.keep()  # whoever took this run's place in its sleep is found here
             try:

@@ -83,6 +83,16 @@ def test_a_node_that_has_moved_goes_back_without_the_dress_of_either_namespace(
     assert_batch(made.world)
 
 
+def test_a_mark_that_another_instance_has_left_is_in_nobody_s_way(tmp_path: Path) -> None:
+    """The Comment is the operator's, and the pod's end replaces our drain's Reason."""
+    made = program(tmp_path)
+    made.world.machines[NODE].extra = "dnm:west op1"
+    assert made.lend().result == "ok"
+    found = made.bring_back()
+    assert found.result == "ok", found.error
+    assert_batch(made.world)
+
+
 def test_a_lent_node_whose_reservation_has_ended_comes_back(tmp_path: Path) -> None:
     """Another's began, or a person deleted it; the pod's end has replaced our drain's Reason."""
     made = program(tmp_path)

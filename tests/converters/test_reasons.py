@@ -6,12 +6,15 @@ import pytest
 
 from dnm.converter.node_list import parse_list
 from dnm.converters.claim import _marks
+from dnm.converters.claimed import _claim_of
+from dnm.converters.journal import Direction
 from dnm.converters.listing import list_as_json, list_as_text, with_reasons
 from dnm.converters.marks import other_instance, reason_of_drain, slurm_reason_of
 from dnm.converters.select import SlurmFacts, judge_nodes
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation
 from dnm.model.batch import BatchClaim
+from tests.converters.played import a_journal
 from tests.converters.test_select import NOW, node
 
 OURS = Settings(instance="prod", mark_reason="lent to Kubernetes")
@@ -53,13 +56,36 @@ def test_a_reason_that_slurm_leaves_on_a_node_in_service_is_no_mark() -> None:
 
 def test_a_mark_that_was_left_makes_our_node_nobody_else_s() -> None:
     """Of an instance whose drain a person has lifted by hand: its Comment stays there."""
-    left = node(state="IDLE", comment="dnm:west op1")
-    assert _marks(left, "dnm:prod 2") == {"comment": "dnm:prod 2"}
-    assert _marks(node(comment="rack 7", extra="", tells_last_busy=True), "x") == {"extra": "x"}
-    lent = node(
-        state="IDLE+DRAIN", reason="dnm:prod op=2", comment="dnm:west op1", extra="dnm:prod 2"
-    )
-    assert (other_instance(OURS, lent), other_instance(OURS, left)) == ("", "west")
+    marks = {"comment": "dnm:west op1", "extra": "dnm:prod 2"}
+    ours, theirs, left = (
+        node(state=state, reason=reason, tells_last_busy=True, **marks)
+        for state, reason in (
+            ("IDLE+DRAIN", "dnm:prod op=2"), ("DOWN+DRAIN", "bad fan"), ("IDLE+RESERVED", "")
+        )
+    )  # fmt: skip
+    assert [other_instance(OURS, one) for one in (ours, theirs, left)] == ["", "west", "west"]
+    journal = a_journal(direction=Direction.BATCH)
+    claims = [_claim_of(one, {"a001"}, journal) for one in (ours, theirs, left)]
+    assert [claim.instance for claim in claims if claim] == ["prod"] * 3
+    west = _claim_of(theirs, {"a001"}, None)
+    assert west is not None and west.instance == "west"
+
+
+@pytest.mark.parametrize(
+    ("comment", "extra", "written"),
+    [
+        ("", "", {"comment": "x"}), ("rack 7", "", {"extra": "x"}), ("rack 7", "spare", {}),
+        ("dnm:west op1", "", {"comment": "x"}), ("rack 7", "dnm:west op1", {"extra": "x"}),
+        ("dnm:west op1", "dnm:prod 1", {"comment": "x", "extra": ""}),
+    ],
+)  # fmt: skip
+def test_a_mark_is_written_where_there_is_room_and_those_that_were_left_go(
+    comment: str, extra: str, written: dict[str, str]
+) -> None:
+    one = node(comment=comment, extra=extra, tells_last_busy=True)
+    assert _marks(one, "x") == written
+    older = node(comment=comment, extra=extra, tells_last_busy=False)
+    assert _marks(older, "x") == {key: text for key, text in written.items() if key != "extra"}
 
 
 @pytest.mark.parametrize(

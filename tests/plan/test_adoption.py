@@ -47,7 +47,7 @@ def test_a_mark_is_only_as_good_as_what_else_is_known(
     found = adopt_marked_nodes(a_config(), (), seen(**evidence))
     assert (set(found.nodes) == {"a001"}) is bool(is_lent)
     if is_lent is False:
-        assert "neither the ledger nor Slurm knows it as lent" in found.errors[0]
+        assert "neither ledger nor Slurm knows it as lent by us" in found.errors[0]
     if is_lent is None:
         assert "it waits until Slurm and the ledger can be asked" in found.notes[0]
     counted = counted_as_lent(a_config(), Registry(), seen(**evidence))

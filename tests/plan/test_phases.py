@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dnm.model.batch import BatchClaim
 from dnm.model.lent import ConverterProcess, Leaving, Phase
+from dnm.model.node import Mark
 from dnm.model.node_type import NodeType
 from dnm.model.reason import Reason, Why
 from dnm.plan.facts import Facts, enter_phase
@@ -32,6 +33,7 @@ AWAY = a_batch_node(in_service=False)
 BACK = a_batch_node(in_service=True)
 UNKNOWN = a_batch_node(in_service=None)
 ANOTHERS = a_batch_node(in_service=False, claim=BatchClaim(instance="other"))
+OTHERS_MARK = Mark(instance="other", node_type="a", namespace="dev", queue="q")
 GONE_PHASE = None
 
 
@@ -80,10 +82,11 @@ CASES = [
     *(case(phase, facts([], [ANOTHERS]), Reason.NOT_OURS, GONE_PHASE,
         "returned by hand, and the other's machine boots", error="x")
         for phase in Phase if phase is not Phase.MOVING),
-    *(case(Phase.RETURNING, facts(nodes, [ANOTHERS], running=frozenset([CONVERTER])),
-        Reason.RETURNING, Phase.RETURNING, f"lent by another, and our call hangs: {len(nodes)}",
+    *(case(Phase.RETURNING, facts(nodes, [ANOTHERS], lenders={"a001": "other"},
+            running=frozenset([CONVERTER])),
+        Reason.RETURNING, Phase.RETURNING, f"lent by another, and our call hangs, {number}",
         converter=CONVERTER)
-        for nodes in ([], [a_node(mark=None)])),
+        for number, nodes in enumerate(([], [a_node(mark=None)], [a_node(mark=OTHERS_MARK)]))),
     case(Phase.SERVING, facts([a_node()], [ANOTHERS]), Reason.IDLE, Phase.SERVING,
         "claimed for the name that this instance had"),
     case(Phase.SERVING, facts(batch=[AWAY]), Reason.GONE, Phase.FAILED, "Node deleted by hand"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -89,6 +90,8 @@ def test_nothing_unnamed_is_taken_and_nothing_given_up_while_slurm_is_mute() -> 
     assert set(advance_request(a_config(), late, frozenset(), seen).joined) == {"a002", "a003"}
     step = advance_request(a_config(), late, frozenset(), mute)
     assert set(step.joined) == {"a002"} and step.request is not None and step.request.count == 1
+    never = a_config(batch_list_command=Path("/list"))  # whose list tells no claims anyway
+    assert set(advance_request(never, late, frozenset(), mute).joined) == {"a002", "a003"}
 
 
 def test_a_converter_that_did_not_hear_our_name_is_told_as_that() -> None:
@@ -97,7 +100,8 @@ def test_a_converter_that_did_not_hear_our_name_is_told_as_that() -> None:
     claimed = a_batch_node("a002", False, claim=BatchClaim(instance="default"))
     step = advance_request(a_config(), late, frozenset(), facts([NEW], [claimed]))
     assert step.request is None and step.conversion_failed and not step.joined
-    assert "Slurm has a002 lent by another instance" in step.note and "DNM_INSTANCE" in step.note
+    assert "Slurm names instance default for a002: it was lent to that one since" in step.note
+    assert "node_convert_path does not hand DNM_INSTANCE on" in step.note
 
 
 def test_a_request_that_brought_nothing_backs_off_once() -> None:

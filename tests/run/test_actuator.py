@@ -173,15 +173,17 @@ def test_a_node_that_another_has_marked_is_not_counted_and_not_forgotten(home: P
     assert "carries another instance's mark" in outcome.errors[0]
 
 
-def test_a_node_that_came_after_the_look_is_not_marked(home: Path) -> None:
+def test_a_node_that_came_after_the_look_is_neither_marked_nor_fenced(home: Path) -> None:
     """It was returned by hand meanwhile, and lent again by another, who has not marked it yet."""
     kube = Kube([a_node(mark=None, uid="new")])
     plan = Plan(
-        registry=Registry(nodes={"a001": a_lent_node()}), uids={"a001": "old"},
-        actions=(MarkNode(node="a001", mark=MARK),),
+        registry=Registry(nodes={"a001": a_lent_node(Phase.RELEASING)}), uids={"a001": "old"},
+        actions=(MarkNode(node="a001", mark=MARK), Fence(node="a001")),
     )  # fmt: skip
     outcome = carry_out(home, kube, Converter(), plan)
-    assert kube.nodes["a001"].mark is None and "the one that was looked at" in outcome.errors[0]
+    after = kube.nodes["a001"]
+    assert (after.mark, after.is_cordoned) == (None, False)
+    assert "the one that was looked at" in outcome.errors[0]
 
 
 @pytest.mark.parametrize(("conflicts", "is_done"), [(2, True), (3, False)])

@@ -162,7 +162,7 @@ def _parse_node(line: str) -> SlurmNode:
             name=name,
             state=parse_state(_first(late, "State"), cpus),
             cpus_allocated=cpus,
-            memory_allocated=int(_last(early, "AllocMem")),
+            memory_allocated=int(_first(early[early.rfind(" AllocMem=") :], "AllocMem")),
             partitions=tuple(filter(None, _first(late, "Partitions", "").split(","))),
             features=_words(_first(early, "AvailableFeatures", "")),
             slurmd_started=parse_time(_first(late, "SlurmdStartTime", "None")),
@@ -186,14 +186,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _first(text: str, key: str, default: str | None = None) -> str:
-    return _value_at(text, key, text.find(f" {key}="), default)
-
-
-def _last(text: str, key: str) -> str:
-    return _value_at(text, key, text.rfind(f" {key}="), None)
-
-
-def _value_at(text: str, key: str, at: int, default: str | None) -> str:
+    at = text.find(f" {key}=")
     if at < 0:
         if default is None:
             raise KeyError(key)
