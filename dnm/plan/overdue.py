@@ -106,6 +106,9 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
             f"`dnm reset {name}` to try again, or `dnm forget {name}` once it is back"
         )
         return fails(name, entry, facts.now, Reason.GAVE_UP, error)
+    if (node := facts.node(name)) is not None and not node.is_cordoned:  # as when it was released
+        fenced = enter_phase(entry, Phase.RELEASING, facts.now)
+        return becomes(name, fenced, Verdict.REVERT, Reason.RETRY, "it is fenced first")
     return becomes(name, entry, Verdict.REVERT, Reason.RETRY, entry.error, wants_return=True)
 
 

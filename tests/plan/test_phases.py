@@ -111,6 +111,8 @@ CASES = [
     case(Phase.RETURNING, facts(batch=[BACK], running=frozenset([CONVERTER])), Reason.RETURNING,
         Phase.RETURNING, "converter at work", converter=CONVERTER),
     case(Phase.RETURNING, facts(batch=[AWAY]), Reason.RETRY, Phase.RETURNING, "tried again"),
+    case(Phase.RETURNING, facts([a_node(mark=FENCED)], batch=[AWAY]), Reason.RETRY, Phase.RELEASING,
+        "uncordoned since, so it is fenced first"),
     case(Phase.RETURNING, facts(batch=[UNKNOWN]), Reason.UNKNOWN, Phase.RETURNING, "Slurm is mute"),
     case(Phase.RETURNING, facts([a_node()], batch=[AWAY], working_pods={"a001": 1}),
         Reason.DEMAND_RETURNED, Phase.SERVING, "a pod runs on it"),

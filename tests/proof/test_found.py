@@ -112,6 +112,23 @@ def test_a_node_that_slurm_knows_by_another_name_is_given_to_a_person(play: Play
     assert entry.phase is Phase.FAILED and "dnm forget a001-x" in entry.error
 
 
+def test_a_node_that_is_uncordoned_after_a_return_that_failed_is_fenced_again(play: Play) -> None:
+    """Without that the plan to return it broke an invariant, and nothing was done any more."""
+    name = lend(play)
+    play.converter_will("hangs", "batch")
+    play.finish_pods(4)
+    while play.hosts[0].registry().nodes[name].phase is not Phase.RETURNING:
+        play.run()
+        play.wait(60)
+    play.world.change_node(name, is_cordoned=False)
+    for _ in range(8):
+        ran = play.run()
+        assert ran.result is not None and not ran.result.plan.is_refused
+        play.check()
+        play.wait(60)
+    play.end_well()
+
+
 def test_while_its_machine_boots_for_another_nobody_is_asked_about_it(tmp_path: Path) -> None:
     """A run each minute, whereas a conversion takes several: there is no Node, and Slurm names the
     other."""
