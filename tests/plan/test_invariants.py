@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import msgspec
 import pytest
 
-from dnm.model.lent import ConverterProcess, LentNode, Phase
-from dnm.model.node import Node
+from dnm.model.batch import BatchClaim
+from dnm.model.lent import ConverterProcess, Leaving, LentNode, Move, Phase
+from dnm.model.node import Mark, Node
 from dnm.model.plan import (
     EndConverter,
     Fence,
@@ -23,7 +25,7 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import Registry
 from dnm.model.share import Share
 from dnm.plan.invariants import check_invariants
-from dnm.plan.planner import unless_broken
+from dnm.plan.planner import decide, fold_plan, unless_broken
 from tests.builders import (
     COUNTED,
     FENCED,
@@ -36,7 +38,8 @@ from tests.builders import (
     a_request,
     facts,
 )
-from tests.plan.worlds import World, fenced, serving, wanting
+from tests.plan.test_moves import site
+from tests.plan.worlds import BIG, LONG_AGO, SMALL, World, fenced, pods, serving, wanting
 
 GOING = a_lent_node(Phase.RETURNING)
 SHUT = a_node(is_cordoned=True, mark=FENCED)
@@ -152,3 +155,38 @@ def test_a_plan_that_breaks_one_is_refused_with_a_sentence(world: World) -> None
     assert left.actions == wrong[1:] and left.needs_person and left.is_refused
     assert left.registry == world.registry
     assert "k1 is not recorded as lent by prod" in left.errors[0] and "dnm pause" in left.errors[0]
+
+
+OTHERS = Mark(instance="other", node_type="a", namespace="dev", queue=QUEUE)
+SHOWN = [
+    None,
+    *(
+        a_node(mark=mark, is_cordoned=cordoned)
+        for mark, cordoned in product([MARK, FENCED, OTHERS, None], [False, True])
+    ),
+]
+LISTED = [
+    None,
+    *(a_batch_node(in_service=known) for known in (True, None)),
+    *(
+        a_batch_node(in_service=False, tells_claim=True, claim=claim)
+        for claim in (BatchClaim(instance="prod"), BatchClaim(instance="other"), None)
+    ),
+]
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_whatever_people_make_of_a_node_no_plan_is_refused(phase: Phase) -> None:
+    """A plan that breaks one stops every run until a person comes, for the next run makes it anew:
+    so each phase meets each Node, each row of Slurm's, work or none, and a person's word."""
+    move = Move(to="notebook") if phase is Phase.MOVING else None
+    for node, row, works, leaves in product(SHOWN, LISTED, (0, 1), (None, Leaving.BY_HAND)):
+        working, waiting = pods(works, SMALL, node="a001", running=True), pods(2, BIG)[1:]
+        world = site().with_pods(*working, *waiting)
+        world.lent("a001", phase, idle_since=LONG_AGO, leaves=leaves, move=move, attempts=1)
+        world.nodes += [node] if node else []
+        world.batch |= {"a001": row} if row else {}
+        decided = decide(world.config, world.registry, world.snapshot())
+        known = decided.inputs
+        broken = check_invariants(known.config, known.registry, known.facts, fold_plan(decided))
+        assert not list(broken), (node, row, works, leaves)
