@@ -26,7 +26,7 @@ from dnm.record.history_file import History, read_history
 from dnm.run.registry import save_registry
 from dnm.simulate.accounting import SimulationError
 from tests.docs.pages import PAGES
-from tests.processes import state_of
+from tests.processes import state_of, wait_until
 from tests.record.year import write_year
 from tests.site import QUEUE, Site, a_workshop_site
 
@@ -223,18 +223,14 @@ def test_whatever_ends_it_leaves_nothing_running(site: Site, tmp_path: Path, nam
     playing = subprocess.Popen(
         command, env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    end = time.monotonic() + 300
-    while len(workers := workers_of(playing.pid)) < 2 and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until(lambda: len(workers_of(playing.pid)) == 2)
+    workers = workers_of(playing.pid)
     time.sleep(0.3)
     to_whom(playing.pid, number)
     try:
         _, told = playing.communicate(timeout=300)
         assert (playing.returncode, told) == (code, sentence)
-        assert len(workers) == 2
-        while any(map(is_alive, workers)) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert not [one for one in workers if is_alive(one)]
+        wait_until(lambda: not any(map(is_alive, workers)))
     finally:
         playing.kill()
         for one in filter(is_alive, workers):

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +28,7 @@ from dnm.model.blackout import Secrets
 from dnm.model.errors import ConverterError
 from dnm.model.lent import ConverterProcess
 from tests.converters.played import a_journal
+from tests.processes import wait_until
 
 Script = Callable[[str], Path]
 SOON = timedelta(seconds=10)
@@ -81,16 +81,7 @@ def test_one_whose_time_is_up_ends_with_its_children(script: Script, tmp_path: P
     with pytest.raises(HookFailed, match=r"did not end within 0\.3 s and was ended"):
         call(path, timeout=timedelta(seconds=0.3))
     for pid in pids.read_text().split():
-        assert _is_gone(int(pid)), pid
-
-
-def _is_gone(pid: int) -> bool:
-    deadline = time.monotonic() + 300
-    while process_of(pid) is not None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
+        wait_until(lambda pid=pid: process_of(int(pid)) is None)
 
 
 def test_what_it_leaves_in_the_background_is_not_waited_for(script: Script, tmp_path: Path) -> None:
@@ -119,7 +110,7 @@ def test_it_does_not_begin_before_it_is_let_go(script: Script, tmp_path: Path) -
     waiting = int(starter.stdout.readline())
     starter.kill()
     starter.wait()
-    assert _is_gone(waiting)
+    wait_until(lambda: process_of(waiting) is None)
     assert not (tmp_path / "begun").exists()
 
 

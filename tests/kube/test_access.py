@@ -21,6 +21,7 @@ from dnm.kube import access as kube_access
 from dnm.kube.access import Access, load_access
 from dnm.model.errors import KubeError
 from tests.builders import a_config
+from tests.processes import state_of, wait_until
 
 PEM = "-----BEGIN CERTIFICATE-----\nbm90IHJlYWxseQ==\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN PRIVATE KEY-----\nbm90IHJlYWxseQ==\n-----END PRIVATE KEY-----\n"
@@ -422,17 +423,7 @@ def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     with pytest.raises(KubeError, match=r"than a request may .* was ended: run it by hand"):
         load_access(config)
     for pid in (tmp_path / "pids").read_text().split():
-        until = time.monotonic() + 300
-        while is_alive(pid) and time.monotonic() < until:
-            time.sleep(0.01)
-        assert not is_alive(pid)
-
-
-def is_alive(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+        wait_until(lambda pid=pid: state_of(int(pid)) in "ZX")
 
 
 def test_a_plugin_is_told_what_client_go_tells_it(tmp_path: Path) -> None:

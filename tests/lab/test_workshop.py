@@ -7,13 +7,13 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from tests.night import one_in
+from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 PLAY = "import sys; from dnm.lab.demo.workshop import demo; sys.exit(demo(speed=5))"
@@ -57,10 +57,8 @@ def test_the_demo_ends_with_balanced_books(tmp_path: Path) -> None:
 
 
 def assert_nothing_is_left(directory: Path) -> None:
-    deadline = time.monotonic() + 300
-    while servers(directory) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert list(directory.iterdir()) == [] and servers(directory) == []
+    wait_until(lambda: not servers(directory))
+    assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("sent", one_in(3, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
@@ -81,11 +79,12 @@ def test_the_demo_leaves_nothing_behind_when_ctrl_c_is_pressed_again_and_again(
 ) -> None:
     with start(tmp_path) as process:
         until_its_workshop(process)
-        deadline = time.monotonic() + 300
-        while process.poll() is None:
-            assert time.monotonic() < deadline
+
+        def ends() -> bool:
             os.killpg(process.pid, signal.SIGINT)
-            time.sleep(0.01)
+            return process.poll() is not None
+
+        wait_until(ends)
     assert_nothing_is_left(tmp_path)
 
 
