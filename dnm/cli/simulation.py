@@ -23,8 +23,8 @@ from dnm.host.trust import read_regular
 from dnm.model.config import Config
 from dnm.model.history import HistoryLine
 from dnm.model.printable import count_of
-from dnm.record.demand_lines import DEMAND
-from dnm.record.history_file import History, read_history
+from dnm.record.demand_lines import demand_history
+from dnm.record.history_file import read_history
 from dnm.run.registry import load_registry
 from dnm.simulate.accounting import Accounting, SimulationError, parse_jobs
 from dnm.simulate.compare import NOBODY, Comparison, as_one, play_under, side_by_side
@@ -211,7 +211,7 @@ def _without_jobs(config: Config, since: datetime, now: datetime) -> str:
 
 
 def _demand_since(config: Config, since: datetime) -> Iterator[HistoryLine]:
-    history = History(config.converted_nodes_path, config.demand_keep, name=DEMAND)
+    history = demand_history(config)
     try:
         yield from read_history(history, since)
     except OSError as error:

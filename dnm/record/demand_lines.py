@@ -1,4 +1,4 @@
-"""The record of demand: how many pods of each kind wait and run, a line a queue and change. Pure.
+"""The record of demand: how many pods of each kind wait and run, a line a queue and change.
 
 It is a history of its own, `demand.jsonl`, so that what happens every minute leaves room to what
 happened to nodes. It names no pod. Whether something has changed is told by the last lines of the
@@ -12,11 +12,26 @@ from typing import Any
 
 import msgspec
 
+from dnm.model.config import Config
 from dnm.model.history import NODES, HistoryLine, NodeRoom, PodKind
+from dnm.model.plan import Plan
+from dnm.record.history_file import History, read_tail
 from dnm.record.transitions import Cause
 
 DEMAND = "demand"  # the kind of line, and the name of the file
 LOOK_BACK = 256 * 1024  # bytes at the end of the file; a queue that is not in them is told again
+
+
+def demand_history(config: Config) -> History:
+    """Returns the record of demand beside the registry."""
+    path, group = config.converted_nodes_path, config.state_group
+    return History(path, config.demand_keep, group=group, name=DEMAND)
+
+
+def write_demand(history: History, plan: Plan, cause: Cause) -> None:
+    """Writes what a plan tells anew of pods and permanent nodes. Raises OSError."""
+    last = read_tail(history, LOOK_BACK)
+    history.append(list_demand(plan.kinds, last, cause, plan.rooms), cause.now)
 
 
 def list_demand(

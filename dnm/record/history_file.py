@@ -142,6 +142,11 @@ class History:
 # --- reading, without the lock ------------------------------------------------------------------
 
 
+def has_history(registry_path: Path) -> bool:
+    """Returns whether runs have told anything beside this registry, as far as that can be read."""
+    return any(registry_path.parent.glob("history*.jsonl"))
+
+
 def read_history(
     history: History, since: datetime | None = None, holding: Collection[bytes] = ()
 ) -> Iterator[HistoryLine]:

@@ -31,8 +31,12 @@ _LONGEST = 200  # characters of each
 _VERBS = b'"verb"'  # kind of line
 
 
-def read_odd(content: bytes, config: Config, state: State, now: datetime) -> Registry:
-    """Returns the registry of such a document. Raises RegistryError."""
+def read_odd(content: bytes | None, config: Config, state: State, now: datetime) -> Registry:
+    """Returns the registry of such a document; None: there is none. Raises RegistryError."""
+    if content is None:
+        if missing := state.why_missing():
+            raise RegistryError(missing)
+        return _remake(config, state.where, now)
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -119,9 +123,9 @@ def _on_the_way(document: dict[str, Any], state: State) -> str:
 # --- where there is none --------------------------------------------------------------------------
 
 
-def remake(config: Config, where: str, now: datetime) -> Registry:
-    """Returns the registry that begins in place of the lost one; an empty one where no run has
-    ever told anything here, or nobody can read it."""
+def _remake(config: Config, where: str, now: datetime) -> Registry:
+    """The registry that begins in place of the lost one; an empty one where nobody can read what
+    runs have told."""
     history = History(config.converted_nodes_path, config.history_keep)
     try:
         if next(read_history(history), None) is None:

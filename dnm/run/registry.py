@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.errors import RegistryError
 from dnm.model.lease import VERSION
 from dnm.model.registry import Registry
 from dnm.run.state import FileState, State
@@ -79,15 +78,15 @@ def load_registry(config: Config, now: datetime, state: State | None = None) -> 
 
 def _load(config: Config, state: State, now: datetime) -> Registry:
     content = state.read()
-    if content is None:
-        if missing := state.why_missing():
-            raise RegistryError(missing)
-        from dnm.run.odd_registry import remake  # a site is without a registry once
+    if content is not None:
+        with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+            if _decode_head(content).version == VERSION:
+                return _decode(content)
+    else:
+        from dnm.record.history_file import has_history
 
-        return remake(config, state.where, now)
-    with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-        if _decode_head(content).version == VERSION:
-            return _decode(content)
+        if not (state.why_missing() or has_history(config.converted_nodes_path)):
+            return Registry()  # of a new site
     from dnm.run.odd_registry import read_odd  # it wants a closer look
 
     return read_odd(content, config, state, now)

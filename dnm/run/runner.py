@@ -28,9 +28,7 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.record_lease import needs_lease
 from dnm.plan.refused_record import refuse_plan
-from dnm.record.demand_lines import DEMAND, LOOK_BACK, list_demand
 from dnm.record.events import list_events
-from dnm.record.history_file import History, read_tail
 from dnm.record.lasting import judge_errors
 from dnm.record.metrics import RunTimes
 from dnm.record.tell import without_told
@@ -121,7 +119,8 @@ def _locked_pass(
             outcome = msgspec.structs.replace(outcome, errors=errors)
     moments.append(clock())
     outcome = _write_history(config, state, outcome, clock())
-    outcome = _write_demand(config, plan, outcome, clock())
+    if config.demand_keep:
+        outcome = _write_demand(config, plan, outcome, clock())
     exit_code = exit_code_of(plan, outcome)
     outcome = _record(state, config, plan, outcome, exit_code, (clock(), ended_before))
     if edges is not None and (outcome.told or plan.waiting):
@@ -180,14 +179,11 @@ def _write_history(config: Config, state: State, outcome: Outcome, now: datetime
 
 def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -> Outcome:
     """Writes which pods wait and run, where that has changed; what can't be written is lost."""
-    if not config.demand_keep:
-        return outcome
-    path = config.converted_nodes_path
-    history = History(path, config.demand_keep, group=config.state_group, name=DEMAND)
-    cause = Cause(now=now, run=plan.run, instance=config.instance_id)
+    from dnm.record.demand_lines import demand_history, write_demand
+
+    history = demand_history(config)
     try:
-        last = read_tail(history, LOOK_BACK)
-        history.append(list_demand(plan.kinds, last, cause, plan.rooms), now)
+        write_demand(history, plan, Cause(now=now, run=plan.run, instance=config.instance_id))
     except OSError as error:
         return _with_trouble(outcome, f"the record of demand {history.path}", error)
     return outcome
