@@ -98,7 +98,7 @@ class SlurmSite(_OnSlurm):
         assert not self.lab.client.read_reservations()
         for node in self.lab.read_nodes():
             assert not node.state.flags & {"DRAIN", "NOT_RESPONDING"}, node
-            assert not node.comment and not node.reason, node
+            assert not (node.comment or node.extra or node.reason), node
 
 
 STANDING = """

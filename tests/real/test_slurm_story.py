@@ -50,13 +50,16 @@ def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
     site.assert_slurm_is_clean()
 
 
-@pytest.mark.parametrize("known", ["named", "serving", "serving, and it boots"])
+@pytest.mark.parametrize(
+    "known", ["named", "serving", "serving, and it boots", "serving, and its marks are left"]
+)
 def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
     rig: Rig, lab: SlurmLab, tmp_path: Path, known: str
 ) -> None:
     """Whom Slurm names has it, whether the first instance had recorded it as serving, or had only
     started the converter that lent it. Both serve dev, and no run of the first comes in between; or
-    one comes while the machine boots, and has no Node."""
+    one comes while the machine boots, and has no Node. Marks that the first has left are nothing to
+    go by, for who holds a node has drained it."""
     # fmt: off
     east, west = (
         SlurmSite(
@@ -97,6 +100,9 @@ def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
     rig.remove_pods("dev")
     answer = east.convert("--set", "batch", "--node-name", "a001")
     assert answer.returncode == 0, answer.stderr
+    if "marks" in known:
+        marks = ("comment=dnm:east 1", "extra=dnm:east 1")
+        lab.run("scontrol", "update", "nodename=a001", *marks)
     lend(west)
     for _ in range(3):
         for site in (east, west):
@@ -114,6 +120,47 @@ def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
     assert is_running(lab, job)
     west.assert_slurm_is_clean()
+
+
+def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
+    rig: Rig, lab: SlurmLab, tmp_path: Path
+) -> None:
+    """Slurm's word outweighs a mark that nothing else says: who lent the node keeps it, and a
+    person is told; it serves as soon as the mark is gone."""
+    east, west = (
+        SlurmSite(
+            rig, tmp_path / name, KUBECONFIG, lab, instance_id=name, join_timeout_seconds=3,
+            max_converted_nodes=most,
+        )
+        for name, most in (("east", 1), ("west", 0))
+    )  # fmt: skip
+    ask_for_one_node(rig)
+    rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
+    east.dnm("run")
+    rig.wait_for(lambda: len(rig.ready_nodes()) == 3, "a node that is lent is Ready", 120)
+    (name,) = rig.nodes() - {"k1", "k2"}
+    instance = "dynamic-node-manager/instance"
+    assert instance not in rig.api.get(f"/api/v1/nodes/{name}")["metadata"].get("annotations", {})
+
+    def mark(text: str | None) -> None:
+        rig.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {instance: text}}})
+
+    mark("west")
+    said = ""
+    patience = rig.patience(60)
+    while "look at the Node's annotations" not in said:
+        assert not patience.is_over(), said
+        answers = [site.dnm("run", code=None) for site in (west, east)]
+        said = "".join(answer.stdout + answer.stderr for answer in answers)
+    assert f"{name} carries the mark of instance west" in said
+    assert (east.lent, west.lent) == ([name], [])
+    assert rig.queue(DEV)["maxResource"] == with_nodes(0)
+    mark(None)
+    east.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
+    rig.remove_pods("dev")
+    east.run_until(east.has_given_back, "it is back", 120)
+    assert rig.queues_text() == QUEUES
+    east.assert_slurm_is_clean()
 
 
 # --- evictions -----------------------------------------------------------------------------------
