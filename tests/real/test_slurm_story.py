@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -139,13 +139,15 @@ def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
     east.dnm("run")
     rig.wait_for(lambda: len(rig.ready_nodes()) == 3, "a node that is lent is Ready", 120)
     (name,) = rig.nodes() - {"k1", "k2"}
-    instance = "dynamic-node-manager/instance"
-    assert instance not in rig.api.get(f"/api/v1/nodes/{name}")["metadata"].get("annotations", {})
+    whole = {"instance": "west", "node-type": "a", "namespace": "dev", "queue": DEV}
+    west_s = {f"dynamic-node-manager/{key}": text for key, text in whole.items()}
+    there = rig.api.get(f"/api/v1/nodes/{name}")["metadata"].get("annotations", {})
+    assert not there.keys() & west_s.keys()
 
-    def mark(text: str | None) -> None:
-        rig.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {instance: text}}})
+    def mark(annotations: Mapping[str, str | None]) -> None:
+        rig.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotations}})
 
-    mark("west")
+    mark(west_s)
     said = ""
     patience = rig.patience(60)
     while "look at the Node's annotations" not in said:
@@ -155,7 +157,7 @@ def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
     assert f"{name} carries the mark of instance west" in said
     assert (east.lent, west.lent) == ([name], [])
     assert rig.queue(DEV)["maxResource"] == with_nodes(0)
-    mark(None)
+    mark(dict.fromkeys(west_s))
     east.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
     rig.remove_pods("dev")
     east.run_until(east.has_given_back, "it is back", 120)
