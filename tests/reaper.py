@@ -3,9 +3,10 @@
     the command    waits, and passes on what it is sent
       the reaper   adopts whoever loses his parent; a session of its own, so that no blow at the
                    command's group hits it
-        pytest     dies with the reaper; its temporary files are in a folder that the reaper removes
+        pytest     dies with the reaper; its temporary files are in a folder that the reaper
+                   removes, what shall not wait for a disk in one in memory
 
-Where tests failed the folder stays for whoever looks, until the next start.
+Where tests failed the folders stay for whoever looks, until the next start.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _COMMAND_DIED = signal.SIGUSR1
 _LOOKED_AT = {signal.SIGCHLD, _COMMAND_DIED, *_PASSED_ON}
 _TESTS_FAILED = 1
+_MEMORY, _OURS = Path("/dev/shm"), "DNM_TESTS_MEMORY"
 PATIENCE = 20.0  # seconds that what has been told to end may take for it
 
 
@@ -45,24 +47,29 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Where pytest is the command, and no process of another's."""
     is_command = "pytest" in Path(sys.argv[0]).parts[-2:]
     if is_command and not hasattr(config, "workerinput"):
-        directory = _make_directory()
+        directory = _make_directory(Path(tempfile.gettempdir()))
         config.option.basetemp = config.option.basetemp or f"{directory}/t"
-        _go_on_below_a_reaper(directory)
+        _go_on_below_a_reaper(directory, _make_directory(in_memory()))
 
 
-def _make_directory() -> str:
+def in_memory() -> Path:
+    """Where a test may write what is forced to disk at each step: in memory where that can be."""
+    place = Path(os.environ.get(_OURS, _MEMORY))
+    return place if os.access(place, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _make_directory(place: Path) -> str:
     """One by the number of this process; those of the dead are removed."""
-    place = Path(tempfile.gettempdir())
     for old in place.glob("dnm-tests-*"):
         if not Path("/proc", old.name.rpartition("-")[2]).exists():
             shutil.rmtree(old, ignore_errors=True)
     directory = place / f"dnm-tests-{os.getpid()}"
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     directory.chmod(0o755)  # users of a Slurm have files below
     return str(directory)
 
 
-def _go_on_below_a_reaper(directory: str) -> None:
+def _go_on_below_a_reaper(directory: str, memory: str) -> None:
     """Returns in a child of the calling process, which ends as the child does and not before
     everything that the child has started."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _LOOKED_AT)
@@ -74,10 +81,11 @@ def _go_on_below_a_reaper(directory: str) -> None:
     if tests := os.fork():
         os.setsid()
         # By this name no pkill finds it that means pytest.
-        os.execv(sys.executable, [sys.executable, "-SE", __file__, str(tests), directory])
+        os.execv(sys.executable, [sys.executable, "-SE", __file__, str(tests), directory, memory])
     _control(_DEATH_SIGNAL, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.environ["TMPDIR"] = tempfile.tempdir = directory
+    os.environ[_OURS] = memory
 
 
 def _control(option: int, value: int) -> None:
@@ -100,7 +108,7 @@ def _code_of(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _reap(tests: int, directory: Path) -> int:
+def _reap(tests: int, *directories: str) -> int:
     """Waits for pytest, ends and names what is left then; returns the exit code of it all."""
     status = None
     while status is None:
@@ -112,7 +120,7 @@ def _reap(tests: int, directory: Path) -> int:
             os.kill(tests, signal.SIGKILL if is_over else told.si_signo)
     code = _code_of(status)
     left = _end_all(PATIENCE if code in (0, _TESTS_FAILED) else 0)
-    if code != _TESTS_FAILED:
+    for directory in directories if code != _TESTS_FAILED else ():
         shutil.rmtree(directory, ignore_errors=True)
     for name in left:
         print(f"the tests did not end, and left: {name}", file=sys.stderr)
@@ -158,4 +166,4 @@ def _name_of(pid: int) -> str:
 
 if __name__ == "__main__":
     signal.pthread_sigmask(signal.SIG_BLOCK, _LOOKED_AT)
-    sys.exit(_reap(int(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(_reap(int(sys.argv[1]), *sys.argv[2:]))

@@ -14,15 +14,17 @@ import pytest
 from tests.processes import PATIENCE, wait_until
 
 ROOT = Path(__file__).parent.parent
-# A daemon in a session of its own, which knows nothing of who has started it; and a folder.
+# A daemon in a session of its own, which knows nothing of who has started it; and two folders.
 LEAVES = """
 import os, subprocess, sys, tempfile, time
 from pathlib import Path
+from tests.reaper import in_memory
 
 def test_leaves():
     here = Path(os.environ["HERE"])
     subprocess.run(["sh", "-c", "setsid env -i sleep 98765 & echo $! > $HERE/daemon"], check=True)
-    (here / "folder").write_text(tempfile.mkdtemp())
+    folders = (tempfile.mkdtemp(), tempfile.mkdtemp(dir=in_memory()))
+    (here / "folders").write_text(" ".join(folders))
     (here / "tests").write_text(str(os.getpid()))
     (here / "ready").touch()
     while (here / "waits").exists():
@@ -78,8 +80,9 @@ def test_nothing_outlives_the_tests(
         blow(command.pid, number)
     said, errors = command.communicate(timeout=PATIENCE)
     wait_until(lambda: not daemon.exists())
-    folder = Path((tmp_path / "folder").read_text())
-    wait_until(lambda: not folder.parent.exists() or command.returncode == 1)
+    for folder in map(Path, (tmp_path / "folders").read_text().split()):
+        assert folder.parent.name.startswith("dnm-tests-")
+        wait_until(lambda place=folder.parent: not place.exists() or command.returncode == 1)
     assert code in (None, command.returncode), said + errors
     assert blow or "the tests did not end, and left: sleep 98765" in errors
 

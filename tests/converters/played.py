@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,19 +16,16 @@ from dnm.converters.journal import Book, Direction, Journal, JournalStore, NodeR
 from dnm.converters.pool import Candidate, ConversionPool, program_of
 from dnm.converters.settings import Machines, Settings
 from tests.converters.nodeset_world import BOOTED, patience
+from tests.reaper import in_memory
 
 NODE = "a000"
 W = TypeVar("W")
 
 
 @pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
+def tmp_path() -> Iterator[Path]:
     """In memory where that can be: journals are forced to disk at each step."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with TemporaryDirectory(dir=memory) as directory:
+    with TemporaryDirectory(dir=in_memory()) as directory:
         yield Path(directory)
 
 

@@ -23,9 +23,9 @@ from tests.proof.edges import CALL_FAULTS, LENDING, RETURNING
 from tests.proof.persons import SAID
 from tests.proof.play import FOR_SLURM, MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
 from tests.proof.remembering import HOW
+from tests.reaper import in_memory
 
 FIGURES: Counter[str] = Counter()
-_MEMORY = Path("/dev/shm")
 
 STRIKES = ("kill", "kill", "restart", "restart", "full", "io")
 few = st.integers(0, 5)
@@ -40,8 +40,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        place = _MEMORY if _MEMORY.is_dir() else None
-        self.directory = Path(tempfile.mkdtemp(prefix="dnm-", dir=place))
+        self.directory = Path(tempfile.mkdtemp(prefix="dnm-", dir=in_memory()))
         self.is_sound = True
 
     @initialize(

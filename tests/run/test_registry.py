@@ -228,7 +228,7 @@ def test_the_record_is_its_owner_s_also_one_that_an_earlier_dnm_left_open(tmp_pa
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_who_may_read_the_record() -> None:
     """A process of another user, without and with the group, and as a member of none."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o711)
         path = a_config(Path(directory)).converted_nodes_path
         read_as_others(path)
