@@ -223,11 +223,12 @@ def test_whatever_ends_it_leaves_nothing_running(site: Site, tmp_path: Path, nam
     playing = subprocess.Popen(
         command, env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    wait_until(lambda: len(workers_of(playing.pid)) == 2)
-    workers = workers_of(playing.pid)
-    time.sleep(0.3)
-    to_whom(playing.pid, number)
+    workers: list[str] = []
     try:
+        wait_until(lambda: len(workers_of(playing.pid)) == 2)
+        workers = workers_of(playing.pid)
+        time.sleep(0.3)
+        to_whom(playing.pid, number)
         _, told = playing.communicate(timeout=300)
         assert (playing.returncode, told) == (code, sentence)
         wait_until(lambda: not any(map(is_alive, workers)))

@@ -25,7 +25,7 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import Registry
 from dnm.model.share import Share
 from dnm.plan.invariants import check_invariants
-from dnm.plan.planner import decide, fold_plan, unless_broken
+from dnm.plan.planner import unless_broken
 from tests.builders import (
     COUNTED,
     FENCED,
@@ -186,7 +186,5 @@ def test_whatever_people_make_of_a_node_no_plan_is_refused(phase: Phase) -> None
         world.lent("a001", phase, idle_since=LONG_AGO, leaves=leaves, move=move, attempts=1)
         world.nodes += [node] if node else []
         world.batch |= {"a001": row} if row else {}
-        decided = decide(world.config, world.registry, world.snapshot())
-        known = decided.inputs
-        broken = check_invariants(known.config, known.registry, known.facts, fold_plan(decided))
-        assert not list(broken), (node, row, works, leaves)
+        plan = world.plan()
+        assert not plan.is_refused, (plan.errors, node, row, works, leaves)
