@@ -62,6 +62,13 @@ class Site:
         self.command: list[str] = ["dnm"]  # what stands before the verb
         self.variables: dict[str, str] = {}  # of its environment, beside those of cron
 
+    def use_kubeconfig(self, path: Path) -> None:
+        """From the next run on."""
+        lines = self.config.read_text().splitlines(keepends=True)
+        key = "kubeconfig_path"
+        changed = [f"{key} = {path}\n" if line.startswith(key) else line for line in lines]
+        self.config.write_text("".join(changed))
+
     # --- dnm -------------------------------------------------------------------------------------
 
     @property

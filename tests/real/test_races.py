@@ -77,7 +77,7 @@ KIND = tuple[str, str]  # of a write: method, name of the object
 def killed_run(site: Site, rig: Rig, tmp_path: Path, when: str, seen_before: set[KIND]) -> None:
     """One run through a proxy that kills it at its first write of a kind not in `seen_before`."""
     with proxied(rig, KUBECONFIG, tmp_path) as proxy:
-        site_kubeconfig(site, proxy.kubeconfig)
+        site.use_kubeconfig(proxy.kubeconfig)
         process: list[subprocess.Popen[str]] = []
         struck: list[KIND] = []
 
@@ -92,16 +92,7 @@ def killed_run(site: Site, rig: Rig, tmp_path: Path, when: str, seen_before: set
         process.append(site.start("run"))
         process[0].communicate(timeout=HUNG)
         seen_before |= set(struck)
-    site_kubeconfig(site, KUBECONFIG)
-
-
-def site_kubeconfig(site: Site, path: Path) -> None:
-    lines = site.config.read_text().splitlines()
-    changed = [
-        f"kubeconfig_path = {path}" if line.startswith("kubeconfig_path") else line
-        for line in lines
-    ]
-    site.config.write_text("\n".join(changed) + "\n")
+    site.use_kubeconfig(KUBECONFIG)
 
 
 def run_until(

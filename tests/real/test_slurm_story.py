@@ -13,6 +13,7 @@ import pytest
 from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
+from tests.real.proxy import Seen, proxied
 from tests.real.rig import Rig
 from tests.real.shared import is_at_work, notes_of
 from tests.real.site import (
@@ -163,6 +164,71 @@ def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
     east.run_until(east.has_given_back, "it is back", 120)
     assert rig.queues_text() == QUEUES
     east.assert_slurm_is_clean()
+
+
+def test_a_node_that_is_uncordoned_after_its_return_has_failed_is_fenced_and_returned(
+    rig: Rig, lab: SlurmLab, tmp_path: Path
+) -> None:
+    """As somebody does who wants its pods to run on meanwhile."""
+    site = SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, reversion_idle_seconds=2)
+    ask_for_one_node(rig)
+    site.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
+    (name,) = site.lent
+    reset = site.hooks / "reset"
+    works = reset.read_text()
+    reset.write_text("#!/bin/sh\necho 'the power supply does not answer' >&2\nexit 1\n")
+    rig.remove_pods("dev")
+
+    def has_failed() -> bool:
+        return any("power supply" in node["error"] for node in site.json("status")["nodes"])
+
+    site.run_until(has_failed, "its return fails", 60, code=None)
+    reset.write_text(works)
+    rig.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
+    site.dnm("reset", name)
+    site.run_until(site.has_given_back, "it is back", 120)
+    assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
+    site.assert_slurm_is_clean()
+
+
+def test_a_node_that_is_another_since_the_look_is_not_touched(
+    rig: Rig, lab: SlurmLab, tmp_path: Path
+) -> None:
+    """It is deleted and comes anew between dnm's look and its first write to it: what the plan has
+    counted is gone. The next run goes by what is there."""
+    site = SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, reversion_idle_seconds=2)
+    ask_for_one_node(rig)
+    rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
+    site.dnm("run")
+    rig.wait_for(lambda: len(rig.ready_nodes()) == 3, "a node that is lent is Ready", 120)
+    rig.wait_for(lambda: not any(map(is_at_work, notes_of(site))), "its converter ended", 60)
+    (name,) = rig.nodes() - {"k1", "k2"}
+    path = f"/api/v1/nodes/{name}"
+    made: list[str] = []
+
+    def make_anew(seen: Seen) -> None:
+        if seen.path.partition("?")[0] == path and not made:
+            old = rig.api.get(path)
+            rig.api.ask("DELETE", path)
+            rig.wait_for(lambda: name not in rig.nodes(), f"{name} is gone")
+            kept = {key: old["metadata"][key] for key in ("name", "labels")}
+            new = rig.api.post("/api/v1/nodes", {"metadata": kept, "status": old["status"]})
+            made.append(new["metadata"]["uid"])
+
+    with proxied(rig, KUBECONFIG, tmp_path) as proxy:
+        proxy.before = make_anew
+        site.use_kubeconfig(proxy.kubeconfig)
+        said = site.dnm("run", code=None).stderr
+    assert made and "is not the one that was looked at" in said, said
+    assert not [seen for seen in proxy.writes if path in seen.path]
+    assert rig.queue(DEV)["maxResource"] == with_nodes(0)
+    site.use_kubeconfig(KUBECONFIG)
+    site.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
+    assert rig.queue(DEV)["maxResource"] == with_nodes(1)
+    rig.remove_pods("dev")
+    site.run_until(site.has_given_back, "it is back", 120)
+    assert rig.queues_text() == QUEUES
+    site.assert_slurm_is_clean()
 
 
 # --- evictions -----------------------------------------------------------------------------------
