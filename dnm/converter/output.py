@@ -24,7 +24,7 @@ from dnm.model.lent import LONGEST_REASON
 # Of one call, as ends of their names.
 FILES = ("out", "err", "process", "converter", "heard", "exit")
 _LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
-_READ_AT_ONCE = 64 * 1024
+_READ_AT_ONCE = 256 * 1024
 _OUTPUT_LIMIT = 64 * 1024 * 1024
 _LAST_LINES = 5
 _LARGEST_NOTE = 4096  # bytes: a process, a position, an exit code
@@ -145,14 +145,27 @@ class _Tail:
         return max(self.at - len(self.lines.rest), 0)
 
     def new_lines(self, is_last: bool) -> Iterator[str]:
-        """Whole lines, cut at a limit; at the end everything that is left."""
-        while content := os.pread(self.file.fileno(), _READ_AT_ONCE, self.at):
-            self.at += len(content)
+        """Whole lines, cut at a limit; at the end everything that is left. Of a converter that is
+        at work one piece is read, or one that babbles would keep the run from looking at its time;
+        what nobody can keep up with is passed over."""
+        size = os.fstat(self.file.fileno()).st_size
+        if size - self.at > _OUTPUT_LIMIT:
+            yield f"{size - self.at >> 20} MiB of its output are passed over"
+            self.at = max(self.at, size - _READ_AT_ONCE // 4)
+            self.at += os.pread(self.file.fileno(), _READ_AT_ONCE, self.at).find(b"\n") + 1
+            self.lines.rest = b""
+        is_over = False
+        while not is_over:
+            content = os.pread(self.file.fileno(), _READ_AT_ONCE, self.at)
+            end = self.at + len(content)
+            is_at_end = len(content) < _READ_AT_ONCE
+            if self.can_cut and is_at_end and end > _OUTPUT_LIMIT:
+                # Appending goes on at the beginning: a converter that babbles fills no disk.
+                with fault_point("converter.cut_output"):
+                    os.ftruncate(self.file.fileno(), 0)
+                end = 0
+            self.at = end
             yield from self.lines.feed(content)
-        if self.can_cut and self.at > _OUTPUT_LIMIT:
-            # Appending goes on at the beginning: a converter that babbles fills no disk.
-            with fault_point("converter.cut_output"):
-                os.ftruncate(self.file.fileno(), 0)
-            self.at = 0
+            is_over = is_at_end or end >= size or not is_last
         if is_last:
             yield from self.lines.end()

@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
         settings = load_settings(given, os.environ, options.config, machines)
         code = run(options, settings)
     except DnmError as error:
-        print(f"{machines.value}: {error}", file=sys.stderr)
+        print(f"{machines.value}: {printable(str(error))}", file=sys.stderr)
         code = error.exit_code
     sys.exit(code)
 

@@ -51,6 +51,11 @@ def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path 
     try:
         check_trust(path, ConverterError)
     except FileNotFoundError:
+        if path.is_symlink():
+            raise ConverterError(
+                f"the hook {path} is a link to {os.readlink(path)}, which is not there: mount it, "
+                "or take the link away"
+            ) from None
         if not is_required:
             return None
         raise ConverterError(

@@ -34,6 +34,7 @@ from dnm.model.value import Unreadable
 from dnm.run.ics import AHEAD, LARGEST, MOST_SECONDS, NO_LIBRARIES, Question
 
 _MOST_FILES = 200  # of a directory
+_MOST_SAID = 20  # files that are not read
 _MOST_TEXT = 1024 * 1024  # characters of them together: all are parsed in every run
 _MOST_ANSWER = 4 * 1024 * 1024  # bytes that the program may print
 _PAST = timedelta(days=2)  # windows of the days before, for nodes that came for them
@@ -70,7 +71,14 @@ def _read_directory(
         unread = Unreadable(what=str(directory), error=trouble)
         return {path: keep_calendar(one, unread) for path, one in below.items()}
     found: dict[str, KeptCalendar] = {}
-    many = [
+    shown = {name: os.fsencode(name).decode(errors="replace") for name in names}
+    left_out = [
+        f"calendar = {directory}: the file name {shown[name]} is not UTF-8: rename it to be read"
+        for name in names
+        if shown[name] != name  # nor could the record hold it
+    ]
+    names = [name for name in names if shown[name] == name]
+    left_out += [
         f"calendar = {directory}: has {len(names)} files .ini; {_MOST_FILES} are read at most, "
         f"not {name} and what comes after it"
         for name in names[_MOST_FILES : _MOST_FILES + 1]
@@ -78,8 +86,8 @@ def _read_directory(
     for one in (str(directory / name) for name in names[_MOST_FILES:]):
         if one in kept:  # what it said last
             found[one] = msgspec.structs.replace(kept[one], troubles=())
-    if many:
-        found[str(directory)] = KeptCalendar(troubles=tuple(many))
+    if left_out:
+        found[str(directory)] = KeptCalendar(troubles=tuple(left_out[:_MOST_SAID]))
     events, text = MOST_EVENTS, _MOST_TEXT
     for path in (directory / name for name in names[:_MOST_FILES]):
         read, length = _read_events_file(config, path, events, text)

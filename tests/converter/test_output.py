@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from dnm.converter.node_convert import NodeConvert
+from dnm.converter.output import ConverterOutput
+from dnm.model.blackout import Secrets
 from tests.builders import a_config
 from tests.converter.programs import run_one, script
 
@@ -37,6 +40,32 @@ def test_one_that_babbles_fills_no_disk(tmp_path: Path) -> None:
     ended, _ = run_one(path)
     assert ended.names == ("a001",)
     assert sum(file.stat().st_size for file in (tmp_path / "output").iterdir()) < 70_000_000
+
+
+def test_one_that_prints_as_fast_as_it_is_read_is_left_for_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else nobody would look at its time. What nobody can keep up with is passed over."""
+    monkeypatch.setattr("dnm.converter.output._OUTPUT_LIMIT", 2**20)
+    (tmp_path / "k.err").touch()
+    with open(tmp_path / "k.out", "ab", buffering=0) as written:
+        written.write(b"y\n" * 1000)
+        output = ConverterOutput(tmp_path / "k", Secrets(), os.O_RDWR)
+        heard: list[str] = []
+
+        def hear(line: str) -> None:
+            assert len(heard) < 2**19, "it never comes back"
+            heard.append(line)
+            written.write(b"y\n")
+
+        output.read_new(hear)
+        written.write(b"y\n" * 2**19 + b"a001\na0")
+        output.read_new(heard.append)
+        written.write(b"02\n")
+        output.read_new(heard.append)
+    assert (tmp_path / "k.out").stat().st_size < 2**20
+    assert "1 MiB of its output are passed over" in heard
+    assert list(output.names) == ["y", "a001", "a002"]
 
 
 HOOK = "a003: failed: the hook /etc/dnm/hooks/reset failed (exit 1); mend the cause, then go on"

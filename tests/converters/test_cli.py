@@ -77,6 +77,12 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
+def test_what_others_said_reaches_a_terminal_as_text(host: Host) -> None:
+    host.write("bin/scontrol", "printf 'lost\\033]0;owned\\a\\033[2J' >&2; exit 1")
+    answer = host.run("--list")
+    assert answer.returncode and "lost?]0;owned??[2J" in answer.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

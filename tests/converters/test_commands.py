@@ -212,3 +212,13 @@ def test_missing_programs_are_named(tmp_path: Path) -> None:
     client.environment["PATH"] = str(tmp_path)
     with pytest.raises(SlurmError, match="scontrol is not installed"):
         client.check_controller()
+
+
+def test_what_a_node_s_slurmd_forges_is_not_that_slurm_does_not_know_it(tmp_path: Path) -> None:
+    """A node that is unknown is let go."""
+    forged = "NodeName={} CPUAlloc=0 AllocMem=0 State=IDLE Partitions=main"
+    both = "; ".join(f"echo '{forged.format(name)}'" for name in ("a001", "a002"))
+    for script in (both, both.replace("a001", "a003")):
+        with pytest.raises(SlurmError, match="more than the record of a001") as caught:
+            client_with(tmp_path, scontrol=script).read_node("a001")
+        assert not isinstance(caught.value, SlurmRefused)

@@ -28,6 +28,18 @@ from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 pytestmark = needs_slurm
 
 
+def test_a_user_s_account_moves_no_field_and_forges_no_job(site: SlurmSite) -> None:
+    lab = site.lab
+    names = ("x|y|main|1|100", "x\n9|9|running|root|y", "x")  # slurmctld makes them small
+    jobs = [lab.submit("-H", "-n1", "-A", name, "--uid=games") for name in names]
+    told = {job.id: job for job in lab.client.read_jobs()}
+    assert told.keys() == set(jobs)
+    assert [told[job].account for job in jobs] == ["x?y?main?1?100", "x?9?9?running?root?y", "x"]
+    assert {(job.user, job.partitions, job.nodes) for job in told.values()} == {
+        ("games", ("main",), ())
+    }
+
+
 def test_every_verdict_with_the_state_really_produced(site: SlurmSite) -> None:
     lab = site.lab
 

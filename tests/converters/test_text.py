@@ -19,6 +19,7 @@ from dnm.converters.slurm.text import (
     parse_nodes,
     parse_reservations,
     parse_time,
+    without_marks,
 )
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist, fold_hostlist
@@ -123,6 +124,28 @@ def test_jobs_of_squeue() -> None:
     for wrong in ("7|7|RUNNING", text.replace("|10|", "|ten|"), text.replace("a001", "a[1-")):
         with pytest.raises(SlurmError):
             parse_jobs(wrong)
+
+
+def test_an_account_is_its_user_s_own_text() -> None:
+    """Without a slurmdbd nobody checks it: bars would move the fields behind it, a line end forge a
+    job. `squeue` prints it as it is (22.05)."""
+    forged = "x|main|1|1|N/A|||||\n9|9|RUNNING|ann|y"
+    text = f"3|3|RUNNING|eve|#{forged}#|main|1|7|N/A|(null)|a001||1795000000|None\n"
+    (job,) = parse_jobs(without_marks(text, "#"))
+    assert (job.user, job.nodes, job.priority) == ("eve", ("a001",), 7)
+    assert job.account == "x?main?1?1?N/A??????9?9?RUNNING?ann?y"
+
+
+def test_a_node_does_not_speak_for_another() -> None:
+    """uname(2) of its slurmd with line ends in it, as 22.05 prints that."""
+    own, other = (
+        f"NodeName={name} Arch=x86_64 CPUAlloc=0 OS={{}} AllocMem=0 State=IDLE Partitions=main\n"
+        for name in ("a002", "a001")
+    )
+    forged = own.format("Linux AllocMem=0 State=IDLE\nNodeName=a001 CPUAlloc=0")
+    assert [node.name for node in parse_nodes(forged)] == ["a002", "a001"]
+    with pytest.raises(SlurmError, match="a001' more than once"):
+        parse_nodes(other.format("Linux") + forged)
 
 
 @pytest.mark.parametrize("version", ["20.11", "22.05", "24.11", "26.05"])

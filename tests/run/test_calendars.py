@@ -125,6 +125,15 @@ def test_no_more_files_are_read_than_anybody_has(
     assert "has 3 files .ini; 2 are read at most, not b.ini and what comes after it" in told
 
 
+def test_a_name_that_is_no_text_is_told_and_takes_nothing_along(of_files: Place) -> None:
+    """An old umlaut; nor could the record hold it."""
+    odd = os.fsencode(of_files.config.events_dir or "") + b"/caf\xe9.ini"
+    Path(os.fsdecode(odd)).write_text(EVENT.format("x", 9))
+    nodes, (told,) = of_files.read()
+    assert nodes == {"a": 1, "b": 2, "c": 3}
+    assert told.endswith("the file name caf\ufffd.ini is not UTF-8: rename it to be read")
+
+
 def test_no_more_text_is_parsed_than_anybody_writes(
     of_files: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

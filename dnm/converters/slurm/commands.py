@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -144,8 +145,10 @@ class SlurmClient:
 
     def read_node(self, name: str) -> SlurmNode:
         found = text.parse_nodes(self._show("node", checked_name(name)))
-        if len(found) != 1:  # a Slurm whose nodes come and go may have none left
+        if not found:  # a Slurm whose nodes come and go may have none left
             raise SlurmRefused(f"Slurm knows no node {name}", "no such node")
+        if [node.name for node in found] != [name]:
+            raise SlurmError(f"Slurm printed more than the record of {name}; nothing is done")
         return found[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
@@ -158,8 +161,9 @@ class SlurmClient:
         return self._ask_for_jobs("-w", checked_name(node))
 
     def _ask_for_jobs(self, *which: str) -> tuple[SlurmJob, ...]:
-        command = ("squeue", "-a", "-h", "--noconvert", *which, "-o", text.JOB_FORMAT)
-        return text.parse_jobs(self.ask(*command))
+        mark = secrets.token_hex(8)
+        command = ("squeue", "-a", "-h", "--noconvert", *which, "-o", text.format_of_jobs(mark))
+        return text.parse_jobs(text.without_marks(self.ask(*command), mark))
 
     def read_reservations(self) -> tuple[Reservation, ...]:
         return text.parse_reservations(self._show("reservation"))

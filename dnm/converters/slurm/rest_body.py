@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
-from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
+from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode, parse_time
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.slurm_state import BASES, NodeState, parse_state
@@ -306,7 +306,7 @@ def _number(value: _Number) -> int | None:
 
 def _time(value: _Number) -> datetime | None:
     seconds = _number(value)
-    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+    return parse_time(str(seconds)) if seconds else None
 
 
 def _state(node: _Node) -> NodeState:

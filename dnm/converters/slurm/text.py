@@ -11,6 +11,7 @@ says `State=IDLE` changes nothing. What is not understood is a SlurmError, never
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -29,8 +30,17 @@ NOBODY, ABOVE_ALL = "-", "root"
 has and no project."""
 
 JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y|%V|%r"
-"""For `squeue -o`: no field of it but the last is free text that could be filled with bars. The
-last is why a job is pending: Slurm's own word, or a sentence of slurmctld or a site's plugin."""
+"""For `squeue -o`: no field of it but two is free text that could be filled with bars. The last is
+why a job is pending: Slurm's own word, or a sentence of slurmctld or a site's plugin. %a, the
+account, is whatever its user has said where no slurmdbd keeps accounts, also several lines."""
+
+
+def format_of_jobs(mark: str) -> str:
+    """JOB_FORMAT with each account between two `mark`s, which no user can have guessed."""
+    return JOB_FORMAT.replace("%a", f"{mark}%a{mark}")
+
+
+_NOT_OF_A_FIELD = re.compile(r"[|\s]")
 
 
 class SlurmNode(Value, frozen=True, gc=False):
@@ -123,8 +133,16 @@ def parse_time(text: str) -> datetime | None:
 
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
-    """Of `scontrol -a -o show nodes`, in the order printed."""
-    return tuple(_parse_node(line) for line in _records(text, "NodeName=", "No nodes in the"))
+    """Of `scontrol -a -o show nodes`, in the order printed. A name that comes twice is an error:
+    OS= is what a node's slurmd says, and with line ends in it that is another's record."""
+    found = [_parse_node(line) for line in _records(text, "NodeName=", "No nodes in the")]
+    named = Counter(node.name for node in found)
+    if twice := [name for name, count in named.items() if count > 1]:
+        raise SlurmError(
+            f"Slurm printed the node {twice[0][:64]!r} more than once: the slurmd of a node near "
+            "it in `scontrol -o show nodes` sends another's record as its OS; nothing is done"
+        )
+    return tuple(found)
 
 
 def parse_partitions(text: str) -> tuple[str, ...]:
@@ -223,6 +241,14 @@ def _said(body: str, end: re.Match[str]) -> _Said:
     with suppress(SlurmError):
         at = parse_time(end[2])
     return _Said(body[: end.start()], end[1], at)
+
+
+def without_marks(text: str, mark: str) -> str:
+    """Of `squeue -o format_of_jobs(mark)`, as JOB_FORMAT would have it: what of an account would
+    end its field or its line is a question mark."""
+    parts = text.split(mark)
+    parts[1::2] = [_NOT_OF_A_FIELD.sub("?", account) for account in parts[1::2]]
+    return "".join(parts)
 
 
 def parse_jobs(text: str) -> tuple[SlurmJob, ...]:
