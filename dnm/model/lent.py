@@ -34,6 +34,10 @@ class Leaving:
     BY_HAND = "by-hand"
 
 
+TOLD_TO_GO = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.SICK, Leaving.BY_HAND)
+"""No time for which a person has lent a node keeps one that leaves for these."""
+
+
 class Emptying(Value):
     """The pods of a node that a person returns are asked to go, from then on."""
 
@@ -115,9 +119,8 @@ class LentNode(Value):
 
     def is_kept_at(self, now: datetime) -> bool:
         """Whether a person has lent it, or extended it, for a time that is not over."""
-        told_to_go = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.SICK, Leaving.BY_HAND)
         is_in_time = self.stays_until is not None and now < self.stays_until
-        return is_in_time and self.leaves not in told_to_go
+        return is_in_time and self.leaves not in TOLD_TO_GO
 
     @property
     def account(self) -> str:

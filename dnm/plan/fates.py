@@ -33,6 +33,7 @@ from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import StandingLimits
 from dnm.plan.rule import rules_of
+from dnm.sizing.node_supply import is_sound
 from dnm.sizing.releases import IS_USED, Candidates, Releases, choose_releases, judge_fenced
 
 
@@ -170,7 +171,10 @@ def _judge_fenced(look: Look, fates: Fates) -> Fates:
     """Whatever has come to speak for a fenced node before the converter was asked, wins."""
     fenced, inputs = _ours(look, fates, Phase.RELEASING, Phase.RETURNING), look.inputs
     stays = {
-        name: one for name, one in fenced.items() if one.phase is Phase.RELEASING and not one.leaves
+        name: one
+        for name, one in fenced.items()
+        if one.phase is Phase.RELEASING and not one.leaves
+        if is_sound(inputs.config, inputs.facts.node(name), one.node_type)
     }
     wanted: Mapping[str, NodeVerdict] = {}
     if stays and inputs.demand is not None and inputs.facts.nodes is not None:

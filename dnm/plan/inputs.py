@@ -17,6 +17,7 @@ from dnm.model.errors import QueueError
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.observed import StalledPods
+from dnm.model.opening import Opening
 from dnm.model.orders import Way
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
@@ -193,6 +194,9 @@ def without_future(config: Config, registry: Registry, now: datetime) -> Registr
             name: msgspec.structs.replace(
                 entry,
                 since=min(entry.since, now),
+                lent_since=entry.lent_since and min(entry.lent_since, now),
+                moved_at=entry.moved_at and min(entry.moved_at, now),
+                opening=entry.opening and _opening_by(entry.opening, now),
                 retry_after=entry.retry_after
                 and min(entry.retry_after, now + _longest_wait(config, entry)),
             )
@@ -215,6 +219,11 @@ def without_future(config: Config, registry: Registry, now: datetime) -> Registr
             for name, one in registry.backoffs.items()
         },
     )
+
+
+def _opening_by(opening: Opening, now: datetime) -> Opening:
+    held = {step: min(moment, now) for step, moment in opening.held.items()}
+    return msgspec.structs.replace(opening, held=held)
 
 
 def _longest_wait(config: Config, entry: LentNode) -> timedelta:

@@ -25,6 +25,7 @@ from dnm.model.plan import (
 )
 from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
+from dnm.sizing.node_supply import is_sound
 
 
 def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan) -> Iterator[str]:
@@ -33,7 +34,7 @@ def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan)
     yield from _cap(config, before, plan)
     yield from _capacity(config, plan)
     yield from _one_owner(config, facts, plan)
-    yield from _rest(before, plan)
+    yield from _rest(config, before, facts, plan)
 
 
 def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
@@ -121,17 +122,19 @@ def _node_of(action: Action) -> str:
     return action.node if isinstance(action, touching) else ""
 
 
-def _rest(before: Registry, plan: Plan) -> Iterator[str]:
-    """No queue gives a node back and asks for one of the same type in one plan, but for a node that
-    leaves whatever its queue wants."""
+def _rest(config: Config, before: Registry, facts: Facts, plan: Plan) -> Iterator[str]:
+    """No queue gives a node back and asks for one of the same type for the same namespace in one
+    plan, but for a node that leaves whatever its queue wants, or is dead."""
     known = {request.id for request in before.requests}
     asked = {
-        (request.queue, request.node_type)
+        (request.queue, request.namespace, request.node_type)
         for request in plan.registry.requests
         if request.id not in known and not request.order
     }
     for name, entry in plan.registry.nodes.items():
         old = before.nodes.get(name)
         is_new = old is not None and old.phase is Phase.SERVING and entry.phase is Phase.RELEASING
-        if is_new and entry.leaves is None and (entry.queue, entry.node_type) in asked:
+        is_asked = (entry.queue, entry.namespace, entry.node_type) in asked
+        is_new = is_new and entry.leaves is None
+        if is_new and is_asked and is_sound(config, facts.node(name), entry.node_type):
             yield f"{name} would go back while {entry.queue} asks for one of type {entry.node_type}"

@@ -17,6 +17,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
+from dnm.plan.counting import count_missing
 from dnm.plan.facts import node_verdict
 from dnm.plan.found import give_back_unwanted, resumable_nodes
 from dnm.plan.inputs import Inputs
@@ -177,6 +178,11 @@ def _give_back(before: Conversions, wanted: Mapping[NodePool, int]) -> Conversio
         for queue in inputs.config.queues
         if limits.objection or why_unjudged(inputs, limits, queue)
     ]
+    wanted = dict(wanted)
+    for order in before.registry.orders:  # what waits for a person's order is wanted as well
+        if policy := inputs.config.namespaces.get(order.namespace):
+            pool = NodePool(policy.queue, order.namespace, order.node_type)
+            wanted[pool] = wanted.get(pool, 0) + count_missing(order, before.registry)
     registry, nodes = give_back_unwanted(inputs, before.registry, wanted, undecided)
     return msgspec.structs.replace(before, registry=registry, nodes={**before.nodes, **nodes})
 

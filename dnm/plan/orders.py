@@ -50,7 +50,10 @@ def _ask(so_far: Conversions, order: LendOrder, before: Registry) -> tuple[Conve
     if why := _why_none(so_far, order, pool, before):
         return so_far, why.sentence
     tightest = _tightest(so_far, pool)
-    count = max(min(missing, tightest.left), 0)
+    # What is claimed already needs no more room under the caps.
+    stopped = min(len(_stopped(so_far, order, pool)), missing, so_far.left)
+    fresh = min(missing - stopped, tightest.left, so_far.left - stopped)
+    count = stopped + max(fresh, 0)
     if why := why_not_counted(so_far.inputs, so_far.limits, so_far.registry, pool, count):
         return so_far, why.sentence
     after = _written(so_far, order, pool, count) if count else so_far
@@ -84,10 +87,8 @@ def _written(before: Conversions, order: LendOrder, pool: NodePool, count: int) 
     """Interrupted conversions of the kind first, each by its name."""
     inputs = before.inputs
     out = nodes_kept_out(inputs.config, before.registry, inputs.facts.batch, inputs.now)
-    claimed = before.registry.claimed
-    stopped = resumable_nodes(inputs.config, before.registry).get(pool, []) if claimed else []
     wanted = [name for name in _wanted_names(before, order) if name not in out]
-    stopped = [name for name in stopped if not order.nodes or name in wanted][:count]
+    stopped = _stopped(before, order, pool)[:count]
     for name in stopped:
         before = resumed(with_request(before, pool, 1, name, order=order), name)
     count -= len(stopped)
@@ -98,6 +99,17 @@ def _written(before: Conversions, order: LendOrder, pool: NodePool, count: int) 
         return before
     lendable = [name for name in lendable if inputs.config.type_of(name) == pool.node_type]
     return with_fresh(before, pool, min(count, len(lendable)), order)
+
+
+def _stopped(before: Conversions, order: LendOrder, pool: NodePool) -> list[str]:
+    """Interrupted conversions that it could go on with."""
+    config, registry = before.inputs.config, before.registry
+    stopped = resumable_nodes(config, registry).get(pool, []) if registry.claimed else []
+    if not order.nodes or not stopped:
+        return stopped
+    out = nodes_kept_out(config, registry, before.inputs.facts.batch, before.inputs.now)
+    wanted = [name for name in _wanted_names(before, order) if name not in out]
+    return [name for name in stopped if name in wanted]
 
 
 def _wanted_names(before: Conversions, order: LendOrder) -> list[str]:

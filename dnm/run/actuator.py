@@ -257,7 +257,12 @@ class Actuator(Step):
             converter=None if self.config.state == "file" else this_host(),
         )
         command = return_command(self.config, name, entry.sick)
-        self.save_node(name, converter=self.converter.start(name, command, self.state.until))
+        try:
+            process = self.converter.start(name, command, self.state.until)
+        except ConverterError as error:
+            self._return_ended(name, Ended(not_started=str(error)))
+            return
+        self.save_node(name, converter=process)
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _why_not_return(self, name: str) -> str | None:

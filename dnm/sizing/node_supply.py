@@ -70,6 +70,15 @@ def takes_pods(node: Node, node_supply: NodeSupply) -> bool:
     )
 
 
+def is_sound(config: Config, node: Node | None, type_name: str) -> bool:
+    """Tells whether it lives and has something of all that its type has. A new one is expected to
+    be like those that are sound; in place of one that is not, another may come at once."""
+    if node is None or not node.is_ready or node.is_deleting:
+        return False
+    node_type = config.node_types.get(type_name)
+    return all(node.allocatable.get(name, 0) > 0 for name in (node_type.size if node_type else ()))
+
+
 def traits_of(node: Node, numa: NumaRoom | None = None) -> NodeTraits:
     """Returns what the node carries; a taint that Kubernetes sets by itself says nothing about
     pods. `numa`: what its type gives one pod on one NUMA node."""
@@ -104,11 +113,8 @@ def expected_nodes(
     least = _least(demand.nodes.get(node.name, NO_USE).daemonsets for node in ready)
     expected: dict[tuple[str, str], ExpectedNode] = {}
     for node_type in config.node_types.values():
-        like_it = [
-            node
-            for node in lent.get(node_type.name, ())
-            if all(node.allocatable.get(name, 0) > 0 for name in node_type.size)
-        ]
+        name = node_type.name
+        like_it = [node for node in lent.get(name, ()) if is_sound(config, node, name)]
         size, free = _size_and_free(node_type, like_it, demand, least)
         for policy in config.namespaces.values():
             expected[policy.name, node_type.name] = ExpectedNode(

@@ -33,7 +33,7 @@ from dnm.model.reason import Reason
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget, NodePool, pool_of
-from dnm.sizing.node_supply import NodeSupply
+from dnm.sizing.node_supply import NodeSupply, is_sound
 from dnm.sizing.sizing import counting_young, size_queues
 from dnm.sizing.stalled import find_stalled, leaving_out
 from dnm.sizing.wanted_words import amount_text
@@ -216,6 +216,12 @@ class RemovalSimulation:
     ) -> None:
         self._config, self._demand, self._queues = config, demand, queues
         self._node_supply, self._budget = node_supply, budget
+        lent = node_supply.lent
+        self._sound = {
+            node.name
+            for node in node_supply.nodes
+            if node.name in lent and is_sound(config, node, lent[node.name].node_type)
+        }
         self.base = size_queues(config, demand, queues, node_supply, budget)
 
     def count_spare(
@@ -251,10 +257,12 @@ class RemovalSimulation:
             leaving=self._node_supply.leaving | set(names),
         )
         own = [pool_of(self._node_supply.lent[name]) for name in names]
-        budget = self._budget.changed(own, 1)
+        budget, supply = self._budget.changed(own, 1), self._node_supply
         sizing = size_queues(self._config, self._demand, limits, node_supply, budget)
         base = self.base
-        granted = {pool: count for pool, count in sizing.granted().items() if pool in own}
+        # Under a cap a dead one makes room for another.
+        sound = {pool_of(supply.lent[name]) for name in names if name in self._sound}
+        granted = {pool: count for pool, count in sizing.granted().items() if pool in sound}
         for after, before in ((sizing.wanted(), base.wanted()), (granted, base.granted())):
             for pool, count in after.items():
                 if count > before.get(pool, 0):

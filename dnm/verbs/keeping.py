@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.lease import RecordLease
-from dnm.model.lent import Phase
+from dnm.model.lent import Leaving, Phase
 from dnm.model.observed import Breaker
 from dnm.model.orders import Keeping, Pause
 from dnm.model.registry import Registry
@@ -136,9 +136,14 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
             f"{name} is {entry.phase.value}, not failed: there is nothing to reset; `dnm status` "
             "shows what it waits for"
         )
+    if name in registry.held:
+        return Refusal(f"{name} is held: `dnm unhold {name}` first")
     # A converter that a run has left at work is still waited for: two of them on one node would
-    # power-cycle it under each other.
-    again = enter_phase(entry, Phase.RETURNING, now, converter=entry.converter)
+    # power-cycle it under each other. It goes whatever its queue wants and until when it was lent.
+    again = enter_phase(
+        entry, Phase.RETURNING, now,
+        converter=entry.converter, leaves=entry.leaves or Leaving.BY_HAND, stays_until=None,
+    )  # fmt: skip
     return replace(registry, nodes={**registry.nodes, name: again})
 
 

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lent import ConversionRequest, Emptying, Leaving, LentNode, Phase
+from dnm.model.lent import (
+    TOLD_TO_GO,
+    ConversionRequest,
+    Emptying,
+    Leaving,
+    LentNode,
+    Phase,
+)  # fmt: skip
 from dnm.model.node import Node
 from dnm.model.orders import LendOrder
 from dnm.model.printable import count_of
@@ -163,7 +170,7 @@ def _node_extended(
     entry = lent_entry(config, registry, name)
     if isinstance(entry, Refusal):
         return entry
-    if entry.leaves in (Leaving.BY_HAND, Leaving.KEPT_OUT) or entry.phase not in _STAYS:
+    if entry.leaves in TOLD_TO_GO or entry.phase not in _STAYS:
         return Refusal(f"{name} is on its way back ({entry.phase.value})")
     return _with_node(registry, name, replace(entry, stays_until=until))
 

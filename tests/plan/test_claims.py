@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.config import NamespacePolicy
 from dnm.model.lent import ClaimedNode, ConversionRequest, Ended, LentNode, Phase
 from dnm.model.observed import Backoff, Breaker
-from dnm.model.orders import Pause
+from dnm.model.orders import LendOrder, Pause
 from dnm.model.plan import MarkNode, Plan, ReturnNode, SetQueueLimits, StartConversion
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
@@ -256,6 +257,33 @@ def test_claims_fill_the_caps_and_may_be_gone_on_with_all_the_same() -> None:
     plan = world.with_pods(*pods(5)).plan()
     assert asked(plan) == [("a001", 1), ("a002", 1), ("a003", 1)]
     assert len(lent_in(plan.registry)) == 3
+
+
+@pytest.mark.parametrize(
+    ("world", "goes_on"),
+    [
+        pytest.param(
+            lambda: stranded("a001").recorded(
+                backoffs={"a": Backoff(failures=1, until=NOW + timedelta(minutes=1),
+                                       ask_at_most=1)},
+            ), False, id="which waits for the back-off of that very interruption",
+        ),
+        pytest.param(
+            lambda: stranded("a001", max_converted_nodes=1), True,
+            id="which waits for the cap that it fills",
+        ),
+    ],
+)  # fmt: skip
+def test_what_an_order_waits_for_is_not_sent_back(
+    world: Callable[[], World], goes_on: bool
+) -> None:
+    order = LendOrder(
+        id="lend-1", node_type="a", namespace="dev", count=1, since=LONG_AGO,
+        until=NOW + timedelta(hours=4),
+    )  # fmt: skip
+    plan = world().recorded(orders=(order,)).plan()
+    assert "a001" not in plan.registry.nodes
+    assert asked(plan) == [("a001", 1)] * goes_on, plan.registry.orders
 
 
 def test_what_is_claimed_for_others_leaves_no_room_for_fresh_nodes() -> None:

@@ -29,6 +29,7 @@ from dnm.model.plan import (
 from dnm.model.pod import Pod, PodShape
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
+from dnm.plan.breaker import backoff_delay
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document
 from dnm.run.actuator import Actuator
@@ -375,3 +376,14 @@ def test_a_return_that_failed_waits_before_it_is_tried_again(home: Path) -> None
     entry = outcome.registry.nodes["a001"]
     assert entry.retry_after is not None and entry.retry_after > NOW and not entry.is_handed_over
     assert "exit code 4: no power" in entry.error and entry.error in outcome.errors[0]
+
+
+def test_a_return_that_could_not_be_started_backs_off_and_says_why(home: Path) -> None:
+    """It waited for as long as a conversion may take, and three of them named no cause."""
+    converter = Converter([AWAY])
+    converter.refuses = True
+    nodes = {"a001": a_lent_node(Phase.RETURNING, attempts=2)}
+    outcome = apply(home, Kube([SHUT]), converter, [ReturnNode(node="a001")], nodes=nodes)
+    entry = outcome.registry.nodes["a001"]
+    assert entry.error == "it can't be started" and entry.converter is None
+    assert entry.retry_after == NOW + backoff_delay(a_config(home), 3)

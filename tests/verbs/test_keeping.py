@@ -196,3 +196,10 @@ NOT_RESET = {
 @pytest.mark.parametrize(("name", "why"), NOT_RESET.values(), ids=NOT_RESET)
 def test_not_reset(name: str, why: str) -> None:
     assert sentence(reset(CONFIG, REGISTRY, name, NOW)) == why
+
+
+def test_a_held_node_is_not_reset() -> None:
+    """It would stay, though it serves nobody."""
+    nodes = {"a001": a_lent_node(Phase.FAILED)}
+    answer = reset(CONFIG, Registry(nodes=nodes, held=("a001",)), "a001", NOW)
+    assert sentence(answer) == "a001 is held: `dnm unhold a001` first"

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.model.config import NamespacePolicy
-from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.lent import TOLD_TO_GO, Emptying, Leaving, Phase
 from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
 from dnm.verbs.lending import (
@@ -144,6 +144,14 @@ NOT_EXTENDED = {
 @pytest.mark.parametrize(("name", "why"), NOT_EXTENDED.values(), ids=NOT_EXTENDED)
 def test_not_extended(name: str, why: str) -> None:
     assert sentence(extend(CONFIG, REGISTRY, name, LATER)) == why
+
+
+@pytest.mark.parametrize("phase", [Phase.SERVING, Phase.RELEASING])
+@pytest.mark.parametrize("leaves", TOLD_TO_GO)
+def test_what_goes_back_all_the_same_is_not_extended(phase: Phase, leaves: str) -> None:
+    before = Registry(nodes={"a001": a_lent_node(phase, leaves=leaves)})
+    answer = sentence(extend(CONFIG, before, "a001", LATER))
+    assert answer == f"a001 is on its way back ({phase.value})"
 
 
 def test_an_order_is_extended_with_what_came_of_it() -> None:

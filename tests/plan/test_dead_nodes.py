@@ -1,0 +1,121 @@
+"""Nodes that are of no use as they are: they go, others come, and nothing wants them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from dnm.model.config import NamespacePolicy
+from dnm.model.lent import Phase
+from dnm.model.node_type import NodeType, Taint
+from dnm.model.plan import StartConversion
+from dnm.model.pod import PodShape
+from dnm.model.reason import Reason
+from dnm.model.slinky import MANAGED_TAINT
+from dnm.verbs.keeping import reset
+from dnm.verbs.refusal import Refusal
+from tests.builders import COUNTED, FENCED, NOW, QUEUE, SIZE, a_batch_node
+from tests.plan.worlds import LONG_AGO, SMALL, World, pods
+
+RECENT = "2026-03-02T11:50:00Z"
+GPU = "nvidia.com/gpu"
+IDLE: dict[str, Any] = {
+    "since": NOW - timedelta(hours=5), "idle_since": LONG_AGO, "was_used": True,
+}  # fmt: skip
+WITH_GPUS = NodeType(name="a", size={**SIZE, GPU: 8})
+ON_GPUS = PodShape(request={"vcore": 1000, "memory": 10**9, "pods": 1, GPU: 8})
+DEAD: dict[str, dict[str, Any]] = {
+    "NotReady": {"is_ready": False},
+    "in deletion": {"is_deleting": True},
+    "without the devices of its type": {"allocatable": {**COUNTED, GPU: 0}},
+}
+
+
+def dead(node: dict[str, Any], **fields: Any) -> World:
+    """An idle node of that kind, whose queue's pods wait for one."""
+    has_gpus = "allocatable" in node
+    world = World().node("a001", **node)
+    world.lent(
+        "a001", **{**IDLE, "counted": {**COUNTED, GPU: 8} if has_gpus else COUNTED, **fields}
+    )
+    if has_gpus:
+        world.configured(node_types={"a": WITH_GPUS})
+    return world.with_pods(*pods(3, ON_GPUS if has_gpus else SMALL, created=RECENT))
+
+
+def of_two(**changes: Any) -> World:
+    """Two namespaces share a queue; the idle node has the label of the first."""
+    world = World().lent("a001", **IDLE).node("a001")
+    two = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",), **changes)
+    return world.configured(namespaces={**world.config.namespaces, "two": two})
+
+
+def for_two() -> World:
+    shape = msgspec.structs.replace(SMALL, node_selector=(("two", "true"),))
+    return of_two().with_pods(*pods(3, shape, namespace="two", created=RECENT))
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        *(pytest.param(partial(dead, node), id=name) for name, node in DEAD.items()),
+        pytest.param(for_two, id="another namespace's pods select its own label"),
+        pytest.param(lambda: of_two(min_nodes=1), id="another namespace keeps one ready"),
+    ],
+)
+def test_it_goes_and_another_comes_in_one_plan(world: Callable[[], World]) -> None:
+    """Which broke an invariant, so that dnm did nothing at all, run after run."""
+    plan = world().plan()
+    assert not plan.is_refused, plan.errors
+    assert any(isinstance(action, StartConversion) for action in plan.actions)
+    assert plan.registry.nodes["a001"].phase is Phase.RELEASING
+
+
+@pytest.mark.parametrize("node", DEAD.values(), ids=DEAD)
+def test_under_a_cap_it_makes_room_for_another(node: dict[str, Any]) -> None:
+    plan = dead(node).configured(max_converted_nodes=1).plan()
+    assert plan.registry.nodes["a001"].phase is Phase.RELEASING, plan.nodes
+
+
+@pytest.mark.parametrize("node", DEAD.values(), ids=DEAD)
+def test_once_fenced_it_is_not_wanted_again(node: dict[str, Any]) -> None:
+    world = dead({**node, "is_cordoned": True, "mark": FENCED}, phase=Phase.RELEASING, since=NOW)
+    world.configured(max_converted_nodes=1)
+    world.batch["a001"] = a_batch_node("a001", in_service=False)
+    plan = world.plan()
+    assert plan.nodes[0].reason is not Reason.DEMAND_RETURNED, plan.nodes[0].sentence
+    assert plan.registry.nodes["a001"].phase is Phase.RETURNING
+
+
+@pytest.mark.parametrize(
+    ("fields", "node"),
+    [
+        pytest.param({}, {"is_ready": False}, id="its queue wants nodes"),
+        pytest.param(
+            {"order": "lend-1", "stays_until": NOW + timedelta(hours=3)}, {"is_ready": False},
+            id="it was ordered",
+        ),
+        pytest.param(
+            {}, {"taints": (Taint(key=MANAGED_TAINT, effect="NoExecute"),)},
+            id="its taint evicts pods",
+        ),
+    ],
+)  # fmt: skip
+def test_one_that_never_joined_and_is_reset_goes_back(
+    fields: dict[str, Any], node: dict[str, Any]
+) -> None:
+    """It served instead, NotReady and uncounted, or failed and was reset in turn."""
+    world = World().lent(
+        "a001", Phase.FAILED, since=LONG_AGO, counted={}, error="no join", **fields
+    )
+    world.node("a001", **node).batch["a001"] = a_batch_node("a001", in_service=False)
+    registry = reset(world.config, world.registry, "a001", NOW - timedelta(seconds=10))
+    assert not isinstance(registry, Refusal)
+    waiting = pods(3, SMALL, created=RECENT)
+    plan = world.recorded(nodes=registry.nodes).with_pods(*waiting).plan()
+    assert plan.registry.nodes["a001"].phase is Phase.RELEASING, plan.nodes
