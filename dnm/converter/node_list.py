@@ -309,7 +309,7 @@ def _parse_table(text: str) -> dict[str, BatchNode] | None:
     for line in lines:
         fields = line.split(None, 4)
         if len(fields) < 4 or fields[3] not in ("OK", "PREEMPT", "SKIP"):
-            break
+            continue  # an odd row says nothing of its node, and hides no other
         if _is_name(fields[0]):
             nodes[fields[0]] = BatchNode(
                 name=fields[0],

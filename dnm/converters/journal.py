@@ -128,6 +128,8 @@ class JournalStore:
                 f"the journal {path} can't be read ({error}): look at the node in Slurm and in "
                 f"Kubernetes, then remove the file"
             ) from error
+        if journal.node != node:
+            raise ConverterError(f"the journal {path} is {journal.node}'s: take the copy away")
         if journal.version != VERSION:
             raise ConverterError(
                 f"the journal {path} has version {journal.version}, this node-convert knows "

@@ -194,6 +194,8 @@ class _Timed:
     """A connection whose answers look at the clock."""
 
     sock: Any
+    port: int
+    _dns_host: str
     response_class: Any
     connect: Callable[[], None]
 
@@ -201,6 +203,20 @@ class _Timed:
         super().__init__(**options)
         self.wire = wire
         self.response_class = partial(Answer, wire)
+
+    def _new_conn(self) -> socket.socket:
+        """To the first of the name's addresses that answers; all of them share the time."""
+        failed: OSError = TimeoutError("the name has no address")
+        for *_, address in socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM):
+            try:
+                place = (str(address[0]), self.port)
+                made = socket.create_connection(place, self.wire.seconds_left())
+            except OSError as error:
+                failed = error
+            else:
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return made
+        raise failed
 
     def putrequest(self, *words: Any, **options: Any) -> None:
         if self.sock is None:

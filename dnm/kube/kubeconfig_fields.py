@@ -64,6 +64,7 @@ def check_cluster(cluster: KubeconfigCluster) -> None:
     """Raises ValueError for what client-go's validateClusterInfo, and its TLS configuration,
     refuse."""
     server, proxy = cluster.server or "", cluster.proxy_url or ""
+    way = urlsplit(proxy).scheme  # a password may stand behind it
     file, data = cluster.certificate_authority, cluster.certificate_authority_data
     _refuse(
         (not server, "its cluster has no server"),
@@ -72,8 +73,8 @@ def check_cluster(cluster: KubeconfigCluster) -> None:
          "keep one"),
         (cluster.insecure_skip_tls_verify and (file or data), "insecure-skip-tls-verify is true "
          "and a certificate authority is given: take insecure-skip-tls-verify away"),
-        (proxy and urlsplit(proxy).scheme not in ("http", "https"),
-         f"proxy-url = {proxy!r}: only http:// and https:// can be used"),
+        (proxy and way not in ("http", "https"),
+         f"proxy-url begins with {way!r}: only http:// and https:// can be used"),
     )  # fmt: skip
 
 

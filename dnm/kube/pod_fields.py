@@ -41,8 +41,13 @@ class _Lean(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """Parent of what is decoded; nothing in it can be part of a cycle."""
 
 
+OF_THE_NODE = {"DaemonSet": "apps", "Node": ""}  # kinds and groups; a Node's are static or dnm's
+
+
 class Owner(_Lean, frozen=True):
     kind: str = ""
+    api_version: str = ""
+    controller: bool | None = None
 
 
 class Container(_Lean, frozen=True):

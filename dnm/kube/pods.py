@@ -14,6 +14,7 @@ from dnm.kube.errors import clean
 from dnm.kube.objects import decode_raw_page
 from dnm.kube.pod_fields import (
     EMPTY,
+    OF_THE_NODE,
     Spec,
     Status,
     decode_all_labels,
@@ -146,7 +147,8 @@ class PodReducer:
             if not (node and is_plain) or spec.priority:
                 rare = {**rare, **rare_fields(metadata, spec, item.status)}
             for owner in metadata.owner_references or ():
-                if owner.kind in ("DaemonSet", "Node"):  # a Node's are static, or dnm's own
+                group = OF_THE_NODE.get(owner.kind) if owner.controller else None
+                if group == owner.api_version.rpartition("/")[0]:  # not a tenant's own kind
                     rare = {**rare, "is_daemonset": True}
             shape, claims = self._place(item, page, position)
             if claims:

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -134,8 +135,9 @@ class History:
         found = []
         for name in os.listdir(self.directory):
             if match := self._old.fullmatch(name):
-                ended = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
-                found.append((ended, self.directory / name))
+                with suppress(ValueError):  # digits that are no time: not ours
+                    ended = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
+                    found.append((ended, self.directory / name))
         return sorted(found)
 
 

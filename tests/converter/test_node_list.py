@@ -26,6 +26,7 @@ NODE             STATE                            IDLE  VERDICT REASON
 a001             IDLE                              2d3h  OK      idle 2d3h
 a002             IDLE+DRAIN                          0s  SKIP    state flag DRAIN
 a003             ALLOCATED                           0s  PREEMPT job 17 of x
+b001             IDLE                             1 day  OK      an odd row hides no other
 a004             GIBBERISH                           0s  SKIP    what
 
 Viable now: 1 of 4 node(s)

@@ -74,6 +74,15 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
         store.load("a001")
 
 
+def test_a_copy_under_another_name_is_not_obeyed(tmp_path: Path) -> None:
+    """Asked for a002, it would work on a001 under the lock of a002."""
+    store = JournalStore(tmp_path)
+    store.save(journal())
+    (tmp_path / "a002.json").write_bytes((tmp_path / "a001.json").read_bytes())
+    with pytest.raises(ConverterError, match="is a001's: take the copy away"):
+        store.load("a002")
+
+
 def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(ConverterError, match="chmod go-w"):

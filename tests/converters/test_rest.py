@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,27 @@ def test_a_server_that_is_not_there_is_named() -> None:
     for url in ("http://127.0.0.1:9", "unix:/nonexistent/rest.sock"):
         with pytest.raises(SlurmError, match=f"{url} does not answer .*slurmrestd_url"):
             SlurmRestClient(url).read_nodes()
+
+
+def test_all_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of one name whose network is away: each cost all of it."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
+        address = full.getsockname()
+        for _ in range(4):  # then the kernel answers nobody more
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address)] * 6
+        ask = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket, "getaddrinfo",
+            lambda name, *more, **options: (
+                found if name == "slurm.example.org" else ask(name, *more, **options)
+            ),
+        )  # fmt: skip
+        url = f"http://slurm.example.org:{address[1]}"
+        with pytest.raises(SlurmError, match="longer than it may"):
+            SlurmRestClient(url, None, timedelta(seconds=0.5)).read_nodes()
 
 
 def test_a_unix_socket_is_asked(tmp_path: Path) -> None:

@@ -200,7 +200,8 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]
     "groups": ({}, {"token": "abc", "as-groups": ["x"]}, {}, "its own account only"),
     "a key of tomorrow": ({"new-key": 1}, {}, {}, "unknown field `new-key`"),
     "another case": ({}, {"Token": "x"}, {}, "unknown field `Token`"),
-    "another proxy": ({"proxy-url": "socks5h://p:1"}, {}, {}, "only http://"),
+    "another proxy": (
+        {"proxy-url": "socks5h://kim:hunter2@p:1"}, {}, {}, "begins with 'socks5h': only http://"),
     "no context": ({}, {}, {"current-context": ""}, "no current-context"),
     "no user": ({}, {}, {"users": []}, "'u' is not among"),
     "no server": ({"server": ""}, {}, {}, "has no server"),

@@ -44,6 +44,10 @@ def a_pod(
     }
 
 
+def owner(kind: str, version: str = "apps/v1", controller: bool = True) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": controller}
+
+
 def reduce_all(*pods: dict[str, Any]) -> PodReducer:
     reducer = PodReducer()
     reducer.add(json.dumps({"kind": "PodList", "items": list(pods)}).encode())
@@ -79,10 +83,17 @@ def reduce_one(*parts: dict[str, Any]) -> Pod:
                      {"is_yunikorn": True, "app_id": "yunikorn-dev-autogen"}, id="yunikorn's"),
         pytest.param(({}, {"schedulerName": "Yunikorn"}),
                      {"is_yunikorn": False, "app_id": ""}, id="not yunikorn's"),
-        pytest.param(({"ownerReferences": [{"kind": "ReplicaSet"}, {"kind": "DaemonSet"}]},),
+        pytest.param(({"ownerReferences": [owner("ReplicaSet", controller=False),
+                                           owner("DaemonSet")]},),
                      {"is_daemonset": True}, id="daemon set"),
-        pytest.param(({"ownerReferences": [{"kind": "ReplicaSet"}]},),
+        pytest.param(({"ownerReferences": [owner("Node", "v1")]},),
+                     {"is_daemonset": True}, id="static"),
+        pytest.param(({"ownerReferences": [owner("ReplicaSet")]},),
                      {"is_daemonset": False}, id="replica set"),
+        pytest.param(({"ownerReferences": [owner("DaemonSet", "apps.example.org/v1")]},),
+                     {"is_daemonset": False}, id="of a tenant's own kind"),
+        pytest.param(({"ownerReferences": [owner("DaemonSet", controller=False)]},),
+                     {"is_daemonset": False}, id="of no controller"),
         pytest.param(({"annotations": {"kubernetes.io/config.mirror": "9f"}},),
                      {"is_mirror": True}, id="mirror pod"),
         pytest.param(({}, {"schedulingGates": [{"name": "g"}]}), {"is_gated": True}, id="gated"),

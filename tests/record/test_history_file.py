@@ -44,6 +44,13 @@ def test_lines_come_back_in_their_order(tmp_path: Path) -> None:
     assert kept.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_file_whose_name_tells_no_time_stops_nothing(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    kept.path.with_name(f"{kept.path.stem}-20260230T120000Z.jsonl").touch(0o600)
+    assert kept.append([line(1)], NOW) == (line(1),)
+    assert numbers(kept) == [1]
+
+
 def test_who_may_read_it_is_as_with_the_registry(tmp_path: Path) -> None:
     group = next(one for one in grp.getgrall() if one.gr_gid in {*os.getgroups(), os.getegid()})
     kept = history(tmp_path)
