@@ -20,7 +20,7 @@ FORMER: Mapping[str, Keys] = {
         "converted_nodes_path": ("converted_nodes_path", path_text),
         "global_cooldown_seconds": ("global_cooldown", values.seconds(0, YEAR)),
         "max_reversions_per_run": ("max_reversions_per_run", numbers.whole_number(0, 100_000)),
-        "allowed_queue_prefixes": ("allowed_queue_prefixes", values.queue_prefixes),
+        "allowed_queue_prefixes": ("", values.queue_prefixes),
         "history_days": ("history_keep", numbers.span("days", 0, 36_500)),
         "node_cpu_capacity": ("", values.quantity("vcore")),
         "node_memory_capacity": ("", values.quantity("memory")),

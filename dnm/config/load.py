@@ -55,7 +55,7 @@ from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
 from dnm.model.node_type import NodeType, fill_namespace
-from dnm.model.queue_path import may_edit
+from dnm.model.queue_path import is_under
 
 DEFAULT_PATH = Path("/etc/dynamic-node/dynamic_node_config.ini")
 SITE_CONVERTER = Path("/usr/site/rcac/sbin/node-convert")
@@ -217,7 +217,7 @@ def _queue_of(
         problems.append(f'{file}: "{namespace}": "{shown(queues[namespace])}": {error}')
         return ""
     prefixes = settings.get("allowed_queue_prefixes") or ()
-    if not may_edit(queue, prefixes):
+    if prefixes and not any(is_under(queue, prefix) for prefix in prefixes):
         problems.append(
             problem(
                 "settings",

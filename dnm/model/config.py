@@ -90,7 +90,6 @@ class Config(Value):
     converted_nodes_path: Path = Path("/etc/dynamic-node/converted_nodes.json")
     node_convert_path: Path = Path("node-convert")
     instance_id: str = "prod"
-    allowed_queue_prefixes: tuple[str, ...] = ()  # lower case; empty: every queue
     slurm_reservation_name: str = ""
     node_conditions: bool = False  # lent Nodes show their state in Slurm
     metrics_file: Path | None = None

@@ -23,7 +23,6 @@ class QueueWants(Value):
     floors: Mapping[str, Resources] = {}
     remembered: str | None = None
     adjust_guaranteed: bool = True
-    allowed_prefixes: tuple[str, ...] = ()  # lower case; empty: every queue
 
 
 class LimitChange(Value):

@@ -1,9 +1,9 @@
 """Queue paths: full, from root, lower case, joined by dots (`root.services.dev`). The one place
-that says what is below what, and who may be edited."""
+that says what is below what."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 
 ROOT = "root"
 
@@ -12,11 +12,6 @@ def is_under(queue: str, prefix: str) -> bool:
     """Tells whether the queue is the prefix itself or below it: root.dev does not cover
     root.devel."""
     return queue == prefix or queue.startswith(f"{prefix}.")
-
-
-def may_edit(queue: str, prefixes: Sequence[str]) -> bool:
-    """Tells whether dnm may edit the queue, by `allowed_queue_prefixes`: none allow every queue."""
-    return not prefixes or any(is_under(queue, prefix) for prefix in prefixes)
 
 
 def lineage(queue: str) -> list[str]:

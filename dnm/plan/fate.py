@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from dnm.model.lent import Emptying, Leaving, LentNode, Phase
 from dnm.model.orders import Way
-from dnm.model.queue_path import may_edit
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.value import Value
@@ -56,11 +55,6 @@ class Case(Value):
         """What lets nothing go back now."""
         return self.inputs.paused(Way.RETURNING)
 
-    @property
-    def may_shrink(self) -> bool:
-        """Whether its queue is one whose limits dnm may change."""
-        return may_edit(self.entry.queue, self.inputs.config.allowed_queue_prefixes)
-
     def says(self, verdict: Verdict, reason: Why, detail: str = "") -> NodeVerdict:
         """Returns the verdict on this node."""
         return node_verdict(self.name, verdict, reason, detail)
@@ -97,7 +91,7 @@ def _asked_for(case: Case) -> NodeVerdict | None:
 
 
 def _cannot_shrink(case: Case) -> NodeVerdict | None:
-    if case.may_shrink and not case.objection:
+    if not case.objection:
         return None
     detail = "its queue can't be shrunk, so it serves on"
     return case.says(Verdict.KEEP, Reason.QUEUE_UNREADABLE, detail)
@@ -128,13 +122,6 @@ def _limits_unreadable(case: Case) -> NodeVerdict | None:
     return case.says(Verdict.WAIT, Reason.QUEUE_UNREADABLE, detail)
 
 
-def _outside_the_prefixes(case: Case) -> NodeVerdict | None:
-    if case.may_shrink:
-        return None
-    detail = f"{case.entry.queue} is outside allowed_queue_prefixes, so it can't be shrunk"
-    return case.says(Verdict.WAIT, Reason.QUEUE_UNREADABLE, detail)
-
-
 def _pods_unreadable(case: Case) -> NodeVerdict | None:
     if not case.inputs.unreadable_namespaces(case.entry.queue):
         return None
@@ -155,7 +142,7 @@ def _emptied(case: Case) -> NodeVerdict | None:
         return None
     is_due = entry.emptying.since <= inputs.now and inputs.facts.sees_all_pods
     is_stopped = bool(case.pause or case.objection) or case.is_held
-    return _leaving_verdict(case) if is_due and case.may_shrink and not is_stopped else None
+    return _leaving_verdict(case) if is_due and not is_stopped else None
 
 
 def _leaves(case: Case) -> NodeVerdict | None:
@@ -195,7 +182,6 @@ TABLE: tuple[Row, ...] = (
     Row((At.LEAVING,), _paused_unfenced, Fate.PAUSED),
     Row((At.IDLE,), _paused, Fate.PAUSED),
     Row((At.IDLE,), _limits_unreadable, Fate.WAITS),
-    Row((At.IDLE,), _outside_the_prefixes, Fate.WAITS),
     Row((At.IDLE,), _pods_unreadable, Fate.WAITS),
     Row((At.IDLE,), _leaves_empty, Fate.GOES),
     Row((At.IDLE,), _as_seen, Fate.MAY_GO),

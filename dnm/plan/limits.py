@@ -143,7 +143,6 @@ def queue_wants(
         floors=floors or {},
         remembered=_remembered_ledger(remembered),
         adjust_guaranteed=config.adjust_guaranteed,
-        allowed_prefixes=config.allowed_queue_prefixes,
     )
 
 

@@ -10,7 +10,6 @@ import msgspec
 from dnm.model.cluster import QueueLimits
 from dnm.model.quantity import INT64_MAX, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
-from dnm.model.queue_path import may_edit
 from dnm.queues.document import QueueDocument
 from dnm.queues.ledger import Lent, Section, lent_amounts
 from dnm.queues.limits import Baseline, current
@@ -119,8 +118,6 @@ def held_of(
             reasons.setdefault(queue, []).append(
                 "is not in the queue document: only the limits of queues above it grow"
             )
-        elif not may_edit(queue, wants.allowed_prefixes):
-            reasons.setdefault(queue, []).append("is outside allowed_queue_prefixes: left alone")
     return {queue: "; ".join(sentences) for queue, sentences in reasons.items()}
 
 

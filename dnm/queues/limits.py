@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from dnm.model.quantity import INT64_MAX, format_amount, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueWants
-from dnm.model.queue_path import may_edit
 from dnm.model.value import Resources
 from dnm.queues.ledger import Ledger, LedgerEntry, Lent, Section, lent_amounts, sum_resources
 from dnm.queues.text_edit import why_not_changeable
@@ -323,15 +322,13 @@ def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str | None:
 
 
 def own_section(ledger: Ledger, wants: QueueWants) -> Section:
-    """Returns what this instance lends from now on; queues outside its prefixes stay as
-    recorded."""
+    """Returns what this instance lends from now on."""
     recorded = ledger.sections.get(wants.instance_id)
-    before = recorded.queues if recorded else {}
-    queues: dict[str, dict[str, Resources]] = {}
-    for queue in {*before, *wants.nodes}:
-        is_ours = may_edit(queue, wants.allowed_prefixes)
-        if nodes := (wants.nodes if is_ours else before).get(queue, {}):
-            queues[queue] = {node: sum_resources([size]) for node, size in nodes.items()}
+    queues = {
+        queue: {node: sum_resources([size]) for node, size in nodes.items()}
+        for queue, nodes in wants.nodes.items()
+        if nodes
+    }
     if recorded and not queues:
         return Section(guaranteed=recorded.guaranteed)
     return Section(queues=queues, guaranteed=wants.adjust_guaranteed)

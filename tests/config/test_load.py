@@ -134,7 +134,6 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
         converted_nodes_path=tmp_path / "state" / "converted_nodes.json",
         kubeconfig_path=tmp_path / "kubeconfig",
         node_convert_path=tmp_path / "node-convert",
-        allowed_queue_prefixes=("root.anvil.services.dev",),
         slurm_reservation_name="k8s-dnm-validation",
         max_converted_nodes=2,
         check_interval=timedelta(seconds=30),
@@ -218,10 +217,6 @@ GOOD = {
     "empty-is-default": ("kubeconfig_path =", "kubeconfig_path", None),
     "empty-name": ("slurm_reservation_name =", "slurm_reservation_name", ""),
     "url": ("yunikorn_url = http://yk.yunikorn:9080/", "yunikorn_url", "http://yk.yunikorn:9080"),
-    "list-over-lines": (
-        "allowed_queue_prefixes = Services,\n  root.other",
-        "allowed_queue_prefixes", ("root.services", "root.other")),
-    "root": ("allowed_queue_prefixes = root", "allowed_queue_prefixes", ("root",)),
     "registry-follows-state-dir": ("state_dir = /srv/dnm", "converted_nodes_path",
         Path("/srv/dnm/converted_nodes.json")),
     "percent": ("state_dir = /a%%b", "state_dir", Path("/a%b")),
@@ -549,7 +544,6 @@ FOLLOWED = {
     ("settings", "converted_nodes_path"): "/srv/dnm/nodes.json",
     ("settings", "global_cooldown_seconds"): "90",
     ("settings", "max_reversions_per_run"): "2",
-    ("settings", "allowed_queue_prefixes"): "root.services",
     ("settings", "history_days"): "30",
     ("settings", "node_cpu_capacity"): "96",
     ("settings", "node_memory_capacity"): "1Ti",
@@ -575,7 +569,8 @@ FOLLOWED = {
 
 
 def test_a_key_that_is_followed_still_does_what_it_says(tmp_path: Path) -> None:
-    assert set(FOLLOWED) == {(kind, key) for kind, keys in FORMER.items() for key in keys}
+    every = {(kind, key) for kind, keys in FORMER.items() for key in keys}
+    assert every - FOLLOWED.keys() == {("settings", "allowed_queue_prefixes")}  # see PROBLEMS
     for (kind, key), text in FOLLOWED.items():
         field, parse = FORMER[kind][key]
         section = {"namespace": "namespace:dev", "node_type": "node_type:a"}.get(kind, kind)

@@ -72,9 +72,6 @@ def test_pods_are_asked_to_go_behind_the_fence_and_before_anything_else_is_begun
         pytest.param(told_to_go().set(pods=UNREAD), id="pods-that-can-t-be-read"),
         pytest.param(told_to_go().set(nodes=UNREAD), id="nodes-that-can-t-be-read"),
         pytest.param(told_to_go().set(maps=(None, None)), id="a-queue-that-can-t-shrink"),
-        pytest.param(
-            told_to_go().configured(allowed_queue_prefixes=("root.else",)), id="not-our-queue"
-        ),
     ],
 )
 def test_who_is_not_asked(world: World) -> None:

@@ -21,7 +21,6 @@ from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, queu
 
 LATER = NOW + timedelta(hours=1)
 PAUSED = Pause(since=LONG_AGO, reason="rack 7")
-OUTSIDE = ("root.other",)
 WANTED = NodeVerdict(node="a001", verdict=Verdict.KEEP, reason=Reason.DEMAND_RETURNED)
 BLIND = PodList(pods=(), unreadable={"dev": "forbidden"})
 
@@ -70,12 +69,8 @@ CASES = (
          Fate.STAYS, Reason.HELD),
     Told("idle in a pause, without a document", idle().recorded(pause=PAUSED).set(maps=UNREAD),
          Fate.PAUSED, Reason.PAUSED),
-    Told("idle outside the prefixes, without a document",
-         idle().configured(allowed_queue_prefixes=OUTSIDE).set(maps=UNREAD),
+    Told("idle, without a document, pods unread", idle().set(maps=UNREAD, pods=BLIND),
          Fate.WAITS, Reason.QUEUE_UNREADABLE, refusal="not found", detail="not found"),
-    Told("idle outside the prefixes, pods unread",
-         idle().configured(allowed_queue_prefixes=OUTSIDE).set(pods=BLIND),
-         Fate.WAITS, Reason.QUEUE_UNREADABLE, detail="outside allowed_queue_prefixes"),
     Told("idle, to leave, pods unread", idle(leaves=Leaving.BY_HAND).set(pods=BLIND),
          Fate.WAITS, Reason.DEMAND_UNREADABLE),
     Told("idle, to leave", idle(leaves=Leaving.BY_HAND), Fate.GOES, Reason.LEAVING),

@@ -26,11 +26,6 @@ def idle() -> World:
     [
         pytest.param(fenced().recorded(held=("a001",)), Reason.HELD, id="held"),
         pytest.param(fenced().with_pods(*pods(1)), Reason.DEMAND_RETURNED, id="wanted-again"),
-        pytest.param(
-            fenced().configured(allowed_queue_prefixes=("root.other",)),
-            Reason.QUEUE_UNREADABLE,
-            id="can-not-be-shrunk",
-        ),
     ],
 )
 def test_what_speaks_for_a_fenced_node_lifts_its_fence(world: World, reason: Why) -> None:

@@ -165,9 +165,6 @@ WORLDS: dict[str, Callable[[], World]] = {
     "a breaker": lambda: idle().recorded(
         breakers={OTHER: Breaker(unused=3, tripped_at=NOW, trips=3)}
     ),
-    "another prefix": lambda: idle().configured(
-        allowed_queue_prefixes=("root.anvil.services.dev",)
-    ),
     "it carries the other one's label already": lambda: _labelled(idle()),
     "the pods are another's": lambda: of_idle(site()).with_pods(
         *pods(1, namespace="lab", queue="root.lab")

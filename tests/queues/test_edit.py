@@ -71,16 +71,6 @@ def test_a_queue_that_is_not_configured_grows_what_is_above_it() -> None:
     assert "is not in the queue document" in made.held["root.science.dynamic"]
 
 
-def test_queues_outside_the_prefixes_are_left_alone() -> None:
-    made = edit(TREE, "", {**ONE, **nodes_of(B, "n2")}, allowed_prefixes=(B,))
-    assert {one.queue for one in made.changes} == {B, "root.science"}
-    assert made.held[A] == "is outside allowed_queue_prefixes: left alone"
-    # What was lent before the prefixes changed stays counted.
-    before = lend(TREE, ONE)
-    kept = edit(before.text, before.ledger, {}, allowed_prefixes=("root.free",))
-    assert not kept.is_changed
-
-
 def test_two_instances_share_a_document() -> None:
     first = lend(TREE, ONE)
     both = edit(first.text, first.ledger, nodes_of(A, "m1", "m2"), instance="test")

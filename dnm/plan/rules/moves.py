@@ -19,7 +19,6 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Move, Phase
 from dnm.model.plan import RelabelNode
-from dnm.model.queue_path import may_edit
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
@@ -230,7 +229,6 @@ def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) ->
         or is_resting
         or _is_converting(inputs, registry, name, entry)
         or inputs.unreadable_namespaces(entry.queue)
-        or not may_edit(entry.queue, inputs.config.allowed_queue_prefixes)
     )
 
 
@@ -261,7 +259,7 @@ def _allowed(
     inputs = look.inputs
     is_due = sizing.for_pods or bool(sizing.below_min_nodes)
     is_judged = pool.queue in look.standing.limits and not inputs.unreadable_namespaces(pool.queue)
-    if not (is_due and is_judged and may_edit(pool.queue, inputs.config.allowed_queue_prefixes)):
+    if not (is_due and is_judged):
         return 0
     breaker = registry.breakers.get(pool.queue)
     if sizing.for_pods and judge_breaker(
