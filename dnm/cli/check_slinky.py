@@ -20,7 +20,6 @@ from dnm.model.errors import KubeError
 from dnm.model.node import Node
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
-from dnm.model.slinky import MANAGED_TAINT
 from dnm.plan.bridged import bare_types, managed_nodes, what_to_do, why_pods_leave
 from dnm.sizing.node_supply import NodeSupply, expected_nodes, traits_of
 
@@ -40,7 +39,7 @@ def check_slinky(
     """Everything about Slinky. `batch` None: the batch side could not be asked."""
     versions = slinky.read_versions(api)
     bridges, unknown = _find_bridges(api)
-    tainted = [node for node in nodes if any(one.key == MANAGED_TAINT for one in node.taints)]
+    tainted = [node for node in nodes if node.is_managed]
     if not (versions or bridges or tainted):
         known = f"; whether slurm-bridge is installed can't be told ({unknown})" if unknown else ""
         yield fine(f"no sign of it: no API group {slinky.GROUP}, no managed Node{known}")

@@ -68,12 +68,6 @@ class BatchNode(Value):
     slurm_reason: SlurmReason | None = None
 
     @property
-    def is_idle(self) -> bool:
-        """Whether Slurm has it and nothing runs on it or is planned for it."""
-        state = parse_state(self.state)
-        return self.in_service is True and state.base == "IDLE" and not state.flags
-
-    @property
     def is_drained(self) -> bool:
         """Whether it answers, idle, and takes no jobs: somebody has drained it."""
         state = parse_state(self.state)
