@@ -23,7 +23,7 @@ from dnm.cli.person import (
 from dnm.converter.contract import given_to_converter
 from dnm.converter.node_list import list_batch_nodes
 from dnm.kube.client import KubeClient
-from dnm.kube.errors import ApiRefused
+from dnm.kube.errors import NO_DRY_RUN, ApiRefused
 from dnm.model.cluster import PodOnNode
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, KubeError
@@ -224,8 +224,6 @@ def _end(config: Config, until: datetime | None, verb: str) -> str:
 
 # --- return ----------------------------------------------------------------------------------
 
-_WITHOUT_DRY_RUN = "does not support dry run"  # of a webhook that declares side effects
-
 
 class Evict(msgspec.Struct, frozen=True):
     """That pods are asked to go, after they have had `grace` to end by themselves. `is_sure`: shows
@@ -334,5 +332,5 @@ def _known_of(kube: KubeClient, pod: PodOnNode) -> str:
     except KubeError as error:
         why = str(error)
     said = [pod.loss] if pod.loss else []
-    said += [f"not now: {why}"] if why and _WITHOUT_DRY_RUN not in why else []
+    said += [f"not now: {why}"] if why and NO_DRY_RUN not in why else []
     return f": {'; '.join(said)}" if said else ""

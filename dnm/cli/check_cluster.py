@@ -31,6 +31,7 @@ from dnm.converter.node_list import list_batch_nodes
 from dnm.host.trust import find_distrust
 from dnm.kube.access import find_kubeconfig
 from dnm.kube.client import KubeClient
+from dnm.kube.errors import NO_DRY_RUN
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.batch import BatchNode
 from dnm.model.cluster import ConfigMap
@@ -40,7 +41,6 @@ from dnm.model.node import Node
 from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
 from dnm.model.registry import Registry
-from dnm.model.slinky import MANAGED_TAINT
 from dnm.model.value import Unreadable
 from dnm.plan.record_lease import judge_actor
 from dnm.plan.rules.kubelets import differing_kubelets
@@ -52,8 +52,6 @@ from dnm.run.snapshot import take_snapshot
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
 _SKEW_WRONG = timedelta(seconds=60)
 _TRIED = "dynamic-node-manager/tried"  # an annotation that only a dry run writes
-
-_NO_DRY_RUN = "does not support dry run"  # of a webhook that declares side effects
 
 
 @looks_at("Kubernetes")
@@ -105,7 +103,7 @@ def _batch_rows(
 ) -> Mapping[str, BatchNode] | None:
     """Slurm's nodes, asked for anew only where slurm-bridge is at work; None: they can't be had."""
     rows = snapshot.batch
-    if rows is None and any(one.key == MANAGED_TAINT for node in nodes for one in node.taints):
+    if rows is None and any(node.is_managed for node in nodes):
         listed = list_batch_nodes(config, given_to_converter(config, environ))
         rows = listed if isinstance(listed, Unreadable) else listed.nodes
     return None if isinstance(rows, Unreadable) else rows
@@ -157,7 +155,7 @@ def check_admission(kube: KubeClient, config_map: ConfigMap) -> Iterator[Finding
     except KubeConflict:
         yield skipped("somebody is just writing it: whether dnm may is not known")
     except KubeError as error:
-        if _NO_DRY_RUN in str(error):
+        if NO_DRY_RUN in str(error):
             yield skipped(f"whether a change is admitted: {error}")
             return
         yield wrong(

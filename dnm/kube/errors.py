@@ -16,6 +16,8 @@ from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.printable import printable
 from dnm.model.quantity import QuantityError
 
+NO_DRY_RUN = "does not support dry run"  # of a webhook that declares side effects
+
 
 class ApiRefused(KubeError):
     """The server answered with an error: the status of HTTP, reason and message of its `Status`."""
