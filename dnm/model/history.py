@@ -45,6 +45,15 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
     numbers: Mapping[str, Any] = {}
 
 
+def recorded_moment(text: object) -> datetime | None:
+    """Returns the moment that stands among the numbers of a line; None: none does."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
 class Decision(Value, omit_defaults=True):
     """The numbers behind a queue's verdict. `headroom`: what it may still use up to the root.
     `wanted`, `granted`: nodes by type, packing's answer. `pods`: some that lack room or quota."""

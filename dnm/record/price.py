@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from dnm.model.history import ALL, NONE, HistoryLine
+from dnm.model.history import ALL, NONE, HistoryLine, recorded_moment
 from dnm.model.value import Value
 from dnm.record.stays import Stay
 
@@ -49,7 +49,7 @@ class Looks:
         if steps[-1][1] != _count(line.before):
             steps[-1] = (steps[-1][0], None)
         if line.event == "unseen":
-            gone = _moment(line.numbers.get("since"))
+            gone = recorded_moment(line.numbers.get("since"))
             steps.append((max(gone or self._since, steps[-1][0]), None))
         steps.append((line.time, _count(line.after)))
 
@@ -74,14 +74,6 @@ def _count(text: str) -> int | None:
     if text in (ALL, NONE):
         return _MANY if text == ALL else 0
     return int(text) if text.isdecimal() and len(text) < 20 else None
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None
 
 
 def price_as_seen(

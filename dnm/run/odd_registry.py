@@ -16,7 +16,7 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
-from dnm.model.history import HistoryLine
+from dnm.model.history import HistoryLine, recorded_moment
 from dnm.model.lease import ARRIVING, MOVED, VERSION, unreadable
 from dnm.model.lent import LentNode, Phase
 from dnm.model.orders import LOST, Keeping, Pause, Way
@@ -142,7 +142,7 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
     excluded: dict[str, Keeping] = {}
     named: dict[str, str] = {}
     for line in lines:
-        until, half = _time(line.numbers.get("until")), line.numbers.get("half")
+        until, half = recorded_moment(line.numbers.get("until")), line.numbers.get("half")
         who = f"{line.who} on {line.host}"
         keeping = Keeping(since=line.time, until=until, reason=line.reason, who=who)
         match line.event:
@@ -186,11 +186,3 @@ def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetim
         "at `dnm history --kind verb` and say `dnm resume`"
     )
     return Pause(since=now, reason=reason, who=LOST, half=None if stops_both else Way.LENDING)
-
-
-def _time(text: object) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(str(text)) if text else None
-    except ValueError:
-        return None
-    return found if found is not None and found.tzinfo is not None else None
