@@ -187,6 +187,15 @@ def becomes(
     return NodeTransition(entry=entry, verdict=said, **more)
 
 
+def with_words(after: NodeTransition, detail: str, remark: str) -> NodeTransition:
+    """Returns the same with more said of the node, which changes no decision."""
+    verdict = msgspec.structs.replace(
+        after.verdict, detail="; ".join(filter(None, (after.verdict.detail, detail)))
+    )
+    remark = "; ".join(filter(None, (after.remark, remark)))
+    return msgspec.structs.replace(after, verdict=verdict, remark=remark)
+
+
 def fails(name: str, entry: LentNode, now: datetime, reason: Why, error: str) -> NodeTransition:
     """Returns a node that a person must see to; `error` says what he may do."""
     failed = enter_phase(entry, Phase.FAILED, now, error=error)

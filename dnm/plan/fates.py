@@ -161,7 +161,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
         return False
     rules = rules_of(inputs.config, registry, inputs.facts)
     found = next((rule for rule in rules if rule.leaving == leaves), None)
-    return found is None or found.is_over is None or found.is_over(inputs, registry, name)
+    return found is None or bool(found.is_over and found.is_over(inputs, registry, name))
 
 
 # --- those that are fenced ----------------------------------------------------------------------

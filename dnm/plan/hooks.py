@@ -114,7 +114,7 @@ class Rule(Value):
     why_leaving: str = ""
     remembers: Callable[[Inputs, Registry], Registry] | None = None
     leaves: Callable[[Inputs, Registry], Iterable[str]] | None = None
-    is_over: Callable[[Inputs, Registry, str], bool] | None = None
+    is_over: Callable[[Inputs, Registry, str], bool] | None = None  # None: never
     # What is done.
     asks: Callable[[Inputs, ConversionRequest], ConversionRequest] | None = None
     moves: Callable[[Look, Registry], Moves] | None = None

@@ -32,7 +32,7 @@ from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided, plan_conversions
 from dnm.plan.doubted_pods import with_doubts
 from dnm.plan.fates import Fates, decide_fates
-from dnm.plan.hooks import Additions
+from dnm.plan.hooks import Additions, raise_floors
 from dnm.plan.idle_times import idle_times, note_gaps, note_lends
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
@@ -104,11 +104,7 @@ def with_floors(inputs: Inputs) -> Inputs:
         demand = replace(demand, mark=marks[0])
     inputs = replace(inputs, facts=facts, demand=demand)
     wanted = [floor for rule in rules if rule.floors for floor in rule.floors(inputs)]
-    if not wanted:
-        return inputs
-    from dnm.plan.hooks import raise_floors
-
-    return replace(inputs, config=raise_floors(config, wanted))
+    return replace(inputs, config=raise_floors(config, wanted)) if wanted else inputs
 
 
 def fold_plan(decided: Decided) -> Plan:

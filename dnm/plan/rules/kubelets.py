@@ -16,7 +16,7 @@ from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.reason import Why
-from dnm.plan.facts import NodeTransition
+from dnm.plan.facts import NodeTransition, changed, with_words
 from dnm.plan.hooks import CountedFrom, Rule
 from dnm.plan.inputs import Inputs
 from dnm.sizing.caps import Bound
@@ -72,16 +72,11 @@ def _hold_against_types(
     differing = differing_kubelets(inputs.config, entries, inputs.facts.nodes or {})
     said = dict(after)
     for name, entry in entries.items():
-        one, sentence = after[name], differing.get(name, "")
+        sentence = differing.get(name, "")
         if entry.phase is not Phase.SERVING or sentence == entry.error == "":
             continue
-        detail = "; ".join(filter(None, (one.verdict.detail, sentence)))
-        said[name] = msgspec.structs.replace(
-            one,
-            entry=msgspec.structs.replace(entry, error=sentence),
-            verdict=msgspec.structs.replace(one.verdict, detail=detail),
-            remark="; ".join(filter(None, (one.remark, sentence))),
-        )
+        noted = msgspec.structs.replace(after[name], entry=changed(entry, error=sentence))
+        said[name] = with_words(noted, sentence, sentence)
     return said
 
 

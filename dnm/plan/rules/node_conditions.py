@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from dnm.model.batch import BatchNode, SlurmReason
 from dnm.model.config import Config
 from dnm.model.lent import LentNode
@@ -18,7 +16,7 @@ from dnm.model.plan import ShowState
 from dnm.model.reason import OTHERS_DRAIN
 from dnm.model.registry import Registry
 from dnm.model.slurm_state import condition_names, parse_state
-from dnm.plan.facts import Facts, NodeTransition
+from dnm.plan.facts import Facts, NodeTransition, with_words
 from dnm.plan.hooks import Rule
 from dnm.plan.inputs import Inputs
 
@@ -96,13 +94,7 @@ def _with_drains(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[st
     entries = {name: one.entry for name, one in after.items() if one.entry is not None}
     said = dict(after)
     for name, sentence in others_drains(inputs.config, entries, inputs.facts.batch):
-        one = after[name]
-        detail = "; ".join(filter(None, (one.verdict.detail, sentence)))
-        said[name] = msgspec.structs.replace(
-            one,
-            verdict=msgspec.structs.replace(one.verdict, detail=detail),
-            remark="; ".join(filter(None, (one.remark, f"{name} is {sentence}"))),
-        )
+        said[name] = with_words(after[name], sentence, f"{name} is {sentence}")
     return said
 
 

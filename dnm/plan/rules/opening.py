@@ -342,5 +342,4 @@ RULE = Rule(
     shows=list_actions,
     leaving=Leaving.NOT_OPENED,
     why_leaving="what its type opens by did not come in time",
-    is_over=lambda inputs, registry, name: False,
 )

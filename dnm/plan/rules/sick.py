@@ -60,5 +60,4 @@ RULE = Rule(
     why_leaving="it is sick in Kubernetes",
     remembers=_noted,
     leaves=_sick,
-    is_over=lambda inputs, registry, name: False,
 )
