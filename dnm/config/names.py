@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from dnm.calendar.windows import zone_named
 from dnm.config import values
-from dnm.config.values import _want_commas, names, suggest
+from dnm.config.values import names, some_names, suggest
 from dnm.model.errors import DnmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.node_type import Taint, fill_namespace
@@ -193,11 +193,7 @@ def search_domain(text: str) -> str:
 
 def node_type_names(text: str) -> tuple[str, ...]:
     """In order of preference."""
-    found = names(text)
-    if not found:
-        raise ValueError("is empty; name a node type, e.g. a")
-    _want_commas(found)
-    return tuple(node_type_name(name) for name in found)
+    return tuple(map(node_type_name, some_names(text, "a node type, e.g. a")))
 
 
 def url(text: str) -> str:

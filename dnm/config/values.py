@@ -92,17 +92,19 @@ def namespace(text: str) -> str:
 
 
 def namespaces(text: str) -> tuple[str, ...]:
+    found = some_names(text, "the namespaces that may be given nodes, e.g. dev, test")
+    return tuple(map(namespace, found))
+
+
+def some_names(text: str, what: str) -> tuple[str, ...]:
+    """One at least, none of them with a space in it."""
     found = names(text)
     if not found:
-        raise ValueError("is empty; name the namespaces that may be given nodes, e.g. dev, test")
-    _want_commas(found)
-    return tuple(namespace(name) for name in found)
-
-
-def _want_commas(entries: tuple[str, ...]) -> None:
-    if any(len(entry.split()) > 1 for entry in entries):
-        words = [word for entry in entries for word in entry.split()]
+        raise ValueError(f"is empty; name {what}")
+    if any(len(entry.split()) > 1 for entry in found):
+        words = [word for entry in found for word in entry.split()]
         raise ValueError(f"has names without a comma between them; write {', '.join(words)}")
+    return found
 
 
 def queue_path(text: str) -> str:

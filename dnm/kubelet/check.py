@@ -15,6 +15,7 @@ from dnm.kubelet.reservation import (
     TERMS,
     MemorySides,
     computed_allocatable,
+    eviction_amount,
     in_one_unit,
     memory_sides,
     reserved_cpu,
@@ -156,17 +157,13 @@ def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     elif sides.reserved == 0:
         text = "adds up to nothing: the kubelet asks for some reserved memory with Static"
         yield KubeletProblem(key=key, text=text)
-    if percentage and sides.allocatable is not None and eviction not in ("0%", "100%"):
+    amount = eviction_amount(eviction, kubelet.memory) if percentage else None
+    if amount is not None and eviction not in ("0%", "100%"):
         yield _warning(
             "eviction_hard_memory_available",
-            f"a percentage makes {shown(_eviction(kubelet, sides))} here, and some KiB else on "
-            "the next machine, whose kubelet then refuses; write an amount",
+            f"a percentage makes {shown(amount)} here, and some KiB else on the next machine, "
+            "whose kubelet then refuses; write an amount",
         )
-
-
-def _eviction(kubelet: KubeletSettings, sides: MemorySides) -> int:
-    named = (kubelet.kube_reserved_memory, kubelet.system_reserved_memory)
-    return (sides.allocatable or 0) - sum(parse_kubernetes("memory", one or "0") for one in named)
 
 
 def _unpinned_text(sides: MemorySides, allocatable: int) -> str:
@@ -287,8 +284,8 @@ def _version(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     if minor is not None and minor < _FIRST_OPTION and kubelet.max_allowable_numa_nodes:
         text = f"a kubelet 1.{minor} does not know it and does not start; 1.{_FIRST_OPTION} does"
         yield KubeletProblem(key="max_allowable_numa_nodes", text=text)
-    if kubelet.kubelet_minor is not None and kubelet.kubelet_minor < _FIRST_DROP_INS:
-        yield _warning("kubelet_version", drop_in_text(kubelet.kubelet_minor))
+    if minor is not None and minor < _FIRST_DROP_INS:
+        yield _warning("kubelet_version", drop_in_text(minor))
 
 
 def drop_in_text(minor: int) -> str:
