@@ -2,7 +2,7 @@
 
 The rule: a pod is counted as YuniKorn counts it, and a pending pod that can't be counted is named
 with the reason, never dropped in silence. Bound pods are `used`, whatever their phase; unbound pods
-that the scheduler would place are pending. What one pod asks for is in `request.py`.
+that the scheduler would place are pending. What one pod asks for is in `pod_request.py`.
 
     gather_demand(pods, config, queues, DemandFacts(now=..., ...)) -> Demand
     pending_fingerprint(demand, queue) -> str       for the breaker: changes when the demand does
@@ -24,6 +24,7 @@ from dnm.model.config import Config
 from dnm.model.history import PodKind
 from dnm.model.observed import StalledPods
 from dnm.model.pod import Pod
+from dnm.model.quantity import add_to
 from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.value import Resources, Value
 
@@ -272,13 +273,8 @@ def _known(request: Resources, resources: frozenset[str] | None) -> Resources:
 def _total(requests: Mapping[int, Resources], counts: Mapping[int, int]) -> dict[str, int]:
     total: dict[str, int] = {}
     for key, count in counts.items():
-        _add(total, requests[key], count)
+        add_to(total, requests[key], count)
     return total
-
-
-def _add(total: dict[str, int], request: Resources, count: int) -> None:
-    for name, amount in request.items():
-        total[name] = total.get(name, 0) + amount * count
 
 
 def _kinds(
@@ -308,11 +304,11 @@ def _by_queue(
     counted: Counter[str] = Counter()
     for queue, request in used.items():
         for path in known_lineage(queue, queues):
-            _add(totals[path], request, 1)
+            add_to(totals[path], request)
     for group in groups:
         known = _known(group.request, resources)
         for path in known_lineage(group.queue, queues):
-            _add(pending[path], known, group.count)
+            add_to(pending[path], known, group.count)
             counted[path] += group.count
     for queue, request in largest.items():
         for path in known_lineage(queue, queues):

@@ -18,7 +18,7 @@ import msgspec
 from dnm.demand.pending import NotCounted
 from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS, most_of
 from dnm.model.pod import Pod, TaskGroup
-from dnm.model.quantity import INT64_MAX
+from dnm.model.quantity import INT64_MAX, add_to
 from dnm.model.value import Resources, Value
 
 _PLACEHOLDER_TIMEOUT = timedelta(minutes=15)  # the shim's default; afterwards it schedules normally
@@ -136,8 +136,7 @@ def gang_total(app: GangApp) -> dict[str, int]:
     application (yunikorn-core partition.go, AddApplication)."""
     total: dict[str, int] = {}
     for group in app.groups:
-        for name, amount in group.min_resource.items():
-            total[name] = total.get(name, 0) + amount * group.min_member
+        add_to(total, group.min_resource, group.min_member)
     return total
 
 

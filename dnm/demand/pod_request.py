@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dnm.model.pod import Pod, PodShape, TaskGroup
-from dnm.model.quantity import QuantityError, kube_resources
+from dnm.model.quantity import QuantityError, add_to, kube_resources
 from dnm.model.value import Resources, Value
 
 QUEUE_KEY = "yunikorn.apache.org/queue"
@@ -149,8 +149,7 @@ def _container_request(container: ContainerRequest, pod: PodRequest) -> dict[str
 
 def _plus(left: Resources, right: Resources) -> dict[str, int]:
     total = dict(left)
-    for name, amount in right.items():
-        total[name] = total.get(name, 0) + amount
+    add_to(total, right)
     return total
 
 

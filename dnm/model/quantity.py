@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 from dnm.model.errors import DnmError
+from dnm.model.value import Resources
 
 INT64_MAX = 2**63 - 1
 
@@ -176,6 +177,12 @@ def kube_resources(quantities: Mapping[str, str]) -> dict[str, int]:
         "vcore" if name == "cpu" else name: parse_kubernetes(name, text)
         for name, text in quantities.items()
     }
+
+
+def add_to(total: dict[str, int], amounts: Resources, times: int = 1) -> None:
+    """Adds amounts, so many times, to a total."""
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount * times
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}

@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from dnm.model.errors import QueueError
-from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
+from dnm.model.quantity import QuantityError, add_to, format_yunikorn, parse_yunikorn
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources, Value
 from dnm.queues.source import LEDGER_ANNOTATION
@@ -251,9 +251,7 @@ def _sum_up_the_tree(sections: Iterable[Section]) -> dict[str, dict[str, int]]:
         for queue, nodes in section.queues.items():
             amounts = sum_resources(nodes.values())
             for path in lineage(queue):
-                above = total.setdefault(path, {})
-                for resource, amount in amounts.items():
-                    above[resource] = above.get(resource, 0) + amount
+                add_to(total.setdefault(path, {}), amounts)
     return total
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dnm.model.quantity import INT64_MAX, format_amount, format_yunikorn, parse_yunikorn
+from dnm.model.quantity import INT64_MAX, add_to, format_amount, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueWants
 from dnm.model.value import Resources
 from dnm.queues.ledger import Ledger, LedgerEntry, Lent, Section, lent_amounts, sum_resources
@@ -205,9 +205,7 @@ class _Fitting:
             new[resource] = self._moved(LimitPlace(path, "guaranteed", resource))
         parent = self.tree.queues[path].parent
         if parent is not None:
-            above = self._sums[parent]
-            for resource, amount in (new if any(new.values()) else self._sums[path]).items():
-                above[resource] = above.get(resource, 0) + amount
+            add_to(self._sums[parent], new if any(new.values()) else self._sums[path])
 
     def shrink_max(self, path: str) -> None:
         """Lowers max as far as R1, R2, R4 and L1 allow from below, and what the pods need."""

@@ -20,6 +20,7 @@ from dnm.model.kubelet import NumaRoom
 from dnm.model.lent import LentNode
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
+from dnm.model.quantity import add_to
 from dnm.model.value import Resources, Value
 from dnm.sizing.caps import NodePool
 
@@ -157,8 +158,7 @@ def _size_and_free(
         free = dict(size)
         daemonsets = (demand.nodes.get(node.name, NO_USE).daemonsets for node in like_it)
         overhead = reduce(most_of, daemonsets, {})
-    for name, amount in overhead.items():
-        free[name] = free.get(name, 0) - amount
+    add_to(free, overhead, -1)
     return size, free
 
 

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from dnm.demand.demand import Demand, QueueDemand
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
+from dnm.model.quantity import add_to
 from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.value import Resources, Value
 
@@ -66,9 +67,7 @@ class Quota:
         """Counts these pods as running."""
         for group, count in groups:
             for path in known_lineage(group.queue, self._queues):
-                used = self._used[path]
-                for resource, amount in group.request.items():
-                    used[resource] = used.get(resource, 0) + amount * count
+                add_to(self._used[path], group.request, count)
 
     def admit(self, groups: Groups, limits: Mapping[str, Resources]) -> list[int]:
         """Returns how many pods of each group these limits (`now` or `limits`) let in."""
@@ -125,8 +124,7 @@ class Quota:
         itself has any demand for it."""
         asked: dict[str, int] = {}
         for group, count in groups:
-            for resource, amount in group.request.items():
-                asked[resource] = asked.get(resource, 0) + amount * count
+            add_to(asked, group.request, count)
         marked: set[str] = set()
         for path in known_lineage(queue, self._queues):
             for resource, limit in self.limits[path].items():
