@@ -17,7 +17,7 @@ from dnm.queues.edit import edit_source
 from dnm.queues.writer import QueueOutcome, apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient
 
-PLACE = ("yunikorn", "yunikorn-configs")
+NAMESPACE = "yunikorn"
 
 
 def write(
@@ -34,7 +34,7 @@ def write(
     wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remembered)
     try:
         return apply_queue_edit(
-            kube, PLACE, lambda source: edit_source(source, wants), yunikorn, uptake
+            kube, NAMESPACE, lambda source: edit_source(source, wants), yunikorn, uptake
         )
     finally:
         kube.close()

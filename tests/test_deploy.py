@@ -32,6 +32,7 @@ from dnm.converter.contract import (
 from dnm.model.calendar import Booking, booking_name
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
+from dnm.queues.source import CONFIGS_NAME
 from tests.docs.pages import PAGES, ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -202,7 +203,7 @@ def test_argo_cd_is_told_to_ignore_what_dnm_writes_and_nothing_else() -> None:
     told = block("Application")["spec"]
     (ignored,) = told["ignoreDifferences"]
     where = (ignored["namespace"], ignored["name"])
-    assert where == (DEFAULTS.yunikorn_cm_namespace, DEFAULTS.yunikorn_cm_name)
+    assert where == (DEFAULTS.yunikorn_cm_namespace, CONFIGS_NAME)
     assert ignored["jsonPointers"] == ["/data/queues.yaml"]
     assert told["syncPolicy"]["automated"]["selfHeal"] is False
     assert "syncOptions" not in told["syncPolicy"]

@@ -36,7 +36,7 @@ from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.record_lease import acts_elsewhere
 from dnm.queues.document import read_document
 from dnm.queues.rebase import Reading, rebase_document
-from dnm.queues.source import SourceDocument
+from dnm.queues.source import CONFIGS_NAME, SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.planning import connect
 from dnm.run.record_lease import judge_here, new_lease, put_lease
@@ -133,7 +133,7 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: st
 def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") -> str:
     """Makes this host's registry the one that acts for the instance, in another's place."""
     with closing(KubeClient.connect(config)) as kube:
-        found = kube.read_config_map(config.yunikorn_cm_namespace, config.yunikorn_cm_name)
+        found = kube.read_config_map(config.yunikorn_cm_namespace, CONFIGS_NAME)
         if found is None or found.immutable:
             raise LeaseError(
                 "there is no ConfigMap of the queue document that can be written, so nobody's name "
@@ -191,11 +191,10 @@ def move_state(config: Config, kind: str, reason: str = "") -> str:
 # --- the queue document ----------------------------------------------------------------------
 
 
-def queue_edges(config: Config) -> tuple[KubeClient, tuple[str, str], YunikornClient | None]:
-    """Where the queue document is, and who can be asked about it."""
-    place = (config.yunikorn_cm_namespace, config.yunikorn_cm_name)
+def queue_edges(config: Config) -> tuple[KubeClient, str, YunikornClient | None]:
+    """Where the queue document is (in which namespace), and who can be asked about it."""
     yunikorn = YunikornClient(config.yunikorn_url) if config.yunikorn_url else None
-    return KubeClient.connect(config), place, yunikorn
+    return KubeClient.connect(config), config.yunikorn_cm_namespace, yunikorn
 
 
 def used_by_queue(config: Config, environ: Mapping[str, str]) -> dict[str, Resources] | None:
@@ -218,7 +217,7 @@ def rebase(
     operation = new_operation(
         "rebase", ", ".join(queues), reason, reading=reading, forgotten_instance=forgotten
     )
-    kube, place, yunikorn = queue_edges(config)
+    kube, namespace, yunikorn = queue_edges(config)
     chosen = Reading(reading) if reading else None
     paths = [queue.lower() for queue in queues]
 
@@ -234,7 +233,7 @@ def rebase(
         return rebase_document(read_document(source), wants, chosen, paths, forgotten)
 
     return rebase_queues(
-        kube, place, change, is_sure, _locked_and_told(config, operation), yunikorn
+        kube, namespace, change, is_sure, _locked_and_told(config, operation), yunikorn
     )
 
 

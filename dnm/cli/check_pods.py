@@ -280,8 +280,7 @@ def check_queue_document(
     if isinstance(snapshot.queue_maps, Unreadable):
         yield wrong(f"{snapshot.queue_maps.what}: {snapshot.queue_maps.error}")
         return
-    asked = (config.yunikorn_cm_namespace, config.yunikorn_cm_name)
-    source = resolve_document(*snapshot.queue_maps, asked)
+    source = resolve_document(*snapshot.queue_maps, config.yunikorn_cm_namespace)
     for warning in source.warnings:
         yield doubtful(warning)
     document = read_document(source)

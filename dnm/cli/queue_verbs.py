@@ -39,10 +39,10 @@ def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | N
 
 
 def check_cluster(
-    kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, output: str
+    kube: ConfigMaps, namespace: str, yunikorn: YunikornClient | None, output: str
 ) -> int:
     """Judges the document in force."""
-    source = read_source(kube, *place)
+    source = read_source(kube, namespace)
     judged = _ask(judge_text(_name_of(source), source.text), yunikorn)
     advice = tuple(_advice("document", one) for one in (source.refusal, *source.warnings) if one)
     return _report([msgspec.structs.replace(judged, advice=(*advice, *judged.advice))], output)
@@ -113,12 +113,12 @@ def _print_judgement(judged: Judgement) -> None:
 
 def show_queues(
     kube: ConfigMaps,
-    place: tuple[str, str],
+    namespace: str,
     used: Mapping[str, Resources] | None,
     output: str,
 ) -> int:
     """The tree with its limits. `used`: what is allocated, by queue path (None: not known)."""
-    source = read_source(kube, *place)
+    source = read_source(kube, namespace)
     document = read_document(source)
     if document.ledger_problem:
         raise QueueError(document.ledger_problem)
@@ -210,7 +210,7 @@ _NOTHING_LENT = (
 
 def rebase_queues(
     kube: ConfigMaps,
-    place: tuple[str, str],
+    namespace: str,
     change: Callable[[SourceDocument], QueueEdit],
     is_sure: Callable[[str], bool],
     lock: AbstractContextManager[None],
@@ -222,13 +222,13 @@ def rebase_queues(
     """
     asked = _Question(is_sure)
     try:
-        edit = asked.confirm(change(read_source(kube, *place)))
+        edit = asked.confirm(change(read_source(kube, namespace)))
         if not edit.is_changed:
             print(_NOTHING_LOST if any(n.lent for n in edit.numbers.values()) else _NOTHING_LENT)
             return ExitCode.OK
         with lock:
             outcome = apply_queue_edit(
-                kube, place, lambda source: asked.confirm(change(source)), yunikorn
+                kube, namespace, lambda source: asked.confirm(change(source)), yunikorn
             )
     except _DeclinedError:
         print("nothing was written")

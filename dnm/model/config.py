@@ -79,7 +79,6 @@ class Config(Value):
     charge_account: str = ""  # of Slurm, whom lends are charged to; empty: they are not
     charge_user_label: str = ""  # of pods, whose they are; empty: it is not read
     yunikorn_cm_namespace: str = "yunikorn"
-    yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_url: str = ""
     default_request: Resources = msgspec.field(
         default_factory=lambda: {"vcore": 1000, "memory": 2 * 1024**3}

@@ -107,7 +107,7 @@ def _read_queues(
     if isinstance(maps, Unreadable):
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=maps.error)
     try:
-        source = resolve_document(*maps, (config.yunikorn_cm_namespace, config.yunikorn_cm_name))
+        source = resolve_document(*maps, config.yunikorn_cm_namespace)
         return read_document(source, judge), None
     except QueueError as error:
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=str(error))

@@ -16,7 +16,7 @@ from dnm.model.queue_edit import DocumentVersion
 from dnm.model.value import Value
 
 LEDGER_ANNOTATION = "dynamic-node-manager/ledger"
-DEFAULTS_NAME = "yunikorn-defaults"
+CONFIGS_NAME, DEFAULTS_NAME = "yunikorn-configs", "yunikorn-defaults"
 
 _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))  # of Go's strconv.ParseBool
 _BUILT_IN = """
@@ -66,29 +66,26 @@ class SourceDocument(Value):
 
 
 def read_config_maps(
-    read: Callable[[str, str], ConfigMap | None], namespace: str, name: str
+    read: Callable[[str, str], ConfigMap | None], namespace: str
 ) -> tuple[ConfigMap | None, ConfigMap | None]:
     """Returns both ConfigMaps that the document is put together from, for `resolve_document`;
     `read` takes a namespace and a name. The defaults are asked for also where the site's map has a
     document: `service.policyGroup` may stand there and name another one."""
-    configs = read(namespace, name)
-    return configs, None if name == DEFAULTS_NAME else read(namespace, DEFAULTS_NAME)
+    return read(namespace, CONFIGS_NAME), read(namespace, DEFAULTS_NAME)
 
 
 def resolve_document(
-    configs: ConfigMap | None,
-    defaults: ConfigMap | None,
-    asked: tuple[str, str] = ("yunikorn", "yunikorn-configs"),
+    configs: ConfigMap | None, defaults: ConfigMap | None, namespace: str = "yunikorn"
 ) -> SourceDocument:
     """Puts together what YuniKorn does from `yunikorn-configs` and `yunikorn-defaults`: key by key,
-    the former first, `binaryData` before `data`, the key after `service.policyGroup`. `asked`:
-    where the former was looked for.
+    the former first, `binaryData` before `data`, the key after `service.policyGroup`. `namespace`:
+    where they were looked for.
 
     Raises QueueError for a compressed document that can't be unpacked: YuniKorn would then silently
     fall back on another one.
     """
     maps = [found for found in (configs, defaults) if found is not None]
-    missing = "" if configs else _NO_CONFIG_MAP.format(*asked)
+    missing = "" if configs else _NO_CONFIG_MAP.format(namespace)
     settings = {key: text for found in reversed(maps) for key, text in found.data.items()}
     group = settings.get("service.policyGroup", "").strip() or "queues"
     is_hot = settings.get("service.enableConfigHotRefresh", "").strip() not in _FALSE
@@ -114,8 +111,8 @@ def resolve_document(
 
 
 _NO_CONFIG_MAP = (
-    "there is no ConfigMap {}/{} (yunikorn_cm_namespace): correct the namespace; if YuniKorn "
-    "really has none, "
+    "there is no ConfigMap {}/yunikorn-configs (yunikorn_cm_namespace): correct the namespace; if "
+    "YuniKorn really has none, "
 )
 _NO_HOT_REFRESH = (
     "service.enableConfigHotRefresh is false: YuniKorn reads changed queues only when it starts; "

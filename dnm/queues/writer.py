@@ -20,6 +20,7 @@ from dnm.model.errors import KubeConflict, KubeError, QueueError, StoppedError, 
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Value
 from dnm.queues.source import (
+    CONFIGS_NAME,
     SourceDocument,
     read_config_maps,
     resolve_document,
@@ -50,27 +51,27 @@ class QueueOutcome(Value):
     notes: tuple[str, ...] = ()
 
 
-def read_source(kube: ConfigMaps, namespace: str, name: str) -> SourceDocument:
+def read_source(kube: ConfigMaps, namespace: str) -> SourceDocument:
     """Returns the document in force. Raises KubeError, and QueueError for a broken gzip."""
-    maps = read_config_maps(kube.read_config_map, namespace, name)
-    return resolve_document(*maps, (namespace, name))
+    maps = read_config_maps(kube.read_config_map, namespace)
+    return resolve_document(*maps, namespace)
 
 
 def apply_queue_edit(
     kube: ConfigMaps,
-    where: tuple[str, str],
+    namespace: str,
     plan: Callable[[SourceDocument], QueueEdit],
     yunikorn: YunikornClient | None = None,
     uptake: timedelta = _UPTAKE,
 ) -> QueueOutcome:
-    """Makes the document at `where` (namespace, name) what `plan` says, planned anew on what stands
-    there whenever somebody wrote in between.
+    """Makes the document of a namespace what `plan` says, planned anew on what stands there
+    whenever somebody wrote in between.
 
     Raises QueueError where the plan refuses, YuniKorn refuses, or it does not take the document up
     in time (the old one is put back); KubeError where it can't be read or written.
     """
     for _ in range(_TRIES):
-        source = read_source(kube, *where)
+        source = read_source(kube, namespace)
         edit = plan(source)
         if edit.refusal:
             raise QueueError(edit.refusal)
@@ -83,16 +84,16 @@ def apply_queue_edit(
         except KubeConflict:
             continue
         except KubeError as error:
-            if not _stands_there(kube, where, edit):
+            if not _stands_there(kube, namespace, edit):
                 raise
             notes = (*notes, f"the write took effect although its answer was lost: {error}")
         outcome = QueueOutcome(edit=edit, is_written=True, notes=notes)
         if yunikorn is None or not has_new_text:
             return outcome
-        return _confirm(kube, where, yunikorn, (source, outcome), uptake)
+        return _confirm(kube, namespace, yunikorn, (source, outcome), uptake)
     raise KubeConflict(
-        f"ConfigMap {where[0]}/{where[1]} was changed by others {_TRIES} times in a row while dnm "
-        "wanted to write; the next run tries again"
+        f"ConfigMap {namespace}/{CONFIGS_NAME} was changed by others {_TRIES} times in a row while "
+        "dnm wanted to write; the next run tries again"
     )
 
 
@@ -109,14 +110,14 @@ def _prove(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
     return ()
 
 
-def _stands_there(kube: ConfigMaps, where: tuple[str, str], edit: QueueEdit) -> bool:
-    found = read_source(kube, *where)
+def _stands_there(kube: ConfigMaps, namespace: str, edit: QueueEdit) -> bool:
+    found = read_source(kube, namespace)
     return found.text == edit.text and found.ledger_text == edit.ledger
 
 
 def _confirm(
     kube: ConfigMaps,
-    where: tuple[str, str],
+    namespace: str,
     yunikorn: YunikornClient,
     step: tuple[SourceDocument, QueueOutcome],
     uptake: timedelta,
@@ -129,7 +130,7 @@ def _confirm(
 
     def is_over(seen: str) -> bool:
         """Ours is taken up, or another one is, which somebody has written over ours."""
-        return seen == wanted or (seen != old and not _stands_there(kube, where, edit))
+        return seen == wanted or (seen != old and not _stands_there(kube, namespace, edit))
 
     try:
         with waiting():
@@ -140,9 +141,9 @@ def _confirm(
         return _unconfirmed(outcome, problem)
     if seen == wanted:
         return replace(outcome, is_confirmed=True)
-    if not _stands_there(kube, where, edit):
+    if not _stands_there(kube, namespace, edit):
         return _unconfirmed(outcome, "somebody changed the document before YuniKorn was asked")
-    _put_back(kube, where, before, edit)
+    _put_back(kube, namespace, before, edit)
     raise QueueError(
         f"YuniKorn did not take the edited queue document up within {uptake.total_seconds():.0f} s "
         f"(it runs one with checksum {seen[:12] or 'none'}…): the old document was put back; its "
@@ -173,12 +174,10 @@ def _wait_for(
         time.sleep(min(_LOOK_EVERY.total_seconds(), max(deadline - time.monotonic(), 0)))
 
 
-def _put_back(
-    kube: ConfigMaps, where: tuple[str, str], before: SourceDocument, edit: QueueEdit
-) -> None:
+def _put_back(kube: ConfigMaps, namespace: str, before: SourceDocument, edit: QueueEdit) -> None:
     """The document as it was, unless somebody else has changed it by now."""
     for _ in range(_TRIES):
-        now = read_source(kube, *where)
+        now = read_source(kube, namespace)
         if now.text != edit.text or now.ledger_text != edit.ledger:
             return
         try:
@@ -186,7 +185,7 @@ def _put_back(
         except KubeConflict:
             continue
         except KubeError:
-            if not _stands_there(kube, where, edit):
+            if not _stands_there(kube, namespace, edit):
                 return
             raise
         return

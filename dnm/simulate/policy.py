@@ -42,7 +42,7 @@ from dnm.plan.rules.foreseen import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
 from dnm.queues.document import Judged, judge_text
 from dnm.queues.edit import edit_source
-from dnm.queues.source import resolve_document, with_document
+from dnm.queues.source import CONFIGS_NAME, resolve_document, with_document
 from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
 from dnm.simulate.world import World
 
@@ -72,7 +72,7 @@ class DnmPolicy:
         self._registry = Registry()
         self._queue_map = ConfigMap(
             namespace=config.yunikorn_cm_namespace,
-            name=config.yunikorn_cm_name,
+            name=CONFIGS_NAME,
             resource_version="1",
             data={"queues.yaml": queues_text(workload)},
         )

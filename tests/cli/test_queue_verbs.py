@@ -24,7 +24,7 @@ from dnm.queues.source import SourceDocument
 from dnm.queues.tree import parse_tree
 from dnm.queues.yunikorn_rest import YunikornClient
 from tests.queue_kit import TREE, A, B, change, lend, nodes_of
-from tests.queue_writer import PLACE, write
+from tests.queue_writer import NAMESPACE, write
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def kube(sandbox: Sandbox) -> Iterator[KubeClient]:
 def test_the_clusters_document_is_judged(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check_cluster(kube, PLACE, YunikornClient(sandbox.url), output="text") == 0
+    assert check_cluster(kube, NAMESPACE, YunikornClient(sandbox.url), output="text") == 0
     assert "queues.yaml: dnm can edit it, 5 queues; YuniKorn takes it" in capsys.readouterr().out
     sandbox.yunikorn.has_webhook = False
     sandbox.set_queues(change(TREE, "vcore: 80", "vcore: 7"))
-    assert check_cluster(kube, PLACE, None, output="text") == 1
+    assert check_cluster(kube, NAMESPACE, None, output="text") == 1
     printed = capsys.readouterr().out
     assert "configmap/yunikorn/yunikorn-configs/queues.yaml:13: root.science.a:" in printed
 
@@ -56,7 +56,7 @@ def test_what_only_the_scheduler_knows_is_a_violation_too(
         def validate(self, text: str) -> str:
             return "an extension says no"
 
-    assert check_cluster(kube, PLACE, Strict(sandbox.url), output="json") == 1
+    assert check_cluster(kube, NAMESPACE, Strict(sandbox.url), output="json") == 1
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["violations"][0]["rule"] == "yunikorn"
     assert "an extension says no" in entry["violations"][0]["message"]
@@ -66,7 +66,7 @@ def test_a_scheduler_out_of_reach_is_only_advice(
     kube: KubeClient, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sandbox.fault("down", path="/ws/v1")
-    assert check_cluster(kube, PLACE, YunikornClient(sandbox.url), output="text") == 0
+    assert check_cluster(kube, NAMESPACE, YunikornClient(sandbox.url), output="text") == 0
     assert "advice: YuniKorn at" in capsys.readouterr().out
 
 
@@ -81,7 +81,7 @@ def test_show(
         A: {"vcore": 100_000},
         "root.science": {"vcore": 1_300_000, "memory": 10**12},
     }
-    assert show_queues(kube, PLACE, used, output="text") == 0
+    assert show_queues(kube, NAMESPACE, used, output="text") == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "queue resource limit baseline lent used headroom" in printed
     assert "root the cluster's size" in printed
@@ -89,17 +89,17 @@ def test_show(
     assert "a vcore 336 80 256 100 84 memory 832G 320G 512G 0G 832G" in printed
     assert "free none" in printed
     assert "root.science.b test m1 128 vcore" in printed
-    assert show_queues(kube, PLACE, None, output="text") == 0
+    assert show_queues(kube, NAMESPACE, None, output="text") == 0
     assert "336 80 256 ? ?" in " ".join(capsys.readouterr().out.split())
 
 
 def test_show_for_machines(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_queues(kube, PLACE, None, output="text")
+    show_queues(kube, NAMESPACE, None, output="text")
     assert "no node serves a queue yet" in capsys.readouterr().out
     write(sandbox.kubeconfig, None, "prod", nodes_of(A, "n1"))
-    show_queues(kube, PLACE, {}, output="json")
+    show_queues(kube, NAMESPACE, {}, output="json")
     shown = json.loads(capsys.readouterr().out)
     assert shown["schema"] == "dnm.queues.show/1"
     row = next(row for row in shown["queues"] if row["queue"] == A)
@@ -131,7 +131,7 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
             asked.append(capsys.readouterr().out)
             return is_sure
 
-        assert rebase_queues(kube, PLACE, change_it, answer, nullcontext()) == 0
+        assert rebase_queues(kube, NAMESPACE, change_it, answer, nullcontext()) == 0
         return "".join(asked) + "| " + capsys.readouterr().out
 
     before = sandbox.queues_text()
@@ -167,7 +167,7 @@ def test_a_document_that_changes_while_a_person_thinks_is_asked_about_again(
     def change_it(source: SourceDocument) -> QueueEdit:
         return rebase_document(read_document(source), wants, Reading.BASELINE)
 
-    assert rebase_queues(kube, PLACE, change_it, answer, nullcontext()) == 0
+    assert rebase_queues(kube, NAMESPACE, change_it, answer, nullcontext()) == 0
     assert questions == 2 and "max: {vcore: 428," in sandbox.queues_text()
 
 

@@ -159,7 +159,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
     built = {"path", "namespaces", "node_types", "default_request",
-             "calendar_events", "unread_events", "retired", "lead", "yunikorn_cm_name"}  # fmt: skip
+             "calendar_events", "unread_events", "retired", "lead"}  # fmt: skip
     followed = {**with_former("settings", SETTINGS), **RUN_KEYS}
     several = {field for key in ("exclude_nodes", "state", "batch_floor")
                for field in SETTINGS[key][1]({"state": "file"}.get(key, "1"))}  # fmt: skip

@@ -43,7 +43,7 @@ from tests.proof.persons import say, silent
 from tests.proof.remembering import RememberingKube, Told
 from tests.proof.world import (
     BROKEN_DOCUMENTS,
-    PLACE,
+    NAMESPACE,
     QUEUES,
     SIZES,
     TAINT,
@@ -671,7 +671,7 @@ class Play:
         wants = queue_wants(host.config, registry, nodes)
         apply_queue_edit(
             kube,
-            PLACE,
+            NAMESPACE,
             lambda source: rebase_document(read_document(source), wants, Reading.BASELINE),
         )
 

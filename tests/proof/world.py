@@ -25,6 +25,7 @@ from dnm.model.lease import RunLease
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape, Toleration
+from dnm.queues.source import CONFIGS_NAME
 from dnm.queues.tree import parse_tree
 from tests.queue_kit import check_text
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tests.proof.edges import Operation
 
 BEGIN = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-PLACE = ("yunikorn", "yunikorn-configs")
+NAMESPACE = "yunikorn"
 QUEUES = {"dev": "root.site.dev", "lab": "root.site.lab", "train": "root.site.train"}
 SIZES = {  # allocatable of the machines, by type
     "a": {"vcore": 15_500, "memory": 60 * 10**9, "pods": 110},
@@ -321,7 +322,7 @@ class World:
 
     def put_config_map(self, data: Mapping[str, str], annotations: Mapping[str, str]) -> None:
         self.config_map = ConfigMap(
-            namespace=PLACE[0], name=PLACE[1], resource_version=str(self.number()),
+            namespace=NAMESPACE, name=CONFIGS_NAME, resource_version=str(self.number()),
             data=data, annotations=annotations,
         )  # fmt: skip
 

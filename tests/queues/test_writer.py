@@ -14,14 +14,14 @@ import pytest
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, KubeConflict, KubeError, QueueError
 from dnm.model.value import Resources
-from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.queues.source import CONFIGS_NAME, LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
 from dnm.queues.writer import QueueOutcome
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 from tests import queue_writer
 from tests.processes import the_warm
 from tests.queue_kit import ONE, TREE, TWO, A, B, change, check_text, lend, nodes_of
-from tests.queue_writer import PLACE
+from tests.queue_writer import NAMESPACE
 
 Nodes = Mapping[str, Mapping[str, Resources]]
 STORY: list[Nodes] = [ONE, TWO, {**TWO, **nodes_of(B, "n3")}, nodes_of(A, "n2"), {}]
@@ -75,7 +75,7 @@ def test_a_write_is_known_as_dnms(live: Sandbox) -> None:
     who changed the text last."""
     for before, after in (({}, "kubectl-client-side-apply"), (TWO, "dnm")):
         http_write(live, before)
-        found = live.get("configmaps", PLACE[1], PLACE[0])["metadata"]["managedFields"]
+        found = live.get("configmaps", CONFIGS_NAME, NAMESPACE)["metadata"]["managedFields"]
         changed = [one for one in found if "f:queues.yaml" in one["fieldsV1"].get("f:data", {})]
         assert [one["manager"] for one in changed] == [after]
 
@@ -200,7 +200,7 @@ def test_not_taken_up_is_put_back(live: Sandbox) -> None:
     with pytest.raises(QueueError, match=r"did not take .* up within 0 s .* was put back"):
         impatient(live, TWO, YunikornClient(live.url))
     assert document(live) == TREE and puts(live) == 2
-    annotations = live.get("configmaps", PLACE[1], PLACE[0])["metadata"].get("annotations", {})
+    annotations = live.get("configmaps", CONFIGS_NAME, NAMESPACE)["metadata"].get("annotations", {})
     assert LEDGER_ANNOTATION not in annotations
     live.yunikorn.takes_up = True
     assert http_write(live, TWO).is_confirmed
@@ -227,9 +227,9 @@ def test_put_back_only_what_is_still_ours(live: Sandbox) -> None:
 def test_without_hot_refresh_nobody_waits(live: Sandbox) -> None:
     live.edit(
         "configmaps",
-        PLACE[1],
+        CONFIGS_NAME,
         lambda found: found["data"].update({"service.enableConfigHotRefresh": "false"}),
-        PLACE[0],
+        NAMESPACE,
     )
     outcome = http_write(live, TWO)
     assert outcome.is_written and outcome.is_confirmed is None

@@ -115,7 +115,7 @@ def test_the_snapshot_finds_the_document_that_the_writer_will_write() -> None:
     assert not isinstance(seen.queue_maps, Unreadable)
     found = resolve_document(*seen.queue_maps)
     assert (found.key, found.text) == ("ours.yaml", both["ours.yaml"])
-    assert found == read_source(cluster, "yunikorn", "yunikorn-configs")
+    assert found == read_source(cluster, "yunikorn")
 
 
 def test_claims_are_read_of_pods_that_wait_with_one() -> None:
