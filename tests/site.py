@@ -193,10 +193,15 @@ def read_terminal(descriptor: int) -> bytes:
         return b""
 
 
+def set_up_workshop(sandbox: Sandbox, machines: int) -> None:
+    """The workshop's queues, and so many idle machines."""
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    sandbox.add_machines(machines)
+
+
 def a_workshop_site(sandbox: Sandbox, directory: Path) -> Site:
     """Twenty pods wait in a queue that is full, and four machines are idle."""
     sandbox.clock.set(time.time())
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
+    set_up_workshop(sandbox, 4)
     sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")
     return Site(sandbox, directory / "site", reversion_idle_seconds=1)

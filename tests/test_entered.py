@@ -22,7 +22,7 @@ from dnm.model.config import Config
 from dnm.model.registry import Registry
 from dnm.plan.rule import TABLE, rules_of
 from tests.entered import ROOT, Listening
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 IDLE = (65, 11_757 + len(TABLE))  # files, lines; a new rule pays its line of the table
 LENDING = (106, 20_159 + len(TABLE))
@@ -45,9 +45,8 @@ class Entered(NamedTuple):
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    sandbox.set_queues(WORKSHOP_QUEUES)
+    set_up_workshop(sandbox, 3)
     sandbox.add_node("k1", cpu="64", memory="256G")
-    sandbox.add_machines(3)
     sandbox.tick(1)
     return Site(sandbox, tmp_path / "site")
 

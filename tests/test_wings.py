@@ -13,7 +13,7 @@ import pytest
 import dnm
 from dnm.lab.sandbox.cluster import Sandbox
 from packages.build import make_wheel, project
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 PACKAGE = Path(dnm.__file__).parent
 WINGS = {  # a wing -> verbs that are its own
@@ -41,8 +41,7 @@ class House:
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(2)
+    set_up_workshop(sandbox, 2)
     sandbox.add_pods(24, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=100)
     sandbox.tick(1)
     return Site(sandbox, tmp_path / "site")

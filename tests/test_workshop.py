@@ -15,16 +15,15 @@ import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import StartConversion
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 LEAST = 5
 
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    sandbox.set_queues(WORKSHOP_QUEUES)
+    set_up_workshop(sandbox, 12)
     sandbox.add_node("k001", cpu="4", memory="16G")
-    sandbox.add_machines(12)
     sandbox.add_namespace("dev")
     return Site(
         sandbox, tmp_path / "site", max_converted_nodes=6, max_conversions_per_run=2,
@@ -95,9 +94,8 @@ def test_a_limit_that_a_person_set_below_what_is_lent_is_a_wall(
     sandbox: Sandbox, tmp_path: Path, waiting: int
 ) -> None:
     """No node raises it, so none is lent for it, and what is idle goes back."""
-    sandbox.set_queues(WORKSHOP_QUEUES)
+    set_up_workshop(sandbox, 12)
     sandbox.add_node("k001", cpu="64", memory="256G")
-    sandbox.add_machines(12)
     site = Site(sandbox, tmp_path / "site", max_converted_nodes=8, adjust_guaranteed="false")
     people = sandbox.add_pods(24, "dev", queue=QUEUE, cpu="4", memory="4G")
     for _ in range(6):

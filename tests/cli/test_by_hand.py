@@ -36,7 +36,7 @@ from dnm.model.registry import Registry
 from dnm.record.history_file import History, read_history
 from dnm.run.registry import encode_registry, load_registry, save_registry
 from tests.builders import NOW, QUEUE, SIZE, a_config, a_lent_node
-from tests.site import WORKSHOP_QUEUES, Site
+from tests.site import Site, set_up_workshop
 
 LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=9)
 Play = Callable[[str], tuple[object, str]]
@@ -356,9 +356,8 @@ def test_a_moment_is_shown_as_the_host_s_clock_has_it_too(set_zone: Callable[[st
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     """Nobody's pods wait for anything."""
-    sandbox.set_queues(WORKSHOP_QUEUES)
+    set_up_workshop(sandbox, 4)
     sandbox.add_namespace("dev")
-    sandbox.add_machines(4)
     return Site(sandbox, tmp_path / "site")
 
 

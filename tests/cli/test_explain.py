@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 
 class Scene:
@@ -19,8 +19,7 @@ class Scene:
 
     def __init__(self, directory: Path) -> None:
         self.sandbox = sandbox = Sandbox(directory / "sandbox").start()
-        sandbox.set_queues(WORKSHOP_QUEUES)
-        sandbox.add_machines(4)
+        set_up_workshop(sandbox, 4)
         self.site = Site(sandbox, directory / "site", max_converted_nodes=1)
         sandbox.add_pods(90, "dev", queue=QUEUE, cpu="4", memory="16G", name="session")
         for _ in range(4):
@@ -198,8 +197,7 @@ SUPPLIES = {
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     """Three machines are idle, and nobody waits."""
     sandbox.clock.set(time.time())
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
+    set_up_workshop(sandbox, 3)
     return Site(sandbox, tmp_path)
 
 

@@ -18,7 +18,7 @@ from dnm.model.errors import KubeError
 from dnm.model.lent import Phase
 from dnm.verbs.lending import Wanted
 from tests.cli.test_permissions import roles
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 NOW_ON = timedelta(0)
 SURE = Evict(NOW_ON, lambda text: True)
@@ -52,9 +52,8 @@ def budget(least: int) -> dict[str, object]:
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     """a001 is lent, with a pod alone, one under a budget, and its kubelet's own."""
-    sandbox.set_queues(WORKSHOP_QUEUES)
+    set_up_workshop(sandbox, 2)
     sandbox.add_namespace("dev")
-    sandbox.add_machines(2)
     sandbox.batch.claim(sandbox.batch.machines["a001"], "by-hand", "root converts it")
     sandbox.batch.machines["a001"].place = "kubernetes"
     sandbox.add_node("a001", labels={"dev": "true"})

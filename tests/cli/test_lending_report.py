@@ -28,7 +28,7 @@ from dnm.record.accounts import Bookkeeper
 from dnm.record.price import SeenPrice
 from tests.builders import NOW, a_config, a_lent_node
 from tests.record.year import NODES, QUEUES, write_year
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 DAYS = 20
 
@@ -300,8 +300,7 @@ def test_the_picture_shows_the_limit_that_stood_there_minute_by_minute(
 ) -> None:
     """Demand comes and goes, and a person changes the limit meanwhile."""
     sandbox.clock.set(time.time() // 86_400 * 86_400 + 8 * 3600)
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(6)
+    set_up_workshop(sandbox, 6)
     site = Site(sandbox, tmp_path / "site", reversion_idle_seconds=120)
     began, seen = site.now(), {}
     for minute in range(40):

@@ -14,7 +14,7 @@ import yaml
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError
 from tests.night import one_in
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
 
 RBAC = Path(__file__).parents[2] / "etc" / "rbac.yaml"
 NAME = "dynamic-node-manager"
@@ -46,8 +46,7 @@ VERBS = {name: place for name, place in ALL_VERBS.items() if name not in FOR_CHA
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(2)
+    set_up_workshop(sandbox, 2)
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     sandbox.add_pods(
         1, "dev", queue=QUEUE, cpu="4", memory="16G", name="with-claim", spec={"volumes": [claim]},

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 HOUR = 3600
 
@@ -18,8 +18,7 @@ HOUR = 3600
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     """A pod of one core on a node that was lent five hours ago; runs came every hour."""
     sandbox.clock.set(time.time() - 5 * HOUR)
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(1)
+    set_up_workshop(sandbox, 1)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="1G")
     site = Site(sandbox, tmp_path / "site")
     site.run_until_rest()

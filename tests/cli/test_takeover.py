@@ -18,7 +18,7 @@ from dnm.cli.status import status_document
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ExitCode, KubeError, LeaseError
 from dnm.plan.record_lease import lease_annotation
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 MAP = ("configmaps", "yunikorn-configs")
 
@@ -26,8 +26,7 @@ MAP = ("configmaps", "yunikorn-configs")
 @pytest.fixture
 def east(sandbox: Sandbox, tmp_path: Path) -> Site:
     """It has acted, and lends a node."""
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
+    set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
     site = Site(sandbox, tmp_path / "east")
     assert site.run().exit_code == 0 and site.registry.requests
@@ -168,8 +167,7 @@ def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
 ) -> None:
     """Its Lease says that it is good for years."""
     sandbox.add_namespace("dnm")
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
+    set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
     site = Site(sandbox, tmp_path / "here", state="kubernetes", request_timeout_seconds=30)
     assert site.run().exit_code == 0

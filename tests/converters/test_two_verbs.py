@@ -14,7 +14,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.batch import BatchList
 from dnm.model.lent import Phase
 from tests.builders import a_config
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 from tests.slurm_lab import SlurmSite, needs_slurm
 
 pytestmark = needs_slurm
@@ -38,8 +38,7 @@ def test_it_lends_and_returns_with_a_list_and_without_says_what_it_lacks(
     tmp_path.chmod(0o755)
     real = str(sandbox.node_convert_path)
     converter = program(tmp_path / "node-convert", TWO_VERBS.replace("@REAL@", real))
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
+    set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=400)
     lists = {"batch_list_command": real} if has_list else {}
     site = Site(sandbox, tmp_path / "site", node_convert_path=converter, exclude_nodes="a001",

@@ -28,7 +28,7 @@ from tests.docs.pages import quoted, section, table_of
 from tests.plan.worlds import World, queue_map
 from tests.queue_kit import TREE, A, change, edit, lend
 from tests.scenes import DEV, GPU, NOW, bound, config, entry, lent, node, pods, size
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 DECISIONS, QUEUES = "docs/decisions.md", "docs/queues.md"
 CONFIG = config(headroom=0.95)
@@ -173,8 +173,7 @@ def test_a_floor_leaves_as_many_as_the_row_says(row: list[str]) -> None:
 
 
 def test_a_node_is_lent_and_given_back_as_the_rows_say(sandbox: Sandbox, tmp_path: Path) -> None:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
+    set_up_workshop(sandbox, 3)
     sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=240)
     site = Site(sandbox, tmp_path / "site", reversion_idle_seconds=300)
     sandbox.tick(1)

@@ -29,7 +29,7 @@ from packages.reference import DECLARED
 from tests.docs.pages import PAGES, ROOT, all_names, names_in, quoted, rows, section, without_code
 from tests.processes import the_warm
 from tests.proof.invariants import RULES
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 pytestmark = pytest.mark.xdist_group("pages")  # what each verb's help says is asked once
 
@@ -351,8 +351,7 @@ def test_every_way_to_make_things_go_wrong_is_taken(sandbox: Sandbox) -> None:
 
 
 def test_going_back_to_the_predecessor_gives_its_registry(sandbox: Sandbox, tmp_path: Path) -> None:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
+    set_up_workshop(sandbox, 3)
     sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G")
     site = Site(sandbox, tmp_path / "site")
     site.run()

@@ -12,7 +12,7 @@ import pytest
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from tests.docs.pages import ROOT, quoted, table_of
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 PAGE = "docs/architecture.md"
 POD = "A pod, from bytes to a count"
@@ -68,8 +68,7 @@ def in_order(title: str, calls: list[Call]) -> list[Call]:
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
+    set_up_workshop(sandbox, 3)
     sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=100)
     sandbox.tick(1)
     return Site(sandbox, tmp_path / "site", move_in_place="true")

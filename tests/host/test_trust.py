@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
 
 pytestmark = pytest.mark.xdist_group("trust")  # what the fixture has built is built once
 
@@ -65,8 +65,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
 
 
 def a_site(sandbox: Sandbox, directory: Path) -> Site:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(2)
+    set_up_workshop(sandbox, 2)
     sandbox.add_pods(10, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=30)
     sandbox.access.token = SECRETS["token"]
     kubeconfig = json.loads(sandbox.kubeconfig.read_text())

@@ -36,7 +36,7 @@ from tests.night import one_in
 from tests.proof.edges import Killed
 from tests.proof.play import ROUND, Play, make_config
 from tests.proof.world import QUEUES
-from tests.site import WORKSHOP_QUEUES, Site
+from tests.site import Site, set_up_workshop
 
 _READS = re.compile(r".*\.(read|list|acquire|load)").match
 Verb = Callable[[Config, str], object]
@@ -235,9 +235,8 @@ def test_the_return_of_an_order_that_was_interrupted_is_said_again(tmp_path: Pat
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     """An administrator has converted a001, and nobody has taken it in."""
-    sandbox.set_queues(WORKSHOP_QUEUES)
+    set_up_workshop(sandbox, 2)
     sandbox.add_namespace("dev")
-    sandbox.add_machines(2)
     site = Site(sandbox, tmp_path / "site")
     site.run()
     sandbox.batch.claim(sandbox.batch.machines["a001"], "by-hand", "root converts it")

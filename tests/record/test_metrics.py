@@ -40,7 +40,7 @@ from dnm.record.metrics import (
 )
 from dnm.run.publish import metrics_text, write_textfile
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request, struck_at
-from tests.site import WORKSHOP_QUEUES, Site
+from tests.site import Site, set_up_workshop
 
 ROOT = Path(__file__).parents[2]
 _NOT_THERE = object()
@@ -184,8 +184,7 @@ class Ran:
 
     def __init__(self, directory: Path) -> None:
         self.sandbox = Sandbox(directory / "sandbox").start()
-        self.sandbox.set_queues(WORKSHOP_QUEUES)
-        self.sandbox.add_machines(4)
+        set_up_workshop(self.sandbox, 4)
         self.file = directory / "dnm.prom"
         self.site = Site(
             self.sandbox, directory / "site", metrics_file=self.file, max_converted_nodes=2

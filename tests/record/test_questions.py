@@ -15,7 +15,7 @@ import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.proof.told import check_told, lines_on_disk
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 EVERY = timedelta(minutes=10)
 
@@ -27,9 +27,8 @@ class Day:
     def __init__(self, directory: Path) -> None:
         self.sandbox = Sandbox(directory / "sandbox").start()
         sandbox = self.sandbox
-        sandbox.set_queues(WORKSHOP_QUEUES)
+        set_up_workshop(sandbox, 6)
         sandbox.add_node("k01", cpu="64", memory="128G")
-        sandbox.add_machines(6)
         self.site = Site(
             sandbox, directory / "site", max_converted_nodes=2, check_interval_seconds=600,
             reversion_idle_seconds=1200, join_timeout_seconds=1200,

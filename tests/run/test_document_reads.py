@@ -23,7 +23,7 @@ from dnm.queues.tree import check_rules
 from dnm.queues.yaml_nodes import compose
 from dnm.run.planning import Edges, connect
 from dnm.run.runner import run_pass
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 
 class Counts(dict[CodeType, int]):
@@ -61,8 +61,7 @@ def counted_run(site: Site) -> tuple[Pass, Counts]:
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
+    set_up_workshop(sandbox, 4)
     return Site(sandbox, tmp_path / "site")
 
 

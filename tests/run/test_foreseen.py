@@ -14,14 +14,13 @@ from dnm.model.plan import StartConversion
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from dnm.run.looking import plan_pass
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 
 def test_nodes_serve_when_an_event_begins_and_go_when_it_is_over(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
+    set_up_workshop(sandbox, 3)
     begins = Site(sandbox, tmp_path).now() + timedelta(hours=2)
     site = Site(
         sandbox,
@@ -53,8 +52,7 @@ def test_nodes_serve_when_an_event_begins_and_go_when_it_is_over(
 def test_an_event_that_is_damaged_stays_as_it_was_and_is_told_once(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
+    set_up_workshop(sandbox, 3)
     now = Site(sandbox, tmp_path).now()
     good = (
         f"[event:stars]\nnamespace = dev\nnodes = 2\nfrom = {now:%Y-%m-%d %H:%M}\n"
@@ -76,8 +74,7 @@ def test_an_event_that_is_damaged_stays_as_it_was_and_is_told_once(
 
 def test_the_headroom_mark_alone_brings_a_node_in_one_run(sandbox: Sandbox, tmp_path: Path) -> None:
     """All pods run, so that nothing says before the plan that nodes could be wanted."""
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
+    set_up_workshop(sandbox, 3)
     sandbox.add_node("k1", cpu="128", memory="512Gi")
     site = Site(sandbox, tmp_path, headroom="0.9")
     sandbox.tick(61)  # past the first run of an hour, which asks anyway
@@ -99,8 +96,7 @@ BOOKED = {"event_reservations": "true"}
 
 def booking_site(sandbox: Sandbox, directory: Path) -> Site:
     """Three machines and an event in two hours that wants two of them."""
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(3)
+    set_up_workshop(sandbox, 3)
     begins = Site(sandbox, directory).now() + 2 * HOUR
     event = (
         f"[event:stars]\nnamespace = dev\nnodes = 2\nfrom = {begins:%Y-%m-%d %H:%M}\n"

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 
 def test_a_pod_that_no_event_told_of_keeps_its_node(
     sandbox: Sandbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(1)
+    set_up_workshop(sandbox, 1)
     metrics = tmp_path / "dnm.prom"
     settings = {"relist_minutes": 60, "watch_from_pods": 0, "metrics_file": metrics}
     site = Site(sandbox, tmp_path / "site", **settings)

@@ -15,7 +15,7 @@ from dnm.converter.processes import process_of
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from tests.processes import wait_until
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
+from tests.site import QUEUE, Site, a_workshop_site, set_up_workshop
 
 OTHER_QUEUE = "root.anvil.services.notebook"
 
@@ -31,8 +31,7 @@ echo "ends $2"
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
+    set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=400)
     made = Site(
         sandbox, tmp_path / "site", monitored_namespaces="dev, notebook",

@@ -22,7 +22,7 @@ from dnm.run.lock import run_lock
 from dnm.run.registry import load_registry, opened_state, save_registry
 from tests.builders import NOW, a_lent_node, a_request
 from tests.run.edges import PROCESS
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
 
 LENT = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()}, held=("a001",))
 AT_WORK = Registry(requests=(a_request(), a_request(id="r2", converter=PROCESS)))
@@ -203,8 +203,7 @@ def test_killed_anywhere_one_place_is_in_force_or_none_and_the_next_move_ends_it
 def test_a_story_goes_on_over_the_move(sandbox: Sandbox, tmp_path: Path) -> None:
     """Nodes are lent from a file and returned from Kubernetes, by another host."""
     sandbox.add_namespace("dnm")
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
+    set_up_workshop(sandbox, 4)
     sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=150)
     east = Site(sandbox, tmp_path / "east")
     west = Site(sandbox, tmp_path / "west", state="kubernetes")

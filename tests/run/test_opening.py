@@ -17,7 +17,7 @@ from dnm.model.batch import BatchList
 from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.opening import OPENING_TAINT
 from dnm.run.permissions import permissions
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 MINUTE = timedelta(minutes=1).total_seconds()
 STEPS = "opens_when = daemonsets within 5m, condition NetUp=True within 9m, images within 9m"
@@ -29,9 +29,8 @@ def make_site(sandbox: Sandbox, tmp_path: Path) -> Callable[..., Site]:
     def make(steps: str = STEPS, is_closed: bool = True) -> Site:
         taints = [{"key": OPENING_TAINT, "effect": "NoSchedule"}] if is_closed else []
         sandbox.add_machine_type("a", taints=taints)
-        sandbox.set_queues(WORKSHOP_QUEUES)
+        set_up_workshop(sandbox, 1)
         sandbox.add_node("k1", cpu="4", memory="16G")
-        sandbox.add_machines(1)
         sections = f"[node_type:a]\ncpu = 128\nmemory = 256G\n{steps}\n"
         site = Site(sandbox, tmp_path / "site", sections=sections)
         sandbox.add_pods(75, "dev", queue=QUEUE, cpu="4", memory="16G")
@@ -169,9 +168,8 @@ def test_nothing_more_is_read_once_no_node_joins(make_site: Callable[..., Site])
 def test_a_sick_node_is_emptied_and_not_returned_by_a_converter_that_would_resume_it(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    sandbox.set_queues(WORKSHOP_QUEUES)
+    set_up_workshop(sandbox, 1)
     sandbox.add_node("k1", cpu="4", memory="16G")
-    sandbox.add_machines(1)
     site = Site(sandbox, tmp_path / "site", sick_when="condition GpuOk=False")
     sandbox.add_pods(30, "dev", queue=QUEUE, cpu="4", memory="16G")
     site.run_until_rest()

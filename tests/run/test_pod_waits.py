@@ -20,7 +20,7 @@ from dnm.model.pod import Pod, PodShape
 from dnm.model.pod_waits import DeviceFacts, PodWaits
 from dnm.plan.doubted_pods import tell_doubts
 from tests.scenes import config
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 pytestmark = pytest.mark.xdist_group("pod waits")  # the node is lent once
 
@@ -50,8 +50,7 @@ class Scene:
 
     def __init__(self, sandbox: Sandbox, directory: Path) -> None:
         self.sandbox = sandbox
-        sandbox.set_queues(WORKSHOP_QUEUES)
-        sandbox.add_machines(5)
+        set_up_workshop(sandbox, 5)
         self.site = Site(sandbox, directory / "site")
         sandbox.add_pods(1, "dev", queue=QUEUE, cpu="90", memory="16G", name="first")
         self.site.run_until_rest()

@@ -14,7 +14,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, ExitCode, LockedError
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import opened_state
-from tests.site import QUEUE, WORKSHOP_QUEUES, Site
+from tests.site import QUEUE, Site, set_up_workshop
 
 
 @pytest.fixture
@@ -24,8 +24,7 @@ def hosts(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "machine-id").write_text("0123456789abcdef" * 2)
     monkeypatch.setattr(place, "_MACHINE_ID", tmp_path / "machine-id")
     sandbox.add_namespace("dnm")
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.add_machines(4)
+    set_up_workshop(sandbox, 4)
     sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=150)
     east, west = (Site(sandbox, tmp_path / name, state="kubernetes") for name in ("east", "west"))
     return east, west
