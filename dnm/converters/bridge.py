@@ -21,7 +21,7 @@ from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
-from dnm.kube.objects import Metadata, path_of
+from dnm.kube.objects import ListPage, Metadata, path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS, SLURM_NAME
@@ -117,10 +117,6 @@ class _Annotated(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-class _Page(msgspec.Struct, frozen=True):
-    items: list[_Annotated]
-
-
 def write_taken(taken: Taken) -> str:
     """Returns it as the annotation has it."""
     return msgspec.json.encode(taken).decode()
@@ -142,7 +138,7 @@ def _read_taken(text: str | None) -> Taken | None:
 
 def read_bridged_page(page: memoryview | bytes) -> list[BridgedNode]:
     """Returns the nodes of a page."""
-    annotated = msgspec.json.decode(page, type=_Page).items
+    annotated = msgspec.json.decode(page, type=ListPage[_Annotated]).items
     return [_make(node, one) for node, one in zip(read_node_page(page), annotated, strict=True)]
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from dnm.converters.nodeset import NodeSet, SlurmdPod
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import read_node_page
-from dnm.kube.objects import Condition, Metadata, Owner, path_of
+from dnm.kube.objects import Condition, ListPage, Metadata, Owner, path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.pod import Toleration
@@ -99,14 +99,10 @@ class _Set(msgspec.Struct):
     status: _SetStatus = msgspec.field(default_factory=_SetStatus)
 
 
-class _Page(msgspec.Struct, Generic[T]):
-    items: list[T]
-
-
 def read_pod_page(page: memoryview | bytes) -> list[SlurmdPod]:
     """Returns the slurmd pods of a page that have not finished. Anybody may write their labels on a
     pod: one that no NodeSet has made is none, or a tenant's would hold up its node for ever."""
-    pods = msgspec.json.decode(page, type=_Page[_Pod]).items
+    pods = msgspec.json.decode(page, type=ListPage[_Pod]).items
     return [
         _make_pod(pod, owner.name)
         for pod in pods
@@ -153,7 +149,7 @@ def _cost(text: str) -> int:
 
 def read_set_page(page: memoryview | bytes) -> list[NodeSet]:
     """Returns the NodeSets of a page."""
-    return [_make_set(one) for one in msgspec.json.decode(page, type=_Page[_Set]).items]
+    return [_make_set(one) for one in msgspec.json.decode(page, type=ListPage[_Set]).items]
 
 
 def _make_set(one: _Set) -> NodeSet:
@@ -216,7 +212,7 @@ class Autoscaler(Value):
 def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
     """Returns each autoscaler of a NodeSet, also one that KEDA has made."""
     found = []
-    for one in msgspec.json.decode(page, type=_Page[_Scaler]).items:
+    for one in msgspec.json.decode(page, type=ListPage[_Scaler]).items:
         target = one.spec.scale_target_ref
         if (target.api_version.partition("/")[0] or _NODE_SET[0], target.kind) != _NODE_SET:
             continue

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from dnm.kube.errors import clean
-from dnm.kube.objects import READY, Condition, decode_raw_page
+from dnm.kube.objects import READY, Condition, ListPage, decode_raw_page
 from dnm.model.node import Mark, Node, ShownState
 from dnm.model.node_type import Taint
 from dnm.model.quantity import QuantityError, kube_resources
@@ -80,10 +80,6 @@ class _Node(msgspec.Struct, frozen=True):
     status: _NodeStatus = _NodeStatus()
 
 
-class _NodePage(msgspec.Struct, frozen=True):
-    items: list[_Node]
-
-
 class _Least(msgspec.Struct, frozen=True):
     name: str
     annotations: msgspec.Raw = msgspec.Raw(b"null")
@@ -103,7 +99,7 @@ _NO_STATUS = _NodeStatus()
 _decode_item = msgspec.json.Decoder(_Node).decode
 _decode_name = msgspec.json.Decoder(_Named).decode
 _decode_marks = msgspec.json.Decoder(_Annotations | None).decode
-_decode_page = msgspec.json.Decoder(_NodePage).decode
+_decode_page = msgspec.json.Decoder(ListPage[_Node]).decode
 _decode_node = msgspec.json.Decoder(_WholeNode).decode
 
 

@@ -6,12 +6,14 @@ A ConfigMap that is written back keeps every field that dnm does not know.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from dnm.model.cluster import ConfigMap, FieldOwner
+
+T = TypeVar("T")
 
 
 class Name(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,10 +60,10 @@ class Described(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-class RawPage(msgspec.Struct, frozen=True):
-    """A page of a list whose items are looked at one by one; they end with the page."""
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
+    """A page of a list. Raw items, to be looked at one by one, end with it."""
 
-    items: list[msgspec.Raw]
+    items: list[T]
 
 
 class _FieldsOwner(msgspec.Struct, frozen=True, rename="camel"):
@@ -90,7 +92,7 @@ class _ObjectKind(msgspec.Struct, frozen=True):
     kind: str
 
 
-decode_raw_page = msgspec.json.Decoder(RawPage).decode
+decode_raw_page = msgspec.json.Decoder(ListPage[msgspec.Raw]).decode
 
 
 def path_of(

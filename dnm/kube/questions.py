@@ -11,7 +11,7 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube import objects
-from dnm.kube.objects import path_of
+from dnm.kube.objects import ListPage, path_of
 from dnm.kube.requests import ApiRequests
 
 
@@ -25,10 +25,6 @@ class PodEnd(msgspec.Struct, frozen=True):
 
 class _OnlyStatus(msgspec.Struct, frozen=True):
     status: PodEnd = PodEnd()
-
-
-class _Ends(msgspec.Struct, frozen=True):
-    items: list[_OnlyStatus]
 
 
 class _Allowed(msgspec.Struct, frozen=True):
@@ -93,5 +89,5 @@ def read_pod_end(api: ApiRequests, namespace: str, name: str) -> PodEnd | None:
     what = f"read pod {namespace}/{name}"
     with api.asking(what, "list pods"), fault_point("kube.list_pods"):
         found = api.read_or_none(f"{path}?fieldSelector={chosen}")
-        ends = msgspec.json.decode(found.body, type=_Ends).items if found else []
+        ends = msgspec.json.decode(found.body, type=ListPage[_OnlyStatus]).items if found else []
         return ends[0].status if ends else None

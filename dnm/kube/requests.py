@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -26,7 +26,7 @@ import msgspec
 from dnm.http.reader import LARGEST_BODY, AnswerTooLarge
 from dnm.kube.access import Access
 from dnm.kube.errors import ApiRefused, ListTooLarge, asking
-from dnm.kube.objects import check_kind, read_version
+from dnm.kube.objects import ListPage, check_kind, read_version
 from dnm.kube.session import JSON, ApiAnswer, Session
 from dnm.kube.whole_list import cut_list
 
@@ -70,10 +70,6 @@ class _Item(msgspec.Struct, frozen=True):
     metadata: _ListMetadata
 
 
-class _ItemVersions(msgspec.Struct, frozen=True):
-    items: list[_Item]
-
-
 class ListHead(msgspec.Struct, frozen=True):
     """`version` is the moment that all pages of the list show; `token` is empty on the last."""
 
@@ -82,7 +78,7 @@ class ListHead(msgspec.Struct, frozen=True):
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
-_decode_versions = msgspec.json.Decoder(_ItemVersions).decode
+_decode_versions = msgspec.json.Decoder(ListPage[_Item]).decode
 _decode_whole = msgspec.json.Decoder(_WholeList).decode
 
 
@@ -202,10 +198,6 @@ def _describe(kind: str) -> str:
     return f"a {kind[:60]}" if kind else "a document of no kind"
 
 
-class _Page(msgspec.Struct, Generic[T], frozen=True):
-    items: list[T]
-
-
 class ApiRequests:
     """One API server, one connection, one request at a time. Everything but `asking` and `changing`
     raises what `Session` raises, and is to be called within one of these two."""
@@ -268,7 +260,7 @@ class ApiRequests:
     ) -> list[T]:
         """Returns the items of a LIST, decoded as `of`; those that `keep` says, where it is given.
         Raises as `collect` does."""
-        decode = msgspec.json.Decoder(_Page[of]).decode  # type: ignore[valid-type]
+        decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
         return self.collect(what, lambda page: filter(keep, decode(page).items), most)
 
     def read_or_none(self, path: str) -> ApiAnswer | None:

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.objects import Described, Metadata, path_of
+from dnm.kube.objects import Described, ListPage, Metadata, path_of
 from dnm.kube.pod_reading import LabelSelector, NodeRules
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.pod import PodShape, Requirement
@@ -69,10 +69,6 @@ class _NodeSet(msgspec.Struct):
     spec: _NodeSetSpec
 
 
-class _NodeSets(msgspec.Struct):
-    items: list[_NodeSet]
-
-
 class _Data(msgspec.Struct):
     data: dict[str, str] | None = None
 
@@ -111,7 +107,7 @@ def read_node_set_page(page: memoryview | bytes) -> list[NodeSet]:
             is_deleting=one.metadata.deletion_timestamp is not None,
             shape=one.spec.template.spec.shape(),
         )
-        for one in msgspec.json.decode(page, type=_NodeSets).items
+        for one in msgspec.json.decode(page, type=ListPage[_NodeSet]).items
     ]
 
 
