@@ -21,7 +21,7 @@ from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
-from dnm.kube.objects import ListPage, Metadata, path_of
+from dnm.kube.objects import Described, ListPage, path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS, SLURM_NAME
@@ -113,16 +113,12 @@ def _absent(one: BridgedNode) -> Judged:
     )
 
 
-class _Annotated(msgspec.Struct, frozen=True):
-    metadata: Metadata
-
-
 def write_taken(taken: Taken) -> str:
     """Returns it as the annotation has it."""
     return msgspec.json.encode(taken).decode()
 
 
-def _make(node: Node, annotated: _Annotated) -> BridgedNode:
+def _make(node: Node, annotated: Described) -> BridgedNode:
     found = annotated.metadata.annotations or {}
     taken = _read_taken(found.get(TAKEN))
     return BridgedNode(node=node, partitions=found.get(PARTITIONS), taken=taken)
@@ -138,7 +134,7 @@ def _read_taken(text: str | None) -> Taken | None:
 
 def read_bridged_page(page: memoryview | bytes) -> list[BridgedNode]:
     """Returns the nodes of a page."""
-    annotated = msgspec.json.decode(page, type=ListPage[_Annotated]).items
+    annotated = msgspec.json.decode(page, type=ListPage[Described]).items
     return [_make(node, one) for node, one in zip(read_node_page(page), annotated, strict=True)]
 
 
@@ -153,7 +149,7 @@ class BridgeConnection:
             found = self.requests.read_or_none(path_of("nodes", name))
             if found is None:
                 return None
-            annotated = msgspec.json.decode(found.body, type=_Annotated)
+            annotated = msgspec.json.decode(found.body, type=Described)
             return _make(read_one_node(found.body, name), annotated)
 
     def read_nodes(self) -> Sequence[BridgedNode]:

@@ -308,7 +308,6 @@ class _Port(msgspec.Struct, frozen=True, rename="camel"):
     host_port: int = 0
 
 
-_decode_selector = msgspec.json.Decoder(dict[str, str]).decode
 _decode_tolerations = msgspec.json.Decoder(tuple[Toleration, ...]).decode
 _decode_affinity = msgspec.json.Decoder(_Affinity).decode
 _decode_spread = msgspec.json.Decoder(list[_Spread]).decode
@@ -324,7 +323,7 @@ def read_constraints(
     Raises msgspec.MsgspecError.
     """
     rules = NodeRules(
-        node_selector=_decode_selector(selector) if selector else {},
+        node_selector=_decode_strings(selector) if selector else {},
         tolerations=_decode_tolerations(tolerations) if tolerations else (),
         affinity=_decode_affinity(affinity) if affinity else _Affinity(),
     )

@@ -24,7 +24,7 @@ from dnm.model.value import Unreadable, Value
 _PATIENCE = timedelta(days=1)  # with a list of no such pods at all: runs fail for as long
 _WITH_A_PART = timedelta(hours=1)  # a DaemonSet may have left some Nodes
 _SHOWN = 3  # names
-_IN_USE = frozenset((Phase.SERVING, Phase.RELEASING, Phase.MOVING))
+_IN_USE = (Phase.SERVING, Phase.RELEASING, Phase.MOVING)
 _WITNESSES = 3  # Nodes that are not lent, which the record knows too
 
 
@@ -51,7 +51,7 @@ def doubt_lists(
     attended = _attended_nodes(snapshot)
     doubt = _doubt_pods(registry, instance, snapshot, attended)
     noted = _remember(registry, instance, snapshot, doubt, attended)
-    in_kubernetes = registry.nodes_of(instance, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
+    in_kubernetes = registry.nodes_of(instance, *_IN_USE)
     if snapshot.nodes == () and in_kubernetes:
         names = ", ".join(list(in_kubernetes)[:_SHOWN])
         why = Unreadable(
@@ -112,7 +112,7 @@ def _doubt_pods(
         return _Doubt()
     ready = {node.name for node in nodes if node.is_ready and not node.is_deleting}
     lent = registry.nodes_of(instance, *Phase)
-    in_use = {name: entry for name, entry in lent.items() if entry.phase in _IN_USE}
+    in_use = registry.nodes_of(instance, *_IN_USE)
     held = registry.last_run.pods
     ran = {name: held[name].namespaces for name in in_use if name in held and held[name].count}
     missed = ready.intersection(registry.last_run.attended) - attended

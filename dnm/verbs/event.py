@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from dnm.calendar.in_force import list_events
-from dnm.calendar.windows import list_windows, why_of_no_use
+from dnm.calendar.windows import LONGEST_LOOK, list_windows, why_of_no_use
 from dnm.config.files import MOST_EVENTS
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
@@ -15,7 +15,6 @@ from dnm.model.registry import Registry
 from dnm.verbs.refusal import Refusal, without
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_AHEAD = timedelta(days=400)
 _DAY = timedelta(days=1)  # more than any zone's clock is off UTC
 
 
@@ -98,7 +97,7 @@ def next_windows(event: CalendarEvent, now: datetime) -> list[Window]:
     """Returns those of the days from now on, or from its first day where that is later."""
     begins = event.begins.replace(tzinfo=UTC)
     after = begins - _DAY if begins > now + _DAY else now
-    return list_windows([event], after, after + _AHEAD)
+    return list_windows([event], after, after + LONGEST_LOOK)
 
 
 def when_of(event: CalendarEvent) -> str:
