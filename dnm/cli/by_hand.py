@@ -20,8 +20,7 @@ from dnm.cli.person import (
     rehearse,
     said_by,
 )
-from dnm.converter.contract import given_to_converter
-from dnm.converter.node_list import list_batch_nodes
+from dnm.converter.node_convert import NodeConvert
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import NO_DRY_RUN, ApiRefused
 from dnm.model.cluster import PodOnNode
@@ -127,7 +126,7 @@ def adopt(
     with closing(KubeClient.connect(config)) as kube:
         node = kube.read_node(name)
     granted(why_not_in_kubernetes(config, name, node))
-    listed = list_batch_nodes(config, given_to_converter(config, environ), name)
+    listed = NodeConvert(config, environ).list_nodes(name)
     if isinstance(listed, Unreadable):
         raise ConverterError(f"{listed.error}: whether Slurm has {name} in service is not known")
     operation = new_operation("adopt", name, reason, namespace=namespace)

@@ -11,8 +11,8 @@ from shlex import quote
 
 from dnm.calendar.in_force import list_events
 from dnm.cli.findings import Finding, doubtful, fine, looks_at, skipped, wrong
-from dnm.converter.contract import LEAVE_DRAINED, given_to_converter, list_program
-from dnm.converter.node_list import list_batch_nodes
+from dnm.converter.contract import LEAVE_DRAINED, list_program
+from dnm.converter.node_convert import NodeConvert
 from dnm.model.batch import BatchClaim, BatchList, BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
@@ -36,7 +36,7 @@ def check_batch_nodes(
     if not program.exists():
         yield skipped(f"they need {program}")
         return
-    listed = list_batch_nodes(config, given_to_converter(config, environ))
+    listed = NodeConvert(config, environ).list_nodes()
     if isinstance(listed, Unreadable):
         yield wrong(
             listed.error,

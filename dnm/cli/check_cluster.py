@@ -25,9 +25,7 @@ from dnm.cli.check_pods import (
 )
 from dnm.cli.check_slinky import check_slinky
 from dnm.cli.findings import CheckResult, Finding, doubtful, fine, looks_at, skipped, wrong
-from dnm.converter.contract import given_to_converter
 from dnm.converter.node_convert import NodeConvert
-from dnm.converter.node_list import list_batch_nodes
 from dnm.host.trust import find_distrust
 from dnm.kube.access import find_kubeconfig
 from dnm.kube.client import KubeClient
@@ -104,7 +102,7 @@ def _batch_rows(
     """Slurm's nodes, asked for anew only where slurm-bridge is at work; None: they can't be had."""
     rows = snapshot.batch
     if rows is None and any(node.is_managed for node in nodes):
-        listed = list_batch_nodes(config, given_to_converter(config, environ))
+        listed = NodeConvert(config, environ).list_nodes()
         rows = listed if isinstance(listed, Unreadable) else listed.nodes
     return None if isinstance(rows, Unreadable) else rows
 

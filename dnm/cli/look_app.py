@@ -105,8 +105,7 @@ def nodes(
     """Show which batch nodes could be lent now."""
     from dnm.cli.one_run import shown_at_work
     from dnm.cli.report import print_batch_nodes
-    from dnm.converter.contract import given_to_converter
-    from dnm.converter.node_list import list_batch_nodes
+    from dnm.converter.node_convert import NodeConvert
     from dnm.model.errors import ConverterError
     from dnm.model.value import Unreadable
     from dnm.plan.rule import nodes_kept_out
@@ -114,7 +113,7 @@ def nodes(
     from dnm.run.registry import load_registry
 
     with shown_at_work("asking for nodes", None):
-        listed = list_batch_nodes(config, given_to_converter(config, os.environ))
+        listed = NodeConvert(config, os.environ).list_nodes()
     if isinstance(listed, Unreadable):
         raise ConverterError(listed.error)
     shown = [

@@ -67,19 +67,14 @@ class _ListedNode(msgspec.Struct):
     slurm_reason: Any = None
 
 
-class ListedJobs(msgspec.Struct):
-    """A row of waiting jobs as a converter or a site's command prints it."""
-
-    partition: str
-    node_type: str
+class _ListedJobs(WaitingJobs, kw_only=True, forbid_unknown_fields=False):
     jobs: Annotated[int, msgspec.Meta(ge=0, le=10**9)]
     nodes: Annotated[int, msgspec.Meta(ge=0, le=10**12)]
-    since: datetime | None = None
 
 
 class _List(msgspec.Struct):
     nodes: list[_ListedNode]
-    waiting_jobs: list[ListedJobs] | None = None
+    waiting_jobs: list[_ListedJobs] | None = None
     options: Any = None
 
 
@@ -208,7 +203,7 @@ def parse_list(content: bytes) -> BatchList | None:
     }
     return BatchList(
         nodes=nodes,
-        waiting=waiting_jobs(listed.waiting_jobs),
+        waiting=_waiting_jobs(listed.waiting_jobs),
         books=BOOK in (_words(listed.options) or ()),
         leaves_out=LEAVE_OUT in (_words(listed.options) or ()),
         charges=CHARGE in (_words(listed.options) or ()),
@@ -241,7 +236,7 @@ def _moments(listed: Any) -> dict[str, datetime]:
     return found
 
 
-def waiting_jobs(listed: list[ListedJobs] | None) -> tuple[WaitingJobs, ...] | None:
+def _waiting_jobs(listed: list[_ListedJobs] | None) -> tuple[WaitingJobs, ...] | None:
     """Returns the rows as what others said: bounded and printable, those without a job left out."""
     if listed is None:
         return None
