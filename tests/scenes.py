@@ -33,7 +33,6 @@ NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 GB = 10**9
 DEV, GPU = "root.anvil.dev", "root.anvil.gpu"
 TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
-DEV_TAINT = Taint(key="dedicated", value="dev", effect="NoSchedule")
 TOLERATES_DEV = (Toleration(key="dedicated", value="dev"),)
 
 

@@ -101,9 +101,6 @@ class SlurmState:
         with self.lock:
             return act()
 
-    def is_busy(self, one: PodMachine) -> bool:
-        return bool(one.jobs)
-
     def is_reserved(self, name: str) -> bool:
         return any(node == name for node, _ in self.reservations.values())
 
