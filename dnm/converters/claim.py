@@ -24,7 +24,6 @@ from dnm.converters.marks import (
 )
 from dnm.converters.reservation import own_reservations, release, reservations_of, uncharge
 from dnm.converters.select import is_own_booking, service_of
-from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import IN_ANOTHER, SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.errors import ConverterError
@@ -164,10 +163,11 @@ def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
     return {**{key: "" for key in free if found[key]}, **dict.fromkeys(free[:1], mark)}
 
 
-def _own_marks(settings: Settings, node: SlurmNode) -> Mapping[str, str]:
+def _own_marks(conversion: NodeConversion) -> Mapping[str, str]:
     """Returns the marks to be cleared: what is not ours stays."""
+    node, ours = conversion.read_node(), f"dnm:{conversion.settings.instance} "
     found = {"comment": node.comment, "extra": node.extra or ""}
-    return {key: "" for key, text in found.items() if text.startswith(f"dnm:{settings.instance} ")}
+    return {key: "" for key, text in found.items() if text.startswith(ours)}
 
 
 def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
@@ -228,8 +228,7 @@ def lift_drain(conversion: NodeConversion) -> str:
     if former := conversion.journal.facts.get(FORMER_DRAIN):
         return _leave_drained(conversion, former)
     uncharge(conversion)
-    node = conversion.read_node()
-    marks = _own_marks(conversion.settings, node)
+    marks = _own_marks(conversion)
 
     def is_lifted() -> bool:
         # Patient: scontrol repeats a command whose answer was lost, and a slurmctld that was just
@@ -268,7 +267,7 @@ def _lacks_its_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 def _leave_drained(conversion: NodeConversion, reason: str) -> str:
     """One that was away is DOWN, which only a resume ends: the reservation holds it meanwhile."""
     uncharge(conversion)
-    marks = _own_marks(conversion.settings, conversion.read_node())
+    marks = _own_marks(conversion)
 
     def is_left() -> bool:
         return reason_of_drain(conversion.read_node()).startswith(reason)
@@ -284,11 +283,7 @@ def _leave_drained(conversion: NodeConversion, reason: str) -> str:
 
 def clear_marks(conversion: NodeConversion) -> None:
     """Clears the marks that are left where somebody else has lifted our drain."""
-
-    def own_marks() -> Mapping[str, str]:
-        node = conversion.slurm.read_node(conversion.node)
-        return _own_marks(conversion.settings, node)
-
     conversion.change_slurm(
-        lambda: conversion.slurm.mark(conversion.node, own_marks()), lambda: not own_marks()
+        lambda: conversion.slurm.mark(conversion.node, _own_marks(conversion)),
+        lambda: not _own_marks(conversion),
     )

@@ -85,18 +85,16 @@ class ConvertCall:
             Candidate(node=journal.node)
             for journal in self._open_journals()
             if journal.direction is Direction.K8S
-            and journal.namespace == (self.options.namespace or "")
-            and (
-                journal.node == self.options.node_name
-                or (self.options.node_type and journal.node_type == self.options.node_type)
-            )
+            if journal.namespace == (self.options.namespace or "")
+            if journal.node == self.options.node_name
+            or (self.options.node_type and journal.node_type == self.options.node_type)
         ]
 
     def _open_journals(self) -> tuple[Journal, ...]:
-        if not self.settings.state_dir.exists():
+        directory = self.settings.state_dir
+        if not directory.exists():
             return ()
-        store = JournalStore(self.settings.state_dir)
-        return store.load_open(self.settings.instance, self._unreadable)
+        return JournalStore(directory).load_open(self.settings.instance, self._unreadable)
 
     def _unreadable(self, why: str) -> None:
         self.unreadable.append(why)

@@ -52,10 +52,7 @@ def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path 
         check_trust(path, ConverterError)
     except FileNotFoundError:
         if path.is_symlink():
-            raise ConverterError(
-                f"the hook {path} is a link to {os.readlink(path)}, which is not there: mount it, "
-                "or take the link away"
-            ) from None
+            raise ConverterError(f"the hook {path} is a link to nowhere: mend it") from None
         if not is_required:
             return None
         raise ConverterError(

@@ -43,7 +43,6 @@ Slurm: TypeAlias = "SlurmClient | SlurmRestClient"
 """Slurm, whichever way it is asked; what each call means is told at `SlurmClient`."""
 
 SCHEMA = "node-convert.list/1"
-_HEADER = ("NODE", "STATE", "IDLE", "VERDICT", "REASON")
 
 
 def connect_slurm(settings: Settings) -> Slurm:
@@ -134,7 +133,7 @@ def list_as_text(
 ) -> str:
     """Returns a table whose last column is free text, an empty line, what the verdicts depend on,
     and `more` lines. `of` says which nodes were asked for."""
-    rows = [_HEADER, *map(_row, judged)]
+    rows = [("NODE", "STATE", "IDLE", "VERDICT", "REASON"), *map(_row, judged)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join((*map(str.ljust, row, widths), row[4])) for row in rows]
     return "\n".join([*lines, "", *_summary(judged, jobs, settings, of), *map(printable, more)])

@@ -156,7 +156,7 @@ def test_which_hooks_are_run(tmp_path: Path) -> None:
     with pytest.raises(ConverterError, match="not executable"):
         find_hook(settings, "reset")
     (tmp_path / "health").symlink_to("/not/mounted")  # that the site has none would be a "healthy"
-    with pytest.raises(ConverterError, match="a link to /not/mounted, which is not there"):
+    with pytest.raises(ConverterError, match="a link to nowhere"):
         find_hook(settings, "health")
 
 

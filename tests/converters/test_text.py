@@ -144,7 +144,7 @@ def test_a_node_does_not_speak_for_another() -> None:
     )
     forged = own.format("Linux AllocMem=0 State=IDLE\nNodeName=a001 CPUAlloc=0")
     assert [node.name for node in parse_nodes(forged)] == ["a002", "a001"]
-    with pytest.raises(SlurmError, match="a001' more than once"):
+    with pytest.raises(SlurmError, match="NodeName=a001 twice"):
         parse_nodes(other.format("Linux") + forged)
 
 

@@ -161,8 +161,9 @@ class SlurmClient:
         return self._ask_for_jobs("-w", checked_name(node))
 
     def _ask_for_jobs(self, *which: str) -> tuple[SlurmJob, ...]:
-        mark = secrets.token_hex(8)
-        command = ("squeue", "-a", "-h", "--noconvert", *which, "-o", text.format_of_jobs(mark))
+        mark = secrets.token_hex(8)  # which no user can have guessed
+        form = text.JOB_FORMAT.replace("%a", f"{mark}%a{mark}")
+        command = ("squeue", "-a", "-h", "--noconvert", *which, "-o", form)
         return text.parse_jobs(text.without_marks(self.ask(*command), mark))
 
     def read_reservations(self) -> tuple[Reservation, ...]:

@@ -11,7 +11,6 @@ says `State=IDLE` changes nothing. What is not understood is a SlurmError, never
 from __future__ import annotations
 
 import re
-from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -33,14 +32,6 @@ JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y|%V|%r"
 """For `squeue -o`: no field of it but two is free text that could be filled with bars. The last is
 why a job is pending: Slurm's own word, or a sentence of slurmctld or a site's plugin. %a, the
 account, is whatever its user has said where no slurmdbd keeps accounts, also several lines."""
-
-
-def format_of_jobs(mark: str) -> str:
-    """JOB_FORMAT with each account between two `mark`s, which no user can have guessed."""
-    return JOB_FORMAT.replace("%a", f"{mark}%a{mark}")
-
-
-_NOT_OF_A_FIELD = re.compile(r"[|\s]")
 
 
 class SlurmNode(Value, frozen=True, gc=False):
@@ -133,39 +124,38 @@ def parse_time(text: str) -> datetime | None:
 
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
-    """Of `scontrol -a -o show nodes`, in the order printed. A name that comes twice is an error:
-    OS= is what a node's slurmd says, and with line ends in it that is another's record."""
-    found = [_parse_node(line) for line in _records(text, "NodeName=", "No nodes in the")]
-    named = Counter(node.name for node in found)
-    if twice := [name for name, count in named.items() if count > 1]:
-        raise SlurmError(
-            f"Slurm printed the node {twice[0][:64]!r} more than once: the slurmd of a node near "
-            "it in `scontrol -o show nodes` sends another's record as its OS; nothing is done"
-        )
-    return tuple(found)
+    """Of `scontrol -a -o show nodes`, in the order printed."""
+    return tuple(_parse_node(name, line) for name, line in _records(text, "Node"))
 
 
 def parse_partitions(text: str) -> tuple[str, ...]:
     """Of `scontrol -a -o show partition`: the names, in the order printed."""
-    lines = _records(text, "PartitionName=", "No partitions in the")
-    return tuple(line[len("PartitionName=") :].split(" ", 1)[0] for line in lines)
+    return tuple(name for name, _ in _records(text, "Partition"))
 
 
-def _records(text: str, begin: str, nothing: str) -> list[str]:
-    """The lines that are records; any other line but Slurm's sentence for none is an error."""
+def _records(text: str, kind: str) -> list[tuple[str, str]]:
+    """The names and lines of records; any other line but Slurm's sentence for none is an error, and
+    so is a name that comes twice: OS= is what a node's slurmd says, also with line ends in it."""
     lines = [line for line in text.split("\n") if line.strip()]
-    if len(lines) == 1 and lines[0].startswith(nothing):
+    if len(lines) == 1 and lines[0].startswith(f"No {kind.lower()}s in the"):
         return []
+    begin = f"{kind}Name="
     for line in lines:
         if not line.startswith(begin):
             raise SlurmError(
                 f"Slurm printed {line[:80]!r} where a line {begin}… was expected; nothing is done"
             )
-    return lines
+    records = [(line[len(begin) :].split(" ", 1)[0], line) for line in lines]
+    if len(records) > len(dict(records)):
+        named = [name for name, _ in records]
+        twice = next(name[:64] for name in named if named.count(name) > 1)
+        raise SlurmError(
+            f"Slurm printed {begin}{twice} twice, as a node's slurmd can do: see there"
+        )
+    return records
 
 
-def _parse_node(line: str) -> SlurmNode:
-    name = line[len("NodeName=") :].split(" ", 1)[0]
+def _parse_node(name: str, line: str) -> SlurmNode:
     # The free text of OS= stands before State=, that of Reason=, Comment= and Extra= after it.
     state_at = line.find(" State=")
     free_at = min(
@@ -244,10 +234,9 @@ def _said(body: str, end: re.Match[str]) -> _Said:
 
 
 def without_marks(text: str, mark: str) -> str:
-    """Of `squeue -o format_of_jobs(mark)`, as JOB_FORMAT would have it: what of an account would
-    end its field or its line is a question mark."""
+    """Makes one word of each account between two marks: bars, blanks and line ends are `?`."""
     parts = text.split(mark)
-    parts[1::2] = [_NOT_OF_A_FIELD.sub("?", account) for account in parts[1::2]]
+    parts[1::2] = [re.sub(r"[|\s]", "?", account) for account in parts[1::2]]
     return "".join(parts)
 
 
@@ -288,8 +277,7 @@ def _parse_job(line: str) -> SlurmJob:
 def parse_reservations(text: str) -> tuple[Reservation, ...]:
     """Of `scontrol -a -o show reservation`."""
     found = []
-    for line in _records(text, "ReservationName=", "No reservations in the"):
-        name = line[len("ReservationName=") :].split(" ", 1)[0]
+    for name, line in _records(text, "Reservation"):
         try:
             found.append(
                 Reservation(
