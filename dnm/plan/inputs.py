@@ -17,7 +17,6 @@ from dnm.model.errors import QueueError
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.observed import StalledPods
-from dnm.model.opening import Opening
 from dnm.model.orders import Way
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
@@ -31,7 +30,7 @@ from dnm.plan.cap_shares import in_nodes, note_nodes
 from dnm.plan.counting import count_missing
 from dnm.plan.doubt import doubt_lists
 from dnm.plan.facts import Facts
-from dnm.queues.document import Judge, QueueDocument, judge_text, read_document
+from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.source import resolve_document
 
 
@@ -72,9 +71,7 @@ class Inputs(Value):
         return sorted(p.name for p in policies if p.queue == queue and p.name in unread)
 
 
-def gather_inputs(
-    config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
-) -> Inputs:
+def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inputs:
     """Doubts what can't be true, parses the queue document, sums up pods, sorts facts by node."""
     registry = without_future(config, registry, snapshot.taken_at)
     registry = without_expired(registry, snapshot.taken_at)
@@ -83,7 +80,7 @@ def gather_inputs(
     if config.has_shares:
         registry = note_nodes(config, registry, snapshot.batch)
         config = in_nodes(config, snapshot.batch)
-    document, objection = _read_queues(config, snapshot, judge)
+    document, objection = _read_queues(config, snapshot)
     limits = document.limits if document else {}
     demand = demand_of(config, snapshot, limits, registry.stalled)
     if demand is not None:
@@ -100,7 +97,7 @@ def gather_inputs(
 
 
 def _read_queues(
-    config: Config, snapshot: Snapshot, judge: Judge
+    config: Config, snapshot: Snapshot
 ) -> tuple[QueueDocument | None, Objection | None]:
     """The document, or why it can't be read."""
     maps = snapshot.queue_maps
@@ -108,7 +105,7 @@ def _read_queues(
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=maps.error)
     try:
         source = resolve_document(*maps, config.yunikorn_cm_namespace)
-        return read_document(source, judge), None
+        return read_document(source), None
     except QueueError as error:
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=str(error))
 
@@ -196,7 +193,6 @@ def without_future(config: Config, registry: Registry, now: datetime) -> Registr
                 since=min(entry.since, now),
                 lent_since=entry.lent_since and min(entry.lent_since, now),
                 moved_at=entry.moved_at and min(entry.moved_at, now),
-                opening=entry.opening and _opening_by(entry.opening, now),
                 retry_after=entry.retry_after
                 and min(entry.retry_after, now + _longest_wait(config, entry)),
             )
@@ -219,11 +215,6 @@ def without_future(config: Config, registry: Registry, now: datetime) -> Registr
             for name, one in registry.backoffs.items()
         },
     )
-
-
-def _opening_by(opening: Opening, now: datetime) -> Opening:
-    held = {step: min(moment, now) for step, moment in opening.held.items()}
-    return msgspec.structs.replace(opening, held=held)
 
 
 def _longest_wait(config: Config, entry: LentNode) -> timedelta:

@@ -47,7 +47,6 @@ from dnm.plan.record_lease import judge_actor, with_judgement
 from dnm.plan.refused_record import refuse_plan
 from dnm.plan.rule import rules_of
 from dnm.plan.waiting_pods import list_waiting
-from dnm.queues.document import Judge, judge_text
 
 _FAULT = (
     "this plan breaks what must always be true, so nothing of it is done: {}. That is a fault of "
@@ -55,11 +54,9 @@ _FAULT = (
 )
 
 
-def make_plan(
-    config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
-) -> Plan:
+def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
     """What the facts make of the record, what the queues need, and the actions that follow."""
-    decided = decide(config, registry, snapshot, judge)
+    decided = decide(config, registry, snapshot)
     plan = unless_broken(fold_plan(decided), registry, decided.inputs)
     return with_judgement(plan, registry, judge_actor(config, registry, snapshot))
 
@@ -71,11 +68,9 @@ def unless_broken(plan: Plan, registry: Registry, inputs: Inputs) -> Plan:
     return refuse_plan(plan, registry, _FAULT.format("; ".join(broken))) if broken else plan
 
 
-def decide(
-    config: Config, registry: Registry, snapshot: Snapshot, judge: Judge = judge_text
-) -> Decided:
+def decide(config: Config, registry: Registry, snapshot: Snapshot) -> Decided:
     """The same, with all that it was decided from."""
-    inputs = with_floors(gather_inputs(config, registry, snapshot, judge))
+    inputs = with_floors(gather_inputs(config, registry, snapshot))
     seen = advance(inputs)
     standing = judge_limits(inputs, seen.registry)
     fates = _fates(inputs, seen, standing)

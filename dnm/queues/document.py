@@ -6,7 +6,8 @@ Read once in a run; `edit.py` makes the next one of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -61,9 +62,9 @@ class QueueDocument(Value):
 
 Judged = tuple[DocumentTree, tuple[RuleViolation, ...]]
 """A text's tree, and why it can't be edited."""
-Judge = Callable[[str], Judged]
 
 
+@lru_cache(maxsize=200)  # who plays many runs sees few texts; nobody changes a tree
 def judge_text(text: str) -> Judged:
     """Parses and judges a text. Raises QueueError, with lines, for what YuniKorn itself could not
     read."""
@@ -72,10 +73,10 @@ def judge_text(text: str) -> Judged:
 
 
 @without_collection()
-def read_document(source: SourceDocument, judge: Judge = judge_text) -> QueueDocument:
+def read_document(source: SourceDocument) -> QueueDocument:
     """Parses and judges the document. Raises QueueError, with lines, for what YuniKorn itself could
-    not read. `judge`: who plays many runs has seen most texts before."""
-    tree, violations = judge(source.text)
+    not read."""
+    tree, violations = judge_text(source.text)
     found = QueueDocument(source=source, tree=tree, ledger=Ledger(), violations=violations)
     try:
         return replace(found, ledger=decode_ledger(source.ledger_text))

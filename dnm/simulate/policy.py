@@ -40,7 +40,6 @@ from dnm.plan.planner import make_plan
 from dnm.plan.rule import rules_of
 from dnm.plan.rules.foreseen import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
-from dnm.queues.document import Judged, judge_text
 from dnm.queues.edit import edit_source
 from dnm.queues.source import CONFIGS_NAME, resolve_document, with_document
 from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
@@ -49,7 +48,6 @@ from dnm.simulate.world import World
 SEEN_AFTER = 5.0  # seconds from the end of a conversion to the limit, where it starts a run
 TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 _MOST_ERRORS = 20
-_MOST_TEXTS = 200
 # What a queue may be told for days; of the others some moment makes something else.
 _LASTING = frozenset(
     (Reason.ENOUGH, Reason.NEARLY_FULL, Reason.NOTHING_HELPS, Reason.CAPPED,
@@ -81,26 +79,17 @@ class DnmPolicy:
         self._fenced: set[str] = set()
         self._marks: dict[str, Mark] = {}
         self._calls: dict[str, Conversion] = {}
-        self._judged: dict[str, Judged] = {}
         self._seen: object = None
         self._is_watchful = True
         self._idle: list[LentNode] = []
         self.acted_at: list[float] = []
         self.errors: dict[str, None] = {}
 
-    def _judge(self, text: str) -> Judged:
-        """Of the few texts that a year has, each is read once."""
-        if text not in self._judged:
-            if len(self._judged) == _MOST_TEXTS:
-                self._judged.clear()
-            self._judged[text] = judge_text(text)
-        return self._judged[text]
-
     def run(self, world: World) -> float:
         if self._changed(world) == self._seen and world.now < self.rests_until:
             return world.now  # what began or ended changes nothing
         gaps = self._registry.idle_gaps
-        plan = make_plan(self._config, self._registry, self.snapshot(world), self._judge)
+        plan = make_plan(self._config, self._registry, self.snapshot(world))
         if plan.actions:
             self.acted_at.append(world.now)
         self._note_errors(plan)

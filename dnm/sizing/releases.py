@@ -216,12 +216,6 @@ class RemovalSimulation:
     ) -> None:
         self._config, self._demand, self._queues = config, demand, queues
         self._node_supply, self._budget = node_supply, budget
-        lent = node_supply.lent
-        self._sound = {
-            node.name
-            for node in node_supply.nodes
-            if node.name in lent and is_sound(config, node, lent[node.name].node_type)
-        }
         self.base = size_queues(config, demand, queues, node_supply, budget)
 
     def count_spare(
@@ -251,17 +245,18 @@ class RemovalSimulation:
             if limits[path].max[resource] < 0:
                 return _needed(f"the limit of {path} does not count all of its nodes yet")
             return _needed(f"a gang application of {path} asks for more {resource} at once")
+        supply, config, base = self._node_supply, self._config, self.base
+        own = {name: pool_of(supply.lent[name]) for name in names}
         node_supply = msgspec.structs.replace(
-            self._node_supply,
-            lent={name: one for name, one in self._node_supply.lent.items() if name not in names},
-            leaving=self._node_supply.leaving | set(names),
+            supply,
+            lent={name: one for name, one in supply.lent.items() if name not in own},
+            leaving=supply.leaving | own.keys(),
         )
-        own = [pool_of(self._node_supply.lent[name]) for name in names]
-        budget, supply = self._budget.changed(own, 1), self._node_supply
-        sizing = size_queues(self._config, self._demand, limits, node_supply, budget)
-        base = self.base
+        budget = self._budget.changed(own.values(), 1)
+        sizing = size_queues(config, self._demand, limits, node_supply, budget)
+        gone = (node for node in supply.nodes if node.name in own)
         # Under a cap a dead one makes room for another.
-        sound = {pool_of(supply.lent[name]) for name in names if name in self._sound}
+        sound = {own[one.name] for one in gone if is_sound(config, one, own[one.name].node_type)}
         granted = {pool: count for pool, count in sizing.granted().items() if pool in sound}
         for after, before in ((sizing.wanted(), base.wanted()), (granted, base.granted())):
             for pool, count in after.items():

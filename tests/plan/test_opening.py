@@ -164,6 +164,12 @@ def test_it_goes_all_the_way_back_whatever_its_queue_wants() -> None:
     assert actions(plan, DropPods) == [DropPods(node="a001")]
 
 
+def test_what_a_clock_ahead_saw_is_seen_anew() -> None:
+    """Else nothing would be late until that moment comes."""
+    plan = joining("condition Healthy=True", CloseLook(conditions={}), held=-600_000).plan()
+    assert set(opening_of(plan).held.values()) == {NOW}
+
+
 def test_declared_resources_are_a_step_too() -> None:
     world = joining("images", opening=None, since=NOW - timedelta(hours=1))
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], allocatable={"memory": 1})
