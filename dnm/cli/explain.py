@@ -119,7 +119,8 @@ def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None
     verdict = next((one for one in plan.nodes if one.node == name), None)
     if verdict is None:
         return _find_other_node(decided, name)
-    entry = plan.registry.nodes.get(name) or decided.inputs.registry.nodes.get(name)
+    # As it is, not as a run would make it: of the plan is only what it takes in anew.
+    entry = decided.inputs.registry.nodes.get(name) or plan.registry.nodes.get(name)
     found: dict[str, Any] = {**explained(verdict), "changed_by": verdict.reason.change}
     if entry is not None:
         holders = plan.pods.get(name)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from dnm.cli.output import shown
 from dnm.lab.sandbox.cluster import Sandbox
-from tests.site import QUEUE, Site, set_up_workshop
+from tests.site import QUEUE, Site, a_workshop_site, set_up_workshop
 
 
 class Scene:
@@ -267,6 +268,30 @@ def test_explain_names_a_batch_side_that_does_not_answer(site: Site) -> None:
     site.change(batch_list_command="/bin/false")
     answer = site.command("explain", "a001").stdout
     assert "which batch nodes there are could not be asked now: " in answer
+
+
+RETURNED = {"a person returns it": False, "a run has fenced it": True}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_a_phase_is_the_recorded_one_and_not_the_one_that_a_run_would_make(
+    sandbox: Sandbox, tmp_path: Path, name: str
+) -> None:
+    site = a_workshop_site(sandbox, tmp_path)
+    for _ in range(3):
+        site.run()
+        sandbox.tick(1)
+    node = site.lent()[0]
+    assert site.command("return", node).returncode == 0
+    for pod in [pod for pod, at in site.pods().items() if at == node]:
+        sandbox.delete("pods", pod, "dev")
+    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")  # else all would leave
+    if RETURNED[name]:
+        assert site.command("run").returncode == 0  # by the clock that `explain` has
+    entry = site.registry.nodes[node]
+    first, then = site.command("explain", node).stdout.splitlines()[:2]
+    assert first == f"node {node} is {entry.phase.value} since {shown(entry.since, seconds=True)}"
+    assert then.startswith("decided now: return: ")
 
 
 def test_floors_are_brakes(site: Site) -> None:
