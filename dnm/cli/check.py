@@ -28,7 +28,7 @@ from dnm.cli.findings import (
     skipped,
     wrong,
 )
-from dnm.cli.health import warn_of_last_run
+from dnm.cli.health import at_work, warn_of_last_run
 from dnm.cli.output import print_document
 from dnm.cli.verbs import is_console_log_asked
 from dnm.config.files import read_ini
@@ -256,14 +256,16 @@ def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
 def check_last_run(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
     """Whether the runs come as they should, and how the last one ended."""
     times, run = read_last_run(config), registry.last_run
-    warnings = warn_of_last_run(config, times, now)
+    holder = at_work(times, find_lock_holder(config.lock_path))
+    warnings = warn_of_last_run(config, times, now, holder)
     for warning in warnings:
         yield doubtful(warning)
     if times.began is not None and run.exit_code != ExitCode.OK:
         errors = "; ".join(run.errors) or "no error is recorded"
         yield doubtful(f"it ended with code {run.exit_code}: {errors}")
     elif times.began is not None and not warnings:
-        yield fine(f"began {times.began:%Y-%m-%d %H:%M:%S} UTC and ended well")
+        end = "and ended well" if holder is None else f"and is at work: {holder.text}"
+        yield fine(f"began {times.began:%Y-%m-%d %H:%M:%S} UTC {end}")
 
 
 @looks_at("syslog")

@@ -22,11 +22,12 @@ from dnm.model.orders import LOST
 from dnm.model.printable import count_of, duration, printable
 from dnm.model.registry import Registry
 from dnm.plan.counting import count_missing, count_missing_of_floor
-from dnm.run.lock_holder import find_lock_holder
+from dnm.run.lock_holder import LockHolder, find_lock_holder
 from dnm.run.recorded import LastRun, read_last_run
 from dnm.run.registry import load_registry, opened_state
 
 _OK, _WARNING, _CRITICAL = 0, 1, 2
+_TICK = timedelta(seconds=1)  # by which the kernel's time of a process may be late
 _LONG = timedelta(hours=1)  # a wait that people ask about; the alert has the same
 
 
@@ -54,7 +55,8 @@ def judge_health(
         return "person", f"{held[0]}, which is no run of dnm: nothing is done", _CRITICAL
     is_old = times.began is None or now - times.began > 3 * config.check_interval
     if is_old:
-        return "stale", "; ".join([*warn_of_last_run(config, times, now), *held]), _CRITICAL
+        late = warn_of_last_run(config, times, now, at_work(times, holder))
+        return "stale", "; ".join([*late, *held]), _CRITICAL
     failed = [f"{name} has failed: {error}" for name, error in registry.failed_nodes.items()]
     if registry.pause is not None and registry.pause.who == LOST:
         failed.append(registry.pause.reason)
@@ -111,17 +113,31 @@ def _warn_of_missing(config: Config, registry: Registry, now: datetime) -> Itera
             )
 
 
-def warn_of_last_run(config: Config, run: LastRun, now: datetime) -> list[str]:
-    """Returns a sentence for each sign that runs don't come, or don't end, as they should."""
+def at_work(run: LastRun, holder: LockHolder | None) -> LockHolder | None:
+    """Returns who holds the lock where that is the run that began last, and no verb since then."""
+    if holder is None or run.began is None or run.took is not None:
+        return None
+    return holder if holder.since is None or holder.since <= run.began + _TICK else None
+
+
+def warn_of_last_run(
+    config: Config, run: LastRun, now: datetime, holder: LockHolder | None = None
+) -> list[str]:
+    """Returns a sentence for each sign that runs don't come, or don't end, as they should.
+    `holder`: of the lock, where that is this run."""
     if run.began is None:
         return ["no run yet: start `dnm run` by hand once, then by cron or the systemd timer"]
     age = duration(now - run.began)
+    is_old = now - run.began > 3 * config.check_interval
+    if holder is not None:
+        return [f"the run that began {age} ago is still at work: {holder.text}"] if is_old else []
     if run.took is None:
         return [
-            f"the run that began {age} ago has not ended: it is at work or was "
-            "killed; the next run goes on from where it was"
+            f"the run that began {age} ago has not come to its end, and no process here is at work "
+            "on it: a signal, a kill or an error ended it, as the log says; the next run goes on "
+            "from where it was"
         ]
-    if now - run.began > 3 * config.check_interval:
+    if is_old:
         return [
             f"the last run began {age} ago, more than three times "
             f"check_interval_seconds: is the timer on? (systemctl status dnm.timer, crontab -l)"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dnm.cli.health import warn_of_last_run, warn_of_quiet
+from dnm.cli.health import at_work, warn_of_last_run, warn_of_quiet
 from dnm.cli.one_run import reader_may_leave
 from dnm.cli.output import print_document, sitting_rows, waiting_rows
 from dnm.cli.status_view import print_status
@@ -32,6 +32,7 @@ from dnm.plan.cap_shares import as_last_read, list_node_caps
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.idle_times import idle_times
 from dnm.plan.rules.node_hours import hours_left
+from dnm.run.lock_holder import find_lock_holder
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry
 from dnm.sizing.caps import count_caps, lent_in
@@ -69,6 +70,7 @@ def status_document(
     """Returns what `dnm status --output json` prints, schema dnm.status/1: instants in RFC 3339,
     spans in seconds. `errors` are those of asking the cluster now."""
     times, run = read_last_run(config), registry.last_run
+    holder = at_work(times, find_lock_holder(config.lock_path))
     return {
         "schema": "dnm.status/1",
         "nodes": [_node_row(config, registry, name, now) for name in sorted(registry.nodes)],
@@ -117,13 +119,14 @@ def status_document(
             "began": times.began,
             "ended": times.ended,
             "seconds": _seconds(times.took),
+            "process": holder.pid if holder else None,
             "exit_code": None if times.took is None else run.exit_code,
             "acted_at": run.acted_at,
             "actions": list(run.actions),
             "errors": list(run.errors),
         },
         "warnings": [
-            *warn_of_last_run(config, times, now),
+            *warn_of_last_run(config, times, now, holder),
             *_warn_of_caps(config, registry),
             *warn_of_quiet(config, registry, now),
         ],

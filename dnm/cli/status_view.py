@@ -74,7 +74,7 @@ def print_status(
     for line in brake_lines(document["brakes"], now, zone):
         print_line(line, indent=2)
     print_title("Last run")
-    for line in run_lines(document["last_run"], now):
+    for line in run_lines(document["last_run"], now, zone):
         lead, colon, error = line.partition("error: ")
         parts = ((colon, "error"), error) if not lead else (line.lstrip(),)
         print_line(*parts, indent=4 if line.startswith(" ") else 2)
@@ -298,14 +298,17 @@ def print_pause(pause: Pause, zone: str) -> None:
     print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause), zone)}")
 
 
-def run_lines(run: Mapping[str, Any], now: datetime) -> list[str]:
+def run_lines(run: Mapping[str, Any], now: datetime, zone: str = "UTC") -> list[str]:
     """Returns when it began, its errors, and what the last run that acted did."""
     if run["began"] is None:
         return ["none yet"]
-    end = "it has not ended: it is at work, or was killed"
-    if run["seconds"] is not None:
+    lines = [f"began {duration(now - run['began'])} ago, and has not come to its end"]
+    if run["process"] is not None:
+        since = shown(run["began"], zone, seconds=True)
+        lines = [f"a run is at work since {since} (process {run['process']})"]
+    elif run["seconds"] is not None:
         end = f"took {run['seconds']:.1f} s, exit code {run['exit_code']}"
-    lines = [f"began {duration(now - run['began'])} ago, {end}"]
+        lines = [f"began {duration(now - run['began'])} ago, {end}"]
     lines += [f"error: {error}" for error in run["errors"]]
     if run["acted_at"]:
         lines.append(f"last action {duration(now - run['acted_at'])} ago:")

@@ -106,9 +106,8 @@ class Config(Value):
 
     @property
     def ended_path(self) -> Path:
-        """Its time is the one at which the last run of this host ended."""
-        is_file = self.state == "file"
-        return self.converted_nodes_path if is_file else self.lock_path.with_suffix(".ended")
+        """Its time is the one at which the last run of this host came to its end."""
+        return self.lock_path.with_suffix(".ended")
 
     @property
     def wake_path(self) -> Path:

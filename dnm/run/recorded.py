@@ -23,14 +23,14 @@ class LastRun(Value):
 
     @property
     def took(self) -> timedelta | None:
-        """None where it has not ended."""
+        """None where it has not come to its end."""
         if self.began is None or self.ended is None or self.ended < self.began:
             return None
         return self.ended - self.began
 
 
 def read_last_run(config: Config) -> LastRun:
-    """Returns the times of two files of this host: the lock, and what a run writes at its end."""
+    """Returns the times of two files of this host, which a run sets as it begins and ends."""
 
     def changed(path: os.PathLike[str]) -> datetime | None:
         with suppress(OSError):
@@ -47,17 +47,16 @@ def mark_begin(config: Config) -> None:
 
 def mark_end(config: Config) -> None:
     """Sets the time at which this run has ended. Raises RegistryError."""
-    if config.state != "file":
-        with suppress(OSError), fault_point("registry.time"):
-            config.ended_path.touch(mode=0o644)  # what is wrong is said where the time is set
+    with suppress(OSError), fault_point("registry.time"):
+        config.ended_path.touch(mode=0o644)  # what is wrong is said where the time is set
     set_time("registry.time", config.ended_path)
 
 
-def set_time(point: str, path: Path, seconds: float | None = None) -> None:
-    """Sets the time of a file: now, or a moment since the epoch. Raises RegistryError."""
+def set_time(point: str, path: Path) -> None:
+    """Sets the time of a file to now. Raises RegistryError."""
     try:
         with fault_point(point):
-            os.utime(path, None if seconds is None else (seconds, seconds))
+            os.utime(path)
     except OSError as error:
         raise RegistryError(
             f"the time of {path} can't be set ({error.strerror}): look at the disk that it is on, "

@@ -4,7 +4,7 @@ actions, which takes no lock and writes nothing anywhere."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -14,15 +14,7 @@ import msgspec
 from dnm.kube.client import KubeClient
 from dnm.kube.events import send_events
 from dnm.model.config import Config
-from dnm.model.errors import (
-    DnmError,
-    ExitCode,
-    KubeError,
-    LeaseError,
-    LockedError,
-    RegistryError,
-    StoppedError,
-)
+from dnm.model.errors import DnmError, ExitCode, KubeError, LeaseError, LockedError
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
@@ -75,9 +67,6 @@ def run_pass(
             raise
         except DnmError as error:
             publish_failure(config, error.exit_code, began)
-            with suppress(RegistryError):  # a first one leaves nothing that has a time
-                if isinstance(error, StoppedError):
-                    mark_end(config)
             raise
         if result.outcome is not None and config.metrics_file is not None:
             publish_run(config, result.outcome.registry, times)
@@ -205,7 +194,7 @@ def _record(
     exit_code: int,
     ended: tuple[datetime, datetime | None],
 ) -> Outcome:
-    """Saves what the run saw and did; where nothing changed only the file's time is new. `ended`:
+    """Saves what the run saw and did; where nothing changed nothing is written. `ended`:
     when this run did, and the one before."""
     before = outcome.registry.last_run
     failed_since = ended[1] if before.has_succeeded else before.succeeded_at
@@ -234,6 +223,6 @@ def _record(
         memory = msgspec.structs.replace(memory, lasting=news.lasting)
         outcome = msgspec.structs.replace(outcome, said=news.said, over=news.over)
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record, memory=memory)
-    if not save_registry(config, registry, state) or config.state != "file":
-        mark_end(config)
+    save_registry(config, registry, state)
+    mark_end(config)
     return msgspec.structs.replace(outcome, registry=registry)

@@ -3,7 +3,6 @@ history."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +19,7 @@ from dnm.record.transitions import Cause
 from dnm.run.lock import longest_run, run_lock
 from dnm.run.move import move_registry
 from dnm.run.planning import wall_clock
-from dnm.run.recorded import open_history, set_time
+from dnm.run.recorded import open_history
 from dnm.run.registry import load_registry, opened_state, save_registry
 from dnm.run.state import State
 
@@ -108,11 +107,7 @@ def _cause_at(config: Config, now: datetime) -> Cause:
 
 
 def _save_told(config: Config, state: State, registry: Registry, now: datetime) -> bool:
-    path = config.ended_path
-    before = os.stat(path).st_mtime if path.exists() else None
     is_saved = save_registry(config, registry, state)
     with suppress(OSError):  # the registry tells it until a run can write it
         open_history(config).append(registry.memory.unwritten, now)
-    if before is not None:
-        set_time("registry.time", path, before)
     return is_saved

@@ -7,8 +7,10 @@ remove | purge | 0)
     rm -f /opt/dnm/bin/python /opt/dnm/pyvenv.cfg
     rmdir -p --ignore-fail-on-non-empty /opt/dnm/bin 2>/dev/null || true
     rmdir --ignore-fail-on-non-empty /usr/share/doc/dnm 2>/dev/null || true # rpm leaves it
-    # What wakes a run (dnm.path) wakes none any more.
-    rm -f /var/lib/dynamic-node/converted_nodes.wake /var/lib/dynamic-node/*/converted_nodes.wake
+    # What wakes a run (dnm.path) wakes none any more; and when the last one ended.
+    for name in converted_nodes.wake converted_nodes.ended; do
+        rm -f "/var/lib/dynamic-node/$name" /var/lib/dynamic-node/*/"$name"
+    done
     if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
     ;;
 esac

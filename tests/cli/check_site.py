@@ -10,6 +10,7 @@ from dnm.cli.findings import CheckResult, Finding
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Registry
+from dnm.run.recorded import mark_end
 from dnm.run.registry import save_registry
 
 INI = """[settings]
@@ -60,7 +61,7 @@ class CheckedSite:
         config = load_config(self.ini, {})
         config.lock_path.touch(mode=0o600)
         save_registry(config, registry)
-        os.utime(config.converted_nodes_path)
+        mark_end(config)
 
     def findings(self) -> list[Finding]:
         return list(find_everything(self.ini, dict(os.environ)))

@@ -18,6 +18,7 @@ from dnm.model.lent import ConverterProcess, Phase
 from dnm.model.orders import LOST, LendOrder, Pause
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import QueueStatus, Registry, RunRecord
+from dnm.run.lock_holder import LockHolder
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
 
 IDLE = {"idle_since": NOW - timedelta(minutes=11)}
@@ -171,7 +172,7 @@ def test_a_pause_that_is_over_is_none(capsys: pytest.CaptureFixture[str]) -> Non
 def ended_at(moment: datetime, directory: Path) -> Config:
     """A site whose last run began and ended then."""
     config = a_config(directory)
-    for path in (config.lock_path, config.converted_nodes_path):
+    for path in (config.lock_path, config.ended_path):
         path.touch()
         os.utime(path, (moment.timestamp(), moment.timestamp()))
     return config
@@ -255,13 +256,37 @@ def test_quiet_troubles(
     assert status_document(config, recorded, NOW)["warnings"] == ([said] if said else [])
 
 
-def test_a_run_that_has_not_ended_has_no_exit_code(tmp_path: Path) -> None:
-    """It was killed: what stands in the registry is of the one before."""
+# Seconds from its beginning to the file's time, since when a process holds the lock -> as told, and
+# the warning. What stands in the registry is of the run before.
+ENDS: dict[str, tuple[int, int | None, str, str]] = {
+    "it has ended": (3, None, "began 2 min ago, took 3.0 s, exit code 0", ""),
+    "a verb is at work since then": (3, 60, "began 2 min ago, took 3.0 s, exit code 0", ""),
+    "it is at work": (
+        -60, 0, f"a run is at work since {NOW:%Y-%m-%d %H:%M:%S} UTC (process 7)", ""
+    ),
+    "it was killed": (
+        -60, None, "began 2 min ago, and has not come to its end",
+        "no process here is at work on it: a signal, a kill or an error ended it, as the log says",
+    ),
+    "it was killed, and a verb is at work": (
+        -60, 60, "began 2 min ago, and has not come to its end", "no process here is at work on it",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_how_the_last_run_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    ended, held, told, warning = ENDS[name]
+    holder = LockHolder(pid=7, since=NOW + timedelta(seconds=held)) if held is not None else None
+    monkeypatch.setattr("dnm.cli.status.find_lock_holder", lambda path: holder)
     config = a_config(tmp_path)
-    for path, later in ((config.converted_nodes_path, 0), (config.lock_path, 60)):
+    for path, later in ((config.ended_path, ended), (config.lock_path, 0)):
         path.touch()
         os.utime(path, (NOW.timestamp() + later,) * 2)
     document = status_document(config, Registry(), NOW + timedelta(minutes=2))
-    assert document["last_run"]["exit_code"] is None
     (line,) = run_lines(document["last_run"], NOW + timedelta(minutes=2))
-    assert line == "began 60 s ago, it has not ended: it is at work, or was killed"
+    assert line == told
+    assert (document["last_run"]["exit_code"] is None) == (ended < 0)
+    assert [warning in one for one in document["warnings"]] == ([True] if warning else [])

@@ -99,8 +99,11 @@ def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
     site.change(shutdown_grace_seconds="1", node_convert_path=str(slow))
     registry, run = site.config.converted_nodes_path, start_run(site)
     wait_until(lambda: registry.exists() and any(one.converter for one in site.registry.requests))
+    at_work = site.command("status").stdout
+    assert "a run is at work since " in at_work and "exit code" not in at_work
     run.send(signal.SIGTERM)
     assert run.wait().code == 1
+    assert "exit code 1" in site.command("status").stdout
     (request,) = site.registry.requests
     assert request.converter is not None and not request.ended
     may_convert.touch()
@@ -109,6 +112,22 @@ def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
     sandbox.tick(1)
     assert site.command("run").returncode == 0
     assert site.registry.nodes["a001"].phase is Phase.SERVING
+
+
+def test_a_run_that_a_signal_ended_while_it_looked_is_not_said_to_have_ended_well(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """The exit code that stands in the record is of the one before."""
+    site = a_workshop_site(sandbox, tmp_path)
+    site.run()
+    fault: Fault = sandbox.fault(**HANGS, path="/nodes")
+    run = start_run(site)
+    wait_until(lambda: fault.struck)
+    run.send(signal.SIGINT)
+    assert run.wait().code == 1
+    told = site.command("status").stdout
+    assert "has not come to its end" in told and "exit code" not in told
+    assert "warning: the run that began" in told and "a signal, a kill or an error" in told
 
 
 @pytest.fixture

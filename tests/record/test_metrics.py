@@ -270,7 +270,7 @@ def test_a_run_that_could_not_begin_says_so_and_when_one_last_succeeded(ran: Ran
 
 def test_a_run_that_failed_keeps_the_time_of_the_last_success(ran: Ran) -> None:
     success = "dnm_last_success_timestamp_seconds"
-    ended = ran.site.config.converted_nodes_path.stat().st_mtime
+    ended = ran.site.config.ended_path.stat().st_mtime
     for _ in range(2):
         ran.sandbox.fault("status", path="nodes", code=500, times=20)
         ran.run(1)

@@ -22,9 +22,11 @@ MINUTE = timedelta(minutes=1)
     ("run", "warning"),
     [
         pytest.param(LastRun(), "no run yet", id="never"),
-        pytest.param(LastRun(began=NOW - MINUTE), "has not ended", id="first-at-work"),
+        pytest.param(LastRun(began=NOW - MINUTE), "has not come to its end", id="first-at-work"),
         pytest.param(
-            LastRun(began=NOW - MINUTE, ended=NOW - 2 * MINUTE), "has not ended", id="at-work"
+            LastRun(began=NOW - MINUTE, ended=NOW - 2 * MINUTE),
+            "has not come to its end",
+            id="at-work",
         ),
         pytest.param(LastRun(began=NOW - 3 * MINUTE, ended=NOW), "", id="three-intervals"),
         pytest.param(

@@ -147,7 +147,7 @@ def test_a_document_that_needs_a_person_is_told_by_the_exit_code(config: Config)
 
 def test_a_person_s_change_keeps_the_time_of_the_last_run(config: Config) -> None:
     run(config, *cluster())
-    path = config.converted_nodes_path
+    path = config.ended_path
     os.utime(path, (1_000_000, 1_000_000))
     paused = Pause(since=NOW)
     assert change_registry(config, lambda one: _paused(one, paused))
