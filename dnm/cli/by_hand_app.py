@@ -161,7 +161,9 @@ def lend(
     is_now: NowOption = False,
     is_forced: Annotated[
         bool,
-        typer.Option("--force", help="Past cooldown, back-off, breaker and jobs that wait."),
+        typer.Option(
+            "--force", help="Past the cooldown, an open breaker, and the back-off as it stood."
+        ),
     ] = False,
     account: Annotated[
         str, typer.Option(help="Whom they are charged to; - for nobody, but as planned.")

@@ -28,7 +28,7 @@ class NamespacePolicy(Value):
     min_nodes: int = 0
     min_of_type: Mapping[str, int] = {}  # of these, so many of a type; for now, never a key
     min_nodes_by: str = ""  # what raised it for now, as people are told; empty: the key itself
-    priority: int = 0  # above 0: it comes before jobs that wait
+    priority: int = 0  # who comes first when nodes are scarce
     reversion_idle: timedelta | None = None  # None: as long as it pays
     pod_minute_worth: float | None = None  # None: that of all
     charge_account: str = ""  # empty: that of all; for now, that of an event

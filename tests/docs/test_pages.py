@@ -199,6 +199,18 @@ def test_the_page_of_the_keys_is_what_the_declarations_say() -> None:
     assert all(row.about and row.leave for group in reference.GROUPS for row in group.rows)
 
 
+PROMISED = ("cooldown", "breaker", "back-off", "jobs")  # of what holds lending back
+
+
+def test_force_is_promised_to_pass_what_the_page_of_the_verbs_says() -> None:
+    """Jobs that wait hold nothing back: nothing can be forced past them, or come before them."""
+    (row,) = (one for one in rows(PAGES["docs/by-hand.md"]) if one[-1] == "yes")
+    help_text = " ".join(help_of("dnm", "lend").split()).partition("--force")[2][:120]
+    assert [word in help_text for word in PROMISED] == [word in row[0] for word in PROMISED]
+    (about,) = (row.about for one in reference.GROUPS for row in one.rows if row.key == "priority")
+    assert "jobs" not in about
+
+
 def json_keys() -> set[str]:
     shown = (path.read_text(encoding="utf-8") for path in ROOT.glob("docs/json/*.json"))
     return set(re.findall(r'"(\w+)":', "".join(shown)))
