@@ -15,7 +15,7 @@ import msgspec
 
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
-from dnm.model.lent import ConversionRequest, LentNode, Phase
+from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
@@ -139,17 +139,24 @@ def _nodes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryL
         if old is not None and new is None:
             yield _departure(after, name, old, cause)
         elif old is not None and new is not None:
+            if new.leaves == Leaving.BY_HAND and _begins_to_leave(before, name, cause):
+                old = msgspec.structs.replace(old, leaves=None)
             yield from _change(name, old, new, cause)
 
 
+def _begins_to_leave(before: Registry, name: str, cause: Cause) -> bool:
+    """Whether this run is the first to fence a node since a person's verb said so."""
+    verdict, said = cause.nodes.get(name), before.last_run.nodes.get(name, "")
+    is_leaving = verdict is not None and verdict.reason is Reason.LEAVING
+    return is_leaving and not said.startswith(Reason.LEAVING.text)
+
+
 def _of_node(cause: Cause, event: str, name: str, entry: LentNode, **fields: object) -> HistoryLine:
-    verdict = cause.nodes.get(name)
-    said: dict[str, object] = {}
-    if verdict is not None:
-        said = {"code": verdict.reason.name, "reason": verdict.sentence}
+    if (verdict := cause.nodes.get(name)) is not None:
+        fields = {"code": verdict.reason.name, "reason": verdict.sentence, **fields}
     return cause.line(
         "node", event, name, node_type=entry.node_type, namespace=entry.namespace,
-        queue=entry.queue, **{**said, **fields},
+        queue=entry.queue, **fields,
     )  # fmt: skip
 
 
@@ -226,13 +233,7 @@ def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[H
 def _event(old: Phase, new: Phase) -> str:
     if new is Phase.SERVING:
         return "unfenced" if old in (Phase.RELEASING, Phase.MOVING) else "joined"
-    return {
-        Phase.JOINING: "joining",
-        Phase.RELEASING: "fenced",
-        Phase.RETURNING: "returning",
-        Phase.MOVING: "moving",
-        Phase.FAILED: "failed",
-    }[new]
+    return "fenced" if new is Phase.RELEASING else new.value
 
 
 def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:

@@ -47,16 +47,14 @@ def mark_begin(config: Config) -> None:
 
 def mark_end(config: Config) -> None:
     """Sets the time at which this run has ended. Raises RegistryError."""
-    with suppress(OSError), fault_point("registry.time"):
-        config.ended_path.touch(mode=0o644)  # what is wrong is said where the time is set
     set_time("registry.time", config.ended_path)
 
 
 def set_time(point: str, path: Path) -> None:
-    """Sets the time of a file to now. Raises RegistryError."""
+    """Sets the time of a file to now; one that is not there is made. Raises RegistryError."""
     try:
         with fault_point(point):
-            os.utime(path)
+            path.touch(mode=0o644)
     except OSError as error:
         raise RegistryError(
             f"the time of {path} can't be set ({error.strerror}): look at the disk that it is on, "

@@ -78,6 +78,10 @@ OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] =
     "turned-back": (MOVES, NODE(Phase.MOVING, move=Move(to="two", goes_back=True)), MOVING,
                     "turned-back moving>moving"),
     "emptying": (NODE(), NODE(leaves="overdue"), Reason.LEAVING, "emptying serving>serving"),
+    "returned by hand": (NODE(leaves="by-hand"), NODE(leaves="by-hand"), Reason.LEAVING,
+                         "emptying serving>serving"),
+    "returned by hand, empty": (NODE(leaves="by-hand"), LEAVES, Reason.LEAVING,
+                                "fenced serving>releasing"),
     "kept": (NODE(leaves="for-jobs"), NODE(), Reason.IN_USE, "kept serving>serving"),
     "emptied": (NODE(leaves="spent"), LEAVES, Reason.LEAVING, "fenced serving>releasing"),
     "returning": (LEAVES, RETURNS, Reason.RETURNING, "returning releasing>returning"),
@@ -122,6 +126,10 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
     "a cap in effect": (
         seen("ENOUGH", "keep"), seen("CAPPED"), {},
         [f"queue wait {QUEUE} keep ENOUGH>wait CAPPED CAPPED"]),
+    "returned by hand, and told by the last run": (
+        Registry(nodes={"a001": NODE(leaves="by-hand")}, last_run=RunRecord(
+            nodes={"a001": Reason.LEAVING.text})),
+        nodes(a001=NODE(leaves="by-hand")), said(Reason.LEAVING), []),
     "a cap still in effect": (seen("CAPPED"), seen("CAPPED"), {}, []),
     "a breaker opens": (
         EMPTY, Registry(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW, trips=1)}), {},
