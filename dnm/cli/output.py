@@ -103,6 +103,12 @@ def clock(moment: datetime, zone: str) -> str:
     return text if zone == "UTC" else f"{text} {there.tzname()}"
 
 
+def briefly(moment: datetime, zone: str) -> str:
+    """Returns the day and minute that the clock of `zone` shows, named where it is not UTC."""
+    there = _by_clock_of(zone, moment)
+    return f"{there:%d %b %H:%M}" + ("" if zone == "UTC" else f" {there.tzname()}")
+
+
 def _by_clock_of(zone: str, moment: datetime) -> datetime:
     if zone == "UTC":
         return moment

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from dnm.cli.output import (
+    briefly,
     order_resources,
     print_line,
     print_table,
@@ -48,7 +49,7 @@ def print_status(
 ) -> None:
     """Prints the document of `status_document`; `is_wide`: all columns, and the pods of each node.
     `zone`: by whose clock."""
-    _print_nodes(document, now, is_wide, sort_by)
+    _print_nodes(node_rows(document, now, sort_by, zone), is_wide)
     for node in document["nodes"] if is_wide else ():
         if node["pods"] is not None:
             print_line(f"{node['node']}: {holders_text(node['pods'])}", indent=2)
@@ -87,19 +88,21 @@ def print_status(
 # --- nodes -----------------------------------------------------------------------------------
 
 
-def _print_nodes(document: Mapping[str, Any], now: datetime, is_wide: bool, sort_by: str) -> None:
+def _print_nodes(rows: Iterable[Row], is_wide: bool) -> None:
     shown = NODE_COLUMNS if is_wide else _NARROW
-    rows = [[row.get(name, "") for name in shown] for row in node_rows(document, now, sort_by)]
+    cells = [[row.get(name, "") for name in shown] for row in rows]
     optional = () if is_wide else _ROOM_NEEDED
-    print_table("Lent nodes", shown, rows, "no node is lent", _MEANINGS, optional)
+    print_table("Lent nodes", shown, cells, "no node is lent", _MEANINGS, optional)
 
 
-def node_rows(document: Mapping[str, Any], now: datetime, sort_by: str = "node") -> Iterator[Row]:
+def node_rows(
+    document: Mapping[str, Any], now: datetime, sort_by: str = "node", zone: str = "UTC"
+) -> Iterator[Row]:
     """Yields nodes that are lent, that are asked for, and that are claimed and not lent."""
     for node in sorted(document["nodes"], key=lambda node: _sort_key(node, sort_by)):
         yield {
             **_place(node),
-            "node": node["node"] + _kept(node),
+            "node": node["node"] + _kept(node, zone),
             "phase": node["phase"],
             "for": duration(now - node["since"]),
             "idle for": _span(node["idle_seconds"]),
@@ -124,10 +127,10 @@ def _sort_key(node: Mapping[str, Any], by: str) -> Any:
     return node["node_type" if by == "type" else by]
 
 
-def _kept(node: Mapping[str, Any]) -> str:
+def _kept(node: Mapping[str, Any], zone: str) -> str:
     if node["held"] or node["leaves"]:
         return " (held)" if node["held"] else " (leaves)"
-    return f" (until {node['stays_until']:%d %b %H:%M})" if node["stays_until"] else ""
+    return f" (until {briefly(node['stays_until'], zone)})" if node["stays_until"] else ""
 
 
 def _emptied(emptying: Mapping[str, Any] | None, now: datetime, zone: str) -> str:

@@ -96,6 +96,17 @@ def test_a_queue_of_which_nothing_is_known(capsys: pytest.CaptureFixture[str]) -
     assert "its limits are not known; ? pods pending" in text
 
 
+@pytest.mark.parametrize(
+    ("zone", "told"),
+    [("UTC", "a001 (until 02 Mar 13:30)  "), ("Europe/Berlin", "a001 (until 02 Mar 14:30 CET)  ")],
+)
+def test_until_when_a_node_stays_is_by_the_clock_of_the_site(
+    capsys: pytest.CaptureFixture[str], zone: str, told: str
+) -> None:
+    stays = a_lent_node(stays_until=NOW + timedelta(minutes=90))
+    assert told in shown(capsys, Registry(nodes={"a001": stays}), zone=zone)
+
+
 KEPT = [Reason.KEPT_READY, Reason.HELD_BY_ADMIN, Reason.NEEDED]
 
 
