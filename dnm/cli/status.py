@@ -174,14 +174,14 @@ def time_to_return(
     config: Config, registry: Registry, name: str, now: datetime
 ) -> timedelta | None:
     """Returns how long an idle node still waits before it may go back; None: it is not idle, does
-    not serve a monitored namespace, or is kept for another reason than its idle time."""
+    not serve a monitored namespace, or stays or leaves for another reason than its idle time."""
     entry = registry.nodes[name]
     policy = config.namespaces.get(entry.namespace)
     if entry.idle_since is None or policy is None or entry.phase is not Phase.SERVING:
         return None
     said = registry.last_run.nodes.get(name, "")
     is_kept = said.startswith(tuple(reason.text for reason in _KEPT))
-    if is_kept or name in registry.held or entry.is_kept_at(now):
+    if is_kept or entry.leaves or name in registry.held or entry.is_kept_at(now):
         return None
     idle = now - entry.idle_since
     return max(timedelta(0), idle_times(config, registry)[policy.name] - idle)

@@ -71,6 +71,7 @@ def test_since_when_nobody_looked(
         pytest.param(a_lent_node(idle_since=NOW - 11 * MINUTE), 0 * MINUTE, id="long-idle"),
         pytest.param(a_lent_node(Phase.RELEASING, idle_since=NOW), None, id="on-its-way"),
         pytest.param(a_lent_node(idle_since=NOW, namespace="old"), None, id="not-monitored"),
+        pytest.param(a_lent_node(idle_since=NOW, leaves="by-hand"), None, id="returned-by-hand"),
     ],
 )
 def test_when_a_node_goes_back(entry: LentNode, left: timedelta | None) -> None:
