@@ -14,8 +14,9 @@ from dnm.model.queue_path import known_lineage
 from dnm.model.reason import OF_THE_SPINE, Why
 from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Decided
+from dnm.plan.counting import count_missing
 from dnm.plan.inputs import Inputs, demand_of
-from dnm.plan.lendable import lendable_names, node_supply
+from dnm.plan.lendable import lendable_names, node_supply, why_wait
 from dnm.plan.rule import TABLE, nodes_kept_out, rule_named
 from dnm.plan.supply import supply_of
 from dnm.sizing.backlog import why_no_help
@@ -182,11 +183,22 @@ def _why_not_lent(decided: Decided, row: BatchNode, node_type: str) -> str:
     supply = supply_of(known.config, known.registry, known.facts, node_type)
     if not supply.now:
         return f"it is not lent: {supply.what_bounds}"
-    wanting = [
-        queue
-        for queue, one in decided.conversions.sizing.queues.items()
-        if any(pool.node_type == node_type for pool in one.wanted)
-    ]
-    if not wanting:
-        return f"it could be lent: no queue wants one more of type {node_type} now"
-    return f"it could be lent: {', '.join(wanting)} wants more of type {node_type}"
+    wants = f"no queue and no order wants one more of type {node_type} now"
+    if wanting := list(_who_wants(decided, row.name, node_type)):
+        verb = "wants" if len(wanting) == 1 else "want"
+        wants = f"{', '.join(wanting)} {verb} more of type {node_type}"
+    if brake := why_wait(known.config, known.registry, node_type, known.now):
+        return f"it is not lent now: {brake.sentence}; {wants}"
+    return f"it could be lent: {wants}"
+
+
+def _who_wants(decided: Decided, name: str, node_type: str) -> Iterator[str]:
+    """Orders in force that could get it, and are short of nodes; then queues."""
+    known = decided.inputs
+    for order in known.registry.orders:
+        could = order.node_type == node_type and name in (order.nodes or (name,))
+        if could and known.now < order.until and count_missing(order, known.registry):
+            yield order.id
+    for queue, one in decided.conversions.sizing.queues.items():
+        if any(pool.node_type == node_type for pool in one.wanted):
+            yield queue

@@ -6,12 +6,19 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dnm.cli.output import shown
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.observed import Backoff
+from dnm.model.orders import Pause
+from dnm.model.reason import Reason
+from dnm.run.registry import save_registry
 from tests.site import QUEUE, Site, a_workshop_site, set_up_workshop
 
 
@@ -244,7 +251,7 @@ def test_check_says_the_share_of_a_namespace(site: Site) -> None:
 
 
 NOT_LENT = {
-    "nobody wants it": ({}, "it could be lent: no queue wants one more of type a now"),
+    "nobody wants it": ({}, "it could be lent: no queue and no order wants one more of type a now"),
     "a floor": ({"batch_floor": "3"}, "it is not lent: batch_floor of type a allows no more"),
     "it is kept out": ({"exclude_nodes": "a001"}, "it may not be lent: exclude_nodes names it"),
 }
@@ -262,6 +269,41 @@ def test_explain_says_who_wants_a_node_that_is_not_lent(site: Site) -> None:
     site.sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16Gi")
     answer = site.command("explain", "node/a001").stdout
     assert f"it could be lent: {QUEUE} wants more of type a" in answer
+
+
+SOON = datetime.now(UTC) + timedelta(minutes=50)
+BACKS_OFF = {"a": Backoff(failures=9, until=SOON, ask_at_most=1)}
+PAUSED = Pause(since=datetime(2026, 1, 1, tzinfo=UTC), reason="maintenance")
+# What is recorded, which nodes an order names -> why a001 is not lent; the order is {}.
+ORDERED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "an order": ({}, "", "it could be lent: {} wants more of type a"),
+    "an order of it": ({}, "a001", "it could be lent: {} wants more of type a"),
+    "an order of another": (
+        {}, "a002", "it could be lent: no queue and no order wants one more of type a now"
+    ),
+    "a back-off": (
+        {"backoffs": BACKS_OFF}, "",
+        f"it is not lent now: {Reason.BACKOFF.text}: 9 of type a, until {SOON:%H:%M:%S} UTC; "
+        "`dnm reset a` ends it; {} wants more of type a",
+    ),
+    "a pause": (
+        {"pause": PAUSED}, "",
+        f"it is not lent now: {Reason.PAUSED.text}: maintenance; {{}} wants more of type a",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_explain_says_which_order_wants_a_node_and_what_that_waits_for(
+    site: Site, name: str
+) -> None:
+    recorded, nodes, said = ORDERED[name]
+    words = ("--node", nodes) if nodes else ("1",)
+    assert site.command("lend", *words, "--namespace", "dev").returncode == 0
+    registry = site.registry
+    save_registry(site.config, replace(registry, **recorded))
+    answer = site.command("explain", "a001").stdout.partition("IDLE, and ")[2]
+    assert answer == f"{said.format(registry.orders[0].id)}\n"
 
 
 def test_explain_names_a_batch_side_that_does_not_answer(site: Site) -> None:
