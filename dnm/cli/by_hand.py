@@ -104,13 +104,26 @@ def extend(config: Config, words: Sequence[str], until: datetime, reason: str = 
     registry = load_registry(config, datetime.now(UTC))
     orders, nodes = orders_and_nodes(registry, words)
     rehearse(config, registry, "extend", *({"name": name, "until": until} for name in nodes))
-    told = until.isoformat(timespec="seconds")
+    told, zone = until.isoformat(timespec="seconds"), config.events_zone
+    was = {}
     for name in (*orders, *nodes):
-        carry_out(config, new_operation("extend", name, reason, until=told), name=name, until=until)
-    end = shown(until, config.events_zone)
-    of_orders = [f"{name} holds until {end}, with all that came of it" for name in orders]
-    each = told_together((name, f"NODE stays until {end}, idle or not") for name in nodes)
+        operation = new_operation("extend", name, reason, until=told)
+        before = _end_of(carry_out(config, operation, name=name, until=until).before, name)
+        was[name] = f" ({shown(before, zone)} before)" if before and until < before else ""
+    end = shown(until, zone)
+    of_orders = [
+        f"{name} holds until {end}{was[name]}, with all that came of it" for name in orders
+    ]
+    each = told_together(
+        (name, f"NODE stays until {end}{was[name]}, idle or not") for name in nodes
+    )
     return [*of_orders, *each]
+
+
+def _end_of(registry: Registry, name: str) -> datetime | None:
+    """Until when an order holds or a node stays; None: it goes back when it is idle."""
+    order = next((one for one in registry.orders if one.id == name), None)
+    return order.until if order else registry.nodes[name].stays_until
 
 
 # --- adopt -----------------------------------------------------------------------------------

@@ -155,6 +155,8 @@ SAID = [
     ("extend a001 a004 --for 2h", "'a004' is not"),
     ("extend lend-1 --for 12h", "lend-1 holds until 20"),
     ("extend a001 a006 --for 12h", "each of a[001,006] stays until 20"),
+    ("extend a001 --for 10m", f" ({shown(LATER)} before), idle or not"),
+    ("extend lend-1 --for 10m", f" ({shown(LATER)} before), with all that came of it"),
     ("return a001", f"a001 {FENCED} a001` keeps it"),
     ("return lend-1", f"nothing more comes of lend-1 a001 {FENCED}"),
     ("return lend-2", "nothing more comes of lend-2 a007 has failed: `dnm reset a007` returns it"),
