@@ -4,6 +4,7 @@ lent, which nodes are kept out, which are claimed and not lent, and who is charg
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import Phase
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
-from dnm.model.share import Share, most_of
+from dnm.model.share import Floor, Share, most_of
 from dnm.model.value import Unreadable
 from dnm.plan.cap_shares import NodeCap, list_node_caps
 from dnm.plan.rule import nodes_kept_out
@@ -70,13 +71,13 @@ def _judge_supply(supply: Supply) -> Finding:
 
 
 @looks_at("caps")
-def check_caps(config: Config, batch: Mapping[str, object] | None) -> Iterator[Finding]:
+def check_caps(config: Config, batch: Mapping[str, BatchNode] | None) -> Iterator[Finding]:
     """A cap in per cent of nodes that nobody can count lets none be lent; `batch` None: they could
     not be read."""
     for one in list_node_caps(config):
         total = one.total(batch or {}, config)
         if total:
-            yield fine(_told(one, total))
+            yield fine(_told(one, total, _floors_leave(one, config, batch or {})))
         elif isinstance(one.cap, Share):
             why = "is not known" if batch is None else "is 0"
             yield doubtful(
@@ -85,10 +86,26 @@ def check_caps(config: Config, batch: Mapping[str, object] | None) -> Iterator[F
             )
 
 
-def _told(one: NodeCap, total: int) -> str:
+def _told(one: NodeCap, total: int, left: int) -> str:
     most = min(most_of(one.cap, total), total)
     nodes = count_of(total, "batch node")
-    return f"{one.line}: at most {most} of {nodes}, {100 * most / total:.3g} %"
+    less = f"; batch_floor leaves {left} of them" if left < most else ""
+    return f"{one.line}: at most {most} of {nodes}, {100 * most / total:.3g} %{less}"
+
+
+def _floors_leave(one: NodeCap, config: Config, batch: Mapping[str, BatchNode]) -> int:
+    """Returns how many of the nodes that a cap is of could be lent if all were idle: what the
+    floors of their types leave, and that of each partition."""
+    types = {name: config.type_of(name) for name in batch}
+    count = Counter(of for of in types.values() if of in one.node_types)
+    floors = {of: config.floor_of(of) or Floor() for of in one.node_types}
+    left = [sum(max(0, count[of] - floor.of(count[of])) for of, floor in floors.items())]
+    for partition, floor in config.partition_floors.items():
+        there = [types[name] for name, node in batch.items() if partition in node.partitions]
+        ours = sum(of in one.node_types for of in there)
+        spare = max(0, len(there) - floor.of(len(there)))
+        left.append(count.total() - ours + min(ours, spare))
+    return min(left)
 
 
 _LONGEST = 200  # characters of a list of nodes

@@ -226,6 +226,18 @@ SHARES = {
         {"max_converted_nodes": "30"}, "✓ caps: {} = 30: at most 3 of {}, 100 %"
     ),
     "a percentage": ({"max_converted_nodes": "5%%"}, "✓ caps: {} = 5%: at most 1 of {}, 33.3 %"),
+    "and a floor leaves less": (
+        {"max_converted_nodes": "30", "batch_floor": "50%%"},
+        "✓ caps: {} = 30: at most 3 of {}, 100 %; batch_floor leaves 1 of them",
+    ),
+    "and a floor leaves more": (
+        {"max_converted_nodes": "1", "batch_floor": "50%%"},
+        "✓ caps: {} = 1: at most 1 of {}, 33.3 %",
+    ),
+    "and a floor of a partition leaves less": (
+        {"max_converted_nodes": "30", "batch_floor": "partition batch: 3"},
+        "✓ caps: {} = 30: at most 3 of {}, 100 %; batch_floor leaves 0 of them",
+    ),
     "none": ({"max_converted_nodes": "0"}, "✓ caps: {} = 0: at most 0 of {}, 0 %"),
     "of an unknown number": (
         {"max_converted_nodes": "5%%", "batch_list_command": "/bin/false"},
