@@ -258,8 +258,8 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
         yield f"{cap['cap']}: at most {cap['percent']:g} % of the nodes that Slurm has, {nodes}"
     for floor in brakes["floors"]:
         most = count_of(floor["nodes"], "node")
-        left = f"{floor['percent']:g} % of the nodes" if floor["percent"] else most
-        yield f"batch_floor of {floor['of']}: {left} left to Slurm"
+        stay = f"{floor['percent']:g} % of its nodes" if floor["percent"] else most
+        yield f"batch_floor of {floor['of']}: {stay} stay in Slurm"
     if brakes["cooldown_seconds"]:
         yield f"cooldown: {brakes['cooldown_seconds']:.0f} s left"
     for name, backoff in brakes["backoffs"].items():

@@ -353,8 +353,8 @@ def test_floors_are_brakes(site: Site) -> None:
     brakes = site.command("status").stdout.partition("Brakes\n")[2].splitlines()
     share = "  max_converted_nodes: at most 25 % of the nodes that Slurm has, "
     assert share + "not known yet" in brakes
-    assert "  batch_floor of type a: 2 nodes left to Slurm" in brakes
-    assert "  batch_floor of partition gpu: 50 % of the nodes left to Slurm" in brakes
+    assert "  batch_floor of type a: 2 nodes stay in Slurm" in brakes
+    assert "  batch_floor of partition gpu: 50 % of its nodes stay in Slurm" in brakes
 
 
 def test_a_share_is_so_many_nodes_once_a_run_has_read_them(site: Site) -> None:
