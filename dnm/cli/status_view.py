@@ -148,14 +148,15 @@ def by_hand_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC")
         if node["leaves"] == Leaving.BY_HAND:
             yield f"{node['node']} is returned by a person: {_emptied(node['emptying'], now, zone)}"
     for order in document["orders"]:
-        what = fold_hostlist(order["nodes"]) or f"type {order['node_type']}"
-        there = count_of(len(order["serving"]), "node")
-        waits = f"; waits: {order['why']}" if order["missing"] and order["why"] else ""
+        what = fold_hostlist(order["nodes"]) or f"{order['count']} of type {order['node_type']}"
+        there, missing = len(order["serving"]), order["missing"]
+        coming = f"{left} coming, " if (left := order["count"] - there - missing) > 0 else ""
+        waits = f"; waits: {order['why']}" if missing and order["why"] else ""
         reason = f" ({order['reason']})" if order["reason"] else ""
         yield (
-            f"{order['id']}: {order['count']} of {what} for {order['namespace']} until "
-            f"{shown(order['until'], zone)}, by {order['who']}{reason}: {there} there, "
-            f"{order['missing']} missing{waits}"
+            f"{order['id']}: {what} for {order['namespace']} until "
+            f"{shown(order['until'], zone)}, by {order['who']}{reason}: "
+            f"{count_of(there, 'node')} there, {coming}{missing} missing{waits}"
         )
     for name in document["by_hand"]:
         yield (

@@ -11,7 +11,7 @@ import pytest
 
 from dnm.cli.health import judge_health
 from dnm.cli.status import status_document
-from dnm.cli.status_view import print_status, run_lines
+from dnm.cli.status_view import by_hand_lines, print_status, run_lines
 from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.lent import ConverterProcess, Phase
@@ -218,6 +218,29 @@ def test_health(tmp_path: Path, name: str) -> None:
 def an_order(**changes: Any) -> LendOrder:
     given = {"since": NOW - timedelta(hours=4), "until": NOW + timedelta(hours=4), **changes}
     return LendOrder(id="lend-1", node_type="a", namespace="dev", count=2, **given)
+
+
+SERVES = {"a001": a_lent_node(order="lend-1")}
+COMES = (a_request(order="lend-1", count=1),)
+# An order, nodes and requests -> what and how many there are of it.
+ORDERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
+    "none came": ({}, {}, "2 of type a", "0 nodes there, 2 missing"),
+    "one is coming": ({}, {"requests": COMES}, "2 of type a", "0 nodes there, 1 coming, 1 missing"),
+    "one serves, one is coming": (
+        {}, {"requests": COMES, "nodes": SERVES}, "2 of type a", "1 node there, 1 coming, 0 missing"
+    ),
+    "named": (
+        {"nodes": ("a001", "a002")}, {"nodes": SERVES}, "a[001-002]", "1 node there, 1 missing"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_what_there_is_of_an_order(name: str) -> None:
+    order, registry, what, told = ORDERS[name]
+    recorded = Registry(orders=(an_order(who="kim", **order),), **registry)
+    (line,) = by_hand_lines(status_document(a_config(), recorded, NOW), NOW)
+    assert line == f"lend-1: {what} for dev until 2026-03-02 16:00 UTC, by kim: {told}"
 
 
 QUIET = [
