@@ -47,6 +47,7 @@ from dnm.model.plan import (
     UnbookNodes,
     Unfence,
 )
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
 from dnm.plan.counting import count_missing
@@ -148,11 +149,7 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
     for queue in plan.queues:
         word = QUEUE_WORDS.get(queue.verdict.value, queue.verdict.value)
         print_line(f"queue {queue.queue}: ", verdict_part(word), f": {queue.sentence}")
-    said = []
-    for node in plan.nodes:
-        word = VERDICT_WORDS.get(node.verdict.value, node.verdict.value)
-        said.append((node.node, f"NODE: {word}: {node.sentence}"))
-    for line in told_together(said, ""):
+    for line in told_together(_node_sentences(plan), ""):
         names, word, sentence = line.split(": ", 2)
         print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
     orders = order_lines(plan.registry.orders, plan.registry)
@@ -176,7 +173,22 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
         print_line()
         draw_diff(plan.diff)
     print_line()
-    print_line(f"{to_lend(plan)} to lend, {to_return(plan)} to return")
+    fences = f", {count} to fence" if (count := len(_to_fence(plan))) else ""
+    print_line(f"{to_lend(plan)} to lend{fences}, {to_return(plan)} to return")
+
+
+def _to_fence(plan: Plan) -> set[str]:
+    return {one.node for one in plan.actions if isinstance(one, Fence)}
+
+
+def _node_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Each node with what is decided; a fence that is yet to come is told as that."""
+    to_fence = _to_fence(plan)
+    for one in plan.nodes:
+        word, sentence = VERDICT_WORDS.get(one.verdict.value, one.verdict.value), one.sentence
+        if one.node in to_fence and one.reason is Reason.LEAVING:
+            sentence = sentence.replace("is fenced", "will be fenced", 1)
+        yield one.node, f"NODE: {word}: {sentence}"
 
 
 def run_document(result: Pass) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from dnm.cli.explain import _sentences
 from dnm.cli.one_run import print_run
@@ -99,13 +100,31 @@ def test_a_plan_has_a_verdict_and_a_reason_for_each_queue_and_node() -> None:
     assert document["actions"] == [{"action": "Fence", "node": "a001"}]
 
 
+# What a run would do -> what the plan says of a001, which a person returns.
+FENCES = {
+    "a fence that is yet to come": ((Fence(node="a001"),), "will be fenced, and goes back once"),
+    "a fence that is there": ((), "is fenced, and goes back once"),
+    "a fence of another": ((Fence(node="a002"),), "is fenced, and goes back once"),
+}
+
+
+@pytest.mark.parametrize("name", FENCES)
+def test_a_plan_tells_what_is_and_what_will_be(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    actions, said = FENCES[name]
+    leaves = NodeVerdict(node="a001", verdict=Verdict.REVERT, reason=Reason.LEAVING)
+    print_plan(replace(PLAN, actions=actions, nodes=(leaves,)))
+    assert f"node a001: return: {said}" in capsys.readouterr().out
+
+
 def test_a_plan_for_people_ends_with_the_diff_and_the_sums(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_plan(PLAN)
     shown = capsys.readouterr().out
     assert "  1. action=fence node=a001" in shown
-    assert shown.endswith(f"{PLAN.diff}\n0 to lend, 0 to return\n")
+    assert shown.endswith(f"{PLAN.diff}\n0 to lend, 1 to fence, 0 to return\n")
     assert "a note?[31m" in shown and "\x1b" not in shown
     print_plan(Plan(registry=Registry()))
     assert "A run would now do nothing." in capsys.readouterr().out
