@@ -96,13 +96,16 @@ def draw_table(
     optional: Collection[str] = (),
     indent: int = 0,
 ) -> None:
-    """Draws a table whose last column is folded; where the others leave no room for that, a block a
-    row. `optional`: the last columns, for a terminal that has room for them."""
+    """Draws a table whose last column is folded; where the others leave no room for that, those
+    without a cell are left out, or it is a block a row. `optional`: the last columns, for a
+    terminal that has room for them."""
     width = width_of(sys.stdout)
     columns = [_Column(name, of, meanings) for name, *of in zip(header, *rows, strict=True)]
     is_pipe, room = width == UNFOLDED, width - indent
     while columns[-1].name in optional and (is_pipe or not _fits(columns, room, _LEAST_OPTIONAL)):
         columns.pop()
+    if not _fits(columns, room, LEAST_LAST):
+        columns = [one for one in columns if one is columns[0] or any(one.cells)]
     if not _fits(columns, room, LEAST_LAST):
         draw(_blocks(columns, indent, width))
         return

@@ -166,6 +166,14 @@ def test_a_table_without_room_is_a_block_a_row() -> None:
     ]  # fmt: skip
 
 
+def test_a_column_without_a_cell_is_left_out_where_the_others_have_no_room_for_it() -> None:
+    rows = [["a001", "", "c" * 33], ["2 coming", "", "short"]]
+    assert drawn(rows, Terminal(), 44) == [
+        "node      reason", "a001      " + "c" * 33, "2 coming  short",
+    ]  # fmt: skip
+    assert drawn(rows, Terminal(), 60)[0].split() == ["node", "lent", "reason"]
+
+
 def test_a_word_that_is_longer_than_the_terminal_is_whole_but_for_its_breaks(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
