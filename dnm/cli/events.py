@@ -3,7 +3,7 @@ asked for anything else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ from dnm.run.registry import load_registry
 from dnm.verbs.event import DAYS, added_event, next_windows, place_of_event, when_of, with_times
 
 _SHOWN = 5  # windows of one event
+_LOCAL = "%a %Y-%m-%d %H:%M"
 
 
 def add(config: Config, name: str, entries: Mapping[str, str], reason: str) -> str:
@@ -147,7 +148,7 @@ def _local(window: Window) -> str:
     zone = zone_named(window.event.seen_in or window.event.zone)
     begins, ends = window.begins.astimezone(zone), window.ends.astimezone(zone)
     is_same = begins.date() == ends.date()
-    return f"{begins:%a %Y-%m-%d %H:%M %Z} to {ends:{'%H:%M' if is_same else '%a %H:%M'}}"
+    return f"{begins:{_LOCAL} %Z} to {ends:{'%H:%M' if is_same else '%a %H:%M'}}"
 
 
 def _needs(pods: int, request: Mapping[str, int], nodes: int) -> str:
@@ -167,7 +168,8 @@ def print_events(config: Config, output: str) -> None:
         for text in troubles:
             print_line(("! ", "warning"), text)
         header = ("EVENT", "NAMESPACE", "NEEDS", "NEXT", "IN UTC", "STATE", "FROM")
-        print_table("Events", header, [_cells(row) for row in rows], "there are none")
+        first = [one for row in rows for one in row["windows"][:1]]
+        _print_times("Events", header, [_cells(row) for row in rows], "there are none", first)
 
 
 def show_event(config: Config, name: str, output: str) -> None:
@@ -225,4 +227,18 @@ def _print_event(row: Mapping[str, Any]) -> None:
         )
         for one in row["windows"]
     ]  # fmt: skip
-    print_table("Next", header, cells, "it is over")
+    _print_times("Next", header, cells, "it is over", row["windows"])
+
+
+def _print_times(
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    empty: str,
+    windows: Iterable[Mapping[str, Any]],
+) -> None:
+    """Without a column of the same times in UTC where these windows are shown in UTC."""
+    is_utc = all(one["local"].startswith(f"{one['begins']:{_LOCAL}} UTC ") for one in windows)
+    shown = [number for number, name in enumerate(header) if not (is_utc and "IN UTC" in name)]
+    cells = [[row[number] for number in shown] for row in rows]
+    print_table(title, [header[number] for number in shown], cells, empty)

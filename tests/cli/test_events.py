@@ -171,6 +171,19 @@ def test_lists_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         events.show_event(config, "x", output="text")
 
 
+@pytest.mark.parametrize(("zone", "is_told"), [("UTC", False), ("Europe/Berlin", True)])
+def test_a_time_in_utc_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], zone: str, is_told: bool
+) -> None:
+    config = a_config(tmp_path)
+    events.add(config, "stars", {**ENTRIES, "zone": zone}, "")
+    events.print_events(config, output="text")
+    listed = capsys.readouterr().out
+    events.show_event(config, "stars", output="text")
+    assert ["IN UTC" in text for text in (listed, capsys.readouterr().out)] == [is_told] * 2
+    assert f"{TOMORROW} {'CE' if is_told else 'UTC'}" in listed
+
+
 MOMENTS = {
     "2026-12-01 08:45": "2026-12-01 07:45",
     "2026-12-01T08:45": "2026-12-01 07:45",
