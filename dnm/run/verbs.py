@@ -33,8 +33,7 @@ def change_registry(
     operation: Operation | None = None,
 ) -> bool:
     """For the verbs of a person: changes the registry under the lock (`on_wait` as of run_lock) and
-    says whether it did; the history tells of `operation`. The file's time stays that of the end of
-    the last run."""
+    says whether it did; the history tells of `operation`."""
     with acting_state(config, on_wait) as state:
         return change_in(config, state, change, operation)
 
