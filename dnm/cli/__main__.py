@@ -3,12 +3,16 @@
 import gc
 import signal
 import sys
+from io import BufferedWriter, TextIOWrapper
+
+from dnm.cli import streams
 
 
 def main() -> None:
     """Runs the verb that the command line names."""
     gc.set_threshold(50_000)  # what is loaded stays: looking through it took a tenth of the start
     sys.unraisablehook = _in_a_finalizer
+    _open_streams()
     try:
         try:
             import dnm.cli.app as app
@@ -21,7 +25,20 @@ def main() -> None:
             from dnm.cli.interrupted import tell
 
             tell(error)
+        sys.stdout.flush()
+        if streams.Descriptor.failed:
+            streams.tell_failure(streams.Descriptor.failed, error.code)
         raise
+
+
+def _open_streams() -> None:
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        streams.open_closed()
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        raw, was = streams.Descriptor(number, "wb", closefd=False), getattr(sys, name)
+        code, errors = getattr(was, "encoding", "utf-8"), getattr(was, "errors", "replace")
+        lines = getattr(was, "line_buffering", True) or was.write_through
+        setattr(sys, name, TextIOWrapper(BufferedWriter(raw), code, errors, line_buffering=lines))
 
 
 def _in_a_finalizer(ignored: "sys.UnraisableHookArgs") -> None:

@@ -96,7 +96,3 @@ def main() -> None:
             if logger.handlers:  # set up by `run` alone; without any, stderr would have it twice
                 logger.error("error=%r", str(error))
         sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()

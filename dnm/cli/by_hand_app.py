@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dnm.cli import completion
-from dnm.cli.one_run import pass_once, print_run, reader_may_leave
+from dnm.cli.one_run import pass_once, print_run
 from dnm.cli.options import (
     ConfigOption,
     ForOption,
@@ -322,16 +322,15 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
     if output == "text":
         print_answer(lines, output)
     result = pass_once(config, False)
-    with reader_may_leave():
-        if output == "text":
-            print_run(result, config.events_zone)
-            registry = result.outcome.registry if result.outcome else result.plan.registry
-            named = {operation.object for operation in said}
-            orders = [one for one in registry.orders if one.id in named]
-            for line in order_lines(orders, registry):
-                print_line(line)
-        else:
-            print_answer(lines, output, run=run_document(result))
+    if output == "text":
+        print_run(result, config.events_zone)
+        registry = result.outcome.registry if result.outcome else result.plan.registry
+        named = {operation.object for operation in said}
+        orders = [one for one in registry.orders if one.id in named]
+        for line in order_lines(orders, registry):
+            print_line(line)
+    else:
+        print_answer(lines, output, run=run_document(result))
     raise typer.Exit(result.exit_code)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from dnm.calendar.in_force import list_events
 from dnm.calendar.windows import why_of_no_use, zone_named
-from dnm.cli.one_run import reader_may_leave
 from dnm.cli.output import amounts, print_document, print_line, print_table, print_title
 from dnm.cli.person import RefusedError, carry_out, granted, new_operation, rehearse
 from dnm.config.events import read_event
@@ -161,15 +160,14 @@ def _needs(pods: int, request: Mapping[str, int], nodes: int) -> str:
 def print_events(config: Config, output: str) -> None:
     """Prints all events."""
     rows, troubles = _read_events(config)
-    with reader_may_leave():
-        if output != "text":
-            _print_document(rows, troubles, output)
-            return
-        for text in troubles:
-            print_line(("! ", "warning"), text)
-        header = ("EVENT", "NAMESPACE", "NEEDS", "NEXT", "IN UTC", "STATE", "FROM")
-        first = [one for row in rows for one in row["windows"][:1]]
-        _print_times("Events", header, [_cells(row) for row in rows], "there are none", first)
+    if output != "text":
+        _print_document(rows, troubles, output)
+        return
+    for text in troubles:
+        print_line(("! ", "warning"), text)
+    header = ("EVENT", "NAMESPACE", "NEEDS", "NEXT", "IN UTC", "STATE", "FROM")
+    first = [one for row in rows for one in row["windows"][:1]]
+    _print_times("Events", header, [_cells(row) for row in rows], "there are none", first)
 
 
 def show_event(config: Config, name: str, output: str) -> None:
@@ -179,12 +177,11 @@ def show_event(config: Config, name: str, output: str) -> None:
     if not found:
         known = ", ".join(sorted({row["name"] for row in rows})) or "none"
         raise RefusedError(f"there is no event {name!r}; known are {known}")
-    with reader_may_leave():
-        if output != "text":
-            _print_document(found, troubles, output)
-            return
-        for row in found:
-            _print_event(row)
+    if output != "text":
+        _print_document(found, troubles, output)
+        return
+    for row in found:
+        _print_event(row)
 
 
 def _read_events(config: Config) -> tuple[list[dict[str, Any]], list[str]]:

@@ -26,7 +26,7 @@ def plan(
     ] = False,
 ) -> int:
     """Show what a run would do and why; writes nothing."""
-    from dnm.cli.one_run import reader_may_leave, shown_at_work
+    from dnm.cli.one_run import shown_at_work
     from dnm.cli.output import print_document
     from dnm.cli.report import plan_document, print_plan
     from dnm.run.looking import plan_pass
@@ -41,11 +41,10 @@ def plan(
             raise typer.BadParameter(str(error), param_hint="--at") from error
     with shown_at_work("planning", config):
         result = plan_pass(config, os.environ, foreseen_at=moment)
-    with reader_may_leave():
-        if output != "text":
-            print_document(plan_document(result.plan), output)
-        else:
-            print_plan(result.plan, config.events_zone)
+    if output != "text":
+        print_document(plan_document(result.plan), output)
+    else:
+        print_plan(result.plan, config.events_zone)
     would_act = is_detailed and result.plan.actions and result.exit_code == ExitCode.OK
     return ExitCode.WOULD_ACT if would_act else result.exit_code
 
@@ -145,10 +144,8 @@ def history(
 ) -> None:
     """Show what happened, and why; newest last."""
     from dnm.cli.history import show_history
-    from dnm.cli.one_run import reader_may_leave
 
-    with reader_may_leave():
-        show_history(config, about, (since, until), kind, output)
+    show_history(config, about, (since, until), kind, output)
 
 
 def report(
@@ -164,15 +161,13 @@ def report(
     output: HistoryOption = "text",
 ) -> int:
     """Show what was lent, for whom, how long pods waited, and what held nodes back."""
-    from dnm.cli.one_run import reader_may_leave
     from dnm.cli.report_page import show_report
 
-    with reader_may_leave():
-        if not form and not against:
-            return show_report(config, since, html, jobs, output)
-        from dnm.cli.bill import bill_of
+    if not form and not against:
+        return show_report(config, since, html, jobs, output)
+    from dnm.cli.bill import bill_of
 
-        return bill_of(config, (since, until), form, against)
+    return bill_of(config, (since, until), form, against)
 
 
 def simulate(
@@ -198,11 +193,10 @@ def simulate(
 ) -> None:
     """Play the record, or a workload, under this configuration and another one."""
     from dnm.cli.interrupted import told_with
-    from dnm.cli.one_run import reader_may_leave
     from dnm.cli.simulation import Question, simulate_question
 
     question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
-    with reader_may_leave(), told_with("a simulation changes nothing"):
+    with told_with("a simulation changes nothing"):
         simulate_question(question, output)
 
 

@@ -1,5 +1,5 @@
 """One pass as a command makes it, `dnm run` and `--now` of the verbs: made and printed; and how a
-command ends before its end, by a signal or since its reader has left."""
+signal ends it before its end."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 def make_run(config: Config, output: str, log_console: bool) -> int:
     """Makes it, logs and prints what came of it, and returns its exit code."""
     result = pass_once(config, log_console)
-    with reader_may_leave():
-        if output == "text":
-            print_run(result, config.events_zone)
-        else:
-            from dnm.cli.output import print_document
-            from dnm.cli.report import run_document
+    if output == "text":
+        print_run(result, config.events_zone)
+    else:
+        from dnm.cli.output import print_document
+        from dnm.cli.report import run_document
 
-            print_document(run_document(result), output)
+        print_document(run_document(result), output)
     return result.exit_code
 
 
@@ -149,13 +148,3 @@ class StopSignals:
     def _leave(self) -> NoReturn:
         self._is_at_once = False  # what cleans up on the way out is not interrupted
         raise StoppedError("ended by a signal before anything was done: the next run looks anew")
-
-
-@contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """What is printed inside may be cut off by its reader, e.g. `head`: the exit code is steady."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

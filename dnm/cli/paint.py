@@ -49,10 +49,6 @@ class Screen(Console):
             highlight=False, color_system=None if is_plain else "auto",
         )  # fmt: skip
 
-    def on_broken_pipe(self) -> None:
-        """Lets `reader_may_leave` have it: rich would end with exit code 1."""
-        raise
-
 
 def paint(lines: Iterable[Line], file: TextIO) -> None:
     """Draws them as they come. They are as wide as they may be: none is measured again."""

@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from dnm.cli.health import at_work, warn_of_last_run, warn_of_quiet
-from dnm.cli.one_run import reader_may_leave
 from dnm.cli.output import print_document, sitting_rows, waiting_rows
 from dnm.cli.status_view import print_status
 from dnm.converter.processes import is_elsewhere
@@ -49,18 +48,17 @@ def show_status(config: Config, output: str, live: bool, wide: bool, sort_by: st
         registry, exit_code, errors = _live_registry(config, os.environ)
     else:
         registry, exit_code, errors = load_registry(config, now), int(ExitCode.OK), ()
-    with reader_may_leave():
-        if output == "prometheus":
-            from dnm.run.publish import metrics_text, recorded_times
+    if output == "prometheus":
+        from dnm.run.publish import metrics_text, recorded_times
 
-            times = recorded_times(config, registry)
-            sys.stdout.write(metrics_text(config, registry, now, times))
-            return exit_code
-        document = status_document(config, registry, now, errors)
-        if output == "text":
-            print_status(document, now, wide, sort_by, config.events_zone)
-        else:
-            print_document(document, output, (node["node"] for node in document["nodes"]))
+        times = recorded_times(config, registry)
+        sys.stdout.write(metrics_text(config, registry, now, times))
+        return exit_code
+    document = status_document(config, registry, now, errors)
+    if output == "text":
+        print_status(document, now, wide, sort_by, config.events_zone)
+    else:
+        print_document(document, output, (node["node"] for node in document["nodes"]))
     return exit_code
 
 

@@ -95,8 +95,7 @@ def sub_app(help_text: str) -> typer.Typer:
 
 def named_before(ctx: typer.Context, path: Path | None) -> Path | None:
     """Returns that of the verb, else what stands before it: `dnm --config FILE plan`."""
-    before: Path | None = ctx.find_root().params.get("config_path")
-    return path or before
+    return path or ctx.find_root().params.get("config_path")
 
 
 def config_named_before(ctx: typer.Context, path: Path | None) -> object:

@@ -212,19 +212,83 @@ def test_the_shell_completes_nodes_queues_and_namespaces(site: Site) -> None:
     site.path.with_suffix(".away").rename(site.path)
 
 
-@pytest.mark.parametrize("words", [("plan",), ("status", "-o", "json"), ("history",)])
-def test_the_exit_code_is_steady_where_the_reader_leaves(
-    site: Site, words: tuple[str, ...]
-) -> None:
+def redirected(site: Site, words: str, how: str) -> tuple[int, str]:
+    """The command in a shell; its exit code, and what it said on stderr."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m dnm.cli {words} {how}', sys.executable],
+        env={**os.environ, "DNM_CONFIG": str(site.path)}, text=True, check=False,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["plan", "status -o json", "history", "nodes", "explain dev", "queues show", "hold a003",
+     "unhold a003", "lend --help", "node-types list", "event list"],
+)  # fmt: skip
+def test_the_exit_code_is_steady_where_the_reader_leaves(site: Site, words: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # as `| true`: nobody is there from the beginning
     done = subprocess.run(
-        [sys.executable, "-m", "dnm.cli", *words],
+        [sys.executable, "-m", "dnm.cli", *words.split()],
         env={**os.environ, "DNM_CONFIG": str(site.path)},
         stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+FULL = "dnm: stdout can't be written: no space left on device"
+SHUT = "dnm: stdout can't be written: it is closed"
+OUTPUTS = {
+    "status": (">/dev/full", 1, f"{FULL}; all else was done\n"),
+    "status --wide": (">&-", 1, f"{SHUT}; all else was done\n"),
+    "queues check": (">/dev/full", 1, f"{FULL}; all else was done\n"),
+    "--help": (">/dev/full", 1, f"{FULL}; all else was done\n"),
+    "plan --detailed-exitcode --help": (">&-", 1, f"{SHUT}; all else was done\n"),
+    "hold a003": (">/dev/full", 1, f"{FULL}; all else was done\n"),
+    "unhold a003 -o json": (">&- <&-", 1, f"{SHUT}; all else was done\n"),
+    "stauts": (">/dev/null 2>&-", 2, ""),
+    "nodes": (">/dev/null 2>/dev/full", 0, ""),
+    "queues show": ("2>&- >/dev/null", 0, ""),
+}
+
+
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_an_output_that_takes_nothing_ends_no_verb_in_the_middle(site: Site, words: str) -> None:
+    how, *expected = OUTPUTS[words]
+    assert redirected(site, words, how) == tuple(expected)
+    if "hold" in words:
+        assert ("a003" in site.registry.held) is words.startswith("hold")
+
+
+@pytest.mark.parametrize(("unbuffered", "said"), [("1", "told"), ("", "")])
+def test_what_is_to_come_at_once_comes_before_the_end(unbuffered: str, said: str) -> None:
+    program = (
+        "from os import _exit; from dnm.cli.__main__ import _open_streams as opened\n"
+        "opened(); print('told'); _exit(0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    assert done.stdout.strip() == said
+
+
+@pytest.mark.parametrize(
+    ("words", "how", "code"),
+    [("run", ">/dev/full", 1), ("run", ">&- 2>&-", 1), ("run --log-console", "2>&- >/dev/null", 0),
+     ("run", "<&- >&- 2>/dev/full", 1), ("lend 1 -n dev --now", ">/dev/full 2>&1", 1)],
+)  # fmt: skip
+def test_a_run_is_carried_out_where_nobody_can_be_told(
+    sandbox: Sandbox, tmp_path: Path, words: str, how: str, code: int
+) -> None:
+    site = a_workshop_site(sandbox, tmp_path)
+    assert redirected(site, words, how)[0] == code
+    sandbox.tick(5)
+    assert site.command("run").returncode == 0
+    assert len(site.registry.nodes) > ("lend" in words)
 
 
 def test_a_monitor_gets_one_word(site: Site) -> None:

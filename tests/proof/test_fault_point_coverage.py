@@ -27,7 +27,6 @@ NOT_A_RUN = {
 }
 # Effects without a fault point, each with the reason.
 EXCUSED = {
-    ("cli.one_run:reader_may_leave", "os.open"): "/dev/null, after the reader of stdout has gone",
     ("cli.simulation:_play", ".kill"): "its own processes, which only compute",
 }
 # Points that the story does not come by, by name or family, below what walks them instead.
