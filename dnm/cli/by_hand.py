@@ -25,7 +25,7 @@ from dnm.kube.client import KubeClient
 from dnm.kube.errors import NO_DRY_RUN, ApiRefused
 from dnm.model.cluster import PodOnNode
 from dnm.model.config import Config
-from dnm.model.errors import ConverterError, KubeError
+from dnm.model.errors import ConverterError, KubeError, SlurmError
 from dnm.model.hostlist import expand_hostlist, fold_hostlist
 from dnm.model.lent import Emptying
 from dnm.model.orders import Keeping, LendOrder, Way
@@ -39,12 +39,15 @@ from dnm.verbs.taking_in import why_not_adopted, why_not_in_kubernetes
 
 
 def named_nodes(words: Iterable[str]) -> tuple[str, ...]:
-    """Returns the nodes of names and host lists, each once. Raises SlurmError, and RefusedError
-    for a word that names none: a variable that is not set would keep nothing, and say so to
+    """Returns the nodes of names and host lists, each once. Raises RefusedError for a word that
+    can't be read, or names none: a variable that is not set would keep nothing, and say so to
     nobody."""
     found: dict[str, None] = {}
     for word in words:
-        names = expand_hostlist(word)
+        try:
+            names = expand_hostlist(word)
+        except SlurmError as error:
+            raise RefusedError(f"{error}; nothing is done") from error
         if not names:
             raise RefusedError(f"{word!r} names no node; write a name, or a host list: a[001-004]")
         found.update(dict.fromkeys(names))

@@ -123,4 +123,4 @@ def _too_many(text: str) -> SlurmError:
 
 def _refusal(text: str, why: str) -> SlurmError:
     shown = text if len(text) <= 80 else f"{text[:80]}…"
-    return SlurmError(f"the node list {shown!r} can't be read: {why}; nothing is done")
+    return SlurmError(f"the node list {shown!r} can't be read: {why}")
