@@ -111,6 +111,11 @@ def nodes(
     from dnm.plan.supply import supply_now
     from dnm.run.registry import load_registry
 
+    if node_type and node_type not in config.node_types:
+        there = ", ".join(config.node_types)
+        raise typer.BadParameter(
+            f"there is no {node_type!r}; there are {there}", param_hint="--type"
+        )
     with shown_at_work("asking for nodes", None):
         listed = NodeConvert(config, os.environ).list_nodes()
     if isinstance(listed, Unreadable):

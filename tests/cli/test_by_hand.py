@@ -136,6 +136,8 @@ MISTAKES = [
     ("hold a001 None", "'None' names no node; write a name, or a host list: a[001-004]"),
     ("unhold None", "'None' names no node"),
     ("unexclude None", "'None' names no node"),
+    # nodes
+    ("nodes --type q", "there is no 'q'; there are a, b"),
     # pause
     ("pause --until 17:00 --for 2h", "write --for or --until, not both"),
     ("pause --half lending", "No such option: --half"),
