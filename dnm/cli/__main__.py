@@ -1,30 +1,31 @@
 """The `dnm` command, also as `python -m dnm.cli`; it loads the rest where a Ctrl-C is told."""
 
 import gc
-import signal
 import sys
 from io import BufferedWriter, TextIOWrapper
-
-from dnm.cli import streams
 
 
 def main() -> None:
     """Runs the verb that the command line names."""
     gc.set_threshold(50_000)  # what is loaded stays: looking through it took a tenth of the start
     sys.unraisablehook = _in_a_finalizer
-    _open_streams()
     try:
         try:
+            _open_streams()
             import dnm.cli.app as app
 
             app.main()
         finally:
+            import signal
+
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter's end hears none
     except (KeyboardInterrupt, SystemExit) as error:
         if isinstance(error, KeyboardInterrupt) or error.code == 130:
             from dnm.cli.interrupted import tell
 
-            tell(error)
+            tell()
+        from dnm.cli import streams
+
         sys.stdout.flush()
         if streams.Descriptor.failed:
             streams.tell_failure(streams.Descriptor.failed, error.code)
@@ -32,6 +33,8 @@ def main() -> None:
 
 
 def _open_streams() -> None:
+    from dnm.cli import streams
+
     if None in (sys.stdin, sys.stdout, sys.stderr):
         streams.open_closed()
     for name, number in (("stdout", 1), ("stderr", 2)):

@@ -1,5 +1,4 @@
-"""One pass as a command makes it, `dnm run` and `--now` of the verbs: made and printed; and how a
-signal ends it before its end."""
+"""One pass as a command makes it, `dnm run` and `--now` of the verbs, and how a signal ends it."""
 
 from __future__ import annotations
 
@@ -82,10 +81,8 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
         from dnm.cli.status_view import print_pause
 
         print_pause(result.plan.pause, zone)
-    for line in actions:
+    for line in (*actions, *(f"note: {note}" for note in (*notes, *over))):
         print_line(line)
-    for note in (*notes, *over):
-        print_line(f"note: {note}")
     for error in shown:
         print_line(("error: ", "error"), error, to=sys.stderr)
     if actions or sys.stdout.isatty():

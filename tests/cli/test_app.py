@@ -19,6 +19,7 @@ from dnm.model.lent import Phase
 from dnm.model.registry import Registry
 from dnm.run.registry import encode_registry
 from tests.converter import programs
+from tests.docs.pages import ROOT
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, a_workshop_site
 
 
@@ -323,7 +324,8 @@ def at(event, word, deed):
     struck = []
     sys.addaudithook(hook)
 """
-TOLD = (130, "dnm: interrupted; the next run finds out what was under way\n")
+TOLD = (130, "dnm: interrupted\n")
+UNFINISHED = (130, "dnm: interrupted; the next run finds out what was under way\n")
 MOMENTS = {
     "while the command loads": ("at('import', 'typer', strike)", TOLD),
     "while an import executes text": ("at('import', 'typer', lambda: exec('strike()'))", TOLD),
@@ -348,7 +350,7 @@ def test_a_ctrl_c_is_told_in_a_sentence_whenever_it_comes(
     (tmp_path / "sitecustomize.py").write_text(CTRL_C + when)
     done = subprocess.run(
         [*COMMANDS[command], "status"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "DNM_CONFIG": str(site.path)},
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "DNM_CONFIG": str(site.path)},
         capture_output=True,
         text=True,
         check=False,
@@ -356,11 +358,38 @@ def test_a_ctrl_c_is_told_in_a_sentence_whenever_it_comes(
     assert (done.returncode, done.stderr) == expected
 
 
+WORDS = {
+    "plan": TOLD,
+    "queues show": TOLD,
+    "simulate": TOLD,
+    "status --watch": (0, ""),  # as it ends later
+    "run": UNFINISHED,
+    "run --dry-run": TOLD,
+    "hold plan": UNFINISHED,
+    "queues rebase --as total": UNFINISHED,
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_ctrl_c_tells_of_what_is_unfinished_where_anything_can_be(
+    tmp_path: Path, words: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CTRL_C + MOMENTS["while the command loads"][0])
+    done = subprocess.run(
+        [*COMMANDS["dnm"], *words.split()],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == WORDS[words]
+
+
 def test_a_ctrl_c_is_told_where_the_output_is_closed(site: Site, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(CTRL_C + MOMENTS["while the verb looks"][0])
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" status >&-', "sh", *COMMANDS["dnm"]],
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "DNM_CONFIG": str(site.path)},
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "DNM_CONFIG": str(site.path)},
         stderr=subprocess.PIPE,
         text=True,
         check=False,

@@ -18,6 +18,7 @@ import typer.main
 import yaml
 
 from dnm.cli.app import app, named_app
+from dnm.cli.interrupted import LOOKS
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.site import QUEUE, Site, a_workshop_site, read_terminal
 
@@ -97,6 +98,15 @@ def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 LEAVES = dict(leaves(ALL))
+
+
+def test_what_looks_takes_no_reason() -> None:
+    """Nothing that a Ctrl-C leaves unfinished is kept silent."""
+    for word in LOOKS - {""}:
+        of = [one for words, one in LEAVES.items() if f"{' '.join(words)} ".startswith(f"{word} ")]
+        assert of and not any(param.name == "reason" for one in of for param in one.params)
+
+
 SILENT = {
     "demo",
     "sandbox",

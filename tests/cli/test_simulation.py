@@ -195,10 +195,8 @@ def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
 
 
 ENDS: dict[str, tuple[Callable[[int, int], None], int, int, str]] = {
-    "Ctrl-C": (os.killpg, signal.SIGINT, 130, "dnm: interrupted; a simulation changes nothing\n"),
-    "its own SIGINT": (
-        os.kill, signal.SIGINT, 130, "dnm: interrupted; a simulation changes nothing\n"
-    ),
+    "Ctrl-C": (os.killpg, signal.SIGINT, 130, "dnm: interrupted\n"),
+    "its own SIGINT": (os.kill, signal.SIGINT, 130, "dnm: interrupted\n"),
     "SIGTERM": (os.kill, signal.SIGTERM, -signal.SIGTERM, ""),
     "SIGKILL": (os.kill, signal.SIGKILL, -signal.SIGKILL, ""),
 }  # fmt: skip
