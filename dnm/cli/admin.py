@@ -78,7 +78,7 @@ def pause(
         raise RefusedError(f"{there}; {done.after.sentence}")
     what = f"{half.value} is paused" if half else "paused"
     text = f"{what} until {shown(until, config.events_zone, seconds=True) if until else _RESUMED}"
-    text += f"; in place of this one: {there}" if there else ""
+    text += f"; in place of that before: {there}" if there else ""
     others = acts_elsewhere(done.after, now)
     if others is None:
         return text
@@ -90,7 +90,7 @@ def pause(
 
 def _pause_there(config: Config, pause: Pause) -> str:
     said = pause_line(msgspec.structs.asdict(pause), config.events_zone)
-    return said if pause.half else f"dnm is {said}"
+    return said if pause.half else f"lending and returning are {said}"
 
 
 def resume(config: Config, reason: str = "") -> str:
@@ -109,6 +109,9 @@ def reset(config: Config, name: str, reason: str = "") -> str:
     if kind is Resettable.NODE:
         return f"{name} will be returned to Slurm by the next run"
     if kind is Resettable.QUEUE:
+        breaker = before.breakers.get(name.lower())
+        if breaker is None or breaker.tripped_at is None:
+            return f"the breaker of {name.lower()} was not open; it counts anew"
         return f"the breaker of {name.lower()} is closed; it may be lent nodes again"
     was = "backs off no more" if name in before.backoffs else "was not backing off"
     return f"node type {name} {was}"

@@ -75,7 +75,8 @@ def machines() -> dict[str, Machine]:
     try:
         return read_machines(os.environ)
     except SlurmError as error:
-        print_line(f"note: nothing is weighed: {error}", to=sys.stderr)
+        why = str(error).replace("; nothing is done", "")  # but the bill is
+        print_line(f"note: nothing is weighed: {why}", to=sys.stderr)
         return {}
 
 

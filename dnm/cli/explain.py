@@ -89,6 +89,7 @@ def _refusal(decided: Decided) -> list[str]:
     return [judged.refusal] if judged and judged.refusal else []
 
 
+_MOST_NAMED = 5
 _KINDS = ("node", "queue", "pod", "namespace", "event", "order")
 
 
@@ -107,12 +108,20 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
             return {"kind": one, "of": bare, **found}
     known = [*(verdict.node for verdict in plan.nodes), *decided.inputs.config.queues,
              *decided.inputs.config.namespaces]  # fmt: skip
-    close = get_close_matches(bare, known, n=3) or sorted(known)[:5]
     raise QuestionError(
         f"{name!r} was not found: no node, monitored queue or namespace, event, order or pod has "
-        f"this name; there are {', '.join(close)}. A pod is NAMESPACE/POD or pod/POD; `dnm history "
-        f"{bare}` has the past"
+        f"this name; there are {', '.join(names_like(bare, known))}. A pod is NAMESPACE/POD or "
+        f"pod/POD; `dnm history {bare}` has the past"
     )
+
+
+def names_like(name: str, known: Sequence[str]) -> list[str]:
+    """Returns the known names that are nearly the name; where none is, the first, and how many
+    more there are."""
+    if close := get_close_matches(name, known, n=3):
+        return close
+    more = len(known) - _MOST_NAMED
+    return [*sorted(known)[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
 
 
 def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:

@@ -166,7 +166,9 @@ def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since
         print_line("history_days = 0: no history is kept")
     else:
         of = f" of {about}" if about else ""
-        print_line(f"nothing is recorded{of} since {since}; --since 400d")
+        when = f"since {since}" if parse_span(since) is None else f"in the last {since}"
+        more = "; `--since 400d` looks further" if since != "400d" else ""
+        print_line(f"nothing is recorded{of} {when}{more}")
 
 
 def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iterator[Line]:
@@ -174,7 +176,7 @@ def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iter
     the reason and the numbers."""
     from dnm.cli.lines import Line
 
-    arrow = f"{line.before or '-'} -> {line.after}" if line.after else ""
+    arrow = f"{line.before or '-'} -> {line.after}" if line.after not in ("", line.before) else ""
     if line.kind == JOBS:
         arrow = f"{line.before or 'not known'} -> {line.after or 'not known'}"
     if line.kind == "queue":

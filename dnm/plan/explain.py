@@ -182,7 +182,7 @@ def _why_not_lent(decided: Decided, row: BatchNode, node_type: str) -> str:
         return f"it may not be lent: {row.reason}{off}"
     supply = supply_of(known.config, known.registry, known.facts, node_type)
     if not supply.now:
-        return f"it is not lent: {supply.what_bounds}"
+        return f"it stays: {supply.what_bounds}"
     wants = f"no queue and no order wants one more of type {node_type} now"
     if wanting := list(_who_wants(decided, row.name, node_type)):
         verb = "wants" if len(wanting) == 1 else "want"

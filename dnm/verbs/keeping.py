@@ -54,7 +54,7 @@ def _why_no_node(config: Config, registry: Registry, node: str) -> Refusal | Non
     types = ", ".join(f"{one.name_prefix or one.name}…" for one in config.node_types.values())
     return Refusal(
         f"{node!r} is not lent, and no name of a node that could be: these are {types}; "
-        "`dnm nodes` shows them"
+        "`dnm nodes` shows them; nothing is done"
     )
 
 

@@ -100,7 +100,8 @@ def _nodes_by_type(config: Config, wanted: Wanted) -> dict[str, list[str]] | Ref
     if count < 1:
         return Refusal("say how many nodes, or which: dnm lend 2, or --node a001")
     if wanted.nodes and count != len(wanted.nodes):
-        return Refusal(f"{count} nodes are asked for, and {len(wanted.nodes)} named")
+        asked = f"{count_of(count, 'node')} {'is' if count == 1 else 'are'} asked for"
+        return Refusal(f"{asked}, and {len(wanted.nodes)} named")
     named: dict[str, list[str]] = {}
     for name in wanted.nodes:
         named.setdefault(config.type_of(name) or "", []).append(name)
@@ -117,11 +118,12 @@ def _why_not_of_type(
         return Refusal(
             f"{names} {verb} not of type {wanted.node_type}; leave --type out where nodes are named"
         )
-    for node_type in named:
+    for node_type, of in named.items():
         if node_type not in policy.node_types:
             kind = f"type {node_type}" if node_type else "no known type"
+            what = f"{fold_hostlist(of)}: nodes" if of else "nodes"
             types = ", ".join(policy.node_types)
-            return Refusal(f"nodes of {kind} are not lent to {policy.name}; its types are {types}")
+            return Refusal(f"{what} of {kind} are not lent to {policy.name}; its types are {types}")
     return None
 
 

@@ -212,6 +212,7 @@ def test_without_slurm_nothing_is_weighed(site: Site, tmp_path: Path) -> None:
     done = site.command("report", *SPAN, "--format", "json", PATH="/nonexistent")
     assert {one["billed"] for one in json.loads(done.stdout)["lends"]} == {None}
     assert done.returncode == 0 and "nothing is weighed" in done.stderr
+    assert "nothing is done" not in done.stderr
 
 
 def test_the_report_has_the_sums_by_account(site: Site) -> None:

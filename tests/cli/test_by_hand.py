@@ -30,7 +30,7 @@ from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError
 from dnm.model.lent import Leaving, Phase
 from dnm.model.node_type import NodeType
-from dnm.model.observed import Backoff
+from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
 from dnm.record.history_file import History, read_history
@@ -127,6 +127,7 @@ MISTAKES = [
     ("forget a099", "'a099' is not a lent node"),
     # hold, exclude, and their ends
     ("hold x17", "'x17' is not lent, and no name of a node that could be: these are"),
+    ("exclude a[011-012] x17", "shows them; nothing is done"),
     ("hold a001 --for 2h --until 17:00", "write --for or --until, not both"),
     ("exclude a050 --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
     ("exclude lend-1", "'lend-1' is not lent, and no name of a node"),
@@ -178,7 +179,7 @@ SAID = [
     ("pause --returning", "returning is paused until `dnm resume`"),
     ("resume", "dnm was not paused"),
     ("reset a002", "a002 will be returned to Slurm by the next run"),
-    (f"reset {QUEUE.upper()}", f"the breaker of {QUEUE} is closed; it may be lent nodes again"),
+    (f"reset {QUEUE.upper()}", f"the breaker of {QUEUE} was not open; it counts anew"),
     ("reset a", "node type a backs off no more"),
 ]
 
@@ -188,6 +189,12 @@ def test_what_is_said(play: Play, words: str, answer: str) -> None:
     code, said = play(words)
     assert answer in said, said
     assert code == (2 if "is not a node" in said else 0)
+
+
+def test_a_breaker_that_is_open_is_closed(config: Config, play: Play) -> None:
+    save_registry(config, Registry(breakers={QUEUE: Breaker(tripped_at=NOW)}))
+    said = f"the breaker of {QUEUE} is closed; it may be lent nodes again"
+    assert said in play(f"reset {QUEUE}")[1]
 
 
 def test_who_and_why_are_recorded_node_by_node(config: Config, play: Play) -> None:
@@ -300,12 +307,12 @@ def test_a_pause_over_a_pause_says_whose_it_replaces(
     assert "in place" not in admin.pause(config, None, "the fans")
     before = registry_of(config)
     monkeypatch.setenv("SUDO_USER", "erin")
-    there = r"dnm is paused by kim on .* until `dnm resume`: the fans"
+    there = r"lending and returning are paused by kim on .* until `dnm resume`: the fans"
     with pytest.raises(DnmError, match=f"{there}; this one would stop less: add --force to"):
         admin.pause(config, soon, "")
     assert registry_of(config) == before
     assert re.search(
-        f"; in place of this one: {there}", admin.pause(config, soon, "", is_forced=True)
+        f"; in place of that before: {there}", admin.pause(config, soon, "", is_forced=True)
     )
     pause = registry_of(config).pause
     assert pause is not None and pause.until == soon

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dnm.cli.explain import names_like
 from dnm.cli.output import shown
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.observed import Backoff
@@ -104,6 +105,14 @@ def test_a_pod_that_runs(scene: Scene) -> None:
     pod = next(p for p in scene.sandbox.objects("pods") if p["spec"].get("nodeName"))
     name = f"dev/{pod['metadata']['name']}"
     assert f"pod {name} is on node {pod['spec']['nodeName']}" in scene.explain(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [("a1003", ["a003"]), ("zzz", ["a001", "a002", "a003", "a004", "a005", "2 more"])],
+)
+def test_of_many_names_a_few_are_named_and_the_others_counted(name: str, named: list[str]) -> None:
+    assert names_like(name, [f"a{n:03}" for n in range(7, 0, -1)])[: len(named)] == named
 
 
 @pytest.mark.parametrize(
@@ -264,7 +273,7 @@ def test_check_says_the_share_of_a_namespace(site: Site) -> None:
 
 NOT_LENT = {
     "nobody wants it": ({}, "it could be lent: no queue and no order wants one more of type a now"),
-    "a floor": ({"batch_floor": "3"}, "it is not lent: batch_floor of type a allows no more"),
+    "a floor": ({"batch_floor": "3"}, "it stays: batch_floor of type a allows no more"),
     "it is kept out": ({"exclude_nodes": "a001"}, "it may not be lent: exclude_nodes names it"),
 }
 

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from dnm.cli.history import describe_line
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.history import HistoryLine
+from tests.builders import NOW
 from tests.proof.told import check_told, lines_on_disk
 from tests.site import QUEUE, Site, set_up_workshop
 
@@ -142,6 +145,26 @@ def test_all_of_it_for_a_sheet_and_for_a_program(day: Day) -> None:
     on_disk = lines_on_disk(day.site.config.state_dir)
     assert [row["number"] for row in rows] == [str(line["number"]) for line in on_disk]
     assert lines == on_disk
+
+
+def test_where_nothing_is_recorded_more_is_offered(day: Day) -> None:
+    more = "; `--since 400d` looks further"
+    asked = {
+        "7d": f"in the last 7d{more}",
+        "400d": "in the last 400d",
+        "2030-01-01": f"since 2030-01-01{more}",
+    }
+    for since, said in asked.items():
+        done = day.site.command("history", "zzz", "--since", since)
+        assert done.stdout == f"nothing is recorded of zzz {said}\n"
+
+
+def test_what_a_verb_left_as_it_was_has_no_arrow() -> None:
+    line = HistoryLine(
+        schema=1, number=1, time=NOW, run="r", instance="prod", kind="verb", event="extend",
+        object="a001", before="serving", after="serving",
+    )  # fmt: skip
+    assert not [text for one in describe_line(line) for text, _ in one.parts if "->" in text]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ Keep = Callable[..., Registry | Refusal]
         pytest.param(
             "x17",
             "'x17' is not lent, and no name of a node that could be: these are a…; `dnm nodes` "
-            "shows them",
+            "shows them; nothing is done",
             id="of-none",
         ),
     ],

@@ -58,6 +58,10 @@ def orders(config: Any = CONFIG, **words: Any) -> Any:
 NOT_LENT: dict[str, tuple[dict[str, Any], str]] = {
     "namespace": ({"namespace": "x", "count": 1}, "namespace 'x' is not monitored; there are dev"),
     "nothing": ({}, "say how many nodes, or which: dnm lend 2, or --node a001"),
+    "unequal, of one": (
+        {"count": 1, "nodes": ("a050", "a051")},
+        "1 node is asked for, and 2 named",
+    ),
     "unequal": ({"count": 2, "nodes": ("a050",)}, "2 nodes are asked for, and 1 named"),
     "type": (
         {"count": 1, "node_type": "q"},
@@ -65,11 +69,11 @@ NOT_LENT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no type": (
         {"nodes": ("x1",)},
-        "nodes of no known type are not lent to dev; its types are a",
+        "x1: nodes of no known type are not lent to dev; its types are a",
     ),
     "two types": (
         {"nodes": ("a050", "x1")},
-        "nodes of no known type are not lent to dev; its types are a",
+        "x1: nodes of no known type are not lent to dev; its types are a",
     ),
     "lent": ({"nodes": ("a001",)}, "a001 is lent to dev already: `dnm extend a001` keeps it there"),
     "kept out": (
