@@ -289,7 +289,10 @@ def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Find
     if not path.exists():
         yield wrong(f"{path} is missing", "install it, or set node_convert_path")
     elif not (path.is_file() and os.access(path, os.X_OK)):
-        yield wrong(f"{path} is not executable", f"chmod +x {quote(str(path))}")
+        mend = f"chmod +x {quote(str(path))}"
+        if path.is_file() and os.stat(path).st_mode & 0o111:  # for others
+            mend = "run dnm as its owner"
+        yield wrong(f"{path} is not executable by user id {os.getuid()}", mend)
     elif distrust := find_distrust(path, os.stat(path)):
         yield wrong(*distrust.rsplit(": ", 1))
     else:

@@ -57,10 +57,10 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
         by = f": {holder.text}" if holder else ""
         raise LockedError(f"another run holds the lock {path}; it is left to finish{by}") from error
     except OSError as error:
-        raise RegistryError(
-            f"the lock {path} can't be taken ({error.strerror}): create the state directory "
-            f"{path.parent} and let this user write there"
-        ) from error
+        mend = f"run dnm as the owner of {path.parent}, or make it writable"
+        if isinstance(error, FileNotFoundError):
+            mend = f"create the state directory {path.parent} and let this user write there"
+        raise RegistryError(f"the lock {path} can't be taken ({error.strerror}): {mend}") from error
     try:
         yield
     finally:

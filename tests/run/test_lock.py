@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,10 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from dnm.cli.check import check_lock
+from dnm.cli.check import check_converter, check_lock
 from dnm.cli.findings import CheckResult
 from dnm.cli.health import judge_health
+from dnm.host.faults import struck_by
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
 from dnm.model.registry import Registry
@@ -78,6 +81,42 @@ def test_what_is_no_file_is_refused(config: Config) -> None:
     config.lock_path.symlink_to("elsewhere")
     with pytest.raises(RegistryError, match="no regular file: run 'rm "), run_lock(config):
         pass
+
+
+REMEDIES = {
+    "denied": (PermissionError(errno.EACCES, "Permission denied"), "run dnm as the owner of "),
+    "missing": (FileNotFoundError(errno.ENOENT, "No such file"), "create the state directory "),
+}
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_what_mends_it_is_what_is_wrong(config: Config, name: str) -> None:
+    error, remedy = REMEDIES[name]
+
+    def strike(point: str, when: str) -> None:
+        if point == "lock.acquire":
+            raise error
+
+    said = f"can't be taken .{error.strerror}.: {remedy}{config.lock_path.parent}"
+    with struck_by(strike), pytest.raises(RegistryError, match=said), run_lock(config):
+        pass
+
+
+@needs_root
+@pytest.mark.parametrize(("mode", "remedy"), [(0o700, "run dnm as its owner"), (0o600, "chmod +x")])
+def test_a_converter_of_its_owner_alone_is_no_broken_one(
+    config: Config, mode: int, remedy: str
+) -> None:
+    converter = config.state_dir / "converter"
+    converter.touch()
+    converter.chmod(mode)
+    os.setresuid(NOBODY, 0, 0)
+    try:
+        finding = next(check_converter(replace(config, node_convert_path=converter), {}))
+    finally:
+        os.setresuid(0, 0, 0)
+    assert finding.result is CheckResult.FAILED and finding.remedy.startswith(remedy)
+    assert finding.text == f"{converter} is not executable by user id {NOBODY}"
 
 
 def test_who_holds_it_is_told_with_the_time(config: Config) -> None:
