@@ -132,7 +132,9 @@ def takeover(
 def convert_test(
     node: Annotated[str, typer.Argument(help="Drained in Slurm by a person.")],
     rounds: Annotated[int, typer.Option(help="How often.", min=1, max=1000)] = 1,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="That hooks are told.")] = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="The namespace that hooks are told.")
+    ] = "",
     config_path: PathOption = None,
 ) -> int:
     """Move a node that is out of service to Kubernetes and back, and name what is left over."""
@@ -219,7 +221,7 @@ def give_back(
     nodes: NodesOrOrders,
     output: NamesOption = "text",
     waits: Annotated[
-        bool, typer.Option("--when-empty", help="Their pods run on; so it is without any.")
+        bool, typer.Option("--when-empty", help="Their pods run on, as without this option.")
     ] = False,
     evicts: Annotated[
         bool, typer.Option("--evict", help="Ask their pods to go, within disruption budgets.")

@@ -144,7 +144,13 @@ def history(
     ] = "",
     since: Annotated[str, typer.Option(help="90m, 36h, 7d, or a time in events_zone.")] = "7d",
     until: Annotated[str, typer.Option(help="The same.")] = "",
-    kind: Annotated[str, typer.Option(help="Only these, by commas: node, queue, verb, ….")] = "",
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="Only these, by commas: node, request, queue, limit, breaker, backoff, pause, "
+            "hold, exclusion, calendar, order, jobs, verb."
+        ),
+    ] = "",
     output: HistoryOption = "text",
 ) -> None:
     """Show what happened, and why; newest last."""
@@ -162,7 +168,7 @@ def report(
     ] = None,
     form: Annotated[str, typer.Option("--format", help="The bill: csv, json or sacct.")] = "",
     against: Annotated[str, typer.Option(help="sreport: whether it has the same hours.")] = "",
-    until: Annotated[str, typer.Option(help="Of these two, as --since; else now.")] = "",
+    until: Annotated[str, typer.Option(help="The end, with --format or --against; else now.")] = "",
     output: HistoryOption = "text",
 ) -> int:
     """Show what was lent, for whom, how long pods waited, and what held nodes back."""

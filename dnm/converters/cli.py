@@ -28,7 +28,7 @@ from dnm.model.printable import printable
 _EPILOG = """\
 Settings come from [node_convert] in dnm's configuration file, then from the environment (the key in
 capitals: RES_NAME, MIN_IDLE_SECONDS, RES_LOOKAHEAD_SECONDS, PROTECT_LARGEST_PENDING, MARK_REASON,
-PREEMPT_USER, ...), then from the options. etc/ explains every key; etc/hooks/ has example hooks.
+PREEMPT_USER, ...), then from the options. docs/configuration.md has every key, etc/hooks/ examples.
 """
 _DESCRIPTIONS = {
     Machines.OWN: "Moves nodes between Slurm and Kubernetes, one safe stage after the other.",

@@ -18,6 +18,7 @@ import typer.main
 import yaml
 
 from dnm.cli.app import app, named_app
+from dnm.cli.history import KINDS
 from dnm.cli.interrupted import LOOKS
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.site import QUEUE, Site, a_workshop_site, read_terminal
@@ -98,6 +99,11 @@ def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 LEAVES = dict(leaves(ALL))
+
+
+def test_the_kinds_of_the_history_are_all_named() -> None:
+    (kind,) = (param for param in LEAVES["history",].params if param.name == "kind")
+    assert f": {', '.join(KINDS)}." in kind.help
 
 
 def test_what_looks_takes_no_reason() -> None:
