@@ -18,9 +18,11 @@ from dnm.cli.history import QuestionError, lines_since, make_accounts, parse_mom
 from dnm.cli.lending_report import seen_sentence
 from dnm.cli.output import print_document, print_line, print_table
 from dnm.cli.verbs import load_named_config
+from dnm.config.files import shown
 from dnm.config.load import load_config
 from dnm.host.trust import read_regular
 from dnm.model.config import Config
+from dnm.model.errors import ConfigError
 from dnm.model.history import HistoryLine
 from dnm.model.printable import count_of
 from dnm.record.demand_lines import demand_history
@@ -89,8 +91,21 @@ def _configs(question: Question) -> dict[str, Config]:
         changes[key.strip().lower()] = value.strip()
         parts.append(f"{key.strip()}={value.strip()}")
     path = question.against or question.config
-    configs[" ".join(parts)] = load_config(path, os.environ, changes)
+    try:
+        configs[" ".join(parts)] = load_config(path, os.environ, changes)
+    except ConfigError as error:
+        load_config(path, os.environ)  # what is wrong in the file itself is told as such
+        raise QuestionError(_of_changes(str(error), changes)) from error
     return configs
+
+
+def _of_changes(problems: str, changes: Mapping[str, str]) -> str:
+    """What is wrong with the changes alone, as they were written."""
+    _, *lines = problems.splitlines()
+    for key, text in changes.items():
+        written, meant = f"[settings] {shown(key)} = {shown(text)}: ", f"--set {key}={text}: "
+        lines = [line.strip().replace(written, meant) for line in lines]
+    return "\n".join(line if line.startswith("--set ") else f"--set: {line}" for line in lines)
 
 
 def _play(

@@ -243,7 +243,12 @@ def test_a_page_has_no_price(site: Site) -> None:
 
 QUESTIONS = {
     "a key that there is not": (("--set", "headrom=0.8"), "did you mean 'headroom'?"),
-    "a value that is none": (("--set", "headroom=much"), "headroom = much"),
+    "a key like none": (("--set", "Foo = 1"), "dnm: --set foo=1: unknown key"),
+    "a value that is none": (("--set", "headroom=much"), "dnm: --set headroom=much: is "),
+    "of two changes one": (
+        ("--set", "max_conversions_per_run=9", "--set", "max_converted_nodes=-1"),
+        "dnm: --set max_converted_nodes=-1: ",
+    ),
     "no value": (("--set", "headroom"), "--set 'headroom' is no change: write KEY=VALUE"),
     "no time": (("--since", "yesterday"), "--since 'yesterday' is no time"),
     "no record of that time": (
