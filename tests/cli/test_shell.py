@@ -143,8 +143,9 @@ def test_every_document_is_yaml_too_and_a_list_of_names(site: Site) -> None:
     assert lent == sorted(site.registry.nodes) and lent
     assert QUEUE in site.command("queues", "show", "-o", "name").stdout.splitlines()
     assert set(lent) <= set(site.command("nodes", "-o", "name", "--type", "a").stdout.split())
-    lines = site.command("history", "-o", "yaml").stdout
-    assert next(iter(yaml.safe_load_all(lines)))["schema"] == 1
+    lines = list(map(json.loads, site.command("history", "-o", "json").stdout.splitlines()))
+    assert list(yaml.safe_load_all(site.command("history", "-o", "yaml").stdout)) == lines
+    assert lines and {line["schema"] for line in lines} == {1}
 
 
 def test_a_verb_that_writes_tells_what_it_did_as_a_document(site: Site) -> None:
