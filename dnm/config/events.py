@@ -31,7 +31,8 @@ from dnm.config.files import (
     split_events,
 )
 from dnm.config.keys import RESOURCE, Keys
-from dnm.config.sections import parse_section, problem
+from dnm.config.problems import problem
+from dnm.config.sections import parse_section
 from dnm.model.calendar import CalendarEvent, CalendarReading
 from dnm.model.printable import printable
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dnm.config.problems import problem
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import read_trusted
 from dnm.model.errors import ConfigError
@@ -222,7 +223,7 @@ def resolve_section(name: str, section: Mapping[str, str], problems: list[str]) 
         try:
             resolved[key] = _check_text(_fill_references(text, folded))
         except ValueError as error:
-            problems.append(f"[{shown(name)}] {shown(key)} = {shown(text)}: {error}")
+            problems.append(problem(name, key, text, error))
     return resolved
 
 

@@ -37,6 +37,7 @@ from dnm.config.keys import (
     SETTINGS,
 )
 from dnm.config.node_types import read_node_type
+from dnm.config.problems import list_problems, problem
 from dnm.config.sections import (
     check_section_names,
     fields_of,
@@ -44,10 +45,8 @@ from dnm.config.sections import (
     given,
     known_entries,
     known_keys,
-    list_problems,
     named_sections,
     parse_section,
-    problem,
     resolve_paths,
     state_folder,
 )

@@ -7,7 +7,6 @@ reading goes on, so that all of them are told at once.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,23 +21,10 @@ from dnm.config.keys import (
     PLAIN_SECTIONS,
     Keys,
 )
+from dnm.config.problems import comment_hint, problem
 from dnm.config.values import path_text
 
-_MOST_SHOWN = 50  # problems in one answer
 _REGISTRY = "converted_nodes.json"
-
-
-def list_problems(where: str, problems: list[str]) -> str:
-    """Returns one message: how many problems there are, and each once, a line each."""
-    found = list(dict.fromkeys(problems))
-    count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-    more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
-    return "\n  ".join([f"{where}: {count}", *found[:_MOST_SHOWN], *more])
-
-
-def problem(section: str, key: str, text: str, why: object) -> str:
-    """Returns the sentence about one key."""
-    return f"[{shown(section)}] {shown(key)} = {shown(text)}: {why}"
 
 
 def check_section_names(sections: Sections, problems: list[str]) -> None:
@@ -124,14 +110,8 @@ def parse_section(
                 raise ValueError("is empty; write a value, or leave the key out")
             parsed[key] = keys[key][1](text)
         except ValueError as error:
-            problems.append(problem(section, written, text, f"{error}{_comment_hint(text)}"))
+            problems.append(problem(section, written, text, f"{error}{comment_hint(text)}"))
     return parsed
-
-
-def _comment_hint(text: str) -> str:
-    """The standard library's ini knows whole-line comments only, which surprises people."""
-    is_commented = re.search(r"\s[#;]", text)
-    return " (a comment needs a line of its own)" if is_commented else ""
 
 
 def known_entries(entries: Mapping[str, str], keys: Keys) -> dict[str, str]:

@@ -19,12 +19,12 @@ from dnm.config.keys import KUBELET_KEYS, NODE_CONVERT_KEYS, NODE_TYPE_KEYS, SET
 from dnm.config.load import find_config_path
 from dnm.config.names import request_id
 from dnm.config.node_types import kubelet_settings
+from dnm.config.problems import list_problems
 from dnm.config.sections import (
     fields_of,
     follow_old_keys,
     known_entries,
     known_keys,
-    list_problems,
     named_sections,
     parse_section,
     resolve_paths,

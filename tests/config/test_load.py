@@ -382,6 +382,12 @@ BAD = {
     "path-lines": (
         "state_dir = /a\n  /b",
         "runs over several lines"),
+    "blank-before-a-key": (
+        "batch_floor = 10%\n  max_converted_nodes = 30",
+        "[settings] batch_floor = 10%: the line 'max_converted_nodes = 30' below begins with a "
+        "blank, so it continues 'batch_floor'; take the blank away"),
+    "tab-before-a-key": ("headroom = 0.5\n\tinstance_id: x", "continues 'headroom'; take the"),
+    "several-lines-and-no-key": ("exclude_nodes = a1,\n  b[", "'a1,b[' can't be read"),
     "reference": ("state_dir = %(absent)s", "write the value out"),
     "control-character": ("state_dir = /\x07", "can't be shown"),
     "registry-is-ini": ("converted_nodes_path = dnm.ini", "that dnm only reads"),

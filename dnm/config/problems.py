@@ -1,0 +1,42 @@
+"""What is wrong with a configuration, in sentences. A file that is right needs none of it."""
+
+from __future__ import annotations
+
+import re
+
+from dnm.model.printable import printable
+
+_MOST_SHOWN = 50  # problems in one answer
+_CONTINUED = re.compile(r"\n((\S+?)\s*[=:].*)")
+
+
+def list_problems(where: str, problems: list[str]) -> str:
+    """Returns one message: how many problems there are, and each once, a line each."""
+    found = list(dict.fromkeys(problems))
+    count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+    more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
+    return "\n  ".join([f"{where}: {count}", *found[:_MOST_SHOWN], *more])
+
+
+def problem(section: str, key: str, text: str, why: object) -> str:
+    """Returns the sentence about one key. Where its text has swallowed the next key, since the line
+    of that begins with a blank, it is about that."""
+    from dnm.config.keys import BY_KIND
+
+    known = {one for keys in BY_KIND.values() for one in keys}
+    for line in _CONTINUED.finditer(text):
+        if line[2].lower() in known:
+            text = text[: line.start()]
+            why = (
+                f"the line '{printable(line[1], 80)}' below begins with a blank, so it continues "
+                f"'{printable(key, 80)}'; take the blank away"
+            )
+            break
+    return f"[{printable(section, 80)}] {printable(key, 80)} = {printable(text, 80)}: {why}"
+
+
+def comment_hint(text: str) -> str:
+    """Returns what is added of a text that may have a comment in it: the standard library's ini
+    knows whole-line comments only, which surprises people."""
+    is_commented = re.search(r"\s[#;]", text)
+    return " (a comment needs a line of its own)" if is_commented else ""
