@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from dnm.cli.output import shown_amount
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.orders import LOST
 from dnm.model.printable import count_of, duration, printable
 from dnm.model.registry import Registry
@@ -74,6 +75,7 @@ def warn_of_quiet(config: Config, registry: Registry, now: datetime) -> list[str
     return [
         *(line for queue in config.queues for line in _warn_of_queue(queue, registry, now)),
         *_warn_of_missing(config, registry, now),
+        *_warn_of_others(config, registry),
     ]
 
 
@@ -111,6 +113,20 @@ def _warn_of_missing(config: Config, registry: Registry, now: datetime) -> Itera
                 f"{queue}: {count_of(missing, 'node')} of the {floor} that min_nodes or an event "
                 f"wants are missing: `dnm explain {queue}` says why"
             )
+
+
+def _warn_of_others(config: Config, registry: Registry) -> Iterator[str]:
+    names: dict[str, list[str]] = {}
+    for name, entry in registry.nodes.items():
+        if entry.owner != config.instance_id:
+            names.setdefault(entry.owner, []).append(name)
+    for owner, of in names.items():
+        were = "was" if len(of) == 1 else "were"
+        yield (
+            f"{fold_hostlist(of)} {were} lent by the instance {owner}, and this one, "
+            f"{config.instance_id}, leaves them alone: if instance_id was changed, change it back "
+            "until they are back in Slurm"
+        )
 
 
 def at_work(run: LastRun, holder: LockHolder | None) -> LockHolder | None:

@@ -275,6 +275,11 @@ QUIET = [
         {"floor": 3}, {"nodes": {"a001": a_lent_node()}, "requests": (a_request(count=2),)}, "",
         id="floor-is-coming",
     ),
+    pytest.param(
+        {}, {"nodes": {name: a_lent_node(owner="before") for name in ("a001", "a002")}},
+        "a[001-002] were lent by the instance before, and this one, prod, leaves them alone: if "
+        "instance_id was changed, change it back until they are back in Slurm", id="renamed",
+    ),
 ]  # fmt: skip
 
 
