@@ -60,7 +60,7 @@ def is_anothers_matter(document: QueueDocument, wants: QueueWants) -> bool:
     """Tells whether this instance has no part in what is to be made of a text that is not the
     ledger's: it lends nothing and has lent nothing, others have, and it has seen one of the two.
     Where no ledger is there each of two could leave it to the other."""
-    found, then = document.ledger, _remembered(wants) or Ledger()
+    found, then = document.ledger, remembered(wants) or Ledger()
     text = checksum(document.source.text)
     known = {**found.sections, **then.sections}
     is_seen = then in (Ledger(), found) or (then.text == text and not found.is_empty)
@@ -74,7 +74,7 @@ def is_anothers_matter(document: QueueDocument, wants: QueueWants) -> bool:
 def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce:
     """Returns the ledger that tells what the limits contain. Raises QueueError where only a person
     can say it."""
-    found, instance, then = document.ledger, wants.instance_id, _remembered(wants)
+    found, instance, then = document.ledger, wants.instance_id, remembered(wants)
     text = checksum(document.source.text)
     if then is None:
         if instance not in found.sections and any(wants.nodes.values()):
@@ -96,7 +96,7 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
         _refuse_older_totals(document.tree, chosen.ledger, all_totals(then) | all_totals(found))
         if is_applied(document.source):
             _refuse_half_a_manifest(document.tree, chosen.ledger)
-    return _with_totals(chosen, then)
+    return with_totals(chosen, then)
 
 
 def _of_another_text(document: QueueDocument, then: Ledger, instance: str) -> LedgerInForce:
@@ -115,8 +115,8 @@ def _of_another_text(document: QueueDocument, then: Ledger, instance: str) -> Le
     return LedgerInForce(found)
 
 
-def _with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
-    """The same, with the totals that only the record knows."""
+def with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
+    """Returns the same, with the totals that only the record knows."""
     more = all_totals(then).keys() - all_totals(chosen.ledger)
     if not more or len(more) + len(chosen.ledger.totals) > MOST_TOTALS:
         return chosen
@@ -125,7 +125,8 @@ def _with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
     return LedgerInForce(kept, chosen.notes)
 
 
-def _remembered(wants: QueueWants) -> Ledger | None:
+def remembered(wants: QueueWants) -> Ledger | None:
+    """Returns the ledger that the last run noted; None: no run has noted one."""
     return None if wants.remembered is None else decode_ledger(wants.remembered)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.queues.authors import LedgerInForce, ledger_in_force
+from dnm.queues.authors import LedgerInForce, ledger_in_force, remembered, with_totals
 from dnm.queues.document import QueueDocument
 from dnm.queues.edit import as_it_stands, foresee, prove
 from dnm.queues.ledger import Ledger, lent_amounts
@@ -73,7 +73,9 @@ def _rebase(
         if reading and is_asked and (not chosen or place.queue in chosen):
             known[place] = _declared(tree, place, reading, contained.at(place))
     kept: Ledger = msgspec.structs.replace(ledger, sections=sections)
-    return prove(document, foresee(document, LedgerInForce(kept), known, wants))
+    # What a run noted and nobody wrote is answered too, or the next run would ask again.
+    in_force = with_totals(LedgerInForce(kept), remembered(wants) or Ledger())
+    return prove(document, foresee(document, in_force, known, wants))
 
 
 def _declared(tree: DocumentTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:

@@ -357,6 +357,23 @@ def test_a_text_that_has_come_again_with_another_baseline() -> None:
     assert asked.refusal.startswith(NOT_OF_THIS_TEXT)
 
 
+@pytest.mark.parametrize("reading", Reading)
+def test_a_person_s_answer_holds_though_a_run_was_killed_between_its_note_and_its_write(
+    reading: Reading,
+) -> None:
+    """And a limit was changed before the next: what that run noted and nobody wrote was asked for
+    again in every run, whatever the person said."""
+    made = lend(TREE, ONE)
+    noted = edit(made.text, made.ledger, TWO, remembered=made.noted).noted
+    edited = change(made.text, f"vcore: {limit(made, A)}", "vcore: 400")
+    asked = edit(edited, made.ledger, TWO, remembered=noted)
+    assert "it is not the one that the last run noted either" in asked.refusal
+    asking = wants(TWO, remembered=noted)
+    answered = rebase_document(read(edited, made.ledger), asking, reading)
+    rest = edit(answered.text, answered.ledger, TWO, remembered=noted)
+    assert not rest.refusal and rest.text == answered.text
+
+
 def test_a_ledger_that_fits_a_manifest_by_chance() -> None:
     """One person put a killed run's ledger there, another an older export: 208 without any node."""
     made = lend(TREE, ONE)
