@@ -36,6 +36,9 @@ class Listening:
         self._codes: set[CodeType] = set()
 
     def __enter__(self) -> Listening:
+        document = sys.modules.get("dnm.queues.document")
+        if document is not None:
+            document.judge_text.cache_clear()  # of texts that this process has seen before
         self._before = sys.getprofile()
         sys.setprofile(self._listen)
         return self

@@ -156,7 +156,7 @@ def _check_group(name: str, problems: list[str]) -> None:
         if name:
             grp.getgrnam(name)
     except KeyError:
-        why = "is no group of this host; name one, or leave the key out"
+        why = "is no group that this host knows now: see `getent group`, or leave the key out"
         problems.append(problem("settings", "state_group", name, why))
 
 

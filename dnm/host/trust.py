@@ -181,7 +181,9 @@ def access_of(group: str) -> Access:
     try:
         return Access(mode=0o640, group=grp.getgrnam(group).gr_gid)
     except KeyError:
-        raise OSError(errno.EINVAL, f"state_group = {group} is no group of this host") from None
+        raise OSError(
+            errno.EINVAL, f"state_group = {group} is no group that this host knows now"
+        ) from None
 
 
 def give_access(descriptor: int, access: Access) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, ProxyError
+from urllib3.util.connection import create_connection
 from urllib3.util.ssl_ import create_urllib3_context
 
 LARGEST_BODY = 1 << 26  # bytes; a page of 500 pods has some 6 MB
@@ -196,6 +197,7 @@ class _Timed:
     sock: Any
     port: int
     _dns_host: str
+    socket_options: Any
     response_class: Any
     connect: Callable[[], None]
 
@@ -208,14 +210,11 @@ class _Timed:
         """To the first of the name's addresses that answers; all of them share the time."""
         failed: OSError = TimeoutError("the name has no address")
         for *_, address in socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM):
+            place, options = (str(address[0]), self.port), self.socket_options
             try:
-                place = (str(address[0]), self.port)
-                made = socket.create_connection(place, self.wire.seconds_left())
+                return create_connection(place, self.wire.seconds_left(), socket_options=options)
             except OSError as error:
                 failed = error
-            else:
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return made
         raise failed
 
     def putrequest(self, *words: Any, **options: Any) -> None:

@@ -54,7 +54,7 @@ def set_time(point: str, path: Path) -> None:
     """Sets the time of a file to now; one that is not there is made. Raises RegistryError."""
     try:
         with fault_point(point):
-            path.touch(mode=0o644)
+            path.touch(mode=0o600)
     except OSError as error:
         raise RegistryError(
             f"the time of {path} can't be set ({error.strerror}): look at the disk that it is on, "

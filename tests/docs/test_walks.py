@@ -11,6 +11,7 @@ import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
+from dnm.queues.document import judge_text
 from tests.docs.pages import ROOT, quoted, table_of
 from tests.site import QUEUE, Site, set_up_workshop
 
@@ -42,6 +43,7 @@ def calls_of(run: Callable[[], object]) -> list[Call]:
         if event == "call":
             seen.setdefault(frame.f_code)
 
+    judge_text.cache_clear()  # of texts that this process has seen before
     before = sys.getprofile()
     sys.setprofile(listen)
     try:

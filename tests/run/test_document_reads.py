@@ -19,6 +19,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.plan import Pass, SetQueueLimits
+from dnm.queues.document import judge_text
 from dnm.queues.tree import check_rules
 from dnm.queues.yaml_nodes import compose
 from dnm.run.planning import Edges, connect
@@ -45,6 +46,7 @@ def counting() -> Iterator[Counts]:
         if event == "call":
             counts[frame.f_code] = counts.get(frame.f_code, 0) + 1
 
+    judge_text.cache_clear()  # each run is a process of its own
     before = sys.getprofile()
     sys.setprofile(count)
     try:
