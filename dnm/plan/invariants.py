@@ -25,7 +25,6 @@ from dnm.model.plan import (
 )
 from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
-from dnm.sizing.node_supply import is_sound
 
 
 def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan) -> Iterator[str]:
@@ -34,7 +33,7 @@ def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan)
     yield from _cap(config, before, plan)
     yield from _capacity(config, plan)
     yield from _one_owner(config, facts, plan)
-    yield from _rest(config, before, facts, plan)
+    yield from _rest(before, plan)
 
 
 def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
@@ -45,8 +44,8 @@ def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
     asked = {one.request.id for one in plan.actions if isinstance(one, StartConversion)}
     if asked - {request.id for request in plan.registry.requests}:
         yield "a conversion is started that the record does not hold"
-    taken = {name for name in before.claimed if name not in plan.registry.claimed}
-    fresh = [request for request in new if request.node not in taken]
+    held = before.claimed.keys() | before.nodes.keys()  # each has its place under the caps
+    fresh = [request for request in new if request.node not in held]
     if not fresh:
         return
     registry = plan.registry
@@ -122,9 +121,9 @@ def _node_of(action: Action) -> str:
     return action.node if isinstance(action, touching) else ""
 
 
-def _rest(config: Config, before: Registry, facts: Facts, plan: Plan) -> Iterator[str]:
+def _rest(before: Registry, plan: Plan) -> Iterator[str]:
     """No queue gives a node back and asks for one of the same type for the same namespace in one
-    plan, but for a node that leaves whatever its queue wants, or is dead."""
+    plan, but for a node that leaves whatever its queue wants."""
     known = {request.id for request in before.requests}
     asked = {
         (request.queue, request.namespace, request.node_type)
@@ -135,6 +134,5 @@ def _rest(config: Config, before: Registry, facts: Facts, plan: Plan) -> Iterato
         old = before.nodes.get(name)
         is_new = old is not None and old.phase is Phase.SERVING and entry.phase is Phase.RELEASING
         is_asked = (entry.queue, entry.namespace, entry.node_type) in asked
-        is_new = is_new and entry.leaves is None
-        if is_new and is_asked and is_sound(config, facts.node(name), entry.node_type):
+        if is_new and is_asked and entry.leaves is None:
             yield f"{name} would go back while {entry.queue} asks for one of type {entry.node_type}"

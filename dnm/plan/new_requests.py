@@ -9,7 +9,7 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lent import ConversionRequest
+from dnm.model.lent import ConversionRequest, Phase
 from dnm.model.observed import Breaker
 from dnm.model.orders import LendOrder
 from dnm.model.reason import Reason
@@ -29,7 +29,7 @@ from dnm.plan.lendable import (
 )
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.plan.rule import nodes_kept_out, rules_of
-from dnm.sizing.caps import NodePool
+from dnm.sizing.caps import NodePool, pool_of
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
 
 LONGEST_LIST = 60_000  # characters in one argument; Linux takes twice as many
@@ -89,7 +89,19 @@ def _judge(
         return so_far, found
     if found := why_not_counted(inputs, limits, so_far.registry, pool, count):
         so_far = _with_question(so_far, f"{sizing.queue} gets no node: {found.detail}")
-    return so_far, found
+    return so_far, found or _why_not_yet(inputs, before, pool)
+
+
+def _why_not_yet(inputs: Inputs, before: Registry, pool: NodePool) -> Objection | None:
+    """One of the kind is let go in this run, by what was known before: the next sees whether it is
+    wanted again, so that no plan gives a node back and asks for its like."""
+    for name, entry in before.nodes.items():
+        old = inputs.registry.nodes.get(name)
+        was_serving = old is not None and old.phase is Phase.SERVING
+        is_let_go = entry.phase is Phase.RELEASING and entry.leaves is None
+        if was_serving and is_let_go and pool_of(entry) == pool:
+            return Objection(reason=Reason.RETRY, detail=f"{name} is let go just now")
+    return None
 
 
 def _judge_breaker(

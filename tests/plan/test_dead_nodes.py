@@ -13,7 +13,7 @@ import pytest
 from dnm.model.config import NamespacePolicy
 from dnm.model.lent import Phase
 from dnm.model.node_type import NodeType, Taint
-from dnm.model.plan import StartConversion
+from dnm.model.plan import Plan, StartConversion
 from dnm.model.pod import PodShape
 from dnm.model.reason import Reason
 from dnm.model.slinky import MANAGED_TAINT
@@ -60,20 +60,30 @@ def for_two() -> World:
     return of_two().with_pods(*pods(3, shape, namespace="two", created=RECENT))
 
 
-@pytest.mark.parametrize(
-    "world",
-    [
-        *(pytest.param(partial(dead, node), id=name) for name, node in DEAD.items()),
-        pytest.param(for_two, id="another namespace's pods select its own label"),
-        pytest.param(lambda: of_two(min_nodes=1), id="another namespace keeps one ready"),
-    ],
-)
-def test_it_goes_and_another_comes_in_one_plan(world: Callable[[], World]) -> None:
-    """Which broke an invariant, so that dnm did nothing at all, run after run."""
+@pytest.mark.parametrize("node", DEAD.values(), ids=DEAD)
+def test_it_goes_and_the_next_run_asks_for_another(node: dict[str, Any]) -> None:
+    """One plan for both broke an invariant, so that dnm did nothing at all, run after run."""
+    world = dead(node)
+    first = world.plan()
+    assert not first.is_refused, first.errors
+    assert first.registry.nodes["a001"].phase is Phase.RELEASING and not conversions(first)
+    assert "a001 is let go just now" in first.queues[0].sentence
+    world.set(registry=first.registry, nodes=world.nodes[:1])
+    world.node("a001", **{**node, "is_cordoned": True, "mark": FENCED})
+    world.batch["a001"] = a_batch_node("a001", in_service=False)
+    assert conversions(world.plan())
+
+
+@pytest.mark.parametrize("world", [for_two, partial(of_two, min_nodes=1)])
+def test_it_goes_while_another_namespace_of_the_queue_gets_one(world: Callable[[], World]) -> None:
+    """Its pods select its own label, or it keeps one ready."""
     plan = world().plan()
     assert not plan.is_refused, plan.errors
-    assert any(isinstance(action, StartConversion) for action in plan.actions)
-    assert plan.registry.nodes["a001"].phase is Phase.RELEASING
+    assert plan.registry.nodes["a001"].phase is Phase.RELEASING and conversions(plan)
+
+
+def conversions(plan: Plan) -> list[StartConversion]:
+    return [action for action in plan.actions if isinstance(action, StartConversion)]
 
 
 @pytest.mark.parametrize("node", DEAD.values(), ids=DEAD)
