@@ -100,7 +100,8 @@ def holders_of(pods: Iterable[Pod], nodes: Container[str]) -> dict[str, NodePods
 
 
 def _holders(pods: Sequence[Pod]) -> NodePods:
-    work = sorted((one for one in pods if one.counts_as_work), key=lambda one: one.created)
+    work = [one for one in pods if one.counts_as_work]
+    work.sort(key=lambda one: (one.created, one.namespace, one.name))  # in whichever order they come
     counts = Counter(one.namespace for one in work)
     return NodePods(
         count=len(work),

@@ -20,6 +20,7 @@ from dnm.model.pod import PodList, PodShape
 from dnm.model.reason import OF_THE_SPINE, Reason, Why
 from dnm.model.registry import QueueStatus
 from dnm.model.verdict import Verdict
+from dnm.plan.queue_reports import holders_of
 from dnm.queues.source import LEDGER_ANNOTATION
 from tests.builders import (
     COUNTED,
@@ -345,3 +346,9 @@ def test_a_type_that_the_configuration_no_longer_knows_strands_no_node() -> None
     )
     assert isinstance(world.nodes[-1], Node)
     assert [type(a) for a in world.plan().actions] == [SetQueueLimits, Fence]
+
+
+def test_pods_of_one_second_are_recorded_alike_in_whichever_order_they_come() -> None:
+    """A list and the changes that follow it give them in orders of their own."""
+    five = pods(5, SMALL, node="a001", running=True)
+    assert holders_of(five, {"a001"}) == holders_of(five[::-1], {"a001"})
