@@ -54,8 +54,9 @@ def judge_health(
     held += [elsewhere] if elsewhere else []
     if holder is not None and holder.is_foreign:
         return "person", f"{held[0]}, which is no run of dnm: nothing is done", _CRITICAL
-    is_old = times.began is None or now - times.began > 3 * config.check_interval
-    if is_old:
+    # What begins again and again and never comes to its end is as bad as what does not begin.
+    last = times.began and min(times.began, times.ended or times.began)
+    if last is None or now - last > 3 * config.check_interval:
         late = warn_of_last_run(config, times, now, at_work(times, holder))
         return "stale", "; ".join([*late, *held]), _CRITICAL
     failed = [f"{name} has failed: {error}" for name, error in registry.failed_nodes.items()]

@@ -43,7 +43,13 @@ def _say() -> int:
     """Returns the exit code. A Ctrl-C is how `dnm status --watch` ends, also before it begins."""
     if "--watch" in sys.argv:
         return 0
-    words = [word for word in sys.argv[1:3] if not word.startswith("-")]
+    words, rest = [], iter(sys.argv[1:])
+    for word in rest:
+        if word in ("--config", "-c"):
+            next(rest, None)  # its file is no verb
+        elif not word.startswith("-"):
+            words.append(word)
+    words = words[:2]
     is_look = "--dry-run" in sys.argv or not LOOKS.isdisjoint(("".join(words[:1]), " ".join(words)))
     print(f"dnm: interrupted{'' if is_look else _UNFINISHED}", file=sys.stderr, flush=True)
     return CODE

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from io import FileIO
 from typing import TYPE_CHECKING, NoReturn
 
 from dnm.cli.verbs import is_console_log_asked
@@ -119,7 +120,10 @@ class StopSignals:
         if self._is_at_once:
             self._leave()
         elif is_first and sys.stderr.isatty():
-            print("finishing the step under way; Ctrl-C again leaves it", file=sys.stderr)
+            # Not by print: the signal may have come in the middle of a line to the same stream.
+            with suppress(OSError):
+                stderr = FileIO(2, "wb", closefd=False)
+                stderr.write(b"finishing the step under way; Ctrl-C again leaves it\n")
 
     def _end_wait(self, number: int, frame: object) -> None:
         if waits_too_long():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
 from io import FileIO
 from typing import TYPE_CHECKING, ClassVar, NoReturn
@@ -21,7 +22,9 @@ class Descriptor(FileIO):
     def write(self, data: ReadableBuffer, /) -> int:
         """Returns how many bytes were written, or given up."""
         try:
-            return super().write(data)
+            while (written := super().write(data)) is None:  # whoever shares it made it so
+                select.select([], [self], [])
+            return written
         except OSError as error:
             if self.fileno() == 1 and error.errno != errno.EPIPE:
                 Descriptor.failed = error

@@ -25,6 +25,8 @@ def problem(section: str, key: str, text: str, why: object) -> str:
 
     known = {one for keys in BY_KIND.values() for one in keys}
     for line in _CONTINUED.finditer(text):
+        if "=" in text[: line.start()]:
+            break  # a list of pairs, whose names may be those of keys
         if line[2].lower() in known:
             text = text[: line.start()]
             why = (

@@ -152,8 +152,11 @@ class _Tail:
         if size - self.at > _OUTPUT_LIMIT:
             yield f"{size - self.at >> 20} MiB of its output are passed over"
             self.at = max(self.at, size - _READ_AT_ONCE // 4)
-            self.at += os.pread(self.file.fileno(), _READ_AT_ONCE, self.at).find(b"\n") + 1
             self.lines.rest = b""
+            content = os.pread(self.file.fileno(), _READ_AT_ONCE // 8, self.at)
+            self.at += len(content)
+            for _ in self.lines.feed(content):
+                pass  # it may begin in the middle of a line, or of a secret
         is_over = False
         while not is_over:
             content = os.pread(self.file.fileno(), _READ_AT_ONCE, self.at)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from dnm.converters.slurm.commands import SlurmClient, checked_name
-from dnm.converters.slurm.text import parse_time
+from dnm.converters.slurm.text import parse_time, records
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.value import Value
@@ -50,14 +50,14 @@ def read_machines(environ: Mapping[str, str]) -> dict[str, Machine]:
         re.findall(r"^PartitionName=(\S+) .*?TRESBillingWeights=(\S+)", partitions, re.M)
     )
     found = {}
-    for line in client.ask("scontrol", "-a", "-o", "show", "nodes").splitlines():
-        name, tres = (re.search(rf"(?:^| ){key}=(\S*)", line) for key in ("NodeName", "CfgTRES"))
-        if name is None or tres is None:
+    for name, line in records(client.ask("scontrol", "-a", "-o", "show", "nodes"), "Node"):
+        # The last of each: what a node's slurmd says, OS=, stands before them.
+        tres, of = (re.search(rf".* {key}=(\S*)", line) for key in ("CfgTRES", "Partitions"))
+        if tres is None:
             continue
-        of = re.search(r" Partitions=(\S*)", line)
         known = [weights[one] for one in (of[1].split(",") if of else ()) if one in weights]
         amounts = dict(one.split("=", 1) for one in tres[1].split(",") if "=" in one)
-        found[name[1]] = Machine(
+        found[name] = Machine(
             cpus=int(amounts.get("cpu", 0)),
             tres=tres[1],
             weight=_weigh(amounts, known[0], is_most) if known else None,
@@ -73,7 +73,7 @@ def _weigh(amounts: Mapping[str, str], weights: str, is_most: bool) -> float:
         factor, amount = map(_AMOUNT.fullmatch, (weight, amounts.get(name.lower(), "0")))
         if factor is None or amount is None:
             raise SlurmError(f"TRESBillingWeights={weights[:80]} can't be read; nothing is weighed")
-        unit = _UNITS[amount[2]] - _UNITS[factor[2]] if amount[2] else 0
+        unit = _UNITS[amount[2]] - _UNITS[factor[2] or "M"] if amount[2] else 0  # slurm.conf: MB
         billed.append(float(amount[1]) * 1024.0**unit * float(factor[1]))
     return max(billed) if is_most else sum(billed)
 

@@ -97,7 +97,7 @@ def _list_affinities(api: ApiRequests, names: Set[str]) -> dict[str, tuple[NodeS
 
 class _Resource(msgspec.Struct, frozen=True):
     name: str
-    available: str | None = None
+    available: str | int | None = None
 
 
 class _Zone(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ def _free(zone: _Zone) -> Amounts:
     for resource in (zone.resources or ())[:MOST_RESOURCES]:
         with suppress(QuantityError, ValueError):
             if resource.available is not None:
-                found |= kube_resources({resource.name: resource.available})
+                found |= kube_resources({resource.name: str(resource.available)})
     return tuple(sorted(found.items()))
 
 

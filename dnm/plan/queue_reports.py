@@ -101,7 +101,7 @@ def holders_of(pods: Iterable[Pod], nodes: Container[str]) -> dict[str, NodePods
 
 def _holders(pods: Sequence[Pod]) -> NodePods:
     work = [one for one in pods if one.counts_as_work]
-    work.sort(key=lambda one: (one.created, one.namespace, one.name))  # in whichever order they come
+    work.sort(key=lambda one: (one.created, one.namespace, one.name))  # of any order
     counts = Counter(one.namespace for one in work)
     return NodePods(
         count=len(work),

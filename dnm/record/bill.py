@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from dnm.model.history import HistoryLine
+from dnm.model.history import SCHEMA, HistoryLine
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.record.stays import BEGINS, ENDS
+from dnm.record.totals import serves_since
 
 _SERVES = ("serving", "releasing", "moving")
 _HOUR = timedelta(hours=1)
@@ -62,9 +63,11 @@ class _Open:
         self.size: Mapping[str, int] = {}
         self.spans: list[tuple[str, datetime, datetime]] = []
         self._kind, self._since = "booting", begin
+        self.told = begin  # by the last line
 
     def turn(self, phase: str, now: datetime, idle: timedelta) -> None:
         """Goes on in that phase; the last `idle` of what it did before was without pods."""
+        self.told = now
         kind = "serving" if phase in _SERVES else "booting"
         if self._kind == "serving" and idle:
             fell_idle = max(now - idle, self._since)
@@ -126,15 +129,19 @@ class Biller:
         if line.event in BEGINS:
             request = str(numbers.get("request", ""))
             begin = self._asked.get(request, line.time)
-            self._close(name, line.time)
+            self._close_untold(name)
             self._open[name] = _Open(line, begin, str(numbers.get("account", "")), request)
         elif line.event == "moved" and name in self._open:
             before = self._open[name]
-            self._close(name, line.time)
+            self._close(name, line.time, _used_of(line))
             self._open[name] = _Open(line, line.time, before.account, before.request)
             self._open[name].turn("serving", line.time, timedelta())
             self._open[name].size = before.size
         elif line.event in ENDS:
+            if name not in self._open and (seconds := float(numbers.get("lent_seconds", 0))):
+                begin = line.time - timedelta(seconds=seconds)  # which another host's history tells
+                self._open[name] = _Open(line, begin, str(numbers.get("account", "")), "")
+                self._open[name].turn("serving", begin, timedelta())
             self._close(name, line.time, _used_of(line))
         elif name in self._open and line.after:
             idle = timedelta(seconds=float(numbers.get("idle_seconds", 0)))
@@ -148,9 +155,18 @@ class Biller:
             is_over = end is not None and end <= self.span[1]
             self._lends.append(lend if is_over else msgspec.structs.replace(lend, end=None))
 
+    def _close_untold(self, name: str) -> None:
+        """Ends it with the last line that tells of it: its end stands in another host's history."""
+        if (stay := self._open.get(name)) is not None:
+            self._close(name, stay.told)
+
     def close(self, registry: Registry, now: datetime) -> tuple[Lend, ...]:
         """Returns all lends, by account, namespace and time; the registry has what is lent now."""
         self._now = now
+        for name in [*self._open.keys() - registry.nodes.keys()]:
+            self._close_untold(name)
+        for name in registry.nodes.keys() - self._open.keys():
+            self._open[name] = _unseen(name, registry, self.span[0])
         for name in list(self._open):
             entry = registry.nodes.get(name)
             if entry is not None and entry.idle_since is not None:
@@ -164,6 +180,20 @@ class Biller:
         return tuple(
             sorted(self._lends, key=lambda one: (one.account, one.namespace, one.begin, one.node))
         )
+
+
+def _unseen(name: str, registry: Registry, now: datetime) -> _Open:
+    """One whose beginning no line tells."""
+    entry, lent = registry.nodes[name], registry.memory.lent.get(name)
+    line = HistoryLine(
+        schema=SCHEMA, number=0, time=now, run="", instance=entry.owner, kind="node", event="lent",
+        object=name, node_type=entry.node_type, namespace=entry.namespace, queue=entry.queue,
+    )  # fmt: skip
+    begin = serves_since(lent, entry) if lent else entry.since
+    found = _Open(line, begin, entry.account, "")
+    found.turn(entry.phase.value, begin, timedelta())
+    found.size = entry.counted
+    return found
 
 
 def _used_of(line: HistoryLine) -> Used:

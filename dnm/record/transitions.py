@@ -240,7 +240,7 @@ def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:
     if new.phase is Phase.SERVING and old.phase is Phase.JOINING:
         return {"counted": dict(new.counted), **_took(new)}
     if old.namespace != new.namespace:
-        return {"counted": dict(new.counted), "from": old.queue}
+        return {"counted": dict(new.counted), "from": old.queue, **_charged(old, cause)}
     if new.phase in (Phase.RELEASING, Phase.MOVING):
         goes = {"to": new.move.to} if new.move is not None else {}
         idle = old.idle_since

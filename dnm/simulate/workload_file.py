@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -76,6 +76,8 @@ def parse_workload(content: bytes, config: Config, seed: int) -> Workload:
 def _check(file: WorkloadFile, config: Config) -> None:
     if file.schema != SCHEMA:
         raise SimulationError(f"schema = {file.schema!r}: this dnm plays {SCHEMA}")
+    if file.begins.tzinfo is None or not 1970 <= file.begins.year < 2500:
+        raise SimulationError(f"begins = {file.begins}: write e.g. 2026-03-02T00:00:00Z")
     count = sum(one.count for one in file.pods) + sum(one.count for one in file.jobs)
     if count > MOST_PODS:
         raise SimulationError(f"it has more than {MOST_PODS:,} pods and jobs")
@@ -127,7 +129,7 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
         cap=most_of(config.max_converted_nodes, sum(file.nodes.values())),
         fails=file.fails,
         conversion=file.conversion_seconds,
-        begins=file.begins,
+        begins=file.begins.astimezone(UTC),
     )
 
 

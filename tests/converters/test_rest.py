@@ -156,6 +156,43 @@ def test_a_list_that_is_missing_is_no_empty_list(body: bytes) -> None:
             parse(body)
 
 
+def test_a_task_of_an_array_is_named_as_that() -> None:
+    job = {
+        "job_id": 1, "job_state": ["RUNNING"], "user_name": "fill", "account": "spare",
+        "partition": "main", "node_count": 1, "priority": 100, "start_time": 1795318591,
+        "resv_name": "", "nodes": "a001", "requeue": True, "batch_flag": True,
+        "submit_time": 1795318590, "state_reason": "None", "array_job_id": 1,
+        "array_task_id": {"set": True, "number": 4},
+    }  # fmt: skip
+    (found,) = rest.parse_jobs(json.dumps({"jobs": [job]}).encode())
+    assert found.id == "1_4"
+
+
+def test_another_node_is_not_the_one_that_was_asked_for() -> None:
+    with (
+        ScriptedServer(
+            [specification(ALL, 42), answer({"errors": [], "nodes": [OTHER]})]
+        ) as server,
+        pytest.raises(SlurmError),
+    ):
+        SlurmRestClient(server.url).read_node("a001")
+
+
+def test_a_change_whose_answer_can_not_be_read_may_have_been_made() -> None:
+    body = b'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{"err'
+    with (
+        ScriptedServer([specification(ALL, 42), body]) as server,
+        pytest.raises(SlurmOutcomeUnknown),
+    ):
+        SlurmRestClient(server.url).drain("a001", "why", {})
+
+
+OTHER = {
+    "name": "a002", "state": ["IDLE"], "alloc_cpus": 0, "alloc_memory": 0, "slurmd_start_time": 5,
+    "last_busy": 5,
+}  # fmt: skip
+
+
 def test_a_number_that_is_none_is_no_time() -> None:
     def told(number: object) -> datetime | None:
         entry = reservation("r", "a1") | {"end_time": number}

@@ -126,6 +126,15 @@ def test_jobs_of_squeue() -> None:
             parse_jobs(wrong)
 
 
+def test_a_task_of_an_array_is_named_as_that() -> None:
+    """The last one has the array's own id: `scontrol requeue` of that takes all tasks, on whatever
+    node they run (22.05)."""
+    line = "{0}|{1}|RUNNING|fill|spare|main|1|100|1795318591|(null)|a001||1795318590|None\n"
+    shown = (("1", "1_4"), ("3", "1_2"), ("4", "4"), ("5", "5+0"), ("6", "6_[2-3]"))
+    found = parse_jobs("".join(line.format(*one) for one in shown))
+    assert [job.id for job in found] == ["1_4", "1_2", "4", "5", "6"]
+
+
 def test_an_account_is_its_user_s_own_text() -> None:
     """Without a slurmdbd nobody checks it: bars would move the fields behind it, a line end forge a
     job. `squeue` prints it as it is (22.05)."""

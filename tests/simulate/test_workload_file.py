@@ -78,3 +78,17 @@ def test_what_is_wrong_gets_a_sentence(name: str) -> None:
     content = given if isinstance(given, bytes) else json.dumps({**FILE, **given}).encode()
     with pytest.raises(SimulationError, match=sentence):
         parse_workload(content, a_config(), seed=1)
+
+
+@pytest.mark.parametrize(
+    "begins", ["2026-03-02T00:00:00", "9999-12-31T23:30:00Z", "0001-01-01T00:00:00Z"]
+)
+def test_a_moment_that_is_none_is_refused(begins: str) -> None:
+    with pytest.raises(SimulationError, match=r"write e\.g\. 2026-03-02"):
+        parsed(begins=begins)
+
+
+def test_it_begins_in_utc() -> None:
+    assert (
+        parsed(begins="2026-03-02T01:00:00+02:00").begins.isoformat() == "2026-03-01T23:00:00+00:00"
+    )

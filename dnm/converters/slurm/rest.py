@@ -85,7 +85,7 @@ class SlurmRestClient:
         """Returns the node. Its partitions are not to be relied on: 25.05 and 25.11 filled them
         wrongly for a single one."""
         found = rest_body.parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
-        if len(found) != 1:
+        if [one.name for one in found] != [name]:
             raise SlurmRefused(f"slurmrestd knows no node {name}", "no such node")
         return found[0]
 
@@ -240,7 +240,7 @@ class SlurmRestClient:
         if answer.status == 401:
             return SlurmError(f"slurmrestd at {self.url} lets nobody in without {self._way_in()}")
         sentence = f"slurmrestd at {self.url} answers {answer.status} to {what} ({told})"
-        if is_change and answer.status >= 500:
+        if is_change and (answer.status == 200 or answer.status >= 500):
             return SlurmOutcomeUnknown(sentence)
         return SlurmError(f"{sentence}; nothing is done: is that slurmrestd?")
 

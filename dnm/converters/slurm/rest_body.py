@@ -367,8 +367,8 @@ def _make_job(job: _Job) -> SlurmJob:
     if count is None or priority is None:
         raise SlurmError(f"slurmrestd says no number of nodes or no priority of job {job.job_id}")
     return SlurmJob(
-        id=str(job.job_id),
-        display_id=_display_id(job),
+        id=shown if (shown := _display_id(job)).replace("_", "").isdecimal() else str(job.job_id),
+        display_id=shown,
         state=_job_state(job),
         user=job.user_name or "",
         account=job.account or "",

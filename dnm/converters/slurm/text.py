@@ -125,15 +125,15 @@ def parse_time(text: str) -> datetime | None:
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
     """Of `scontrol -a -o show nodes`, in the order printed."""
-    return tuple(_parse_node(name, line) for name, line in _records(text, "Node"))
+    return tuple(_parse_node(name, line) for name, line in records(text, "Node"))
 
 
 def parse_partitions(text: str) -> tuple[str, ...]:
     """Of `scontrol -a -o show partition`: the names, in the order printed."""
-    return tuple(name for name, _ in _records(text, "Partition"))
+    return tuple(name for name, _ in records(text, "Partition"))
 
 
-def _records(text: str, kind: str) -> list[tuple[str, str]]:
+def records(text: str, kind: str) -> list[tuple[str, str]]:
     """The names and lines of records; any other line but Slurm's sentence for none is an error, and
     so is a name that comes twice: OS= is what a node's slurmd says, also with line ends in it."""
     lines = [line for line in text.split("\n") if line.strip()]
@@ -257,7 +257,7 @@ def _parse_job(line: str) -> SlurmJob:
     if not (job.isdecimal() and count.isdecimal() and priority.isdecimal()):
         raise SlurmError(f"squeue's line {line[:120]!r} has no numbers where they belong")
     return SlurmJob(
-        id=job,
+        id=display if display.replace("_", "").isdecimal() else job,  # one task has its array's
         display_id=display,
         state=state,
         user=user,
@@ -277,7 +277,7 @@ def _parse_job(line: str) -> SlurmJob:
 def parse_reservations(text: str) -> tuple[Reservation, ...]:
     """Of `scontrol -a -o show reservation`."""
     found = []
-    for name, line in _records(text, "Reservation"):
+    for name, line in records(text, "Reservation"):
         try:
             found.append(
                 Reservation(

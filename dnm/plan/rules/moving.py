@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import LentNode, Move, Phase
+from dnm.model.lent import Charge, LentNode, Move, Phase
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.reason import Reason, Why
@@ -146,6 +146,7 @@ def _relabelled(config: Config, node: Node, entry: LentNode, facts: Facts) -> No
         entry, Phase.SERVING, facts.now, namespace=policy.name, queue=policy.queue,
         counted=size.counted if size else entry.counted, idle_since=None, was_used=bool(pods),
         move=None, moved_at=facts.now, order="",
+        charge=entry.charge and Charge(account=entry.charge.account, since=facts.now),
         stays_until=entry.stays_until if entry.is_kept_at(facts.now) else None,
     )  # fmt: skip
     return becomes(

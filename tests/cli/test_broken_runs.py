@@ -1,0 +1,102 @@
+"""Runs that begin and never end, and signals that come at a bad moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dnm.cli import interrupted, one_run
+from dnm.cli.check import check_last_run
+from dnm.cli.health import judge_health
+from dnm.model.config import Config
+from dnm.model.registry import Registry, RunRecord
+from tests.builders import a_config
+
+
+def site(directory: Path, began: timedelta, ended: timedelta) -> tuple[Config, datetime]:
+    """The last run began and the last end was so long ago."""
+    config = a_config(converted_nodes_path=directory / "converted_nodes.json")
+    now = datetime.now(UTC)
+    for path, age in ((config.lock_path, began), (config.ended_path, ended)):
+        path.touch()
+        os.utime(path, ((now - age).timestamp(),) * 2)
+    return config, now
+
+
+def test_runs_that_are_all_killed_are_stale(tmp_path: Path) -> None:
+    config, now = site(tmp_path, timedelta(seconds=30), timedelta(hours=3))
+    word, why, _ = judge_health(config, Registry(), now)
+    assert word == "stale", why
+
+
+def test_a_run_that_has_not_ended_has_no_code(tmp_path: Path) -> None:
+    config, now = site(tmp_path, timedelta(seconds=30), timedelta(seconds=90))
+    registry = Registry(last_run=RunRecord(exit_code=1, errors=("of the one before",)))
+    assert "ended with code" not in str([*check_last_run(config, registry, now)])
+
+
+@pytest.mark.parametrize(
+    ("words", "is_look"),
+    [("plan", True), ("--config /etc/x.ini plan", True), ("run", False), ("-c plan run", False)],
+)
+def test_the_file_of_the_configuration_is_no_verb(
+    words: str, is_look: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dnm", *words.split()])
+    assert interrupted._say() == interrupted.CODE
+    assert ("under way" not in capsys.readouterr().err) is is_look
+
+
+class Busy:
+    """A stderr at a terminal that is just being written to."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
+
+
+def test_a_signal_that_comes_in_the_middle_of_a_line_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kinds = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    before = [signal.getsignal(kind) for kind in kinds]
+    signals = one_run.StopSignals(timedelta(seconds=9))
+    monkeypatch.setattr(sys, "stderr", Busy())
+    try:
+        signals._note(15, None)
+    finally:
+        signals.close()
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
+    assert "finishing the step under way" in capfd.readouterr().err
+
+
+def test_a_stdout_that_does_not_block_is_waited_for() -> None:
+    """As ssh leaves it, or whoever else has it too."""
+    code = (
+        "import sys; from dnm.cli import __main__ as m; m._open_streams()\n"
+        "for _ in range(300): print('x' * 1000)\n"
+        "sys.stdout.flush(); print('done', file=sys.stderr)\n"
+    )
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.close(write)
+        time.sleep(0.3)  # the pipe is full by then, or is filled while it is read
+        got = 0
+        while piece := os.read(read, 65536):
+            got += len(piece)
+        os.close(read)
+        assert process.stderr is not None and "done" in process.stderr.read()
+    assert got == 300 * 1001

@@ -1,0 +1,50 @@
+"""What machines are weighed by: units as slurm.conf(5) has them, and nobody's word for another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dnm.converters.sreport import Machine, _weigh, read_machines
+from dnm.model.errors import SlurmError
+from tests.converter.programs import script
+
+PARTITION = "PartitionName=gpu AllowGroups=ALL TRESBillingWeights=CPU=1.0"
+
+
+@pytest.mark.parametrize(
+    ("amounts", "weights", "billed"),
+    [
+        ({"cpu": "2", "mem": "8192M"}, "CPU=1.0,Mem=0.25G", 4),
+        ({"mem": "8G"}, "Mem=0.25G", 2),
+        ({"mem": "8192M"}, "Mem=0.25", 2048),
+        ({"mem": "8G"}, "Mem=0.25", 2048),
+    ],
+)
+def test_a_weight_of_memory_without_a_suffix_is_of_a_megabyte(
+    amounts: dict[str, str], weights: str, billed: float
+) -> None:
+    assert _weigh(amounts, weights, is_most=False) == billed
+
+
+def machines(directory: Path, system: str) -> dict[str, Machine]:
+    node = (
+        "NodeName={} CPUAlloc=0 OS={} State=IDLE Partitions=gpu CfgTRES=cpu=128,mem=256000M "
+        "Reason=x\n"
+    )
+    text = node.format("a001", "Linux") + node.format("a002", system)
+    (directory / "nodes").write_text(text)
+    cases = (
+        f"*config*) echo x ;;\n*partition*) echo '{PARTITION}' ;;\n*nodes*) cat {directory}/nodes"
+    )
+    script(directory, f'case "$*" in\n{cases} ;;\nesac', "scontrol")
+    return read_machines({"PATH": f"{directory}:{os.environ['PATH']}"})
+
+
+def test_a_node_s_slurmd_says_neither_its_own_weight_nor_another_s(tmp_path: Path) -> None:
+    """OS= is its free text, and stands before what Slurm says."""
+    assert machines(tmp_path, "Linux Partitions=gpu CfgTRES=cpu=1")["a002"].weight == 128
+    with pytest.raises(SlurmError, match="NodeName=a001 twice"):
+        machines(tmp_path, "Linux\nNodeName=a001 Partitions=gpu CfgTRES=cpu=9999 x")

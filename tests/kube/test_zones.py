@@ -1,0 +1,33 @@
+"""What exporters say of the NUMA nodes of machines: each of its own, in whatever form."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from typing import Any
+
+import msgspec
+
+from dnm.kube.objects import ListPage
+from dnm.kube.placing import read_zones
+
+
+class Api:
+    """Answers with two objects: `available` is a number or a text in the CRD."""
+
+    def asking(self, *_: object) -> Any:
+        return nullcontext()
+
+    def list_items(self, what: object, of: type, *more: object) -> Any:
+        page = {"items": [topology("a001", "4"), topology("a002", 4)]}
+        return msgspec.json.decode(json.dumps(page).encode(), type=ListPage[of]).items  # type: ignore[valid-type]
+
+
+def topology(name: str, available: object) -> dict[str, Any]:
+    zone = {"type": "Node", "resources": [{"name": "cpu", "available": available}]}
+    return {"metadata": {"name": name, "namespace": ""}, "zones": [zone]}
+
+
+def test_a_number_of_one_machine_hides_no_other() -> None:
+    found: Any = read_zones(Api())  # type: ignore[arg-type]
+    assert [dict(found[name][0])["vcore"] for name in ("a001", "a002")] == [4000, 4000]

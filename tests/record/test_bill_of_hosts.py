@@ -1,0 +1,79 @@
+"""Lends of which this host's history tells no end or no beginning, since another host acted, and
+those that moved: each is billed to whom it was lent, for as long as it is known."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from dnm.model.history import HistoryLine, Lent, Memory
+from dnm.model.lent import Charge, Phase, Use
+from dnm.model.registry import Registry
+from dnm.record.accounts import Bookkeeper
+from dnm.record.bill import Biller
+from dnm.record.transitions import Cause, list_transitions
+from tests.builders import NOW, a_lent_node
+from tests.plan.test_moves import fenced, moving
+from tests.record.test_bill import BEGIN, LENT, at, bill
+
+HOUR = timedelta(hours=1)
+
+
+def stays(*lines: HistoryLine, registry: Registry | None = None, until: int = 744) -> Any:
+    books = Bookkeeper(BEGIN)
+    for line in lines:
+        books.add(line)
+    return books.close(registry or Registry(), BEGIN + timedelta(hours=until)).stays
+
+
+def test_an_end_that_is_not_told_here() -> None:
+    (stay,) = stays(*LENT[:3])
+    assert stay.end == BEGIN + timedelta(hours=1.5)
+    assert bill(*LENT[:3], since=24, until=744) == (), "not lent, and billed for the whole month"
+
+
+def test_the_time_between_two_lends_is_nobodys() -> None:
+    again = at(700, "node", "lent", after="joining", number=9, numbers={"account": "other"})
+    assert stays(*LENT[:3], again)[0].end == BEGIN + timedelta(hours=1.5)
+    first = next(one for one in bill(*LENT[:3], again, since=0, until=701) if one.account == "proj")
+    assert first.hours < 2, first.hours
+
+
+def test_a_beginning_that_is_not_told_here() -> None:
+    since = BEGIN + timedelta(hours=1)
+    entry = a_lent_node(charge=Charge(account="proj", since=since, rate={"vcore": 1000}))
+    registry = Registry(nodes={"a001": entry}, memory=Memory(lent={"a001": Lent(since=since)}))
+    assert [one.begin for one in stays(registry=registry, until=10)] == [since]
+    (one,) = bill(until=10, registry=registry)
+    assert (one.account, one.hours) == ("proj", 9)
+
+
+def test_use_before_a_move_is_the_first_ones() -> None:
+    ada = Use(since=NOW - HOUR, rate={}, used={"vcore": 3_600_000})
+    charge = Charge(
+        account="proj", since=NOW - HOUR, rate={}, used={"vcore": 3_600_000}, users={"ada": ada}
+    )
+    world = moving(node=fenced("notebook"), charge=charge)
+    before = world.registry
+    after = world.plan().registry
+    assert (
+        after.nodes["a001"].phase is Phase.SERVING and after.nodes["a001"].namespace == "notebook"
+    )
+    cause = Cause(now=NOW, run="r", instance="prod")
+    lines = [one for one in list_transitions(before, after, cause) if one.object == "a001"]
+    assert [one.event for one in lines] == ["moved"]
+    gone = Registry(
+        nodes={"a001": msgspec.structs.replace(after.nodes["a001"], phase=Phase.RETURNING)}
+    )
+    lines += list_transitions(gone, Registry(), Cause(now=NOW + HOUR, run="r", instance="prod"))
+    lent = [msgspec.structs.replace(one, time=NOW - 2 * HOUR) for one in LENT[:3]]
+    biller = Biller(NOW - 24 * HOUR, NOW + 24 * HOUR)
+    for line in (*lent, *lines):
+        biller.add(line)
+    first, second = biller.close(Registry(), NOW + 24 * HOUR)
+    assert (first.namespace, second.namespace) == ("dev", "notebook")
+    told = [(one.used or {}).get("vcore", 0) for one in (first, second)]
+    assert told == [3_600_000, 0], told
+    assert "ada" in first.users and "ada" not in second.users
