@@ -381,7 +381,11 @@ def _moment(text: str, now: datetime, zone: str) -> datetime | None:
             of_day = time.fromisoformat(text if text[2] == ":" else f"0{text}")
             here = of_day.tzinfo or zone_named(zone)
             wall = datetime.combine(now.astimezone(here).date(), of_day.replace(tzinfo=None))
-            moments = ((wall + timedelta(days=n)).replace(tzinfo=here) for n in (0, 1))
+            moments = (
+                (wall + timedelta(days=n)).replace(tzinfo=here, fold=fold)
+                for n in (0, 1)
+                for fold in (0, 1)
+            )
             return next(one for one in (m.astimezone(UTC) for m in moments) if one > now)
         moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo else begin_in_utc(moment, zone)

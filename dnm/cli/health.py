@@ -148,6 +148,10 @@ def warn_of_last_run(
     is_old = now - run.began > 3 * config.check_interval
     if holder is not None:
         return [f"the run that began {age} ago is still at work: {holder.text}"] if is_old else []
+    if run.ended is None:
+        return [
+            f"the run that began {age} ago is the last, and whether it came to its end is not known"
+        ]
     if run.took is None:
         return [
             f"the run that began {age} ago has not come to its end, and no process here is at work "

@@ -245,6 +245,7 @@ def _event(
             **{key: parsed[key.lower()] for key in resources},
         },
         nodes=parsed.get("nodes", 0),
+        charge_account=parsed.get("charge_account", ""),
     )
     problems.extend(f"[{shown(section)}] {text}" for text in _contradictions(event))
     return event

@@ -209,10 +209,14 @@ class _Timed:
     def _new_conn(self) -> socket.socket:
         """To the first of the name's addresses that answers; all of them share the time."""
         failed: OSError = TimeoutError("the name has no address")
-        for *_, address in socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM):
+        found = socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM)
+        for number, (*_, address) in enumerate(found):
             place, options = (str(address[0]), self.port), self.socket_options
+            share = self.wire.seconds_left() / (len(found) - number)
             try:
-                return create_connection(place, self.wire.seconds_left(), socket_options=options)
+                sock = create_connection(place, share, socket_options=options)
+                sock.settimeout(self.wire.seconds_left())
+                return sock
             except OSError as error:
                 failed = error
         raise failed

@@ -27,13 +27,7 @@ from urllib3.util import make_headers
 
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import read_trusted
-from dnm.kube.kubeconfig_fields import (
-    Context,
-    KubeconfigCluster,
-    User,
-    check_cluster,
-    check_user,
-)
+from dnm.kube.kubeconfig_fields import Context, KubeconfigCluster, User, check_cluster, check_user
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.printable import printable

@@ -18,13 +18,7 @@ from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict
 from dnm.plan.breaker import ConversionResult, after_conversions, after_transition
 from dnm.plan.facts import NodeTransition
-from dnm.plan.found import (
-    Found,
-    adopt_marked_nodes,
-    by_hand_verdict,
-    claim_verdict,
-    find_by_hand,
-)
+from dnm.plan.found import Found, adopt_marked_nodes, by_hand_verdict, claim_verdict, find_by_hand
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import advance_requests, set_aside_interrupted, take_in_claims

@@ -17,7 +17,7 @@ from datetime import datetime
 import msgspec
 
 from dnm.demand.demand import Demand
-from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.lent import TOLD_TO_GO, Leaving, LentNode, Phase
 from dnm.model.observed import StalledPods
 from dnm.model.orders import Way
 from dnm.model.reason import Reason
@@ -135,9 +135,11 @@ def _with_leaving(inputs: Inputs, registry: Registry) -> Registry:
     new: dict[str, LentNode] = {}
     for name, why in _who_leaves(inputs, registry):
         entry = registry.nodes[name]
-        is_free = entry.leaves is None and not inputs.is_kept(name, entry)
+        gone = msgspec.structs.replace(entry, leaves=why)
+        leaves_for_less = why in TOLD_TO_GO and entry.leaves not in TOLD_TO_GO
+        is_free = (entry.leaves is None or leaves_for_less) and not inputs.is_kept(name, gone)
         if is_free and name not in new and len(new) < left and _is_there(inputs, name):
-            new[name] = msgspec.structs.replace(entry, leaves=why)
+            new[name] = gone
     return msgspec.structs.replace(registry, nodes={**registry.nodes, **new})
 
 

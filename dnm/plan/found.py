@@ -280,7 +280,11 @@ def resumable_nodes(config: Config, registry: Registry) -> dict[NodePool, list[s
 
 
 def give_back_unwanted(
-    inputs: Inputs, registry: Registry, wanted: Mapping[NodePool, int], undecided: Collection[str]
+    inputs: Inputs,
+    registry: Registry,
+    wanted: Mapping[NodePool, int],
+    undecided: Collection[str],
+    named: Collection[tuple[NodePool, str]] = (),
 ) -> tuple[Registry, dict[str, NodeVerdict]]:
     """Takes those that are wanted no more into the record as returning; `wanted`: how many of each
     pool are, by requests that wait. Nothing is decided for `undecided` queues, nor without the
@@ -292,7 +296,8 @@ def give_back_unwanted(
     for pool, names in resumable_nodes(inputs.config, registry).items():
         if pool.queue in undecided:
             continue
-        for name in names[wanted.get(pool, 0) :]:
+        free = [name for name in names if (pool, name) not in named]
+        for name in free[wanted.get(pool, 0) :]:
             del claimed[name]
             nodes[name] = _newly_recorded(
                 inputs.config, pool.node_type, pool.namespace, Phase.RETURNING, inputs.now

@@ -21,12 +21,7 @@ from dnm.plan.counting import count_missing
 from dnm.plan.facts import node_verdict
 from dnm.plan.found import give_back_unwanted, resumable_nodes
 from dnm.plan.inputs import Inputs
-from dnm.plan.lendable import (
-    conversion_budget,
-    lendable_names,
-    why_not_counted,
-    why_not_now,
-)
+from dnm.plan.lendable import conversion_budget, lendable_names, why_not_counted, why_not_now
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.plan.rule import nodes_kept_out, rules_of
 from dnm.sizing.caps import NodePool, pool_of
@@ -191,11 +186,16 @@ def _give_back(before: Conversions, wanted: Mapping[NodePool, int]) -> Conversio
         if limits.objection or why_unjudged(inputs, limits, queue)
     ]
     wanted = dict(wanted)
+    named: set[tuple[NodePool, str]] = set()
     for order in before.registry.orders:  # what waits for a person's order is wanted as well
         if policy := inputs.config.namespaces.get(order.namespace):
             pool = NodePool(policy.queue, order.namespace, order.node_type)
-            wanted[pool] = wanted.get(pool, 0) + count_missing(order, before.registry)
-    registry, nodes = give_back_unwanted(inputs, before.registry, wanted, undecided)
+            missing = count_missing(order, before.registry)
+            if missing and order.nodes:  # these, and no others of the pool
+                named.update((pool, name) for name in order.nodes)
+            else:
+                wanted[pool] = wanted.get(pool, 0) + missing
+    registry, nodes = give_back_unwanted(inputs, before.registry, wanted, undecided, named)
     return msgspec.structs.replace(before, registry=registry, nodes={**before.nodes, **nodes})
 
 

@@ -37,12 +37,7 @@ from dnm.plan.idle_times import idle_times, note_gaps, note_lends
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
 from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
-from dnm.plan.queue_reports import (
-    holders_of,
-    list_decisions,
-    queue_statuses,
-    seen_statuses,
-)
+from dnm.plan.queue_reports import holders_of, list_decisions, queue_statuses, seen_statuses
 from dnm.plan.record_lease import judge_actor, with_judgement
 from dnm.plan.refused_record import refuse_plan
 from dnm.plan.rule import rules_of

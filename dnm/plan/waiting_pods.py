@@ -30,7 +30,15 @@ def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
     groups = _in_turn(groups)
     uids = _uids(decided, {_first_pod(group) for group, _ in groups})
     return tuple(
-        _waiting(group, verdict, _why_own(decided, group, verdict), uids[_first_pod(group)])
+        WaitingPods(
+            kind=group.fingerprint,
+            queue=verdict.queue,
+            namespace=group.namespace,
+            name=group.names[0],
+            uid=uids[_first_pod(group)],
+            count=group.count,
+            sentence=_why_own(decided, group, verdict),
+        )
         for group, verdict in groups
         if _first_pod(group) in uids
     )
@@ -70,15 +78,3 @@ def _uids(decided: Decided, wanted: set[tuple[str, str]]) -> dict[tuple[str, str
         for pod in pods.pods
         if (pod.namespace, pod.name) in wanted
     }
-
-
-def _waiting(group: PendingGroup, verdict: QueueVerdict, why: str, uid: str) -> WaitingPods:
-    return WaitingPods(
-        kind=group.fingerprint,
-        queue=verdict.queue,
-        namespace=group.namespace,
-        name=group.names[0],
-        uid=uid,
-        count=group.count,
-        sentence=why,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import Enum
 
 import msgspec
@@ -74,7 +75,10 @@ def _rebase(
             known[place] = _declared(tree, place, reading, contained.at(place))
     kept: Ledger = msgspec.structs.replace(ledger, sections=sections)
     # What a run noted and nobody wrote is answered too, or the next run would ask again.
-    in_force = with_totals(LedgerInForce(kept), remembered(wants) or Ledger())
+    then = Ledger()
+    with suppress(QueueError):  # a record that can't be read is answered too
+        then = remembered(wants) or then
+    in_force = with_totals(LedgerInForce(kept), then)
     return prove(document, foresee(document, in_force, known, wants))
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from dnm.model.history import SCHEMA, HistoryLine, Memory, Operation
-from dnm.model.plan import Plan
+from dnm.model.plan import Fence, Plan
 from dnm.model.queue_edit import LimitChange
 from dnm.model.registry import Registry
 from dnm.record.events import mark_new
@@ -33,6 +33,8 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
     """Returns the plan with a registry that tells what it changes, and what it intends to."""
     if _is_quiet(before, plan, cause):
         return plan
+    fences = (action.node for action in plan.actions if isinstance(action, Fence))
+    cause = replace(cause, fenced=frozenset(fences))
     changes = planned_changes(plan)
     done = settled(before.memory.intended, changes) if is_document_judged else ()
     lines = _list_changes(before, plan.registry, cause)

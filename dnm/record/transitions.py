@@ -36,6 +36,7 @@ class Cause(Value):
     notes: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     unseen_since: datetime | None = None
+    fenced: frozenset[str] = frozenset()  # nodes that this run is to fence
 
     def line(self, kind: str, event: str, object: str, **fields: Any) -> HistoryLine:
         """A line without its number."""
@@ -139,16 +140,15 @@ def _nodes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryL
         if old is not None and new is None:
             yield _departure(after, name, old, cause)
         elif old is not None and new is not None:
-            if new.leaves == Leaving.BY_HAND and _begins_to_leave(before, name, cause):
+            if new.leaves == Leaving.BY_HAND and _begins_to_leave(name, cause):
                 old = msgspec.structs.replace(old, leaves=None)
             yield from _change(name, old, new, cause)
 
 
-def _begins_to_leave(before: Registry, name: str, cause: Cause) -> bool:
-    """Whether this run is the first to fence a node since a person's verb said so."""
-    verdict, said = cause.nodes.get(name), before.last_run.nodes.get(name, "")
-    is_leaving = verdict is not None and verdict.reason is Reason.LEAVING
-    return is_leaving and not said.startswith(Reason.LEAVING.text)
+def _begins_to_leave(name: str, cause: Cause) -> bool:
+    """Whether this run fences a node since a person's verb said so."""
+    verdict = cause.nodes.get(name)
+    return name in cause.fenced and verdict is not None and verdict.reason is Reason.LEAVING
 
 
 def _of_node(cause: Cause, event: str, name: str, entry: LentNode, **fields: object) -> HistoryLine:

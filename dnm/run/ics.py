@@ -283,9 +283,10 @@ def _events_of_series(around: Around, members: list[Any], question: Question) ->
         raise ValueError(f"has more than {MOST_OF_ONE} occurrences in this time")
     events: list[CalendarEvent] = []
     problems: list[str] = []
+    is_exact = all(_lasts_hours(one) for one in members)
     for one in found:
         if str(one.get("STATUS", "")).upper() != "CANCELLED":
-            events += _events_of(one, zone, question, problems)
+            events += _events_of(one, zone, question, problems, is_exact)
     return events, problems
 
 
@@ -308,6 +309,11 @@ def _check_end(entry: Any) -> None:
         raise ValueError("ends before it begins")
 
 
+def _lasts_hours(entry: Any) -> bool:
+    """Whether it says how long it is, and not in days: as many hours, whatever clocks do."""
+    return "DURATION" in entry and bool(entry["DURATION"].dt % timedelta(days=1))
+
+
 def _check_rules(entry: Any) -> None:
     """The library plays one without FREQ as if there were none."""
     rules = entry.get("RRULE", [])
@@ -317,7 +323,7 @@ def _check_rules(entry: Any) -> None:
 
 
 def _events_of(
-    one: Any, zone: str, question: Question, problems: list[str]
+    one: Any, zone: str, question: Question, problems: list[str], is_exact: bool
 ) -> Iterable[CalendarEvent]:
     summary = str(one.get("SUMMARY", ""))
     namespaces = _namespaces(one, question)
@@ -325,6 +331,8 @@ def _events_of(
         return  # moved to where it is none of ours
     begins = _moment(one["DTSTART"].dt, zone, begin_in_utc, 0)
     ends = _moment(one["DTEND"].dt, zone, end_in_utc, 1)
+    if is_exact or ends <= begins:  # it begins in an hour that is left out, and would end before it
+        ends = begins + max(one["DTEND"].dt - one["DTSTART"].dt, timedelta())
     if ends <= question.begins or begins >= question.ends:
         return
     section = title_of(summary)
@@ -361,7 +369,7 @@ def _moment(
         return of_wall(datetime.combine(when, datetime.min.time()), zone)
     if when.tzinfo is None:
         return of_wall(when, zone)
-    return when.replace(fold=fold).astimezone(UTC)
+    return max(when.replace(fold=one).astimezone(UTC) for one in range(fold + 1))
 
 
 def _zone_of(one: Any, zone: str) -> str:

@@ -57,8 +57,10 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
         by = f": {holder.text}" if holder else ""
         raise LockedError(f"another run holds the lock {path}; it is left to finish{by}") from error
     except OSError as error:
-        mend = f"run dnm as the owner of {path.parent}, or make it writable"
-        if isinstance(error, FileNotFoundError):
+        mend = "look at the disk that it is on, and at state_dir"
+        if isinstance(error, PermissionError):
+            mend = f"run dnm as the owner of {path.parent}, or make it writable"
+        elif isinstance(error, FileNotFoundError):
             mend = f"create the state directory {path.parent} and let this user write there"
         raise RegistryError(f"the lock {path} can't be taken ({error.strerror}): {mend}") from error
     try:

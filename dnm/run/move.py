@@ -51,11 +51,11 @@ def move_registry(
         target.write(_note(ARRIVING, source, registry))
         source.write(_note(MOVED, target))
         target.write(encode_registry(registry))
-    elif there == ARRIVING:
+    elif there == ARRIVING and _is_left(source, target):
         registry = _arriving(target)
         source.write(_note(MOVED, target))
         target.write(encode_registry(registry))
-    elif here == ARRIVING:
+    elif here == ARRIVING and _is_left(target, source):
         registry = _arriving(source)
         target.write(encode_registry(registry))
         source.write(_note(MOVED, target))
@@ -64,14 +64,31 @@ def move_registry(
     return registry
 
 
+def _is_left(left: State, arriving: State) -> bool:
+    """Whether what is arriving in one is what the other has let go: each names the other. What a
+    host began to move may be in force there still, or have gone on from there."""
+    gone, come = _decode(left.read() or b""), _decode(arriving.read() or b"")
+    return (gone.get("version"), gone.get("where"), come.get("where")) == (
+        MOVED, _named(arriving), _named(left)
+    )  # fmt: skip
+
+
 def _why_none(source: State, target: State) -> str:
-    """Why there is none to be moved: it never was, or it went on from here to another host."""
+    """Why there is none to be moved: it never was, it went on from here to another host, or another
+    has begun to move it."""
     for state in (source, target):
         if state.kind == "kubernetes" and _standing(state) == MOVED:
             where = _decode(state.read() or b"").get("where")
             return (
                 f"there is no registry here: it was moved from {state.where} to "
                 f"{printable(str(where), 300)}; say this where it is, or restore it there first"
+            )
+    for state in (source, target):
+        if _standing(state) == ARRIVING:
+            where = _decode(state.read() or b"").get("where")
+            return (
+                f"what is on its way to {state.where} comes from {printable(str(where), 300)}, and "
+                "may be in force there still: say this there"
             )
     return (
         f"there is no registry in {source.where} that could be moved, and none in "
@@ -110,11 +127,15 @@ def _standing(state: State) -> str | None:
 
 def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
     """What stands in a place whose registry is not in force. A file is on one host."""
-    host = f"{host_name()}:" if other.kind == "file" else ""
-    document: dict[str, Any] = {"version": version, "where": f"{host}{other.where}"}
+    document: dict[str, Any] = {"version": version, "where": _named(other)}
     if registry is not None:
         document["registry"] = registry
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
+
+
+def _named(state: State) -> str:
+    """What a place is called everywhere."""
+    return f"{host_name()}:{state.where}" if state.kind == "file" else state.where
 
 
 def _arriving(state: State) -> Registry:

@@ -17,7 +17,7 @@ until exactly these pods change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 
 import msgspec
@@ -87,7 +87,7 @@ def choose_releases(
         trial = RemovalSimulation(config, leaving_out(every, stalled), *given)
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
-    for rivals in _classes(demand, node_supply, candidates):
+    for rivals in _classes(demand, node_supply, candidates, trial.sound):
         asked = rivals[: max(0, candidates.at_most - len(spare))]
         count, objection = trial.count_spare(spare, asked)
         spare += rivals[:count]
@@ -149,7 +149,9 @@ def judge_fenced(
     return verdicts
 
 
-def _classes(demand: Demand, node_supply: NodeSupply, candidates: Candidates) -> list[list[str]]:
+def _classes(
+    demand: Demand, node_supply: NodeSupply, candidates: Candidates, sound: Set[str]
+) -> list[list[str]]:
     """The candidates by queue, namespace and type, in the order in which they should go; those that
     have been idle for longest first."""
     classes: dict[NodePool, list[str]] = {}
@@ -159,6 +161,7 @@ def _classes(demand: Demand, node_supply: NodeSupply, candidates: Candidates) ->
         names.sort()
         names.sort(key=lambda name: node_supply.lent[name].since, reverse=True)
         names.sort(key=lambda name: demand.nodes.get(name, NO_USE).used.get("vcore", 0))
+        names.sort(key=sound.__contains__)  # one that is of no use goes first
     return sorted(
         classes.values(),
         key=lambda names: min(str(node_supply.lent[name].idle_since) for name in names),
@@ -215,7 +218,12 @@ class RemovalSimulation:
         budget: ConversionBudget,
     ) -> None:
         self._config, self._demand, self._queues = config, demand, queues
-        self._node_supply, self._budget = node_supply, budget
+        self._node_supply, self._budget, lent = node_supply, budget, node_supply.lent
+        self.sound = {
+            node.name
+            for node in node_supply.nodes
+            if node.name in lent and is_sound(config, node, lent[node.name].node_type)
+        }
         self.base = size_queues(config, demand, queues, node_supply, budget)
 
     def count_spare(
@@ -254,9 +262,7 @@ class RemovalSimulation:
         )
         budget = self._budget.changed(own.values(), 1)
         sizing = size_queues(config, self._demand, limits, node_supply, budget)
-        gone = (node for node in supply.nodes if node.name in own)
-        # Under a cap a dead one makes room for another.
-        sound = {own[one.name] for one in gone if is_sound(config, one, own[one.name].node_type)}
+        sound = {own[name] for name in self.sound & own.keys()}  # a dead one makes room
         granted = {pool: count for pool, count in sizing.granted().items() if pool in sound}
         for after, before in ((sizing.wanted(), base.wanted()), (granted, base.granted())):
             for pool, count in after.items():

@@ -142,7 +142,7 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
     # power-cycle it under each other. It goes whatever its queue wants and until when it was lent.
     again = enter_phase(
         entry, Phase.RETURNING, now,
-        converter=entry.converter, leaves=entry.leaves or Leaving.BY_HAND, stays_until=None,
+        converter=entry.converter, leaves=Leaving.BY_HAND, stays_until=None,
     )  # fmt: skip
     return replace(registry, nodes={**registry.nodes, name: again})
 

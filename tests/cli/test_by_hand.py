@@ -435,3 +435,17 @@ def test_kubernetes_and_slurm_are_asked_before_one_is_adopted(sandbox: Sandbox, 
 def test_a_run_that_is_made_at_once_is_one_like_any_other(sandbox: Sandbox, site: Site) -> None:
     made = site.command("lend", "1", "--namespace", "dev", "--now", DNM_LOG_CONSOLE="1")
     assert made.returncode == 0 and "action=convert" in made.stderr, made.stderr
+
+
+@pytest.mark.parametrize(
+    ("hour", "minute", "until"),
+    [(5, 10, (5, 30)), (5, 40, (6, 30)), (6, 10, (6, 30))],
+    ids=["before both", "between them", "before the second"],
+)
+def test_a_time_that_is_there_twice_is_the_next(
+    hour: int, minute: int, until: tuple[int, int]
+) -> None:
+    """In the night when clocks go back, 01:30 was tomorrow's between the two."""
+    now = datetime(2026, 11, 1, hour, minute, tzinfo=UTC)
+    found = parse_deadline("", "01:30", now, "America/Indiana/Indianapolis")
+    assert found == datetime(2026, 11, 1, *until, tzinfo=UTC)

@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from dnm.config.events import parse_events_alone
+from dnm.config.events import EVENT_KEYS, parse_events_alone, read_event
 from dnm.config.files import MOST_EVENTS
 from dnm.config.load import load_config
 from dnm.model.calendar import CalendarEvent
@@ -158,3 +158,24 @@ def test_many_keys_are_read_and_too_many_sections_are_counted() -> None:
     (one, _), (many, _) = map(parse_events_alone, (keys_of_one(900), sections(10_000)))
     assert len(one["event:a"][0]) == 900 and len(many) == 10_000
     assert not many["event:e9999"][0]  # it is counted, not parsed
+
+
+def test_every_key_of_an_event_makes_a_difference() -> None:
+    """`charge_account` was read and dropped: a lend for an event was charged to others."""
+    base = {
+        "namespace": "dev", "from": "2026-12-01 09:00", "until": "17:00", "pods": "2",
+        "weekly": "Tue",
+    }  # fmt: skip
+    other = {
+        "namespace": "two", "from": "2026-12-01 10:00", "until": "18:00", "zone": "Europe/Berlin",
+        "weekly": "Tue,Wed", "last": "2026-12-08", "except": "2026-12-08", "pods": "3", "cpu": "3",
+        "memory": "3Gi", "nodes": "2", "charge_account": "course",
+    }  # fmt: skip
+    assert other.keys() == EVENT_KEYS.keys()
+
+    def of(entries: dict[str, str]) -> object:
+        return read_event("x", "event:x", entries, "UTC", [])
+
+    for key, text in other.items():
+        left_out = "pods" if key == "nodes" else ""
+        assert of({**{k: v for k, v in base.items() if k != left_out}, key: text}) != of(base), key

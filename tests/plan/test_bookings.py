@@ -11,14 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dnm.model.batch import BatchNode
-from dnm.model.calendar import CalendarEvent, booking_name, booking_on
+from dnm.model.calendar import CalendarEvent, KeptCalendar, booking_name, booking_on
+from dnm.model.config import NamespacePolicy
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.observed import LendTimes
 from dnm.model.orders import Keeping, Pause
 from dnm.model.plan import BookNodes, Plan, UnbookNodes
 from dnm.model.value import Unreadable
 from dnm.plan.rules.foreseen import lead_of
-from tests.builders import NOW, a_batch_node, a_request
+from tests.builders import NOW, QUEUE, a_batch_node, a_request
 from tests.plan.test_event_floors import event
 from tests.plan.worlds import World
 
@@ -351,3 +352,27 @@ def test_requests_under_way_keep_what_is_booked() -> None:
     name = booking_name("workshop", NOW + MINUTE, "prod")
     asked.batch["a050"] = _with(asked.batch["a050"], (f"{name}-a050",))
     assert not steps(asked.plan())
+
+
+def test_a_cap_of_none_gives_up_what_is_booked() -> None:
+    asked = Booked(one := event(NOW + DAY, nodes=3))
+    asked.step()
+    assert asked.booked(one) == 3
+    asked.configured(max_converted_nodes=0)
+    asked.step()
+    assert asked.booked(one) == 0
+
+
+def test_two_events_of_one_name_and_time_are_told() -> None:
+    """Their reservations would have one name."""
+    one, two = event(NOW + DAY, nodes=2), event(NOW + DAY, nodes=3, namespace="two")
+    asked = Booked(one)
+    more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))
+    asked.configured(namespaces={**asked.config.namespaces, "two": more}, calendar_events=())
+    files = {f"/e/{name}.ini": of for name, of in (("a", one), ("b", two))}
+    asked.recorded(calendars={
+        path: KeptCalendar(events=(msgspec.structs.replace(of, source=path),))
+        for path, of in files.items()
+    })  # fmt: skip
+    asked.step()
+    assert any("of both one is booked in Slurm" in note for note in asked.step().notes)

@@ -419,3 +419,14 @@ def test_a_node_that_is_claimed_is_waited_for_until_it_has_its_label() -> None:
     world.batch = {one.name: one for one in telling(*world.batch)}
     world.batch["a001"] = claimed(one=claim(""))
     assert "a001" in world.plan().registry.nodes
+
+
+@pytest.mark.parametrize(("named", "back"), [("a002", ["a001"]), ("a009", ["a001", "a002"])])
+def test_an_order_of_named_nodes_keeps_those_and_no_others(named: str, back: list[str]) -> None:
+    backoff = Backoff(failures=1, until=NOW + timedelta(minutes=1), ask_at_most=1)
+    order = LendOrder(
+        id="lend-1", node_type="a", namespace="dev", count=1, since=LONG_AGO, nodes=(named,),
+        until=NOW + timedelta(hours=4),
+    )  # fmt: skip
+    world = stranded("a001", "a002").recorded(backoffs={"a": backoff}, orders=(order,))
+    assert sorted(world.plan().registry.nodes) == back

@@ -110,6 +110,7 @@ def test_once_fenced_it_is_not_wanted_again(node: dict[str, Any]) -> None:
             {"order": "lend-1", "stays_until": NOW + timedelta(hours=3)}, {"is_ready": False},
             id="it was ordered",
         ),
+        pytest.param({"leaves": "overdue"}, {"is_ready": False}, id="a rule that is off let it go"),
         pytest.param(
             {}, {"taints": (Taint(key=MANAGED_TAINT, effect="NoExecute"),)},
             id="its taint evicts pods",
@@ -129,3 +130,13 @@ def test_one_that_never_joined_and_is_reset_goes_back(
     waiting = pods(3, SMALL, created=RECENT)
     plan = world.recorded(nodes=registry.nodes).with_pods(*waiting).plan()
     assert plan.registry.nodes["a001"].phase is Phase.RELEASING, plan.nodes
+
+
+def test_a_dead_one_goes_before_one_that_is_well() -> None:
+    """Which is kept ready then."""
+    world = World().lent("a001", **IDLE).node("a001").lent("a002", **IDLE)
+    world.node("a002", is_ready=False)
+    dev = msgspec.structs.replace(world.config.namespaces["dev"], min_nodes=1)
+    plan = world.configured(namespaces={**world.config.namespaces, "dev": dev}).plan()
+    phases = {name: one.phase for name, one in plan.registry.nodes.items()}
+    assert phases == {"a001": Phase.SERVING, "a002": Phase.RELEASING}, plan.nodes

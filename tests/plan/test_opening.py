@@ -19,7 +19,7 @@ from dnm.model.plan import DropPods, HoldClosed, Plan, ReturnNode, SetQueueLimit
 from dnm.model.pod import PodShape, Toleration
 from dnm.model.registry import Registry
 from dnm.plan.rules.opening import NOT_OPENED, OPENING, asked_looks
-from tests.builders import FENCED, NOW, SIZE, a_lent_node, a_node, a_request
+from tests.builders import FENCED, NOW, SIZE, a_batch_node, a_lent_node, a_node, a_request
 from tests.plan.worlds import UNREAD, World, pods
 
 EVERYWHERE = (Toleration(operator="Exists"),)
@@ -308,3 +308,18 @@ NAMES = [
 @pytest.mark.parametrize(("written", "listed"), NAMES)
 def test_an_image_is_known_by_its_full_name(written: str, listed: str) -> None:
     assert full_name(written) == full_name(listed) == listed
+
+
+@pytest.mark.parametrize("has_list", [True, False])
+def test_a_hold_opens_nothing_that_its_list_keeps_closed(has_list: bool) -> None:
+    step = opening_steps("condition X=True") if has_list else ()
+    world = World().lent(
+        "a001", Phase.RELEASING, counted={}, leaves=Leaving.NOT_OPENED,
+        opening=Opening(held={"node": NOW, "ready": NOW - timedelta(hours=1)}),
+    )  # fmt: skip
+    world.node("a001", is_cordoned=True, mark=FENCED, taints=(CLOSED,))
+    world.configured(node_types={"a": NodeType(name="a", size=SIZE, opens_when=step)})
+    world.batch["a001"] = a_batch_node("a001", in_service=False)
+    world.knowing(close={"a001": CloseLook(conditions={"X": "False"})})
+    plan = world.recorded(held=("a001",)).plan()
+    assert (HoldClosed(node="a001", is_closed=False) in plan.actions) is not has_list

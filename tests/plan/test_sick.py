@@ -4,6 +4,7 @@ fault; what keeps it, and what a sign is."""
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -97,3 +98,19 @@ def test_a_mark_is_what_makes_conditions_known() -> None:
                 "status": {"conditions": [condition]}}  # fmt: skip
         node = read_one_node(msgspec.json.encode(body), "a001")
         assert node.conditions == ({"X": "True"} if marks else {})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"stays_until": NOW + timedelta(days=30), "order": "lend-1"}, id="ordered"),
+        pytest.param(
+            {"since": NOW - timedelta(hours=3), "leaves": "overdue"}, id="leaves for less"
+        ),
+    ],
+)
+def test_no_word_and_no_lesser_reason_stands_against_its_sickness(fields: dict[str, Any]) -> None:
+    """Pods went on landing on it until its time was over, or were never asked to go."""
+    world = used(conditions=BAD).configured(options={"max_lend_hours": timedelta(hours=1)})
+    entry = world.lent("a001", was_used=True, **fields).plan().registry.nodes["a001"]
+    assert entry.leaves == Leaving.SICK

@@ -440,3 +440,11 @@ def play_history(rng: random.Random, text: str, story: str) -> tuple[int, int]:
             assert (again.text, again.ledger) == (now, ledger), story
     assert now.encode() == text.encode(), story
     return losses, asked
+
+
+def test_a_person_s_answer_holds_though_a_newer_dnm_wrote_the_record() -> None:
+    """The way out that its own sentence names."""
+    made = lend(TREE, ONE)
+    newer = made.ledger.replace('"version":', '"version":9')
+    asking = wants(ONE, remembered=newer)
+    assert not rebase_document(read(made.text, newer), asking, Reading.TOTAL).refusal

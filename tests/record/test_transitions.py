@@ -99,7 +99,8 @@ def test_what_becomes_of_a_node_is_a_line(name: str) -> None:
     event, phases = told.split()
     line = f"node {event} a001 {phases} {reason.name if reason else ''}".strip()
     before, after = (nodes(**({"a001": one} if one else {})) for one in (old, new))
-    check_told(before, after, said(reason) if reason else {}, [line])
+    why: dict[str, Any] = said(reason) if reason else {}
+    check_told(before, after, {**why, "fenced": frozenset({"a001"})}, [line])
 
 
 ASKED = Registry(requests=(a_request(),))
@@ -126,10 +127,9 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
     "a cap in effect": (
         seen("ENOUGH", "keep"), seen("CAPPED"), {},
         [f"queue wait {QUEUE} keep ENOUGH>wait CAPPED CAPPED"]),
-    "returned by hand, and told by the last run": (
-        Registry(nodes={"a001": NODE(leaves="by-hand")}, last_run=RunRecord(
-            nodes={"a001": Reason.LEAVING.text})),
-        nodes(a001=NODE(leaves="by-hand")), said(Reason.LEAVING), []),
+    "returned by hand, and fenced before": (
+        nodes(a001=NODE(leaves="by-hand")), nodes(a001=NODE(leaves="by-hand")),
+        said(Reason.LEAVING), []),
     "a cap still in effect": (seen("CAPPED"), seen("CAPPED"), {}, []),
     "a breaker opens": (
         EMPTY, Registry(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW, trips=1)}), {},

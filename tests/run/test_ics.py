@@ -369,3 +369,29 @@ def test_what_others_need_bounds_all_of_it() -> None:
     assert work.spent() <= 2 * SECONDS_OF_ONE
     work.done = SECONDS_OF_ALL
     assert play_in_turns([work.series(LITTLE)], work) == {}
+
+
+WHEN_CLOCKS_CHANGE = {
+    "over the hour that is left out": (
+        at("20260308T003000", "20260308T023000", INDIANA), ["03-08 05:30 03-08 07:30"]),
+    "into it": (at("20260308T014500", "20260308T023000", INDIANA), ["03-08 06:45 03-08 07:30"]),
+    "within it": (at("20260308T021500", "20260308T024500", INDIANA), ["03-08 07:15 03-08 07:45"]),
+    "a series that ends in it": (
+        at("20260228T213000", "20260301T023000", INDIANA, "RRULE:FREQ=WEEKLY;COUNT=3"),
+        ["03-01 02:30 03-01 07:30", "03-08 02:30 03-08 07:30", "03-15 01:30 03-15 06:30"]),
+    "a series within it": (
+        at("20260301T023000", "20260301T033000", INDIANA, "RRULE:FREQ=WEEKLY;COUNT=3"),
+        ["03-01 07:30 03-01 08:30", "03-08 07:30 03-08 08:30", "03-15 06:30 03-15 07:30"]),
+    "four hours in spring": (
+        f"DTSTART;TZID={INDIANA}:20260308T003000\nDURATION:PT4H", ["03-08 05:30 03-08 09:30"]),
+    "four hours in autumn": (
+        f"DTSTART;TZID={INDIANA}:20261101T003000\nDURATION:PT4H", ["11-01 04:30 11-01 08:30"]),
+    "a day is one by the wall": (
+        f"DTSTART;TZID={INDIANA}:20260307T120000\nDURATION:P1D", ["03-07 17:00 03-08 16:00"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("entry", "windows"), WHEN_CLOCKS_CHANGE.values(), ids=WHEN_CLOCKS_CHANGE)
+def test_an_event_when_clocks_change_is_as_long_as_it_says(entry: str, windows: list[str]) -> None:
+    """RFC 5545 3.8.2.5: hours are exact, days and weeks are nominal."""
+    assert shown(read(entry)) == windows

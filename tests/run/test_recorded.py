@@ -22,7 +22,7 @@ MINUTE = timedelta(minutes=1)
     ("run", "warning"),
     [
         pytest.param(LastRun(), "no run yet", id="never"),
-        pytest.param(LastRun(began=NOW - MINUTE), "has not come to its end", id="first-at-work"),
+        pytest.param(LastRun(began=NOW - MINUTE), "came to its end is not known", id="first"),
         pytest.param(
             LastRun(began=NOW - MINUTE, ended=NOW - 2 * MINUTE),
             "has not come to its end",

@@ -58,7 +58,8 @@ def plan_bookings(inputs: Inputs, registry: Registry, noted: Registry) -> Additi
         note = "event_reservations: the converter does not tell each node's reservations"
         return _none(noted, tries, note)
     given_up, short = _compare(inputs, registry)
-    return _asked(inputs, noted, given_up, short)
+    asked = _asked(inputs, noted, given_up, short)
+    return msgspec.structs.replace(asked, notes=(*asked.notes, *_of_one_name(inputs)))
 
 
 def _none(noted: Registry, tries: Mapping[str, BookingTry], *notes: str) -> Additions:
@@ -82,6 +83,8 @@ def _compare(inputs: Inputs, registry: Registry) -> tuple[list[UnbookNodes], lis
         need, nodes = _need(inputs, registry, window, out), there.get(name, frozenset())
         begins = window.begins - lead_of(config, inputs.registry, window.event)
         if need is None:
+            why = "no node may be lent for it"
+            given_up += [UnbookNodes(name=name, why=why)] if nodes and now < begins else []
             continue
         if now >= begins - _LEAST_AHEAD:
             given_up += _spare(inputs, registry, name, window, nodes) if now >= begins else []
@@ -127,6 +130,21 @@ def _asked(
 def _windows(inputs: Inputs) -> list[Window]:
     until = inputs.now + inputs.config.book_ahead
     return list_windows(known_events(inputs.config, inputs.registry), inputs.now, until)
+
+
+def _of_one_name(inputs: Inputs) -> dict[str, None]:
+    """A sentence for events whose reservations would have one name."""
+    first: dict[str, Window] = {}
+    found: dict[str, None] = {}
+    for one in _windows(inputs):
+        name = booking_name(one.event.name, one.begins, inputs.config.instance_id)
+        other = first.setdefault(name, one).event.namespace
+        if other != one.event.namespace:
+            found[
+                f"event {one.event.name} of {one.event.namespace} begins when that of {other} "
+                "does, and of both one is booked in Slurm; rename one"
+            ] = None
+    return found
 
 
 def _why_short(window: Window, need: Booking, count: int) -> str:

@@ -50,6 +50,7 @@ from dnm.sizing.caps import (
     budget_of,
     count_caps,
 )
+from dnm.sizing.node_supply import is_sound
 from dnm.sizing.queue_sizing import QueueSizing
 from dnm.sizing.releases import Candidates, choose_releases, judge_fenced
 from dnm.sizing.sizing import size_queues
@@ -218,7 +219,9 @@ def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) ->
     node = inputs.facts.node(name)
     least = min(LEAST_IDLE, inputs.facts.idle_times.get(entry.namespace, LEAST_IDLE))
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
-    if node is None or not is_idle or node.is_cordoned or not node.is_ready or node.is_deleting:
+    if node is None or not is_idle or node.is_cordoned:
+        return False
+    if not is_sound(inputs.config, node, entry.node_type):
         return False
     if entry.since >= inputs.now:  # it has come back to its queue in this run
         return False

@@ -303,7 +303,8 @@ def list_actions(config: Config, registry: Registry, facts: Facts) -> list[Actio
         is_tainted = any(one.key == OPENING_TAINT for one in node.taints)
         if entry.phase is Phase.JOINING and not is_tainted and _steps(config, entry):
             actions.append(HoldClosed(node=name, is_closed=True))
-        if entry.phase is Phase.SERVING and is_tainted and entry.leaves is None:
+        is_shut = opening is not None and not opening.is_open and bool(_steps(config, entry))
+        if entry.phase is Phase.SERVING and is_tainted and entry.leaves is None and not is_shut:
             actions.append(HoldClosed(node=name, is_closed=False))
         look = facts.close.get(name)
         if opening is None or not opening.pods:
