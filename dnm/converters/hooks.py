@@ -51,8 +51,8 @@ def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path 
     try:
         check_trust(path, ConverterError)
     except FileNotFoundError:
-        if path.is_symlink():
-            raise ConverterError(f"the hook {path} is a link to nowhere: mend it") from None
+        if any(one.is_symlink() and not one.exists() for one in (path, *path.parents)):
+            raise ConverterError(f"the hook {path} is behind a link to nowhere: mend it") from None
         if not is_required:
             return None
         raise ConverterError(
