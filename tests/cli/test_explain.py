@@ -20,6 +20,7 @@ from dnm.model.observed import Backoff
 from dnm.model.orders import Pause
 from dnm.model.reason import Reason
 from dnm.run.registry import save_registry
+from tests.processes import wait_until
 from tests.site import QUEUE, Site, a_workshop_site, set_up_workshop
 
 
@@ -352,6 +353,7 @@ def test_a_phase_is_the_recorded_one_and_not_the_one_that_a_run_would_make(
     if RETURNED[name]:
         assert site.command("run").returncode == 0  # by the clock that `explain` has
     entry = site.registry.nodes[node]
+    wait_until(lambda: time.time() > entry.since.timestamp())  # the sandbox's clock is ahead
     first, then = site.command("explain", node).stdout.splitlines()[:2]
     assert first == f"node {node} is {entry.phase.value} since {shown(entry.since, seconds=True)}"
     assert then.startswith("decided now: return: ")

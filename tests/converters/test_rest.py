@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -335,24 +334,21 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_all_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers of one name whose network is away: each cost all of it."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
-        address = full.getsockname()
-        for _ in range(4):  # then the kernel answers nobody more
-            filler = stack.enter_context(socket.socket())
-            filler.setblocking(False)
-            filler.connect_ex(address)
-        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address)] * 6
-        ask = socket.getaddrinfo
-        monkeypatch.setattr(
-            socket, "getaddrinfo",
-            lambda name, *more, **options: (
-                found if name == "slurm.example.org" else ask(name, *more, **options)
-            ),
-        )  # fmt: skip
-        url = f"http://slurm.example.org:{address[1]}"
-        with pytest.raises(SlurmError, match="longer than it may"):
-            SlurmRestClient(url, None, timedelta(seconds=0.5)).read_nodes()
+    """Servers of one name whose network is away: each cost all of it, or the first did."""
+    addresses = [f"127.0.0.{number}" for number in range(1, 7)]
+    asked: list[tuple[str, float]] = []
+
+    def silent(place: tuple[str, int], seconds: float, **more: object) -> socket.socket:
+        asked.append((place[0], seconds))
+        raise TimeoutError("timed out")
+
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 80)) for one in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *more, **options: found)
+    monkeypatch.setattr("dnm.http.reader.create_connection", silent)
+    with pytest.raises(SlurmError, match="timed out"):
+        SlurmRestClient("http://slurm.example.org", None, timedelta(seconds=600)).read_nodes()
+    assert [one for one, _ in asked] == addresses
+    assert all(seconds <= 600 / (6 - number) for number, (_, seconds) in enumerate(asked))
 
 
 def test_a_unix_socket_is_asked(tmp_path: Path) -> None:
