@@ -21,6 +21,7 @@ from dnm.cli.app import app, named_app
 from dnm.cli.history import KINDS
 from dnm.cli.interrupted import LOOKS
 from dnm.lab.sandbox.cluster import Sandbox
+from tests.night import one_in
 from tests.site import QUEUE, Site, a_workshop_site, read_terminal
 
 ALL = typer.main.get_command(app)
@@ -241,8 +242,8 @@ def redirected(site: Site, words: str, how: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     "words",
-    ["plan", "status -o json", "history", "nodes", "explain dev", "queues show", "hold a003",
-     "unhold a003", "lend --help", "node-types list", "event list"],
+    one_in(4, ["plan", "status -o json", "history", "nodes", "explain dev", "queues show",
+               "hold a003", "unhold a003", "lend --help", "node-types list", "event list"]),
 )  # fmt: skip
 def test_the_exit_code_is_steady_where_the_reader_leaves(site: Site, words: str) -> None:
     reading, writing = os.pipe()
@@ -272,7 +273,7 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("words", OUTPUTS)
+@pytest.mark.parametrize("words", one_in(3, OUTPUTS))
 def test_an_output_that_takes_nothing_ends_no_verb_in_the_middle(site: Site, words: str) -> None:
     how, *expected = OUTPUTS[words]
     assert redirected(site, words, how) == tuple(expected)
@@ -295,8 +296,10 @@ def test_what_is_to_come_at_once_comes_before_the_end(unbuffered: str, said: str
 
 @pytest.mark.parametrize(
     ("words", "how", "code"),
-    [("run", ">/dev/full", 1), ("run", ">&- 2>&-", 1), ("run --log-console", "2>&- >/dev/null", 0),
-     ("run", "<&- >&- 2>/dev/full", 1), ("lend 1 -n dev --now", ">/dev/full 2>&1", 1)],
+    one_in(3, [
+        ("run", ">/dev/full", 1), ("run", ">&- 2>&-", 1), ("run --log-console", "2>&- >/dev/null", 0),
+        ("run", "<&- >&- 2>/dev/full", 1), ("lend 1 -n dev --now", ">/dev/full 2>&1", 1),
+    ]),
 )  # fmt: skip
 def test_a_run_is_carried_out_where_nobody_can_be_told(
     sandbox: Sandbox, tmp_path: Path, words: str, how: str, code: int

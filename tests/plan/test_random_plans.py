@@ -257,7 +257,7 @@ def see(draw: Draw, world: World, lent: Lent) -> None:
     world.knowing(running_converters=running, **can)
 
 
-@pytest.mark.parametrize("worlds", by_night(300, 6000))
+@pytest.mark.parametrize("worlds", by_night(150, 6000))
 def test_no_plan_is_refused(worlds: int) -> None:
     first = int(os.environ.get("DNM_SEED", "20261127")) * 10_000
     refused = {}
