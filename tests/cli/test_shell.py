@@ -297,8 +297,9 @@ def test_what_is_to_come_at_once_comes_before_the_end(unbuffered: str, said: str
 @pytest.mark.parametrize(
     ("words", "how", "code"),
     one_in(3, [
-        ("run", ">/dev/full", 1), ("run", ">&- 2>&-", 1), ("run --log-console", "2>&- >/dev/null", 0),
-        ("run", "<&- >&- 2>/dev/full", 1), ("lend 1 -n dev --now", ">/dev/full 2>&1", 1),
+        ("run", ">/dev/full", 1), ("run", ">&- 2>&-", 1),
+        ("run --log-console", "2>&- >/dev/null", 0), ("run", "<&- >&- 2>/dev/full", 1),
+        ("lend 1 -n dev --now", ">/dev/full 2>&1", 1),
     ]),
 )  # fmt: skip
 def test_a_run_is_carried_out_where_nobody_can_be_told(
