@@ -256,7 +256,7 @@ def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
 def check_last_run(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
     """Whether the runs come as they should, and how the last one ended."""
     times, run = read_last_run(config), registry.last_run
-    holder = at_work(times, find_lock_holder(config.lock_path))
+    holder = at_work(config, times)
     warnings = warn_of_last_run(config, times, now, holder)
     for warning in warnings:
         yield doubtful(warning)

@@ -57,7 +57,7 @@ def judge_health(
     # What begins again and again and never comes to its end is as bad as what does not begin.
     last = times.began and min(times.began, times.ended or times.began)
     if last is None or now - last > 3 * config.check_interval:
-        late = warn_of_last_run(config, times, now, at_work(times, holder))
+        late = warn_of_last_run(config, times, now, at_work(config, times))
         return "stale", "; ".join([*late, *held]), _CRITICAL
     failed = [f"{name} has failed: {error}" for name, error in registry.failed_nodes.items()]
     if registry.pause is not None and registry.pause.who == LOST:
@@ -130,11 +130,13 @@ def _warn_of_others(config: Config, registry: Registry) -> Iterator[str]:
         )
 
 
-def at_work(run: LastRun, holder: LockHolder | None) -> LockHolder | None:
+def at_work(config: Config, run: LastRun) -> LockHolder | None:
     """Returns who holds the lock where that is the run that began last, and no verb since then."""
-    if holder is None or run.began is None or run.took is not None:
+    if run.began is None or run.took is not None:
         return None
-    return holder if holder.since is None or holder.since <= run.began + _TICK else None
+    holder = find_lock_holder(config.lock_path)
+    is_it = holder and (holder.since is None or holder.since <= run.began + _TICK)
+    return holder if is_it else None
 
 
 def warn_of_last_run(

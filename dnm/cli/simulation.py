@@ -18,8 +18,8 @@ from dnm.cli.history import QuestionError, lines_since, make_accounts, parse_mom
 from dnm.cli.lending_report import seen_sentence
 from dnm.cli.output import print_document, print_line, print_table
 from dnm.cli.verbs import load_named_config
-from dnm.config.files import shown
 from dnm.config.load import load_config
+from dnm.config.problems import shown
 from dnm.host.trust import read_regular
 from dnm.model.config import Config
 from dnm.model.errors import ConfigError

@@ -31,7 +31,6 @@ from dnm.plan.cap_shares import as_last_read, list_node_caps
 from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.idle_times import idle_times
 from dnm.plan.rules.node_hours import hours_left
-from dnm.run.lock_holder import find_lock_holder
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry
 from dnm.sizing.caps import count_caps, lent_in
@@ -68,7 +67,7 @@ def status_document(
     """Returns what `dnm status --output json` prints, schema dnm.status/1: instants in RFC 3339,
     spans in seconds. `errors` are those of asking the cluster now."""
     times, run = read_last_run(config), registry.last_run
-    holder = at_work(times, find_lock_holder(config.lock_path))
+    holder = at_work(config, times)
     return {
         "schema": "dnm.status/1",
         "nodes": [_node_row(config, registry, name, now) for name in sorted(registry.nodes)],

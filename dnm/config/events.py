@@ -27,11 +27,10 @@ from dnm.config.files import (
     parse_lines,
     read_trusted_text,
     resolve_section,
-    shown,
     split_events,
 )
 from dnm.config.keys import RESOURCE, Keys
-from dnm.config.problems import problem
+from dnm.config.problems import problem, shown
 from dnm.config.sections import parse_section
 from dnm.model.calendar import CalendarEvent, CalendarReading
 from dnm.model.printable import printable

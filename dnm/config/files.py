@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dnm.config.problems import problem
+from dnm.config.problems import problem, shown
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import read_trusted
 from dnm.model.errors import ConfigError
@@ -35,11 +35,6 @@ _EVENT = re.compile(r"event\s*(:|$)")
 # A line that was meant to begin an event: one that is indented, cut off or in capitals too.
 _MEANT = re.compile(r"\s*\[\s*event(?=[\s:\]]|$)\s*:?\s*([^\]]*)", re.IGNORECASE)
 _REFERENCE = re.compile(r"%(?:%|\(([^()]*)\)s|)")
-
-
-def shown(text: str) -> str:
-    """What stands in a file, as a message quotes it: printable, at most 80 characters."""
-    return printable(text, 80)
 
 
 def expand_path(text: str, base: Path, environ: Mapping[str, str]) -> Path:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 
 from dnm.config import kubelet_values, names, numbers, values
-from dnm.config.files import Sections, shown
+from dnm.config.files import Sections
 from dnm.config.keys import YEAR, Keys
+from dnm.config.problems import shown
 from dnm.config.values import path_text
 from dnm.model.printable import printable
 

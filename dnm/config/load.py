@@ -26,7 +26,6 @@ from dnm.config.files import (
     read_ini,
     read_ini_with_events,
     read_queue_map,
-    shown,
 )
 from dnm.config.keys import (
     DEFAULT_NODE_CPU,
@@ -37,7 +36,7 @@ from dnm.config.keys import (
     SETTINGS,
 )
 from dnm.config.node_types import read_node_type
-from dnm.config.problems import list_problems, problem
+from dnm.config.problems import list_problems, problem, shown
 from dnm.config.sections import (
     check_section_names,
     fields_of,

@@ -8,8 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from dnm.config import names, values
-from dnm.config.files import Sections, shown
+from dnm.config.files import Sections
 from dnm.config.keys import KUBELET_KEYS, NODE_TYPE_KEYS, RESOURCE
+from dnm.config.problems import shown
 from dnm.config.sections import fields_of, given, known_keys, parse_section
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node_type import NodeType

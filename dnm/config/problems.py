@@ -10,6 +10,11 @@ _MOST_SHOWN = 50  # problems in one answer
 _CONTINUED = re.compile(r"\n((\S+?)\s*[=:].*)")
 
 
+def shown(text: str) -> str:
+    """Returns what stands in a file as a message quotes it: printable, at most 80 characters."""
+    return printable(text, 80)
+
+
 def list_problems(where: str, problems: list[str]) -> str:
     """Returns one message: how many problems there are, and each once, a line each."""
     found = list(dict.fromkeys(problems))
@@ -30,11 +35,11 @@ def problem(section: str, key: str, text: str, why: object) -> str:
         if line[2].lower() in known:
             text = text[: line.start()]
             why = (
-                f"the line '{printable(line[1], 80)}' below begins with a blank, so it continues "
-                f"'{printable(key, 80)}'; take the blank away"
+                f"the line '{shown(line[1])}' below begins with a blank, so it continues "
+                f"'{shown(key)}'; take the blank away"
             )
             break
-    return f"[{printable(section, 80)}] {printable(key, 80)} = {printable(text, 80)}: {why}"
+    return f"[{shown(section)}] {shown(key)} = {shown(text)}: {why}"
 
 
 def comment_hint(text: str) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config import values
-from dnm.config.files import Sections, expand_path, shown
+from dnm.config.files import Sections, expand_path
 from dnm.config.keys import BY_KIND, ELSEWHERE, MAY_BE_EMPTY, NAMED_SECTIONS, PLAIN_SECTIONS, Keys
-from dnm.config.problems import comment_hint, problem
+from dnm.config.problems import comment_hint, problem, shown
 from dnm.config.values import path_text
 
 _REGISTRY = "converted_nodes.json"

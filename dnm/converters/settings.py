@@ -13,13 +13,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from dnm.config.files import Sections, read_ini, shown
+from dnm.config.files import Sections, read_ini
 from dnm.config.former import FORMER
 from dnm.config.keys import KUBELET_KEYS, NODE_CONVERT_KEYS, NODE_TYPE_KEYS, SETTINGS
 from dnm.config.load import find_config_path
 from dnm.config.names import request_id
 from dnm.config.node_types import kubelet_settings
-from dnm.config.problems import list_problems
+from dnm.config.problems import list_problems, shown
 from dnm.config.sections import (
     fields_of,
     follow_old_keys,

@@ -85,9 +85,7 @@ def _tightest(so_far: Conversions, pool: NodePool) -> Bound:
 
 def _written(before: Conversions, order: LendOrder, pool: NodePool, count: int) -> Conversions:
     """Interrupted conversions of the kind first, each by its name."""
-    inputs = before.inputs
-    out = nodes_kept_out(inputs.config, before.registry, inputs.facts.batch, inputs.now)
-    wanted = [name for name in _wanted_names(before, order) if name not in out]
+    inputs, wanted = before.inputs, _free_names(before, order)
     stopped = _stopped(before, order, pool)[:count]
     for name in stopped:
         before = resumed(with_request(before, pool, 1, name, order=order), name)
@@ -107,9 +105,15 @@ def _stopped(before: Conversions, order: LendOrder, pool: NodePool) -> list[str]
     stopped = resumable_nodes(config, registry).get(pool, []) if registry.claimed else []
     if not order.nodes or not stopped:
         return stopped
-    out = nodes_kept_out(config, registry, before.inputs.facts.batch, before.inputs.now)
-    wanted = [name for name in _wanted_names(before, order) if name not in out]
+    wanted = _free_names(before, order)
     return [name for name in stopped if name in wanted]
+
+
+def _free_names(before: Conversions, order: LendOrder) -> list[str]:
+    """Those of the named nodes that are nobody's yet and may be lent."""
+    inputs = before.inputs
+    out = nodes_kept_out(inputs.config, before.registry, inputs.facts.batch, inputs.now)
+    return [name for name in _wanted_names(before, order) if name not in out]
 
 
 def _wanted_names(before: Conversions, order: LendOrder) -> list[str]:

@@ -319,7 +319,7 @@ def test_how_the_last_run_has_ended(
 ) -> None:
     ended, held, told, warning = ENDS[name]
     holder = LockHolder(pid=7, since=NOW + timedelta(seconds=held)) if held is not None else None
-    monkeypatch.setattr("dnm.cli.status.find_lock_holder", lambda path: holder)
+    monkeypatch.setattr("dnm.cli.health.find_lock_holder", lambda path: holder)
     config = a_config(tmp_path)
     for path, later in ((config.ended_path, ended), (config.lock_path, 0)):
         path.touch()

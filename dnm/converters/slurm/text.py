@@ -134,8 +134,8 @@ def parse_partitions(text: str) -> tuple[str, ...]:
 
 
 def records(text: str, kind: str) -> list[tuple[str, str]]:
-    """The names and lines of records; any other line but Slurm's sentence for none is an error, and
-    so is a name that comes twice: OS= is what a node's slurmd says, also with line ends in it."""
+    """Returns names and lines of records; any other line but Slurm's sentence for none is an error,
+    and so is a name that comes twice: a node's slurmd says its OS=, also with line ends in it."""
     lines = [line for line in text.split("\n") if line.strip()]
     if len(lines) == 1 and lines[0].startswith(f"No {kind.lower()}s in the"):
         return []

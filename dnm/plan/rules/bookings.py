@@ -17,7 +17,7 @@ more is booked: what is free is lent. When its floor is met, the rest goes back 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -57,9 +57,10 @@ def plan_bookings(inputs: Inputs, registry: Registry, noted: Registry) -> Additi
         # What is not told may be booked: to book it again would take others out of service.
         note = "event_reservations: the converter does not tell each node's reservations"
         return _none(noted, tries, note)
-    given_up, short = _compare(inputs, registry)
+    windows = _windows(inputs)
+    given_up, short = _compare(inputs, registry, windows)
     asked = _asked(inputs, noted, given_up, short)
-    return msgspec.structs.replace(asked, notes=(*asked.notes, *_of_one_name(inputs)))
+    return msgspec.structs.replace(asked, notes=(*asked.notes, *_of_one_name(inputs, windows)))
 
 
 def _none(noted: Registry, tries: Mapping[str, BookingTry], *notes: str) -> Additions:
@@ -67,13 +68,15 @@ def _none(noted: Registry, tries: Mapping[str, BookingTry], *notes: str) -> Addi
     return Additions(registry=registry, notes=notes)
 
 
-def _compare(inputs: Inputs, registry: Registry) -> tuple[list[UnbookNodes], list[_Short]]:
+def _compare(
+    inputs: Inputs, registry: Registry, windows: Sequence[Window]
+) -> tuple[list[UnbookNodes], list[_Short]]:
     """What is booked and not needed, and what is needed and not booked."""
     config, now = inputs.config, inputs.now
     out = nodes_kept_out(config, registry, inputs.facts.batch, inputs.now)
     there = _booked(inputs, registry)
     wanted = {booking_name(one.event.name, one.begins, config.instance_id): one
-              for one in _windows(inputs)}  # fmt: skip
+              for one in windows}  # fmt: skip
     given_up = [
         UnbookNodes(name=name, why="no event that is known asks for it")
         for name in sorted(there.keys() - wanted.keys())
@@ -132,11 +135,11 @@ def _windows(inputs: Inputs) -> list[Window]:
     return list_windows(known_events(inputs.config, inputs.registry), inputs.now, until)
 
 
-def _of_one_name(inputs: Inputs) -> dict[str, None]:
+def _of_one_name(inputs: Inputs, windows: Sequence[Window]) -> dict[str, None]:
     """A sentence for events whose reservations would have one name."""
     first: dict[str, Window] = {}
     found: dict[str, None] = {}
-    for one in _windows(inputs):
+    for one in windows:
         name = booking_name(one.event.name, one.begins, inputs.config.instance_id)
         other = first.setdefault(name, one).event.namespace
         if other != one.event.namespace:
