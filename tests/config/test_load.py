@@ -760,3 +760,10 @@ def test_a_list_of_what_a_node_opens_by() -> None:
 def test_a_step_that_is_none_is_refused_with_what_would_be_one(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         opening_steps(text)
+
+
+def test_a_list_of_pairs_has_swallowed_no_key(tmp_path: Path) -> None:
+    """Its names may be those of keys."""
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, "[node_type:a]\nkube_reserved =\n  cpu=1\n  memory=x")
+    assert "take the blank away" not in str(refused.value)

@@ -121,3 +121,19 @@ def test_what_is_kept_of_a_call_has_a_bound_however_much_it_says(tmp_path: Path)
     assert len(ended.failures) == 100 and len(ended.last_lines) == 5
     assert len(msgspec.json.encode(ended)) < 150_000
     assert max(map(len, lines)) > 5_000
+
+
+@pytest.mark.parametrize("fold", ["", "\n"])
+def test_what_is_passed_over_shows_no_part_of_a_secret(
+    fold: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read behind it may begin in the middle of one."""
+    monkeypatch.setattr("dnm.converter.output._OUTPUT_LIMIT", 2**20)
+    secret = "Kq7-very-long-secret-of-the-site-0123456789"
+    (tmp_path / "k.err").touch()
+    (tmp_path / "k.out").write_text(f"{secret[:20]}{fold}{secret[20:]} " * 40_000 + "\na001\n")
+    output = ConverterOutput(tmp_path / "k", Secrets([secret]), os.O_RDWR)
+    heard: list[str] = []
+    output.read_new(heard.append)
+    parts = [secret[at : at + 6] for at in range(len(secret) - 6)]
+    assert "a001" in heard and not [line for line in heard if any(part in line for part in parts)]

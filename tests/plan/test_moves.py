@@ -35,7 +35,7 @@ from dnm.plan.breaker import after_transition
 from dnm.plan.rules.moving import MOVING, change_labels
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
 from dnm.sizing.caps import count_caps, lent_in
-from tests.builders import MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request
+from tests.builders import COUNTED, MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request
 from tests.plan.worlds import BIG, CONVERTER, LONG_AGO, SMALL, World, pods, queue_map
 
 OTHER = "root.anvil.services.notebook"
@@ -474,3 +474,22 @@ def _worn(node: Node, change: Any) -> Node:
         labels={key: text for key, text in labels.items() if text is not None},
         taints=tuple(sorted({*node.taints, *change.on} - {*change.off}, key=str)),
     )
+
+
+def test_one_without_the_devices_of_its_type_is_not_moved() -> None:
+    """It would come to a queue that asks for them."""
+    gpu = "nvidia.com/gpu"
+    world = site()
+    with_gpus = msgspec.structs.replace(world.config.node_types["a"], size={**SIZE, gpu: 8})
+    world.configured(node_types={**world.config.node_types, "a": with_gpus})
+    shape = msgspec.structs.replace(
+        BIG, request={**BIG.request, gpu: 8},
+        tolerations=(Toleration(key="for", value="notebook"),),
+    )  # fmt: skip
+    world.with_pods(*pods(1, shape, namespace="notebook", queue=OTHER, app_id="other"))
+    counted = {**COUNTED, gpu: 8}
+    world.lent("a001", idle_since=IDLE, was_used=True, since=LONG_AGO, counted=counted)
+    for has, moves in ((0, False), (8, True)):
+        world.set(nodes=world.nodes[:1])
+        world.node("a001", **of("dev", allocatable={**COUNTED, gpu: has}))
+        assert (world.plan().registry.nodes["a001"].phase is Phase.MOVING) is moves

@@ -217,3 +217,24 @@ def test_a_story_goes_on_over_the_move(sandbox: Sandbox, tmp_path: Path) -> None
         sandbox.tick(60)
     assert west.lent() == [] and sandbox.queues_text() == WORKSHOP_QUEUES
     assert not sandbox.violations
+
+
+def test_what_one_host_began_to_move_another_does_not_end(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from where it is in force, and has gone on since."""
+    monkeypatch.setattr(place, "_HOST", "east")
+    save_registry(site.config, LENT)
+
+    def strike(point: str, when: str) -> None:
+        if point.startswith("registry.rename"):
+            raise Killed
+
+    with pytest.raises(Killed), struck_by(strike):
+        admin.move_state(site.config, "kubernetes")
+    save_registry(site.config, replace(LENT, held=("a001", "a002")))
+    monkeypatch.setattr(place, "_HOST", "west")
+    west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
+    with pytest.raises(RegistryError, match=r"comes from east:.* say this there"):
+        admin.move_state(west, "kubernetes")
+    assert in_force(site.config) == ["file"]
