@@ -28,6 +28,25 @@ from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 pytestmark = needs_slurm
 
 
+def test_a_task_of_an_array_is_requeued_alone(site: SlurmSite) -> None:
+    """The last one has the array's own id, which is all of its tasks."""
+    lab = site.lab
+    array = lab.submit("-a", "1-3", "--exclusive", "-n1", "--uid=games")
+
+    def tasks() -> dict[str, str]:
+        return {job.id: job.state for job in lab.client.read_jobs()}
+
+    names = [f"{array}_{number}" for number in (1, 2, 3)]
+    lab.wait_for(lambda: tasks() == dict.fromkeys(names, "RUNNING"))
+    lab.client.requeue_job(names[2])
+    lab.wait_for(lambda: tasks()[names[2]] != "RUNNING")
+    assert [tasks()[name] for name in names[:2]] == ["RUNNING", "RUNNING"]
+    assert lab.client.read_job(names[0]).is_requeueable
+    lab.client.cancel_job(names[1])
+    lab.wait_for(lambda: names[1] not in tasks() or tasks()[names[1]] == "COMPLETING")
+    assert tasks()[names[0]] == "RUNNING"
+
+
 def test_a_user_s_account_moves_no_field_and_forges_no_job(site: SlurmSite) -> None:
     lab = site.lab
     names = ("x|y|main|1|100", "x\n9|9|running|root|y", "x")  # slurmctld makes them small
