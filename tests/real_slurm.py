@@ -282,7 +282,7 @@ class SlurmLab:
         while not is_so():
             if time.monotonic() > deadline:
                 raise SlurmError(f"the lab did not get there in {seconds} s:\n{self._log_end()}")
-            time.sleep(0.1)
+            time.sleep(0.25)  # each look starts a program of Slurm
 
     def _log_end(self) -> str:
         log = self.directory / "log" / "slurmctld.log"

@@ -43,7 +43,7 @@ def test_a_task_of_an_array_is_requeued_alone(site: SlurmSite) -> None:
     assert [tasks()[name] for name in names[:2]] == ["RUNNING", "RUNNING"]
     assert lab.client.read_job(names[0]).is_requeueable
     lab.client.cancel_job(names[1])
-    lab.wait_for(lambda: names[1] not in tasks() or tasks()[names[1]] == "COMPLETING")
+    lab.wait_for(lambda: tasks().get(names[1], "COMPLETING") == "COMPLETING")
     assert tasks()[names[0]] == "RUNNING"
 
 

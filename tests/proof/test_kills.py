@@ -110,7 +110,7 @@ def run_pair(world: World) -> Ended:
     return worked
 
 
-@pytest.mark.parametrize("pairs", by_night(12, 200))
+@pytest.mark.parametrize("pairs", by_night(8, 200))
 def test_of_two_runs_that_start_together_one_acts(world: World, pairs: int) -> None:
     """They play the story, over and over."""
     story.build(world)

@@ -19,7 +19,7 @@ from tests.proof.machine import FIGURES, Machine, OneHost, TwoHosts, play_machin
 SEED = 22
 
 
-@pytest.mark.parametrize("histories", by_night(8, 50))
+@pytest.mark.parametrize("histories", by_night(6, 50))
 @pytest.mark.parametrize("machine", [OneHost, TwoHosts])
 def test_every_history_keeps_the_promises(
     machine: type[Machine], histories: int, record_property: Callable[[str, object], None]

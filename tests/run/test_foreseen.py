@@ -114,8 +114,8 @@ def test_booked_nodes_serve_when_the_event_begins_beside_jobs_that_wait(
     assert sorted(one.node for one in booked.values()) == ["a001", "a002"]
     for _ in range(9):
         sandbox.batch.submit(run_seconds=HOUR.total_seconds())
-    for _ in range(115):
-        sandbox.tick(60)
+    for _ in range(58):
+        sandbox.tick(120)
         result = site.run()
         assert not result.plan.errors
     serving = [name for name, one in site.registry.nodes.items() if one.phase is Phase.SERVING]
