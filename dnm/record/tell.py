@@ -74,15 +74,15 @@ def tell_operation(before: Registry, after: Registry, done: Operation, cause: Ca
     """Returns `after` with the one line of what a person has done."""
     name = done.object
     old, new = before.nodes.get(name), after.nodes.get(name)
+    lines = list_transitions(before, after, cause)
+    owed = next((one.numbers for one in lines if one.object == name and new is None), {})
     line = cause.line(
         "verb", done.verb, name, who=done.who, host=done.host,
-        reason=done.reason, numbers=done.numbers,
+        reason=done.reason, numbers={**done.numbers, **owed},
         before=old.phase.value if old else "", after=new.phase.value if new else "",
     )  # fmt: skip
-    if entry := new or old:
-        of = {"node_type": entry.node_type, "namespace": entry.namespace, "queue": entry.queue}
-        line = replace(line, **of)
-    lines = list_transitions(before, after, cause)
+    if at := new or old:
+        line = replace(line, node_type=at.node_type, namespace=at.namespace, queue=at.queue)
     memory = remember(before, after, lines, cause.now)
     return replace(after, memory=_with_lines(memory, [line]))
 

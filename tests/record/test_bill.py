@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.history import SCHEMA, HistoryLine
+from dnm.model.history import SCHEMA, HistoryLine, Operation
 from dnm.model.lent import Charge, Use
 from dnm.model.registry import Registry
 from dnm.record.bill import Biller, Lend, sums_of
+from dnm.record.tell import tell_operation
+from dnm.record.transitions import Cause
 from tests.builders import QUEUE, a_lent_node
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -103,6 +105,17 @@ def test_what_is_lent_now_is_billed_until_now() -> None:
     assert one.end is None and told(one) == (3, 0.5, 1.5, 1)
     assert one.used == {"vcore": 2.5 * 3600 * 1000}
     assert one.users == {"ada": {"vcore": 1.5 * 3600 * 500}}
+
+
+def test_a_node_that_is_forgotten_owes_what_its_pods_used() -> None:
+    since = BEGIN + timedelta(hours=1.5)
+    charge = Charge(account="proj", since=since, rate={"vcore": 1000})
+    before = Registry(nodes={"a001": a_lent_node(charge=charge)})
+    cause = Cause(now=BEGIN + timedelta(hours=4), run="r", instance="prod")
+    done = Operation(verb="forget", object="a001", who="erin")
+    after = tell_operation(before, Registry(), done, cause)
+    (one,) = bill(*LENT[:3], *after.memory.unwritten)
+    assert (one.account, one.end, one.used) == ("proj", cause.now, {"vcore": 2.5 * 3600 * 1000})
 
 
 def test_a_node_that_moves_keeps_its_account() -> None:
