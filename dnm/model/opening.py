@@ -31,8 +31,7 @@ class Step(Value):
 class Opening(Value):
     """How far a node that joins is. `held`: when a run first saw each step hold, and since when it
     is there (`node`) and ready with its resources (`ready`). `pods`: dnm's own on it, as
-    `namespace/name`; `refused`: why one of them may
-    not be started."""
+    `namespace/name`; `refused`: why one of them may not be started."""
 
     held: dict[str, datetime] = {}
     is_open: bool = False
@@ -40,6 +39,7 @@ class Opening(Value):
     images: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
     refused: dict[str, str] = {}
+    of_pods: bool = False  # it went back for an image that its queue's pods name
 
     def took(self, asked: datetime) -> dict[str, int]:
         """Returns the seconds of each stage: until it was there, then until it was ready, then from

@@ -126,23 +126,36 @@ def test_what_is_not_known_lets_nothing_pass_and_ends_nothing(look: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "look", "why"),
+    ("text", "look", "why", "failures", "unused"),  # of its type, and of its queue
     [
-        pytest.param("images within 4m", CloseLook(waiting=(WAITS,)), "images: image", id="late"),
+        pytest.param(
+            "images within 4m",
+            CloseLook(waiting=(WAITS,)),
+            "images: image",
+            0,
+            1,
+            id="an-image-that-its-pods-name-is-their-queue-s",
+        ),
+        pytest.param("image me/x within 4m", CloseLook(), "image me/x: image", 1, 0, id="late"),
         pytest.param(
             "probe site/check within 9m",
             CloseLook(pods={PROBE: OwnPod(phase="Failed", why="exit 3")}),
             "the probe site/check has failed: exit 3",
+            1,
+            0,
             id="a-probe-that-failed-is-not-waited-for",
         ),
     ],
 )
-def test_what_does_not_come_in_time_goes_back(text: str, look: CloseLook, why: str) -> None:
+def test_what_does_not_come_in_time_goes_back(
+    text: str, look: CloseLook, why: str, failures: int, unused: int
+) -> None:
     plan = joining(text, look).plan()
     entry = entry_of(plan)
     assert (entry.phase, entry.leaves) == (Phase.RELEASING, Leaving.NOT_OPENED)
     assert plan.nodes[0].reason is NOT_OPENED and why in plan.nodes[0].sentence
-    assert plan.registry.backoffs["a"].failures == 1
+    assert [one.failures for one in plan.registry.backoffs.values()] == [1] * failures
+    assert [one.unused for one in plan.registry.breakers.values()] == [1] * unused
     assert any(why in error for error in plan.errors) and not entry.counted
     assert not actions(plan, SetQueueLimits, HoldClosed), "it stays closed"
 

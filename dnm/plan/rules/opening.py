@@ -17,6 +17,7 @@ from dnm.model.close_look import CLOSED, Asked, CloseLook, DaemonPods, ImageUser
 from dnm.model.config import Config
 from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.node import Node
+from dnm.model.observed import Breaker
 from dnm.model.opening import OPENING_TAINT, Opening, PodOrder, Step, full_name
 from dnm.model.plan import Action, DropPods, HoldClosed, StartPod
 from dnm.model.reason import Reason, Why
@@ -192,14 +193,30 @@ def _goes_back(
 ) -> NodeTransition:
     text = f"{step.text}: {why}"
     error = f"{name} could not be opened to pods, and goes back: {text}"
+    of_pods = step.kind == "images"
     gone = enter_phase(
-        changed(entry, counted={}, opening=opening),
+        changed(entry, counted={}, opening=msgspec.structs.replace(opening, of_pods=of_pods)),
         Phase.RELEASING,
         inputs.now,
         leaves=Leaving.NOT_OPENED,
         error=error,
     )
-    return becomes(name, gone, Verdict.FAILED, NOT_OPENED, text, conversion_failed=True, note=error)
+    why_gone = becomes(name, gone, Verdict.FAILED, NOT_OPENED, text, note=error)
+    return msgspec.structs.replace(why_gone, conversion_failed=not of_pods)
+
+
+def count_unused(inputs: Inputs, registry: Registry) -> Registry:
+    """With the nodes that have just gone since an image of their pods did not come: each counts as
+    one that their queue left unused. An image that nobody can pull holds up nobody else's nodes."""
+    breakers = dict(registry.breakers)
+    for name, entry in registry.nodes.items():
+        before = inputs.registry.nodes.get(name)
+        is_new = entry.leaves is Leaving.NOT_OPENED and before and before.leaves is not entry.leaves
+        breaker = breakers.get(entry.queue, Breaker())
+        if is_new and entry.opening and entry.opening.of_pods and breaker.tripped_at is None:
+            counted = msgspec.structs.replace(breaker, unused=breaker.unused + 1)
+            breakers[entry.queue] = counted
+    return msgspec.structs.replace(registry, breakers=breakers)
 
 
 # --- the steps ------------------------------------------------------------------------------------
@@ -341,6 +358,7 @@ RULE = Rule(
     reasons=(OPENING, NOT_OPENED),
     looks_at=asked_looks,
     tells=hold_back,
+    remembers=count_unused,
     shows=list_actions,
     leaving=Leaving.NOT_OPENED,
     why_leaving="what its type opens by did not come in time",
