@@ -22,7 +22,7 @@ PLAY = "import sys; from dnm.lab.demo.workshop import demo; sys.exit(demo(speed=
 def start(directory: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PLAY], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory), "COLUMNS": "80"},
         start_new_session=True,
     )  # fmt: skip
 
@@ -53,6 +53,7 @@ def test_the_demo_ends_with_balanced_books(tmp_path: Path) -> None:
     assert process.returncode == 0, said
     assert "75 of 75 sessions ran to their end" in said
     assert "The books balance" in said
+    assert [line for line in said.splitlines() if len(line) > 80] == []
     assert list(tmp_path.iterdir()) == [] and servers(tmp_path) == []
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 import time
 from typing import Any
-
-from dnm.model.printable import count_of
 
 State = dict[str, Any]
 
@@ -27,18 +27,24 @@ class View:
 
     def show(self, state: State) -> None:
         pods, queue = pods_of(state, self.namespace), state["queues"][self.queue]
-        lent = [f"{name} ({count_of(pods, 'pod')})" for name, pods in lent_nodes(state).items()]
-        line = (
-            f"sessions: {pods['pending']} pending, {pods['starting']} starting, "
-            f"{pods['running']} running, {pods['ended']} ended | "
-            f"queue: {amount(queue['max'])} | in Kubernetes: {', '.join(lent) or 'no lent node'}"
-        )
+        sessions = ", ".join(f"{count} {word}" for word, count in pods.items())
+        lent = ", ".join(f"{name} {count}" for name, count in lent_nodes(state).items())
+        line = f"{sessions}; queue {amount(queue['max'])}"
+        line += f"\npods on lent nodes: {lent}" if lent else ""
         if line != self._last:
             self._last = line
             self._print(line)
 
     def _print(self, text: str) -> None:
-        print(f"{time.monotonic() - self._begun:5.1f} s  {text}", flush=True)
+        before = f"{time.monotonic() - self._begun:5.1f} s  "
+        width = shutil.get_terminal_size().columns
+        for part in text.splitlines():
+            timed = textwrap.fill(
+                before + part, width, subsequent_indent=" " * 11, break_long_words=False,
+                break_on_hyphens=False,
+            )  # fmt: skip
+            print(timed, flush=True)
+            before = " " * 9
 
 
 # --- reading the state -----------------------------------------------------------------------

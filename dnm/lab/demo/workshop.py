@@ -86,8 +86,8 @@ def _play_and_check(place: Path, speed: float) -> list[str]:
     if not problems:
         digest = hashlib.sha256(workshop.document.encode()).hexdigest()[:12]
         print(
-            "The books balance: every node and every batch job is where it was, and the queue "
-            f"document is the same byte for byte (sha256 {digest})."
+            "The books balance: every node and every batch job is where it was, and the\n"
+            f"queue document is the same byte for byte (sha256 {digest})."
         )
     return problems
 
