@@ -36,6 +36,7 @@ from dnm.simulate.values import Workload
 from dnm.simulate.workload_file import parse_workload
 
 _LARGEST = 256 * 1024 * 1024  # bytes of a file that is given
+_WIDEST_HEAD = 27  # of a column; a longer name stands below the table
 _KINDS = frozenset({"node", "request"})
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -344,7 +345,11 @@ def print_simulation(document: Mapping[str, Any]) -> None:
         rows += [[title, *(_shown(one[key]) for one in shown)] for title, key, _ in _JOB_ROWS]
         paid = [one["price"] or {} for one in shown]
         rows += [[title, *(_shown(one.get(key)) for one in paid)] for title, key in _PRICE_ROWS]
-    print_table(document["workload"], ["", *(one["name"] for one in shown)], rows, "nothing")
+    names = [one["name"] for one in shown]
+    heads = [name if len(name) <= _WIDEST_HEAD else "the other" for name in names]
+    print_table(document["workload"], ["", *heads], rows, "nothing")
+    for name in set(names) - set(heads):
+        print_line(f"the other: {name}")
     if document["jobs"] and len(shown) > 2:
         print_line()
         print_line(_between(*(one for one in shown if one["name"] != NOBODY)))

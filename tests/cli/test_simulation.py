@@ -139,6 +139,16 @@ def test_two_files_are_played_side_by_side(site: Site) -> None:
     assert {**by_file[1], "name": ""} == {**by_key[1], "name": ""}
 
 
+def test_the_table_of_several_keys_fits_a_terminal(site: Site) -> None:
+    keys = ("reversion_idle_seconds=120", "max_converted_nodes=4")
+    done = site.command(
+        "simulate", "--since", "3d", *(word for key in keys for word in ("--set", key))
+    )
+    table, _, below = done.stdout.partition("\nthe other: ")
+    assert below.startswith(" ".join(keys) + "\n"), done.stdout
+    assert "the other" in table and max(map(len, table.splitlines())) <= 80
+
+
 def test_what_jobs_pay_is_told(site: Site, tmp_path: Path) -> None:
     """Jobs of sixteen nodes, with pauses; of the 24 there are twelve are lent by day."""
     begin = datetime.now(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None)
