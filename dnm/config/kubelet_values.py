@@ -14,10 +14,10 @@ from dnm.model.errors import DnmError
 from dnm.model.kubelet import ReservedMemory
 from dnm.model.quantity import parse_kubernetes, parse_whole
 
-_PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?%")
-_CPUS = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*")
-_VERSION = re.compile(r"v?1\.([0-9]{1,2})(\.[0-9]{1,3})?([-+][0-9A-Za-z.+-]{1,40})?")
-_NUMA_NODE = re.compile(r"[0-9]{1,4}")
+_PERCENTAGE = r"[0-9]{1,3}(\.[0-9]{1,6})?%"
+_CPUS = r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*"
+_VERSION = r"v?1\.([0-9]{1,2})(\.[0-9]{1,3})?([-+][0-9A-Za-z.+-]{1,40})?"
+_NUMA_NODE = r"[0-9]{1,4}"
 _PAGES = {"2Mi": 2 * 1024**2, "1Gi": 1024**3}
 _MOST = 2**60  # bytes; more is a slip of the pen, and beyond what every part of Kubernetes counts
 
@@ -80,7 +80,7 @@ def kept_back(part: str) -> Callable[[str], dict[str, str]]:
 def eviction_threshold(text: str) -> str:
     """An amount, or a percentage of a machine's memory."""
     if text.endswith("%"):
-        if not _PERCENTAGE.fullmatch(text) or float(text[:-1]) > 100:
+        if not re.fullmatch(_PERCENTAGE, text) or float(text[:-1]) > 100:
             raise ValueError("is not a percentage; write one from 0% to 100%, or e.g. 100Mi")
     elif _whole_memory(text) == 0:
         raise ValueError("is refused by the kubelet; write 0% for no threshold")
@@ -102,7 +102,7 @@ def _by_node(text: str, example: str) -> Iterator[tuple[str, int, str]]:
     """Yields each entry, its NUMA node, and what is said of that."""
     for entry in names(text):
         node, colon, rest = (part.strip() for part in entry.partition(":"))
-        if not colon or not _NUMA_NODE.fullmatch(node):
+        if not colon or not re.fullmatch(_NUMA_NODE, node):
             raise ValueError(f"'{entry}' is not an entry; write e.g. {example}")
         yield entry, int(node), rest
 
@@ -154,7 +154,7 @@ def huge_pages(size: str) -> Callable[[str], int]:
 
 
 def cpu_list(text: str) -> str:
-    if not _CPUS.fullmatch(text):
+    if not re.fullmatch(_CPUS, text):
         raise ValueError("is not a list of CPUs; write e.g. 0-3,64-67")
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -165,7 +165,7 @@ def cpu_list(text: str) -> str:
 
 def kubelet_minor(text: str) -> int:
     """The minor version: all that is known of kubelets goes by it."""
-    match = _VERSION.fullmatch(text)
+    match = re.fullmatch(_VERSION, text)
     if match is None:
         raise ValueError("is not a version of the kubelet; write e.g. 1.34 or 1.34.4")
     return int(match[1])

@@ -19,8 +19,8 @@ from dnm.model.node_type import Taint, fill_namespace
 
 _DNS_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 _LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_SLURM_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}")
-_URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?")
+_SLURM_WORD = r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}"
+_URL = r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?"
 _ENDS = "with a letter or digit at both ends"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -29,10 +29,10 @@ def _matching(
     pattern: str, wrong: str, most: int = 10_000, may_be_empty: bool = False
 ) -> Callable[[str], str]:
     """A parser of what matches as a whole; `wrong` says what else is no such thing, `{}` is it."""
-    known = re.compile(pattern)
 
     def parse(text: str) -> str:
-        if not (may_be_empty and not text) and (len(text) > most or not known.fullmatch(text)):
+        is_known = len(text) <= most and re.fullmatch(pattern, text)
+        if not is_known and (text or not may_be_empty):
             raise ValueError(wrong.format(text))
         return text
 
@@ -95,7 +95,7 @@ def kept_out(text: str) -> dict[str, object]:
 
     def take(match: re.Match[str]) -> str:
         kind, name = match[1], match[2].strip()
-        if not _SLURM_WORD.fullmatch(name):
+        if not re.fullmatch(_SLURM_WORD, name):
             raise ValueError(f"names {name}, which is no name of a {kind}; write it as Slurm does")
         words[kind].append(name)
         return ""
@@ -175,7 +175,7 @@ def slurmrestd_url(text: str) -> str:
     if not (text.startswith("unix:/") and len(text) > len("unix:/")):
         here = "http://127.0.0.1:6820 or unix:/run/slurmrestd/slurmrestd.sock"
         _check_address(text, "slurmrestd", here)
-    if text.startswith("http://") and not _HTTP_HERE.match(text):
+    if text.startswith("http://") and not re.match(_HTTP_HERE, text):
         raise ValueError(
             "would send the token over the network as it is; write https://… where slurmrestd "
             "stands behind TLS, or let it listen on this host"
@@ -183,7 +183,7 @@ def slurmrestd_url(text: str) -> str:
     return text.rstrip("/")
 
 
-_HTTP_HERE = re.compile(r"http://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)")
+_HTTP_HERE = r"http://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)"
 
 
 def search_domain(text: str) -> str:
@@ -203,7 +203,7 @@ def url(text: str) -> str:
 
 
 def _check_address(text: str, of: str, example: str) -> None:
-    if text and not (_URL.fullmatch(text) and _has_usable_host(text)):
+    if text and not (re.fullmatch(_URL, text) and _has_usable_host(text)):
         raise ValueError(
             f"is not the address of {of}; write e.g. {example}, without user name, password or "
             "query"

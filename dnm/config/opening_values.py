@@ -10,7 +10,7 @@ from dnm.model.opening import Step
 from dnm.model.quantity import parse_span
 
 _MOST_STEPS = 20
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,499}")
+_IMAGE = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,499}"
 _STATUS = ("True", "False", "Unknown")
 # Kind -> how it is written.
 _KINDS = {
@@ -26,7 +26,7 @@ _SICK = ("condition", "taint")
 
 
 def _image(text: str) -> None:
-    if not _IMAGE.fullmatch(text):
+    if not re.fullmatch(_IMAGE, text):
         raise ValueError
 
 
