@@ -18,6 +18,7 @@ from dnm.model.opening import Opening, PodOrder, full_name
 from dnm.model.plan import DropPods, HoldClosed, Plan, ReturnNode, SetQueueLimits, StartPod
 from dnm.model.pod import PodShape, Toleration
 from dnm.model.registry import Registry
+from dnm.plan.breaker import allowed_at_once, judge_breaker
 from dnm.plan.rules.opening import NOT_OPENED, OPENING, asked_looks
 from tests.builders import FENCED, NOW, SIZE, a_batch_node, a_lent_node, a_node, a_request
 from tests.plan.worlds import UNREAD, World, pods
@@ -126,7 +127,7 @@ def test_what_is_not_known_lets_nothing_pass_and_ends_nothing(look: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "look", "why", "failures", "unused"),  # of its type, and of its queue
+    ("text", "look", "why", "failures", "trips"),  # of its type, and of its queue
     [
         pytest.param(
             "images within 4m",
@@ -148,16 +149,40 @@ def test_what_is_not_known_lets_nothing_pass_and_ends_nothing(look: Any) -> None
     ],
 )
 def test_what_does_not_come_in_time_goes_back(
-    text: str, look: CloseLook, why: str, failures: int, unused: int
+    text: str, look: CloseLook, why: str, failures: int, trips: int
 ) -> None:
     plan = joining(text, look).plan()
     entry = entry_of(plan)
     assert (entry.phase, entry.leaves) == (Phase.RELEASING, Leaving.NOT_OPENED)
     assert plan.nodes[0].reason is NOT_OPENED and why in plan.nodes[0].sentence
     assert [one.failures for one in plan.registry.backoffs.values()] == [1] * failures
-    assert [one.unused for one in plan.registry.breakers.values()] == [1] * unused
+    assert [one.trips for one in plan.registry.breakers.values()] == [1] * trips
     assert any(why in error for error in plan.errors) and not entry.counted
     assert not actions(plan, SetQueueLimits, HoldClosed), "it stays closed"
+
+
+def test_an_image_that_nobody_can_pull_is_tried_again_later_each_time_with_one_node() -> None:
+    """By its queue alone, for as long as its pods are the same; nodes of one look count once."""
+    world = joining("images within 4m", look := CloseLook(waiting=(WAITS,)))
+    (entry,) = world.registry.nodes.values()
+    world.lent("a002", Phase.JOINING, asked_at=ASKED, opening=entry.opening)
+    world.node("a002", taints=(CLOSED,)).knowing(close={"a001": look, "a002": look})
+    registry = world.plan().registry
+    assert {one.leaves for one in registry.nodes.values()} == {Leaving.NOT_OPENED}
+    (queue,) = registry.breakers
+
+    def waits(trips: int, minutes: int) -> bool:
+        breaker = msgspec.structs.replace(registry.breakers[queue], trips=trips)
+        found = msgspec.structs.replace(registry, breakers={queue: breaker})
+        now = NOW + timedelta(minutes=minutes)
+        return judge_breaker(world.config, found, queue, "the same pods", now) is not None
+
+    first = registry.breakers[queue]
+    assert first.trips == 1 and allowed_at_once(first, 8) == 1
+    assert not waits(1, 0) and waits(2, 0) and not waits(2, 10) and waits(9, 59)
+    assert not waits(9, 60), "an hour at most"
+    again = joining("images within 4m", look).recorded(breakers=registry.breakers).plan()
+    assert again.registry.breakers == registry.breakers, "nodes of one conversion count once"
 
 
 def test_it_goes_all_the_way_back_whatever_its_queue_wants() -> None:

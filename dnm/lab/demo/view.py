@@ -18,6 +18,10 @@ class View:
         self.namespace = namespace
         self._begun = time.monotonic()
         self._last = ""
+        self._wrapper = textwrap.TextWrapper(
+            shutil.get_terminal_size().columns, subsequent_indent=" " * 11, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
 
     def narrate(self, sentence: str) -> None:
         self._print(f"== {sentence}")
@@ -26,25 +30,18 @@ class View:
         self._print(f"dnm run: {line}")
 
     def show(self, state: State) -> None:
-        pods, queue = pods_of(state, self.namespace), state["queues"][self.queue]
+        pods, most = pods_of(state, self.namespace), state["queues"][self.queue]["max"]
         sessions = ", ".join(f"{count} {word}" for word, count in pods.items())
         lent = ", ".join(f"{name} {count}" for name, count in lent_nodes(state).items())
-        line = f"{sessions}; queue {amount(queue['max'])}"
-        line += f"\npods on lent nodes: {lent}" if lent else ""
+        line = f"{sessions}; queue {most['vcore'] // 1000} vcore, {most['memory'] / 10**9:.0f} GB"
+        line += f"\n{'':9}pods on lent nodes: {lent}" if lent else ""
         if line != self._last:
             self._last = line
             self._print(line)
 
     def _print(self, text: str) -> None:
-        before = f"{time.monotonic() - self._begun:5.1f} s  "
-        width = shutil.get_terminal_size().columns
-        for part in text.splitlines():
-            timed = textwrap.fill(
-                before + part, width, subsequent_indent=" " * 11, break_long_words=False,
-                break_on_hyphens=False,
-            )  # fmt: skip
-            print(timed, flush=True)
-            before = " " * 9
+        for part in f"{time.monotonic() - self._begun:5.1f} s  {text}".splitlines():
+            print(self._wrapper.fill(part), flush=True)
 
 
 # --- reading the state -----------------------------------------------------------------------
@@ -61,12 +58,3 @@ def lent_nodes(state: State) -> dict[str, int]:
     """Slurm's nodes that are in Kubernetes, with their pods."""
     nodes = state["nodes"]
     return {name: nodes[name]["pods"] for name in state["machines"] if name in nodes}
-
-
-def size(resource: str, value: int) -> str:
-    return f"{value // 1000} vcore" if resource == "vcore" else f"{value / 10**9:.0f} GB"
-
-
-def amount(resources: dict[str, int]) -> str:
-    shown = [size(name, resources[name]) for name in ("vcore", "memory") if name in resources]
-    return ", ".join(shown) or "no limit"

@@ -205,18 +205,27 @@ def _goes_back(
     return msgspec.structs.replace(why_gone, conversion_failed=not of_pods)
 
 
-def count_unused(inputs: Inputs, registry: Registry) -> Registry:
-    """With the nodes that have just gone since an image of their pods did not come: each counts as
-    one that their queue left unused. An image that nobody can pull holds up nobody else's nodes."""
+def back_queues_off(inputs: Inputs, registry: Registry) -> Registry:
+    """With the breaker of each queue open whose node has just gone since an image of its pods did
+    not come: it is tried again later each time, with one node, and whatever its pods are by then.
+    An image that nobody can pull holds up nobody else's nodes."""
     breakers = dict(registry.breakers)
+    for queue in {entry.queue for entry in _gone_for_images(inputs, registry)}:
+        before = breakers.get(queue, Breaker())
+        if before.tripped_at is None:
+            breakers[queue] = Breaker(
+                unused=before.unused + 1, tripped_at=inputs.now, trips=before.trips + 1
+            )
+    return msgspec.structs.replace(registry, breakers=breakers)
+
+
+def _gone_for_images(inputs: Inputs, registry: Registry) -> Iterator[LentNode]:
     for name, entry in registry.nodes.items():
         before = inputs.registry.nodes.get(name)
-        is_new = entry.leaves is Leaving.NOT_OPENED and before and before.leaves is not entry.leaves
-        breaker = breakers.get(entry.queue, Breaker())
-        if is_new and entry.opening and entry.opening.of_pods and breaker.tripped_at is None:
-            counted = msgspec.structs.replace(breaker, unused=breaker.unused + 1)
-            breakers[entry.queue] = counted
-    return msgspec.structs.replace(registry, breakers=breakers)
+        has_just_left = before is not None and before.leaves is not entry.leaves
+        of_pods = entry.opening is not None and entry.opening.of_pods
+        if has_just_left and entry.leaves is Leaving.NOT_OPENED and of_pods:
+            yield entry
 
 
 # --- the steps ------------------------------------------------------------------------------------
@@ -358,7 +367,7 @@ RULE = Rule(
     reasons=(OPENING, NOT_OPENED),
     looks_at=asked_looks,
     tells=hold_back,
-    remembers=count_unused,
+    remembers=back_queues_off,
     shows=list_actions,
     leaving=Leaving.NOT_OPENED,
     why_leaving="what its type opens by did not come in time",
