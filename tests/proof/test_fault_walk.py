@@ -301,7 +301,7 @@ def _met_first(runs: list[Run]) -> dict[str, int]:
     return {point: n for n, run in reversed(list(enumerate(runs))) for point in run.points}
 
 
-@pytest.mark.parametrize("most", by_night(30, 150))
+@pytest.mark.parametrize("most", by_night(20, 150))
 def test_runs_that_are_killed_again_and_again_end_right(world: World, most: int) -> None:
     """Each run is killed one fault point later than the one before, until one survives; then from
     the first one again. Half a minute between them; after so many of them nobody kills any more.
