@@ -111,12 +111,12 @@ def _judge_breaker(
         return so_far, None
     is_new = breaker != so_far.registry.breakers.get(queue)
     if is_new and queue in inputs.facts.unscheduled:  # said, but not held against its pods
-        detail = "for as long as YuniKorn does not answer"
-        return so_far, Objection(reason=Reason.BREAKER, detail=detail)
+        return so_far, Objection(reason=Reason.BREAKER, detail="while YuniKorn does not answer")
     detail = f"{breaker.unused} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
     if breaker.demand != demand:
         chance = next_chance(inputs.config, breaker)
-        detail += f"; changed demand is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
+        what = "changed demand" if breaker.demand else "it"
+        detail += f"; {what} is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
     return _with_breaker(so_far, queue, breaker), Objection(reason=Reason.BREAKER, detail=detail)
 
 

@@ -53,10 +53,13 @@ def test_a_trip_is_written_down_and_says_since_when() -> None:
     assert verdict.detail == "3 since 2026-03-02 12:00:00 UTC"
 
 
-def test_changed_demand_before_its_chance_is_told_when_that_is() -> None:
-    breaker = Breaker(unused=3, tripped_at=NOW, demand="before", trips=2)
+@pytest.mark.parametrize(
+    ("demand", "who"), [("before", "changed demand"), pytest.param("", "it", id="for-an-image")]
+)
+def test_a_queue_before_its_chance_is_told_when_that_is(demand: str, who: str) -> None:
+    breaker = Breaker(unused=3, tripped_at=NOW, demand=demand, trips=2)
     verdict = wanting(1).recorded(breakers={QUEUE: breaker}).converted().verdicts[QUEUE]
-    assert verdict.detail.endswith("changed demand is tried after 2026-03-02 12:02:00 UTC")
+    assert verdict.detail.endswith(f"; {who} is tried after 2026-03-02 12:02:00 UTC")
 
 
 def test_nodes_that_it_did_not_bring_are_those_there_that_nobody_has_recorded() -> None:
