@@ -18,6 +18,7 @@ from dnm.converters.journal import FORMER_DRAIN
 from dnm.converters.marks import (
     drain_reason,
     is_own_reason,
+    is_predecessors_reason,
     plain_state,
     reason_of_drain,
     why_not_ours,
@@ -127,15 +128,20 @@ def in_slurm(conversion: NodeConversion) -> InSlurm:
 
 def drain(conversion: NodeConversion, may_work: bool = False) -> None:
     """Drains the node with our mark. Raises NotClaimed where the node is no longer what it was when
-    it was chosen; `may_work` where jobs are on it that will be preempted."""
-    operation = conversion.journal.operation
-    machines = conversion.settings.machines
+    it was chosen, also after a try whose outcome is unknown: a person may have drained it since.
+    `may_work` where jobs are on it that will be preempted."""
+    conversion.change_slurm(
+        lambda: _drain(conversion, may_work),
+        lambda: _is_drained_by(conversion, conversion.read_node()),
+    )
+
+
+def _drain(conversion: NodeConversion, may_work: bool) -> None:
+    settings, operation = conversion.settings, conversion.journal.operation
     node = conversion.read_node()
-    if _is_drained_by(conversion, node):
-        return
-    if why := why_not_ours(machines, node):
+    if why := why_not_ours(settings.machines, node):
         raise NotClaimed(why)
-    node = plain_state(machines, node)
+    node = plain_state(settings.machines, node)
     allowed = {"RESERVED", "COMPLETING"} if may_work else {"RESERVED"}
     if former := conversion.journal.facts.get(FORMER_DRAIN):
         if reason_of_drain(node) != former:
@@ -146,12 +152,9 @@ def drain(conversion: NodeConversion, may_work: bool = False) -> None:
     bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE", "DOWN" if former else "IDLE")
     if node.state.base not in bases or node.state.flags - allowed:
         raise NotClaimed(f"it is {node.state.text} by now {node.reason}".rstrip())
-    reason = drain_reason(conversion.settings, operation)
-    marks = _marks(node, f"dnm:{conversion.settings.instance} {operation}")
-    conversion.change_slurm(
-        lambda: conversion.slurm.drain(conversion.node, reason, marks),
-        lambda: _is_drained_by(conversion, conversion.slurm.read_node(conversion.node)),
-    )
+    reason = drain_reason(settings, operation)
+    marks = _marks(node, f"dnm:{settings.instance} {operation}")
+    conversion.slurm.drain(conversion.node, reason, marks)
 
 
 def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
@@ -228,12 +231,13 @@ def lift_drain(conversion: NodeConversion) -> str:
     if former := conversion.journal.facts.get(FORMER_DRAIN):
         return _leave_drained(conversion, former)
     uncharge(conversion)
-    marks = _own_marks(conversion)
+    settings, marks = conversion.settings, _own_marks(conversion)
 
     def is_lifted() -> bool:
         # Patient: scontrol repeats a command whose answer was lost, and a slurmctld that was just
-        # started refuses the second one while it knows no state yet.
-        return "DRAIN" not in conversion.read_node().state.flags
+        # started refuses the second one while it knows no state yet. Another's may be there by now.
+        reason = reason_of_drain(conversion.read_node())
+        return not (is_own_reason(settings, reason) or is_predecessors_reason(settings, reason))
 
     conversion.change_slurm(lambda: conversion.slurm.resume(conversion.node, marks), is_lifted)
     return "in service"

@@ -209,7 +209,7 @@ class NodeConversion:
         """Returns the jobs on the node. Raises SlurmError."""
         return self.patiently(lambda: self.slurm.read_jobs_on(self.node))
 
-    def change_slurm(self, change: Callable[[], None], is_so: Callable[[], bool]) -> None:
+    def change_slurm(self, change: Callable[[], None], is_so: Callable[[], object]) -> None:
         """Makes a change unless it is so already, and reads the outcome back: a refusal and a lost
         answer count for nothing where the wanted state is there. Raises SlurmError when it does
         not come about within the patience."""

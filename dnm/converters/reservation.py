@@ -114,10 +114,6 @@ def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
     return tuple(one for one in found if is_own_reservation(one, node, prefix))
 
 
-def _is_there(conversion: NodeConversion, name: str) -> bool:
-    return _named(conversion, name) is not None
-
-
 def _named(conversion: NodeConversion, name: str) -> Reservation | None:
     return next((one for one in conversion.slurm.read_reservations() if one.name == name), None)
 
@@ -184,7 +180,7 @@ def _release(conversion: NodeConversion) -> None:
 
 def _delete(conversion: NodeConversion, name: str) -> None:
     conversion.change_slurm(
-        lambda: conversion.slurm.delete_reservation(name), lambda: not _is_there(conversion, name)
+        lambda: conversion.slurm.delete_reservation(name), lambda: not _named(conversion, name)
     )
 
 
@@ -216,7 +212,7 @@ def _split(conversion: NodeConversion, shared: Reservation) -> None:
 
         conversion.change_slurm(
             partial(conversion.slurm.create_reservation, name, node, None, IN_ANOTHER),
-            partial(_is_there, conversion, name),
+            partial(_named, conversion, name),
         )
     now = conversion.patiently(lambda: _named(conversion, shared.name))
     if now and set(now.nodes) - set(shared.nodes):

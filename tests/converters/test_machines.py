@@ -69,6 +69,7 @@ def a_claim_of(**changes: Any) -> Any:
         slurm=SimpleNamespace(read_job=said["jobs"].__getitem__),
         read_node=lambda: said["node"],
         patiently=lambda ask: ask(),
+        change_slurm=lambda change, is_so: is_so() or change(),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnm.converters import to_batch
 from dnm.converters.conversion import (
     DryRun,
     NodeConversion,
@@ -146,6 +147,39 @@ def test_a_reservation_that_came_after_its_answer_was_lost_is_ours(tmp_path: Pat
     found = made.lend()
     assert found.result == "ok", found.error
     assert_lent(made.world)
+
+
+def test_a_person_who_drains_while_an_answer_is_lost_keeps_his_drain(tmp_path: Path) -> None:
+    """A try whose outcome is unknown lasts for half a minute, and each is said again."""
+    made = program(tmp_path)
+    (one,) = made.world.machines.values()
+    lost = ["drain", "resume"]
+
+    def lose(word: str) -> None:
+        if word in lost:
+            lost.remove(word)
+            one.flags.add("DRAIN")
+            one.reason = "bad DIMM"
+            raise SlurmOutcomeUnknown("timed out")
+
+    class Slow(SlurmSide):
+        def drain(self, *words: Any) -> None:
+            lose("drain")
+            super().drain(*words)
+
+        def resume(self, *words: Any) -> None:
+            super().resume(*words)
+            lose("resume")
+
+    made.slurm = Slow
+    found = made.lend()
+    assert found.result == "skipped" and "by now bad DIMM" in found.error
+    assert one.reason == "bad DIMM" and not made.world.reservations
+    one.flags.clear()
+    one.reason = ""
+    to_batch.undo_claim(made.under_way())
+    assert ("DRAIN" in one.flags, one.reason, lost) == (True, "bad DIMM", [])
+    assert not made.world.reservations and not one.extra
 
 
 @pytest.mark.parametrize("kind", ["Slurm refuses the reservation", "a job got in"])
