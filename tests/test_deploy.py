@@ -4,6 +4,7 @@ with the rest. `make test-packages` and tests/real/test_in_kubernetes.py play it
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import example, given, settings
@@ -24,11 +26,14 @@ from dnm.converter.contract import (
     VARIABLES,
     book_command,
     convert_command,
+    given_to_converter,
     list_command,
     resume_command,
     return_command,
     unbook_command,
 )
+from dnm.converter.node_list import list_batch_nodes
+from dnm.model.batch import BatchList
 from dnm.model.calendar import Booking, booking_name
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
@@ -282,6 +287,21 @@ def test_both_ends_of_ssh_pass_on_all_that_the_contract_can_say(
     }
     said = called(ends, str(DEPLOY / "instance" / "node-convert"), *command[1:], **told)
     assert said == (0, [*told.values(), *command[1:]])
+
+
+def test_the_list_comes_through_both_ends_with_what_is_claimed(ends: Path, tmp_path: Path) -> None:
+    """The table tells neither that nor what the converter can do."""
+    listed = [{"node": "a001", "state": "IDLE", "verdict": "OK", "claim": None}]
+    said = json.dumps({"nodes": listed, "options": ["--exclude"]})
+    write_program(
+        tmp_path / "node-convert", f"[ \"$*\" = '--list --output json' ] && echo '{said}'"
+    )
+    write_program(tmp_path / "at-ours", f'exec sh {DEPLOY}/instance/node-convert "$@"')
+    config = msgspec.structs.replace(CONFIG, node_convert_path=tmp_path / "at-ours")
+    given = given_to_converter(config, {"PATH": f"{tmp_path}:{ends}:{os.environ['PATH']}"})
+    found = list_batch_nodes(config, given)
+    assert isinstance(found, BatchList), found
+    assert found.leaves_out and found.nodes["a001"].tells_claim
 
 
 def test_the_other_end_of_ssh_is_made_of_the_contracts_declaration() -> None:

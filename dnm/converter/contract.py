@@ -48,7 +48,7 @@ when it is back."""
 VARIABLES = (REQUEST, "DNM_INSTANCE", "RES_NAME")
 OPTIONS = (
     "--list", "--set", "--node-name", "--node-type", "--num-nodes", "--namespace", LEAVE_OUT,
-    "--allow-preempt", BOOK, UNBOOK, "--from", "--until", CHARGE, LEAVE_DRAINED,
+    "--allow-preempt", BOOK, UNBOOK, "--from", "--until", CHARGE, LEAVE_DRAINED, "--output",
 )  # fmt: skip
 VALUE = re.compile(r"-|(?!-)[]A-Za-z0-9_.,:[-]+")
 """All that a converter is ever told: deploy/node-convert-by-ssh lets nothing else through."""
