@@ -169,9 +169,9 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
         given = {key: getattr(options, key, None) or None for key in keys}
         settings = load_settings(given, os.environ, options.config, machines)
         code = run(options, settings)
-    except DnmError as error:
+    except (DnmError, OSError) as error:  # of the machine: a disk that is full, a reader that left
         print(f"{machines.value}: {printable(str(error))}", file=sys.stderr)
-        code = error.exit_code
+        code = getattr(error, "exit_code", ExitCode.FAILED)
     sys.exit(code)
 
 

@@ -145,9 +145,9 @@ class JournalStore:
 
     def load_all(self, on_unreadable: Callable[[str, str], None]) -> dict[str, Journal]:
         """Returns the last conversion of each node, by node; `on_unreadable` gets the node whose
-        journal can't be read, and a sentence with what to do."""
+        journal can't be read, and a sentence with what to do. Raises OSError."""
         found = {}
-        for node in (path.stem for path in sorted(self.directory.glob("*.json"))):
+        for node in (one[:-5] for one in sorted(os.listdir(self.directory)) if one[-5:] == ".json"):
             try:
                 if journal := self.load(node):
                     found[node] = journal

@@ -261,6 +261,14 @@ def test_a_node_that_was_prepared_is_never_taken_for_one_that_was_not_lent(host:
     assert left is not None and left.is_open and not host.calls.exists()
 
 
+def test_a_state_directory_out_of_sight_is_one_sentence(host: Host) -> None:
+    folder = "a" * 300
+    host.config.write_text(f"[settings]\nstate_dir = {host.directory}/{folder}\n")
+    answer = host.run("--resume")
+    (line,) = answer.stderr.splitlines()
+    assert answer.returncode == 1 and line.startswith("node-convert: ") and folder in line
+
+
 def test_a_wrong_setting_is_exit_2(host: Host) -> None:
     answer = host.run("--list", PREEMPT_MODE="kill")
     assert answer.returncode == 2 and "PREEMPT_MODE=kill" in answer.stderr

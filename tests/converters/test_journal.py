@@ -39,6 +39,13 @@ def test_open_ones_are_found_by_instance(tmp_path: Path) -> None:
     assert [one.node for one in store.load_open("prod", said.append)] == ["a001"] and not said
 
 
+def test_journals_that_can_not_be_looked_at_are_not_none(tmp_path: Path) -> None:
+    store = JournalStore(tmp_path / "state")
+    store.directory.rmdir()
+    with pytest.raises(OSError, match="state"):
+        store.load_open("prod", pytest.fail)
+
+
 def test_one_that_can_not_be_read_hides_no_other(tmp_path: Path) -> None:
     """An empty file of one node stopped the conversion of all."""
     store = JournalStore(tmp_path)
