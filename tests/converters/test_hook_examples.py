@@ -104,6 +104,15 @@ def test_an_example_does_its_work_and_keeps_the_secret(
         )
 
 
+def test_a_reset_that_was_cut_off_while_the_power_was_off_switches_it_on(tmp_path: Path) -> None:
+    """Controllers of several makers refuse to switch off what is off."""
+    refuses = "*off) echo 'Command not supported in present state' >&2; exit 1;;"
+    answer = f"case $* in *status) echo 'Chassis Power is off';; {refuses} esac"
+    done, calls = played_on_node(HOOKS / "ipmi" / "reset", tmp_path, ipmitool=answer)
+    assert done.returncode == 0, done.stderr
+    assert calls[-1].endswith("chassis power on")
+
+
 # --- what is done on the node, by an ssh that gives its words to a shell as sshd does -------------
 
 ON_THE_NODE = {
