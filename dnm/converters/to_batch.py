@@ -156,13 +156,13 @@ def _uncordon(conversion: NodeConversion) -> None:
 
 def reset(conversion: NodeConversion) -> str:
     """The site's hooks end what runs on the machine: `leave` in good order, `clear` takes away what
-    that leaves (both optional), `reset` by power."""
+    that leaves (both optional), `reset` by power. Each may last, and another host return it."""
     node = conversion.read_node()
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
     conversion.book.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
-    for name in ("leave", "clear"):
-        conversion.run_hook(name)
-    conversion.run_hook("reset", is_required=True)
+    for name in ("leave", "clear", "reset"):
+        is_still_out(conversion)
+        conversion.run_hook(name, is_required=name == "reset")
     return ""
 
 

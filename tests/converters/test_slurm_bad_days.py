@@ -196,6 +196,30 @@ def test_a_journal_that_a_person_has_overtaken_touches_nobody_s_node(site: Slurm
     assert lab.client.read_node("a001").reason.startswith(reason)
 
 
+def test_a_node_that_another_host_returned_meanwhile_is_not_reset(
+    site: SlurmSite, tmp_path: Path
+) -> None:
+    """Its hooks before the reset take their time, and a job runs when they have ended."""
+    lab, other = site.lab, SlurmSite(site.lab, site.sandbox, tmp_path / "other")
+    began, ends = tmp_path / "began", tmp_path / "ends"
+    leave = other.hooks / "leave"
+    leave.write_text(f"#!/bin/sh\ntouch {began}\nwhile [ ! -e {ends} ]; do sleep 0.1; done\n")
+    leave.chmod(0o755)
+    assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
+    arguments = ("--set", "batch", "--node-name", "a001")
+    late = other.begin(*arguments)
+    lab.wait_for(began.exists)
+    assert site.run(*arguments).returncode == 0
+    job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games")
+    lab.wait_for(lambda: is_running(lab, job))
+    ends.touch()
+    answer = late.wait()
+    assert "it is not touched" in answer.err and not other.hook_calls, answer.err
+    assert is_running(lab, job)
+    again = other.run(*arguments)
+    assert again.returncode == 0 and "Slurm has it in service" in again.stderr
+
+
 def test_a_node_that_slurm_got_back_before_it_was_ready_is_not_lent(site: SlurmSite) -> None:
     lab = site.lab
     arguments = ("--set", "k8s", "--node-name", "a002", "--namespace", "dev")
