@@ -71,7 +71,7 @@ class ConverterOutput:
 
     def load_position(self) -> None:
         """Goes to where the run before stopped reading."""
-        with suppress(msgspec.MsgspecError):
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             content = read_or_empty(file_of(self.call, "heard"))
             self.tails[0].at, self.tails[1].at = msgspec.json.decode(content, type=tuple[int, int])
 

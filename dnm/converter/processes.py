@@ -73,6 +73,6 @@ def started_at(place: Path) -> Started:
 
 
 def _read(place: Path, end: str) -> ConverterProcess | None:
-    with suppress(msgspec.MsgspecError):
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
         return msgspec.json.decode(read_or_empty(file_of(place, end)), type=ConverterProcess)
     return None

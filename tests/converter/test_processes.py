@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import msgspec
+import pytest
 
-from dnm.converter.processes import is_alive, process_of
+from dnm.converter.output import ConverterOutput
+from dnm.converter.processes import Started, is_alive, process_of, started_at
+from dnm.model.blackout import Secrets
 from dnm.model.lent import ConverterProcess
 
 
@@ -24,3 +28,13 @@ def test_a_process_of_before_a_restart_is_not_ours_though_all_its_numbers_are() 
     assert not is_alive(before) and not is_alive(before)
     unknown = msgspec.structs.replace(own, boot="")  # written by a dnm that did not know boots
     assert is_alive(unknown)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 4000, bytes(100), b'{"host":"\xff"}'])
+def test_what_a_broken_disk_has_left_of_a_call_is_nothing(content: bytes, tmp_path: Path) -> None:
+    for end in ("process", "converter", "heard", "out", "err"):
+        (tmp_path / f"key.{end}").write_bytes(content)
+    assert started_at(tmp_path / "key") == Started()
+    output = ConverterOutput(tmp_path / "key", Secrets([]))
+    output.load_position()
+    assert [tail.at for tail in output.tails] == [0, 0]
