@@ -33,7 +33,7 @@ from dnm.config.sections import (
 from dnm.host.trust import read_regular
 from dnm.model.close_look import CLOSED
 from dnm.model.config import PASSED_BY_DEFAULT
-from dnm.model.errors import ConfigError
+from dnm.model.errors import ConfigError, SlurmError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.value import Value
@@ -118,17 +118,17 @@ class Settings(Value, frozen=True):
         or a switch. Raises ConfigError."""
         if self.order_file is None:
             return {}
+        order: dict[str, int] = {}
         try:
             lines = read_regular(self.order_file, _LARGEST_ORDER).decode("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
+            for number, line in enumerate(lines):
+                for name in expand_hostlist(line.partition("#")[0].strip()):
+                    order.setdefault(name, number)
+        except (OSError, UnicodeDecodeError, SlurmError) as error:
             raise ConfigError(
                 f"order_file {self.order_file} can't be read ({error}): name a file with a host "
                 "list on each line"
             ) from error
-        order: dict[str, int] = {}
-        for number, line in enumerate(lines):
-            for name in expand_hostlist(line.partition("#")[0].strip()):
-                order.setdefault(name, number)
         return order
 
 

@@ -148,7 +148,7 @@ def test_the_order_of_a_site_must_be_readable(tmp_path: Path) -> None:
         path = tmp_path / "order"
         if text is not None:
             path.write_text(text)
-        with pytest.raises(Exception, match="can't be read"):
+        with pytest.raises(ConfigError, match=f"^order_file {path} can't be read"):
             Settings(order_file=path).read_order()
 
 
