@@ -13,8 +13,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -186,6 +188,7 @@ _LACKS_NODES = frozenset(("Resources", "Priority"))
 # What slurmctld says of a job whose partition has enough nodes, but not in service.
 _NODES_AWAY = "Nodes_required_for_job_are_DOWN"
 _UNAVAILABLE = re.compile(r"ReqNodeNotAvail,_(?:UnavailableNodes:|\(?Unavailable:)([^)\s]+)")
+_expand = lru_cache(expand_hostlist)  # thousands of jobs wait for the same thousands of nodes
 _ARRAY = re.compile(r"[0-9]+_\[([^]%]*)(?:%([0-9]+))?")
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 
@@ -219,20 +222,17 @@ def list_waiting_jobs(
     return tuple(found[key] for key in sorted(found))
 
 
-def would_start(job: SlurmJob, ours: Collection[str] = ()) -> bool:
+def would_start(job: SlurmJob, ours: Set[str] = frozenset()) -> bool:
     """Returns whether a pending job lacks nodes and nothing else. `ours`: nodes that are claimed
     from Slurm; a job that must have one of them waits for it."""
     if not job.priority or job.reservation:
         return False
     if job.why_pending in _LACKS_NODES or job.why_pending.startswith(_NODES_AWAY):
         return True
-    named = _UNAVAILABLE.match(job.why_pending)
-    if named is None:
-        return False
-    try:
-        return not set(expand_hostlist(named[1])).isdisjoint(ours)
-    except SlurmError:
-        return False  # a list that was cut short names nobody
+    with suppress(SlurmError):  # a list that was cut short names nobody
+        if named := _UNAVAILABLE.match(job.why_pending):
+            return not ours.isdisjoint(_expand(named[1]))
+    return False
 
 
 def count_tasks(display_id: str) -> int:
