@@ -125,8 +125,8 @@ class JournalStore:
             ConverterError, OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError,
         ) as error:  # fmt: skip
             raise ConverterError(
-                f"the journal {path} can't be read ({error}): look at the node in Slurm and in "
-                f"Kubernetes, then remove the file"
+                f"the journal {path} can't be read ({error}): if a later node-convert wrote it, use"
+                " that; else look at the node in Slurm and in Kubernetes, then remove the file"
             ) from error
         if journal.node != node:
             raise ConverterError(f"the journal {path} is {journal.node}'s: take the copy away")

@@ -79,6 +79,10 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
     store.save(journal(version=2))
     with pytest.raises(ConverterError, match="version 2"):
         store.load("a001")
+    told = (tmp_path / "a001.json").read_bytes().replace(b"{", b'{"home": "k8s",', 1)
+    (tmp_path / "a001.json").write_bytes(told)  # with what this one does not know
+    with pytest.raises(ConverterError, match="if a later node-convert wrote it, use that; else"):
+        store.load("a001")
 
 
 def test_a_copy_under_another_name_is_not_obeyed(tmp_path: Path) -> None:
