@@ -78,9 +78,14 @@ class Row(NamedTuple):
 
 
 def _held(case: Case) -> NodeVerdict | None:
-    if not case.is_held:
-        return None
-    return case.says(Verdict.KEEP, Reason.HELD, f"dnm unhold {case.name}")
+    detail = f"dnm unhold {case.name}"
+    return case.says(Verdict.KEEP, Reason.HELD, detail) if case.is_held else None
+
+
+def _leaves_no_more(case: Case) -> NodeVerdict | None:
+    """What has just ceased to leave has not been idle for its time."""
+    has_ceased = case.entry.leaves is None and case.seen.verdict.reason is Reason.LEAVING
+    return case.says(Verdict.KEEP, Reason.IDLE) if has_ceased else None
 
 
 def _asked_for(case: Case) -> NodeVerdict | None:
@@ -91,10 +96,8 @@ def _asked_for(case: Case) -> NodeVerdict | None:
 
 
 def _cannot_shrink(case: Case) -> NodeVerdict | None:
-    if not case.objection:
-        return None
     detail = "its queue can't be shrunk, so it serves on"
-    return case.says(Verdict.KEEP, Reason.QUEUE_UNREADABLE, detail)
+    return case.says(Verdict.KEEP, Reason.QUEUE_UNREADABLE, detail) if case.objection else None
 
 
 def _wanted_again(case: Case) -> NodeVerdict | None:
@@ -123,9 +126,8 @@ def _limits_unreadable(case: Case) -> NodeVerdict | None:
 
 
 def _pods_unreadable(case: Case) -> NodeVerdict | None:
-    if not case.inputs.unreadable_namespaces(case.entry.queue):
-        return None
-    return case.says(Verdict.WAIT, Reason.DEMAND_UNREADABLE)
+    is_unread = case.inputs.unreadable_namespaces(case.entry.queue)
+    return case.says(Verdict.WAIT, Reason.DEMAND_UNREADABLE) if is_unread else None
 
 
 def _leaves_empty(case: Case) -> NodeVerdict | None:
@@ -176,6 +178,7 @@ def _returns(case: Case) -> NodeVerdict:
 
 TABLE: tuple[Row, ...] = (
     Row((At.FENCED, At.IDLE), _held, Fate.STAYS),
+    Row((At.IDLE,), _leaves_no_more, Fate.STAYS),
     Row((At.FENCED,), _asked_for, Fate.STAYS),
     Row((At.FENCED,), _cannot_shrink, Fate.STAYS),
     Row((At.FENCED,), _wanted_again, Fate.STAYS),
@@ -208,12 +211,9 @@ def find_fate(case: Case) -> tuple[Fate, NodeVerdict] | None:
 def up_for(case: Case) -> set[At]:
     """Returns what a node is up for."""
     phase, seen, leaves = case.entry.phase, case.seen, case.entry.leaves
-    if phase is Phase.SERVING and seen.wants_release:
-        # What has just ceased to leave has not been idle for its time.
-        was_leaving = seen.verdict.reason is Reason.LEAVING
-        return {At.IDLE} if leaves is not None or not was_leaving else set()
     if phase is Phase.SERVING:
-        return {At.LEAVING} if leaves is not None else set()
+        leaving = {At.LEAVING} if leaves is not None else set()
+        return {At.IDLE} if seen.wants_release else leaving
     is_judged = case.inputs.demand is not None and case.inputs.facts.nodes is not None
     fenced = {At.FENCED} if phase is Phase.RELEASING and is_judged else set()
     is_empty = seen.wants_return and phase in (Phase.RELEASING, Phase.RETURNING)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from dnm.model.lent import Emptying, Leaving, Phase
 from dnm.model.orders import Pause
@@ -35,13 +36,16 @@ class Told(NamedTuple):
     refusal: str = ""
     wanted: NodeVerdict | None = None
     detail: str = ""
+    has_ceased: bool = False  # to leave, in this run
 
     def case(self) -> Case:
         inputs, seen = self.world.inputs(), self.world.advanced()
         refused = Objection(reason=Reason.QUEUE_UNREADABLE, detail=self.refusal)
+        entry = seen.registry.nodes["a001"]
         return Case(
-            name="a001", entry=seen.registry.nodes["a001"], seen=seen.nodes["a001"], inputs=inputs,
-            registry=seen.registry, objection=refused if self.refusal else None, wanted=self.wanted,
+            name="a001", entry=replace(entry, leaves=None) if self.has_ceased else entry,
+            seen=seen.nodes["a001"], inputs=inputs, registry=seen.registry,
+            objection=refused if self.refusal else None, wanted=self.wanted,
         )  # fmt: skip
 
 
@@ -67,6 +71,10 @@ def counted() -> World:
 CASES = (
     Told("idle and held, in a pause", idle().recorded(held=("a001",), pause=PAUSED),
          Fate.STAYS, Reason.HELD),
+    Told("idle and held, to leave no more", idle(leaves=Leaving.BY_HAND).recorded(held=("a001",)),
+         Fate.STAYS, Reason.HELD, has_ceased=True),
+    Told("idle, to leave no more, in a pause", idle(leaves=Leaving.BY_HAND).recorded(pause=PAUSED),
+         Fate.STAYS, Reason.IDLE, has_ceased=True),
     Told("idle in a pause, without a document", idle().recorded(pause=PAUSED).set(maps=UNREAD),
          Fate.PAUSED, Reason.PAUSED),
     Told("idle, without a document, pods unread", idle().set(maps=UNREAD, pods=BLIND),

@@ -14,8 +14,9 @@ from dnm.model.lent import Phase
 from dnm.model.observed import Breaker, SpentHours
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
-from dnm.model.reason import Reason
+from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
+from dnm.model.verdict import Verdict
 from dnm.plan.breaker import after_transition
 from dnm.plan.rules.node_hours import HOURS_SPENT, hour_bounds, hours_left, note_hours, week_of
 from tests.builders import FENCED, NOW, a_config, a_lent_node, a_request
@@ -82,6 +83,20 @@ def test_what_keeps_a_node(change: dict[str, Any], fenced_by: set[str]) -> None:
         fences(used().configured(options={"max_lend_hours": HOUR}).recorded(**change).plan())
         == fenced_by
     )
+
+
+@pytest.mark.parametrize(
+    ("leaves", "held", "reason"),
+    [
+        pytest.param("by-hand", ("a001",), Reason.HELD, id="held-after-its-return"),
+        pytest.param("spent", (), Reason.IDLE, id="the-budget-is-gone"),
+    ],
+)
+def test_what_ceases_to_leave_is_not_said_to_go_back(leaves: str, held: Any, reason: Why) -> None:
+    world = World().lent("a001", since=LONG_AGO, leaves=leaves).node("a001").recorded(held=held)
+    plan = world.plan()
+    assert not leaving(plan) and not plan.actions
+    assert (plan.nodes[0].verdict, plan.nodes[0].reason) == (Verdict.KEEP, reason)
 
 
 def test_an_administrator_s_cordon_stays_his() -> None:
