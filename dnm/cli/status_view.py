@@ -145,7 +145,7 @@ def _emptied(emptying: Mapping[str, Any] | None, now: datetime, zone: str) -> st
 def by_hand_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
     """Yields what persons have asked for, and nodes that came without dnm."""
     for node in document["nodes"]:
-        if node["leaves"] == Leaving.BY_HAND:
+        if node["leaves"] == Leaving.BY_HAND and not node["held"]:
             yield f"{node['node']} is returned by a person: {_emptied(node['emptying'], now, zone)}"
     for order in document["orders"]:
         what = fold_hostlist(order["nodes"]) or f"{order['count']} of type {order['node_type']}"

@@ -14,7 +14,7 @@ from dnm.cli.status import status_document
 from dnm.cli.status_view import by_hand_lines, print_status, run_lines
 from dnm.host.place import host_name
 from dnm.model.config import Config
-from dnm.model.lent import ConverterProcess, Phase
+from dnm.model.lent import ConverterProcess, Leaving, Phase
 from dnm.model.orders import LOST, LendOrder, Pause
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import QueueStatus, Registry, RunRecord
@@ -241,6 +241,13 @@ def test_what_there_is_of_an_order(name: str) -> None:
     recorded = Registry(orders=(an_order(who="kim", **order),), **registry)
     (line,) = by_hand_lines(status_document(a_config(), recorded, NOW), NOW)
     assert line == f"lend-1: {what} for dev until 2026-03-02 16:00 UTC, by kim: {told}"
+
+
+@pytest.mark.parametrize("held", [(), ("a001",)])
+def test_a_node_that_was_held_after_its_return_is_not_said_to_go_back(held: tuple[str]) -> None:
+    recorded = Registry(nodes={"a001": a_lent_node(leaves=Leaving.BY_HAND)}, held=held)
+    lines = list(by_hand_lines(status_document(a_config(), recorded, NOW), NOW))
+    assert bool(lines) is not bool(held)
 
 
 QUIET = [
