@@ -23,7 +23,7 @@ from dnm.cli.output import (
     waiting_lines,
     waiting_rows,
 )
-from dnm.cli.report import explained
+from dnm.cli.report import explained, explained_node
 from dnm.cli.status_view import holders_text
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import read_pod_end
@@ -130,7 +130,7 @@ def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None
         return _find_other_node(decided, name)
     # As it is, not as a run would make it: of the plan is only what it takes in anew.
     entry = decided.inputs.registry.nodes.get(name) or plan.registry.nodes.get(name)
-    found: dict[str, Any] = {**explained(verdict), "changed_by": verdict.reason.change}
+    found: dict[str, Any] = {**explained_node(plan, verdict), "changed_by": verdict.reason.change}
     if entry is not None:
         holders = plan.pods.get(name)
         pods = msgspec.structs.asdict(holders) if holders else None

@@ -108,7 +108,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     return {
         "schema": "dnm.plan/1",
         "queues": [{"queue": one.queue, **explained(one)} for one in plan.queues],
-        "nodes": [{"node": one.node, **explained(one)} for one in plan.nodes],
+        "nodes": [{"node": one.node, **explained_node(plan, one)} for one in plan.nodes],
         "actions": [describe_action(action) for action in plan.actions],
         "to_lend": to_lend(plan),
         "to_return": to_return(plan),
@@ -182,13 +182,17 @@ def _to_fence(plan: Plan) -> set[str]:
 
 
 def _node_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Each node with what is decided; a fence that is yet to come is told as that."""
-    to_fence = _to_fence(plan)
     for one in plan.nodes:
-        word, sentence = VERDICT_WORDS.get(one.verdict.value, one.verdict.value), one.sentence
-        if one.node in to_fence and one.reason is Reason.LEAVING:
-            sentence = sentence.replace("is fenced", "will be fenced", 1)
-        yield one.node, f"NODE: {word}: {sentence}"
+        word = VERDICT_WORDS.get(one.verdict.value, one.verdict.value)
+        yield one.node, f"NODE: {word}: {explained_node(plan, one)['reason']}"
+
+
+def explained_node(plan: Plan, one: NodeVerdict) -> dict[str, str]:
+    """Returns the same of a node; a fence that is yet to come is told as that."""
+    found = explained(one)
+    if one.reason is Reason.LEAVING and one.node in _to_fence(plan):
+        found["reason"] = one.sentence.replace("is fenced", "will be fenced", 1)
+    return found
 
 
 def run_document(result: Pass) -> dict[str, Any]:

@@ -357,6 +357,7 @@ def test_a_phase_is_the_recorded_one_and_not_the_one_that_a_run_would_make(
     first, then = site.command("explain", node).stdout.splitlines()[:2]
     assert first == f"node {node} is {entry.phase.value} since {shown(entry.since, seconds=True)}"
     assert then.startswith("decided now: return: ")
+    assert ("return: will be fenced, and" in then) is not RETURNED[name]
 
 
 def test_floors_are_brakes(site: Site) -> None:

@@ -114,7 +114,9 @@ def test_a_plan_tells_what_is_and_what_will_be(
 ) -> None:
     actions, said = FENCES[name]
     leaves = NodeVerdict(node="a001", verdict=Verdict.REVERT, reason=Reason.LEAVING)
-    print_plan(replace(PLAN, actions=actions, nodes=(leaves,)))
+    plan = replace(PLAN, actions=actions, nodes=(leaves,))
+    assert plan_document(plan)["nodes"][0]["reason"].startswith(said)
+    print_plan(plan)
     assert f"node a001: return: {said}" in capsys.readouterr().out
 
 
