@@ -158,7 +158,8 @@ def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
     is_known = name in batch or name in nodes or name in known.registry.excluded
     if not is_known and not (node_type and known.facts.batch is None):
         return None
-    said = [as_slurm_has_it(decided, name, node_type)]
+    is_listed = node_type or name not in nodes
+    said = [as_slurm_has_it(decided, name, node_type)] if is_listed else []
     if name in nodes:
         said.append("Kubernetes has a Node of this name, which dnm has not lent")
     return {"phase": "not lent", "node_type": node_type, "reason": "; ".join(said)}

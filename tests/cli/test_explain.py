@@ -153,6 +153,7 @@ def test_whose_pods_hold_a_node(scene: Scene) -> None:
         pytest.param("stars", "event stars: 3 nodes for namespace dev", id="event"),
         pytest.param("event/stars", "event stars: 3 nodes for namespace dev", id="of-a-kind"),
         pytest.param("a003", "node a003 is not lent: ", id="not-lent"),
+        pytest.param("k01", "node k01 is not lent: Kubernetes has a Node of", id="never-lent"),
         pytest.param("pod/session-0", "pod dev/session-0 is on node", id="pod-alone"),
         pytest.param("dev/ended", "pod dev/ended has failed\n  Evicted: of memory", id="failed"),
         pytest.param("dev/refused", "pod dev/refused was rejected\n", id="rejected"),
@@ -160,6 +161,8 @@ def test_whose_pods_hold_a_node(scene: Scene) -> None:
 )
 def test_anything_else(scene: Scene, name: str, said: str) -> None:
     sandbox, word = scene.sandbox, name.rpartition("/")[2]
+    if word == "k01":
+        sandbox.add_node(word, cpu="4", memory="16G")
     if word == "stars":
         scene.site.command("event", "add", "stars", "--namespace", "dev", "--nodes", "3", "--from",
                            "2036-03-02 12:00", "--until", "13:00")  # fmt: skip
