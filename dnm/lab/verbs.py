@@ -8,6 +8,9 @@ from typing import Annotated
 import typer
 
 SANDBOX_HELP = "An embedded cluster to try dnm on."
+SpeedOption = Annotated[
+    float, typer.Option(help="How much faster its time passes.", min=0.1, max=1000)
+]
 DirectoryOption = Annotated[
     Path | None, typer.Option("--dir", help="Its directory; else one below ~/.local/state.")
 ]
@@ -21,10 +24,10 @@ def add_to_sandbox(sandbox: typer.Typer) -> None:
 
 def up(
     directory: DirectoryOption = None,
-    nodes_: Annotated[int, typer.Option("--nodes", help="Batch nodes.")] = 12,
+    nodes_: Annotated[int, typer.Option("--nodes", help="Batch nodes.", min=0)] = 12,
     workshop: Annotated[bool, typer.Option("--workshop", help="With 75 pending pods.")] = False,
-    port: Annotated[int, typer.Option(help="0: a free one.")] = 0,
-    speed: Annotated[float, typer.Option(help="How much faster its time passes.")] = 1.0,
+    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65535)] = 0,
+    speed: SpeedOption = 1.0,
 ) -> None:
     """Start an embedded cluster and say how to use it."""
     from dnm.lab.sandbox import commands
@@ -41,9 +44,7 @@ def down(directory: DirectoryOption = None) -> None:
     raise typer.Exit(commands.down(directory))
 
 
-def demo(
-    speed: Annotated[float, typer.Option(help="How much faster its time passes.")] = 1.0,
-) -> None:
+def demo(speed: SpeedOption = 1.0) -> None:
     """Play a workshop on an embedded cluster."""
     from dnm.lab.demo.workshop import demo as play
 

@@ -62,6 +62,25 @@ def test_an_unknown_verb_is_guessed_and_nothing_is_done(site: Site, words: str) 
     assert f"there is no verb '{words.split()[-1]}'" in done.stderr
 
 
+OUT_OF_RANGE = {
+    "demo --speed 0": "0.0 is not in the range 0.1<=x<=1000",
+    "demo --speed -1": "-1.0 is not in the range 0.1<=x<=1000",
+    "sandbox up --speed inf": "inf is not in the range 0.1<=x<=1000",
+    "sandbox up --port 99999": "99999 is not in the range 0<=x<=65535",
+    "sandbox up --nodes -1": "-1 is not in the range x>=0",
+}
+
+
+@pytest.mark.parametrize("words", OUT_OF_RANGE)
+def test_a_number_that_is_out_of_range_is_named_and_nothing_is_begun(
+    site: Site, tmp_path: Path, words: str
+) -> None:
+    place = ("--dir", str(tmp_path / "up")) if "up" in words.split() else ()
+    done = site.command(*words.split(), *place)
+    assert done.returncode == 2 and OUT_OF_RANGE[words] in done.stderr, done.stderr
+    assert not (tmp_path / "up").exists() and not done.stdout
+
+
 BEFORE = [("--config", "{}", "plan"), ("--config={}", "plan"), ("-c", "{}", "queues", "show"),
           ("-c{}", "event", "list"), ("--config", "{}", "node-types", "list"),
           ("--config", "/nowhere.ini", "plan", "-c", "{}")]  # fmt: skip

@@ -49,8 +49,6 @@ def up(
     arguments = ["--nodes", str(nodes), "--port", str(port), "--speed", str(speed)]
     arguments += ["--workshop"] if workshop else []
     try:
-        if nodes < 0 or speed <= 0 or not 0 <= port <= 65535:
-            raise SandboxError("--nodes, --port and --speed must not be negative, --speed above 0")
         server = start(place, arguments)
     except SandboxError as error:
         print(f"dnm: {error}", file=sys.stderr)
