@@ -70,7 +70,7 @@ def price_of_lending(config: Config, since: str, jobs: Path) -> dict[str, Any]:
     """Returns what jobs paid for what was lent since then, and what pods had of it, as the record
     is played with these jobs: as configured, and with nothing lent. Raises DnmError."""
     question = Question(None, None, (), since, None, jobs, 1)
-    workload, _ = _recorded(question, config)
+    workload, _ = _recorded(question, config, "")
     _check_size(workload)
     compared = side_by_side(workload, _play(workload, {"configured": config, NOBODY: None}))
     played = compared.figures["configured"].jobs.total
@@ -192,7 +192,10 @@ def _workload(question: Question, config: Config) -> tuple[Workload, tuple[str, 
     return _recorded(question, config)
 
 
-def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, ...]]:
+def _recorded(
+    question: Question, config: Config, besides: str = ", or give a --workload"
+) -> tuple[Workload, tuple[str, ...]]:
+    """`besides`: what else helps where the record says too little."""
     now = datetime.now(UTC)
     since = parse_moment(question.since, now, "--since", config.events_zone)
     reader = Reader()
@@ -207,7 +210,7 @@ def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, 
         if recorded.nodes:
             lent = count_of(sum(map(len, recorded.nodes.values())), "node")
             nothing = f"of {lent} lent since {question.since} pods have used none for a minute"
-        raise SimulationError(f"{nothing}: ask for a longer --since, or give a --workload")
+        raise SimulationError(f"{nothing}: ask for a longer --since{besides}")
     accounting = _accounting(question, config, recorded.since, now)
     notes = recorded.notes
     if accounting.left_out:

@@ -251,6 +251,12 @@ def test_a_page_has_no_price(site: Site) -> None:
     assert done.returncode == 2 and "--jobs goes with the tables" in done.stderr
 
 
+def test_a_report_names_no_option_that_it_has_not(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "jobs.txt").write_text("")
+    done = site.command("report", "--since", "1m", "--jobs", str(tmp_path / "jobs.txt"))
+    assert done.returncode == 2 and done.stderr.endswith("since 1m: ask for a longer --since\n")
+
+
 QUESTIONS = {
     "a key that there is not": (("--set", "headrom=0.8"), "did you mean 'headroom'?"),
     "a key like none": (("--set", "Foo = 1"), "dnm: --set foo=1: unknown key"),
