@@ -175,7 +175,11 @@ def report(
     from dnm.cli.report_page import show_report
 
     if not form and not against:
+        if until:
+            raise typer.BadParameter("it goes with --format or --against", param_hint="--until")
         return show_report(config, since, html, jobs, output)
+    if html or jobs or output != "text":
+        raise typer.BadParameter("write --format or --against, or --html, --jobs or --output")
     from dnm.cli.bill import bill_of
 
     return bill_of(config, (since, until), form, against)

@@ -151,6 +151,20 @@ def test_a_history_of_nothing(tmp_path: Path) -> None:
     assert "no node was lent" in page.read_text()
 
 
+BESIDE = {
+    "an end of a report": (("--until", "2026-03-02"), "it goes with --format or --against"),
+    "a page of a bill": (("--format", "csv", "--html", "x.html"), "or --html, --jobs or"),
+    "a form of a form": (("--format", "csv", "-o", "json"), "write --format or --against, or"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_an_option_that_would_change_nothing_is_refused(site: Site, name: str) -> None:
+    words, sentence = BESIDE[name]
+    done = site.command("report", *words)
+    assert done.returncode == 2 and sentence in done.stderr and not done.stdout
+
+
 def test_a_page_that_can_not_be_written(site: Site) -> None:
     done = site.command("report", "--html", "/nonexistent/r.html")
     assert done.returncode == 2 and "/nonexistent/r.html can't be written" in done.stderr
