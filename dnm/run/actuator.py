@@ -42,6 +42,7 @@ from dnm.plan.requests import request_ended, return_ended
 from dnm.queues.edit import edit_source
 from dnm.queues.source import SourceDocument
 from dnm.record.tell import tell_limits
+from dnm.record.transitions import why_requested
 from dnm.run.step import Step
 
 log = logging.getLogger("dnm")
@@ -54,10 +55,7 @@ class Actuator(Step):
         """Every action in order; a failed queue edit ends the run's actions, and so does a step
         that could not be written down."""
         self.run, self.uids = plan.run, plan.uids
-        self.reasons = {
-            **{verdict.queue: verdict.sentence for verdict in plan.queues},
-            **{verdict.node: verdict.sentence for verdict in plan.nodes},
-        }
+        self.reasons = {verdict.node: verdict.sentence for verdict in plan.nodes}
         self.replace_registry(self._signed(plan))  # tells already what the plan changes
         self.converter.read_earlier_output(log_line)
         for action in plan.actions:
@@ -239,7 +237,7 @@ class Actuator(Step):
             f"action=convert request={request.id} type={request.node_type} count={request.count} "
             f"namespace={request.namespace} queue={request.queue}"
             + (f" node={request.node}" if request.node else ""),
-            request.queue,
+            why=why_requested(self.registry, request)[0],
         )
 
     def _start_return(self, name: str) -> None:

@@ -47,7 +47,7 @@ class Step:
         self.clock = clock
         self.registry = Registry()
         self.run = ""
-        self.reasons: Mapping[str, str] = {}  # by node and by queue
+        self.reasons: Mapping[str, str] = {}  # by node
         self.uids: Mapping[str, str] = {}  # of the Nodes that the plan has looked at
         self.done: list[Action] = []
         self.actions: list[str] = []

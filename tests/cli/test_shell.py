@@ -360,13 +360,18 @@ def test_a_run_tells_its_actions_as_the_plan_has_them(sandbox: Sandbox, tmp_path
     assert [line.split()[0] for line in done["lines"]] == ["action=convert"]
 
 
-def test_the_log_says_why_and_for_whom(sandbox: Sandbox, tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", [(), ("lend", "1", "-n", "dev", "--reason", "course")])
+def test_the_log_says_why_and_for_whom(
+    sandbox: Sandbox, tmp_path: Path, order: tuple[str, ...]
+) -> None:
     site = a_workshop_site(sandbox, tmp_path)
-    (line,) = [
+    assert not order or site.command(*order).returncode == 0
+    line = next(
         line for line in site.command("run", "--log-console").stderr.splitlines()
         if "action=convert" in line
-    ]  # fmt: skip
-    assert "reason='its pods" in line and line.endswith(" instance=prod")
+    )  # fmt: skip
+    said = "asked for it: course'" if order else "reason='its pods"
+    assert said in line and line.endswith(" instance=prod")
 
 
 @pytest.mark.parametrize("verb", VERBS)
