@@ -100,9 +100,11 @@ def _readable(config: Config) -> Iterator[History]:
     try:
         yield history
     except OSError as error:
+        mend = "mend its permissions, or ask as the user who runs dnm"
+        if isinstance(error, FileNotFoundError):
+            mend = f"create the state directory {history.directory}, or mend state_dir"
         raise QuestionError(
-            f"the history {history.path} can't be read ({error.strerror or error}): mend its "
-            "permissions, or ask as the user who runs dnm"
+            f"the history {history.path} can't be read ({error.strerror or error}): {mend}"
         ) from error
 
 

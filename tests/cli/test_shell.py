@@ -342,6 +342,13 @@ def test_a_monitor_gets_one_word(site: Site) -> None:
     assert done.returncode == 2 and done.stdout.startswith("person: ")
 
 
+@pytest.mark.parametrize("verb", ["history", "report", "simulate", "run"])
+def test_a_state_directory_that_is_missing_is_to_be_created(tmp_path: Path, verb: str) -> None:
+    site = Site(Sandbox(tmp_path / "sandbox"), tmp_path / "site", state_dir=tmp_path / "none")
+    done = site.command(verb)
+    assert done.returncode == 2 and f"create the state directory {tmp_path}/none" in done.stderr
+
+
 def test_a_locked_run_says_so_at_a_terminal(site: Site) -> None:
     from filelock import FileLock
 
