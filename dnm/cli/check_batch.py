@@ -119,6 +119,12 @@ def check_kept_out(
     why = nodes_kept_out(config, registry, listed.nodes, now)
     out = [name for name in why if name in listed.nodes]
     yield from _unknown_words(config, listed)
+    said = {*registry.excluded, *registry.held}
+    if missing := said - listed.nodes.keys() - registry.nodes.keys():
+        yield doubtful(
+            f"a person holds or excludes {_short(missing)}, which the converter does not list",
+            "correct the names by 'dnm unhold' or 'dnm unexclude'; 'dnm nodes' shows all",
+        )
     if out and not listed.leaves_out:
         yield doubtful(
             f"the converter can't be told to leave out {count_of(len(out), 'node')}: dnm names "

@@ -15,6 +15,7 @@ from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import LentNode, Phase
+from dnm.model.orders import Keeping
 from dnm.model.registry import Registry, RunRecord
 from tests.cli.check_site import INI, QUEUES, SIDECAR, CheckedSite, add_settings, ask_the_scheduler
 from tests.converter import programs
@@ -78,6 +79,8 @@ def test_json(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # --- what is broken --------------------------------------------------------------------------
+
+KEPT = Keeping(since=datetime(2026, 3, 2, tzinfo=UTC))
 
 
 def _lend(site: CheckedSite, **changes: object) -> None:
@@ -177,6 +180,10 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
         "kept out ok", "2 nodes: a[001-002]", 0),
     "kept out mistyped": (lambda s: add_settings(s, "exclude_nodes = a0001\n"),
         "kept out warning", "exclude_nodes names a0001, which the converter does not list", 0),
+    "excluded mistyped": (lambda s: s.record(Registry(excluded=dict.fromkeys(("a1", "a2"), KEPT))),
+        "kept out warning", "holds or excludes a[1-2], which the converter does not list", 0),
+    "held mistyped": (lambda s: s.record(Registry(held=("a0001",), holds={"a0001": KEPT})),
+        "kept out warning", "holds or excludes a0001, which the converter does not list", 0),
     "partition mistyped": (lambda s: add_settings(s, "exclude_nodes = partition bach\n"),
         "kept out warning", "exclude_nodes names partition bach, which no node has", 0),
     "kept out untold": (_untold_by_its_list,
