@@ -196,10 +196,13 @@ def check_claims(
 def _judge_claim(
     config: Config, registry: Registry, name: str, claim: BatchClaim
 ) -> Finding | None:
+    if not claim.instance and name in registry.nodes:  # a person converted it, and it was adopted
+        return None
     if not claim.instance:
         return doubtful(
             f"{name} is reserved as a converter would do it, and nobody has marked it",
-            "if no other instance is about to convert it, delete that reservation in Slurm",
+            "if no other instance is about to convert it, and Kubernetes has no such Node, delete "
+            "that reservation in Slurm",
         )
     if claim.instance != config.instance_id or claim.is_at_work:
         return None

@@ -65,6 +65,19 @@ def test_it_is_said_everywhere_and_goes_on_where_it_is_wanted(sandbox: Sandbox, 
     assert claims_of_check(site)[1][0]["result"] == "ok"
 
 
+def test_nobody_is_sent_to_delete_the_reservation_of_an_adopted_node(
+    sandbox: Sandbox, site: Site
+) -> None:
+    claim(sandbox, finish=True, DNM_INSTANCE="")
+    assert site.command("pause").returncode == 0  # no other conversion comes in between
+    ((finding,), sent) = claims_of_check(site)[1], "Kubernetes has no such Node, delete"
+    assert finding["text"].startswith("a003 is reserved") and sent in finding["remedy"]
+    sandbox.tick(60)
+    adopted = site.command("adopt", "a003", "--namespace", "dev")
+    assert adopted.returncode == 0, adopted.stderr
+    assert claims_of_check(site)[1][0]["result"] == "ok"
+
+
 def test_a_converter_that_does_not_tell_has_its_nodes_named(sandbox: Sandbox, site: Site) -> None:
     """The site's own: it claims, dies with the host, and says nothing in its list."""
     sandbox.conversion.tells_claims = False
