@@ -134,14 +134,16 @@ def _toleration(taint: Taint) -> dict[str, str]:
 
 def _check(config: Config, load: Load) -> str:
     """The queue, in full; raises ConfigError for the first thing that is wrong."""
-    known = config.namespaces.get(load.namespace)
+    known, option = config.namespaces.get(load.namespace), "NAMESPACE"
     try:
         values.namespace(load.namespace)
+        option = "--name"
         if load.name:
             values.namespace(load.name)  # also a label value, so RFC 1123's stricter form
+        option = "--queue"
         queue = values.queue_path(load.queue) if load.queue else known.queue if known else ""
     except ValueError as error:
-        raise ConfigError(f"test load: {load.name or load.queue or 'it'} {error}") from error
+        raise ConfigError(f"test load: {option} {error}") from error
     if not queue:
         hint = values.suggest(load.namespace, config.namespaces)
         raise ConfigError(
