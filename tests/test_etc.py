@@ -52,6 +52,8 @@ def test_the_example_is_the_defaults(etc: Path) -> None:
     bare = load_config(etc / "bare.ini", {})
     kept = Path("/var/lib/dynamic-node")  # the built-in default stays the predecessor's place
     assert bare.state_dir == Path("/etc/dynamic-node")
+    head, _, _ = (etc / "dynamic_node_config.ini").read_text().partition("[settings]")
+    assert "have their default values, but for state_dir, and monitored_namespaces" in head
     assert example == msgspec.structs.replace(
         bare,
         path=example.path,
