@@ -220,6 +220,8 @@ def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
         if not spaces:
             return None
         namespace, pod = spaces[0], name
+    if not (namespace and pod):
+        return None
     known = explain_pod(decided, namespace, pod)
     if known.state != "not found":
         state = "on a node" if known.node else known.state

@@ -118,7 +118,7 @@ def test_of_many_names_a_few_are_named_and_the_others_counted(name: str, named: 
 
 @pytest.mark.parametrize(
     "name",
-    ["a999", "dev/nobody", "pod/nobody", "event/none", "node/dev", "queue/a001", "o/p/q",
+    ["a999", "dev/nobody", "pod/nobody", "event/none", "node/dev", "queue/a001", "o/p/q", "/", "/a",
      QUEUE[:-1]],
 )  # fmt: skip
 def test_what_is_not_there_was_not_found_and_what_is_is_named(scene: Scene, name: str) -> None:
