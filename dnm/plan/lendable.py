@@ -19,7 +19,6 @@ from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.observed import Backoff
-from dnm.model.opening import OPENING_TAINT
 from dnm.model.orders import LendOrder, Way
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
@@ -130,11 +129,10 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
 
 
 def _opened(node: Node, entry: LentNode | None) -> Node:
-    """A Node as this run leaves it: fence and opening taint of one that serves come off."""
+    """A Node as this run leaves it: the fence of one that serves comes off."""
     if entry is None or entry.leaves is not None:
         return node
-    taints = tuple(one for one in node.taints if one.key != OPENING_TAINT)
-    return msgspec.structs.replace(node, taints=taints, is_cordoned=node.is_cordoned_by_another)
+    return msgspec.structs.replace(node, is_cordoned=node.is_cordoned_by_another)
 
 
 def _incoming(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:

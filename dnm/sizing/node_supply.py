@@ -20,13 +20,15 @@ from dnm.model.kubelet import NumaRoom
 from dnm.model.lent import LentNode
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
+from dnm.model.opening import OPENING_TAINT
 from dnm.model.quantity import add_to
 from dnm.model.value import Resources, Value
 from dnm.sizing.caps import NodePool
 
 _PODS_OF_A_KUBELET = 110  # --max-pods, the kubelet's default
 _PLENTY = 2**62
-_OWN_TAINTS = "node.kubernetes.io/"  # set and removed by Kubernetes itself, e.g. unschedulable
+# Set and removed by Kubernetes itself, e.g. unschedulable, or by dnm until a node is open.
+_OWN_TAINTS = ("node.kubernetes.io/", OPENING_TAINT)
 _COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
@@ -81,8 +83,8 @@ def is_sound(config: Config, node: Node | None, type_name: str) -> bool:
 
 
 def traits_of(node: Node, numa: NumaRoom | None = None) -> NodeTraits:
-    """Returns what the node carries; a taint that Kubernetes sets by itself says nothing about
-    pods. `numa`: what its type gives one pod on one NUMA node."""
+    """Returns what the node carries; a taint that comes off by itself says nothing about pods.
+    `numa`: what its type gives one pod on one NUMA node."""
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
     if numa is not None and node.zones:
         known = {name for zone in numa.zones for name, _ in zone}

@@ -17,6 +17,7 @@ from dnm.model.node_type import NodeType, Taint
 from dnm.model.opening import Opening, PodOrder, full_name
 from dnm.model.plan import DropPods, HoldClosed, Plan, ReturnNode, SetQueueLimits, StartPod
 from dnm.model.pod import PodShape, Toleration
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.plan.breaker import allowed_at_once, judge_breaker
 from dnm.plan.rules.opening import NOT_OPENED, OPENING, asked_looks
@@ -330,6 +331,14 @@ def test_no_more_nodes_are_asked_for_while_one_opens_or_when_it_has() -> None:
     for look in (CloseLook(waiting=(WAITS,)), CloseLook()):
         world = joining("images", look).with_pods(*pods(1))
         assert not world.plan().registry.requests
+
+
+def test_a_node_that_opens_is_on_its_way_and_one_more_is_asked_for_where_it_is_not_enough() -> None:
+    """Its taint is dnm's own, and comes off: no pod has to tolerate it."""
+    for count, reason in ((1, Reason.ON_THE_WAY), (2, Reason.LACKS_ROOM)):
+        plan = joining("images", CloseLook(waiting=(WAITS,))).with_pods(*pods(count)).plan()
+        assert plan.queues[0].reason is reason and "tolerate" not in plan.queues[0].sentence
+        assert sum(one.count for one in plan.registry.requests) == count - 1
 
 
 NAMES = [
