@@ -41,8 +41,8 @@ def judge_breaker(
     """
     breaker = registry.breakers.get(queue, Breaker())
     if breaker.tripped_at is not None:
-        is_another = breaker.demand != demand and now >= next_chance(config, breaker)
-        return None if is_another else breaker
+        is_another = not breaker.demand or breaker.demand != demand  # an image has none
+        return None if is_another and now >= next_chance(config, breaker) else breaker
     had_its_time = now - 2 * config.check_interval
     unused = sum(
         1

@@ -102,20 +102,19 @@ def _why_not_yet(inputs: Inputs, before: Registry, pool: NodePool) -> Objection 
 def _judge_breaker(
     so_far: Conversions, sizing: QueueSizing
 ) -> tuple[Conversions, Objection | None]:
-    """A breaker that trips is written down."""
+    """A breaker that trips is written down. One that an image has opened holds all back."""
     inputs, queue, demand = so_far.inputs, sizing.queue, sizing.fingerprint
-    if not sizing.for_pods:
-        return so_far, None
     breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now)
-    if breaker is None:
-        return so_far, None
     is_new = breaker != so_far.registry.breakers.get(queue)
+    is_of_image = breaker is not None and not (is_new or breaker.demand)
+    if breaker is None or not (sizing.for_pods or is_of_image):
+        return so_far, None
     if is_new and queue in inputs.facts.unscheduled:  # said, but not held against its pods
         return so_far, Objection(reason=Reason.BREAKER, detail="while YuniKorn does not answer")
     detail = f"{breaker.unused} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
-    if breaker.demand != demand:
+    if is_of_image or breaker.demand != demand:
         chance = next_chance(inputs.config, breaker)
-        what = "changed demand" if breaker.demand else "it"
+        what = "it" if is_of_image else "changed demand"
         detail += f"; {what} is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
     return _with_breaker(so_far, queue, breaker), Objection(reason=Reason.BREAKER, detail=detail)
 

@@ -101,6 +101,19 @@ def test_a_tripped_breaker_does_not_stop_nodes_that_min_nodes_asks_for() -> None
     assert converted.registry.breakers[QUEUE].tripped_at is None
 
 
+def test_one_that_an_image_has_opened_holds_back_whatever_asks_until_its_time() -> None:
+    """A node for min_nodes fails by it as one for pods does: each run would lend one more."""
+    world = World().configured(namespaces=namespace_policy(World().config, min_nodes=2))
+    waits = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=2)
+    held = world.recorded(breakers={QUEUE: waits}).converted()
+    assert not held.requests and held.verdicts[QUEUE].reason is Reason.BREAKER
+    assert held.verdicts[QUEUE].detail.endswith("; it is tried after 2026-03-02 12:01:00 UTC")
+    due = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=1)
+    tried = world.recorded(breakers={QUEUE: due}).converted()
+    assert [request.count for request in tried.requests] == [1]
+    assert tried.registry.breakers[QUEUE] == Breaker(unused=2, trips=1)
+
+
 def test_two_queues_share_what_a_run_may_convert() -> None:
     """What the first has asked for is no longer left to the second."""
     world = wanting(2).with_pods(*pods(2, namespace="two", queue=OTHER, app_id="other"))
