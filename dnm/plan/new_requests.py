@@ -116,7 +116,7 @@ def _judge_breaker(
         chance = next_chance(inputs.config, breaker)
         what = "it" if is_of_image else "changed demand"
         detail += f"; {what} is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
-    return _with_breaker(so_far, queue, breaker), Objection(reason=Reason.BREAKER, detail=detail)
+    return with_breaker(so_far, queue, breaker), Objection(reason=Reason.BREAKER, detail=detail)
 
 
 def _wait_or_request(
@@ -145,7 +145,7 @@ def _with_question(before: Conversions, question: str) -> Conversions:
     return msgspec.structs.replace(before, questions=(*before.questions, question))
 
 
-def _with_breaker(before: Conversions, queue: str, breaker: Breaker) -> Conversions:
+def with_breaker(before: Conversions, queue: str, breaker: Breaker) -> Conversions:
     breakers = {**before.registry.breakers, queue: breaker}
     registry = msgspec.structs.replace(before.registry, breakers=breakers)
     return msgspec.structs.replace(before, registry=registry)
@@ -168,7 +168,7 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
     if not names and fresh <= 0:
         return before
     if breaker is not None:
-        before = _with_breaker(before, pool.queue, take_chance(inputs.config, breaker))
+        before = with_breaker(before, pool.queue, take_chance(inputs.config, breaker))
     for name in names:
         before = resumed(with_request(before, pool, 1, name), name)
     return with_fresh(before, pool, fresh)

@@ -5,7 +5,7 @@ An order is a level, not an event: until its time is over it asks for as many no
 those that serve it and those that are on their way. It keeps to every cap, to the floors and the
 budgets, to the pause and to `max_conversions_per_run`. `--force` passes what only says "later" or
 "rather not": the cooldown, the back-off that stood when it was given, the breaker, and jobs that
-wait. What fails since backs off as everything does.
+wait. What fails since backs off as everything does, be it by the breaker.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from dnm.model.orders import LendOrder
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
+from dnm.plan.breaker import next_chance, take_chance
 from dnm.plan.counting import count_missing
+from dnm.plan.facts import show_time
 from dnm.plan.found import resumable_nodes
 from dnm.plan.lendable import conversion_budget, lendable_names, why_not_counted, why_not_now
 from dnm.plan.limits import why_unjudged
-from dnm.plan.new_requests import Conversions, resumed, with_fresh, with_request
+from dnm.plan.new_requests import Conversions, resumed, with_breaker, with_fresh, with_request
 from dnm.plan.rule import nodes_kept_out
 from dnm.sizing.caps import Bound, NodePool
 
@@ -57,6 +59,9 @@ def _ask(so_far: Conversions, order: LendOrder, before: Registry) -> tuple[Conve
     if why := why_not_counted(so_far.inputs, so_far.limits, so_far.registry, pool, count):
         return so_far, why.sentence
     after = _written(so_far, order, pool, count) if count else so_far
+    breaker = after.registry.breakers.get(pool.queue)
+    if breaker is not None and not breaker.demand and after.requests != so_far.requests:
+        after = with_breaker(after, pool.queue, take_chance(config, breaker))
     if count < missing:
         return after, tightest.text
     return after, None if after.requests != so_far.requests else _none_at_hand(so_far, order)
@@ -71,9 +76,17 @@ def _why_none(
     if why := why_not_now(inputs, before, pool.node_type, order):
         return why
     breaker = before.breakers.get(pool.queue)
-    if order.is_forced or breaker is None or breaker.tripped_at is None:
+    if breaker is None or breaker.tripped_at is None:
         return None
-    return Objection(reason=Reason.BREAKER, detail="`dnm lend --force` passes it")
+    chance = next_chance(inputs.config, breaker)
+    if not breaker.demand and inputs.now >= chance:  # an image has opened it
+        return None
+    has_failed_since = not breaker.demand and breaker.tripped_at > order.since
+    if order.is_forced and not has_failed_since:
+        return None
+    when = f"it is tried after {show_time(chance)}"
+    how = when if has_failed_since else "`dnm lend --force` passes it"
+    return Objection(reason=Reason.BREAKER, detail=how)
 
 
 def _tightest(so_far: Conversions, pool: NodePool) -> Bound:

@@ -14,6 +14,7 @@ from dnm.config.opening_values import opening_steps
 from dnm.model.close_look import CLOSED, CloseLook, DaemonPods, ImageUsers, OwnPod
 from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.node_type import NodeType, Taint
+from dnm.model.observed import Breaker
 from dnm.model.opening import Opening, PodOrder, full_name
 from dnm.model.plan import DropPods, HoldClosed, Plan, ReturnNode, SetQueueLimits, StartPod
 from dnm.model.pod import PodShape, Toleration
@@ -184,6 +185,9 @@ def test_an_image_that_nobody_can_pull_is_tried_again_later_each_time_with_one_n
     assert not waits(9, 60), "an hour at most"
     again = joining("images within 4m", look).recorded(breakers=registry.breakers).plan()
     assert again.registry.breakers == registry.breakers, "nodes of one conversion count once"
+    unused = {queue: Breaker(unused=3, tripped_at=ASKED, demand="x", trips=1)}
+    forced = joining("images within 4m", look).recorded(breakers=unused).plan()
+    assert forced.registry.breakers == {queue: Breaker(unused=4, tripped_at=NOW, trips=2)}
 
 
 def test_it_goes_all_the_way_back_whatever_its_queue_wants() -> None:

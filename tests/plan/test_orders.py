@@ -93,6 +93,20 @@ TRIPPED = {QUEUE: Breaker(unused=3, tripped_at=EARLIER, demand="x", trips=1)}
 BACKED_OFF = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
 
 
+def test_an_image_that_fails_again_is_tried_later_each_time_forced_or_not() -> None:
+    """Each lend of an order without that would power-cycle one more machine for nothing."""
+    world = ordered(is_forced=True, count=1)
+    failed = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=2)
+    world.recorded(breakers={QUEUE: failed})
+    assert not asked(world) and why(world).endswith("it is tried after 2026-03-02 12:01:00 UTC")
+    before = msgspec.structs.replace(failed, tripped_at=EARLIER - timedelta(seconds=1), trips=9)
+    assert asked(ordered(world, is_forced=True).recorded(breakers={QUEUE: before}))
+    due = msgspec.structs.replace(failed, trips=1)
+    for is_forced in (True, False):
+        after = ordered(world, is_forced=is_forced).recorded(breakers={QUEUE: due}).converted()
+        assert after.requests and after.registry.breakers == {QUEUE: Breaker(unused=2, trips=1)}
+
+
 @pytest.mark.parametrize(
     ("world", "sentence", "is_passed"),
     [

@@ -212,7 +212,7 @@ def back_queues_off(inputs: Inputs, registry: Registry) -> Registry:
     breakers = dict(registry.breakers)
     for queue in {entry.queue for entry in _gone_for_images(inputs, registry)}:
         before = breakers.get(queue, Breaker())
-        if before.tripped_at is None:
+        if before.tripped_at is None or before.demand:  # for another reason
             breakers[queue] = Breaker(
                 unused=before.unused + 1, tripped_at=inputs.now, trips=before.trips + 1
             )
