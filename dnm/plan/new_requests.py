@@ -131,7 +131,7 @@ def _wait_or_request(
         if after.requests != before.requests:
             return after
         objection = Objection(reason=Reason.CAPPED, detail=_CLAIMED_FIRST)
-    if pool.queue in {request.queue for request in before.requests}:
+    if pool.queue in {request.queue for request in before.requests if not request.order}:
         return before
     verdicts = {**before.verdicts, pool.queue: waiting(pool.queue, objection)}
     return msgspec.structs.replace(before, verdicts=verdicts)

@@ -93,6 +93,13 @@ TRIPPED = {QUEUE: Breaker(unused=3, tripped_at=EARLIER, demand="x", trips=1)}
 BACKED_OFF = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
 
 
+def test_a_queue_that_an_order_leaves_nothing_says_that_it_waits() -> None:
+    world = ordered(wanting(9), count=1).configured(max_conversions_per_run=1)
+    assert asked(world) == [(1, "")]
+    verdict = world.converted().verdicts[QUEUE]
+    assert (verdict.verdict, verdict.detail) == (Verdict.WAIT, "max_conversions_per_run = 1")
+
+
 def test_an_image_that_fails_again_is_tried_later_each_time_forced_or_not() -> None:
     """Each lend of an order without that would power-cycle one more machine for nothing."""
     world = ordered(is_forced=True, count=1)
