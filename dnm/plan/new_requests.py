@@ -90,11 +90,9 @@ def _judge(
 def _why_not_yet(inputs: Inputs, before: Registry, pool: NodePool) -> Objection | None:
     """One of the kind is let go in this run, by what was known before: the next sees whether it is
     wanted again, so that no plan gives a node back and asks for its like."""
-    for name, entry in before.nodes.items():
-        old = inputs.registry.nodes.get(name)
-        was_serving = old is not None and old.phase is Phase.SERVING
-        is_let_go = entry.phase is Phase.RELEASING and entry.leaves is None
-        if was_serving and is_let_go and pool_of(entry) == pool:
+    served = inputs.registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
+    for name, entry in before.nodes_of(inputs.config.instance_id, Phase.RELEASING).items():
+        if name in served and entry.leaves is None and pool_of(entry) == pool:
             return Objection(reason=Reason.RETRY, detail=f"{name} is let go just now")
     return None
 
@@ -105,8 +103,11 @@ def _judge_breaker(
     """A breaker that trips is written down. One that an image has opened holds all back."""
     inputs, queue, demand = so_far.inputs, sizing.queue, sizing.fingerprint
     breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now)
-    is_new = breaker != so_far.registry.breakers.get(queue)
+    is_new = breaker != (known := so_far.registry.breakers.get(queue))
     is_of_image = breaker is not None and not (is_new or breaker.demand)
+    if breaker is None and known and known.trips and sizing.for_pods and sizing.relies_on_incoming:
+        detail = "one node is tried first, and is on its way"
+        return so_far, Objection(reason=Reason.RETRY, detail=detail)
     if breaker is None or not (sizing.for_pods or is_of_image):
         return so_far, None
     if is_new and queue in inputs.facts.unscheduled:  # said, but not held against its pods

@@ -101,6 +101,17 @@ def test_a_tripped_breaker_does_not_stop_nodes_that_min_nodes_asks_for() -> None
     assert converted.registry.breakers[QUEUE].tripped_at is None
 
 
+def test_a_chance_is_one_node_for_as_long_as_that_is_on_its_way() -> None:
+    """Else a lend that takes some minutes would bring as many as there are runs meanwhile."""
+    world = wanting(3).recorded(breakers={QUEUE: Breaker(unused=2, trips=1)})
+    world.lent("a001", Phase.JOINING)
+    converted = world.converted()
+    verdict = converted.verdicts[QUEUE]
+    assert not converted.requests and verdict.verdict is Verdict.WAIT
+    assert verdict.sentence == "will be tried again: one node is tried first, and is on its way"
+    assert [one.count for one in world.recorded(breakers={}).converted().requests] == [2]
+
+
 def test_one_that_an_image_has_opened_holds_back_whatever_asks_until_its_time() -> None:
     """A node for min_nodes fails by it as one for pods does: each run would lend one more."""
     world = World().configured(namespaces=namespace_policy(World().config, min_nodes=2))
