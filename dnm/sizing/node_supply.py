@@ -27,8 +27,7 @@ from dnm.sizing.caps import NodePool
 
 _PODS_OF_A_KUBELET = 110  # --max-pods, the kubelet's default
 _PLENTY = 2**62
-# Set and removed by Kubernetes itself, e.g. unschedulable, or by dnm until a node is open.
-_OWN_TAINTS = ("node.kubernetes.io/", OPENING_TAINT)
+_OWN_TAINTS = ("node.kubernetes.io/", OPENING_TAINT)  # set and removed by Kubernetes, or by dnm
 _COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
@@ -191,8 +190,9 @@ def _expected_traits(
     """Like `same`, the nodes of the type that are lent to the namespace; else as configured."""
     if same:
         common = set.intersection(*(set(node.labels.items()) for node in same))
-        taints = dict.fromkeys(taint for node in same for taint in traits_of(node).taints)
-        return NodeTraits(labels={**dict(common), HOSTNAME: ""}, taints=tuple(taints))
+        off = {step.name for step in node_type.opens_when if step.kind == "taint"}
+        kept = (one for node in same for one in traits_of(node).taints if one.key not in off)
+        return NodeTraits(labels={**dict(common), HOSTNAME: ""}, taints=tuple(dict.fromkeys(kept)))
     return NodeTraits(
         labels={**plain, **node_type.labels_for(namespace), namespace: "true"},
         taints=node_type.taints_for(namespace),

@@ -338,9 +338,13 @@ def test_no_more_nodes_are_asked_for_while_one_opens_or_when_it_has() -> None:
 
 
 def test_a_node_that_opens_is_on_its_way_and_one_more_is_asked_for_where_it_is_not_enough() -> None:
-    """Its taint is dnm's own, and comes off: no pod has to tolerate it."""
+    """Its taint is dnm's own, and comes off, as those do that its list names: no pod has to
+    tolerate them."""
+    net = Taint(key="readiness.k8s.io/net", effect="NoSchedule")
     for count, reason in ((1, Reason.ON_THE_WAY), (2, Reason.LACKS_ROOM)):
-        plan = joining("images", CloseLook(waiting=(WAITS,))).with_pods(*pods(count)).plan()
+        world = joining("taint readiness.k8s.io/net").with_pods(*pods(count))
+        world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], taints=(CLOSED, net))
+        plan = world.plan()
         assert plan.queues[0].reason is reason and "tolerate" not in plan.queues[0].sentence
         assert sum(one.count for one in plan.registry.requests) == count - 1
 
