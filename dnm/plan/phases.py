@@ -17,7 +17,7 @@ from datetime import timedelta
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import Ended, Leaving, LentNode, Phase
+from dnm.model.lent import TOLD_TO_GO, Ended, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.printable import printable
 from dnm.model.quantity import format_amount
@@ -96,9 +96,9 @@ def _marked_by_another(
 def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     node = facts.node(name)
     is_here = node is not None and node.is_ready and not (node.is_deleting or node.unreadable)
-    if is_here and entry.leaves == Leaving.KEPT_OUT:
+    if is_here and entry.leaves in TOLD_TO_GO:
         leaving = enter_phase(entry, Phase.RELEASING, facts.now)
-        return becomes(name, leaving, Verdict.REVERT, Reason.LEAVING, "it is kept out of lending")
+        return becomes(name, leaving, Verdict.REVERT, Reason.LEAVING, "it goes before it serves")
     has_ended = not facts.is_running(entry.converter)
     if entry.converter and has_ended and facts.is_let_go(name, entry.namespace):
         detail = "its converter has left it to others"

@@ -16,12 +16,13 @@ from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.observed import Breaker
 from dnm.model.opening import Opening, PodOrder, full_name
-from dnm.model.plan import DropPods, HoldClosed, Plan, ReturnNode, SetQueueLimits, StartPod
+from dnm.model.plan import DropPods, Fence, HoldClosed, Plan, ReturnNode, SetQueueLimits, StartPod
 from dnm.model.pod import PodShape, Toleration
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.plan.breaker import allowed_at_once, judge_breaker
 from dnm.plan.rules.opening import NOT_OPENED, OPENING, asked_looks
+from dnm.verbs.lending import give_back
 from tests.builders import FENCED, NOW, SIZE, a_batch_node, a_lent_node, a_node, a_request
 from tests.plan.worlds import UNREAD, World, pods
 
@@ -378,3 +379,12 @@ def test_a_hold_opens_nothing_that_its_list_keeps_closed(has_list: bool) -> None
     world.knowing(close={"a001": CloseLook(conditions={"X": "False"})})
     plan = world.recorded(held=("a001",)).plan()
     assert (HoldClosed(node="a001", is_closed=False) in plan.actions) is not has_list
+
+
+def test_one_that_a_person_returns_does_not_wait_for_its_list() -> None:
+    world = joining("condition X=True within 3h")
+    registry = give_back(world.config, world.registry, "a001", NOW)
+    assert isinstance(registry, Registry)
+    plan = world.set(registry=registry).plan()
+    assert entry_of(plan).phase is Phase.RELEASING and actions(plan, Fence)
+    assert not actions(plan, SetQueueLimits) and not plan.registry.backoffs
