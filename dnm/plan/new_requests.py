@@ -106,8 +106,7 @@ def _judge_breaker(
     is_new = breaker != (known := so_far.registry.breakers.get(queue))
     is_of_image = breaker is not None and not (is_new or breaker.demand)
     if breaker is None and known and known.trips and sizing.for_pods and sizing.relies_on_incoming:
-        detail = "one node is tried first, and is on its way"
-        return so_far, Objection(reason=Reason.RETRY, detail=detail)
+        return so_far, Objection(reason=Reason.RETRY, detail="one node is tried first, on its way")
     if breaker is None or not (sizing.for_pods or is_of_image):
         return so_far, None
     if is_new and queue in inputs.facts.unscheduled:  # said, but not held against its pods
@@ -129,8 +128,9 @@ def _wait_or_request(
         objection = Objection(reason=Reason.CAPPED, detail=f"max_conversions_per_run = {most}")
     if objection is None:
         after = _request(before, pool, min(granted, before.left))
-        if after.requests != before.requests:
-            return after
+        if after.requests != before.requests:  # another pool of the queue may have had to wait
+            said = before.sizing.verdicts[pool.queue]
+            return msgspec.structs.replace(after, verdicts={**after.verdicts, pool.queue: said})
         objection = Objection(reason=Reason.CAPPED, detail=_CLAIMED_FIRST)
     if pool.queue in {request.queue for request in before.requests if not request.order}:
         return before
@@ -175,7 +175,7 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
     return with_fresh(before, pool, fresh)
 
 
-def _give_back(before: Conversions, wanted: Mapping[NodePool, int]) -> Conversions:
+def _give_back(before: Conversions, wanted: dict[NodePool, int]) -> Conversions:
     """What was being lent when its converter died, and is wanted no more."""
     limits, inputs = before.limits, before.inputs
     if not before.registry.claimed:
@@ -185,7 +185,6 @@ def _give_back(before: Conversions, wanted: Mapping[NodePool, int]) -> Conversio
         for queue in inputs.config.queues
         if limits.objection or why_unjudged(inputs, limits, queue)
     ]
-    wanted = dict(wanted)
     named: set[tuple[NodePool, str]] = set()
     for order in before.registry.orders:  # what waits for a person's order is wanted as well
         if policy := inputs.config.namespaces.get(order.namespace):

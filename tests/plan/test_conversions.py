@@ -5,15 +5,25 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from dnm.model.config import NamespacePolicy
 from dnm.model.lent import Phase
+from dnm.model.node_type import NodeType
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
-from tests.builders import NOW, QUEUE
-from tests.plan.worlds import LONG_AGO, UNREAD, World, namespace_policy, pods, wanting
+from tests.builders import NOW, QUEUE, SIZE, a_batch_node
+from tests.plan.worlds import (
+    LONG_AGO,
+    UNREAD,
+    World,
+    namespace_policy,
+    pods,
+    two_namespaces,
+    wanting,
+)
 
 
 def asked(world: World) -> list[int]:
@@ -108,7 +118,7 @@ def test_a_chance_is_one_node_for_as_long_as_that_is_on_its_way() -> None:
     converted = world.converted()
     verdict = converted.verdicts[QUEUE]
     assert not converted.requests and verdict.verdict is Verdict.WAIT
-    assert verdict.sentence == "will be tried again: one node is tried first, and is on its way"
+    assert verdict.sentence == "will be tried again: one node is tried first, on its way"
     assert [one.count for one in world.recorded(breakers={}).converted().requests] == [2]
 
 
@@ -123,6 +133,24 @@ def test_one_that_an_image_has_opened_holds_back_whatever_asks_until_its_time() 
     tried = world.recorded(breakers={QUEUE: due}).converted()
     assert [request.count for request in tried.requests] == [1]
     assert tried.registry.breakers[QUEUE] == Breaker(unused=2, trips=1)
+
+
+def test_a_queue_that_is_lent_a_node_says_so_also_where_one_of_another_type_has_to_wait() -> None:
+    backed_off = {"a": Backoff(failures=1, until=NOW + timedelta(minutes=1), ask_at_most=1)}
+    for types in (("a", "b"), ("b", "a")):
+        world = two_namespaces().recorded(backoffs=backed_off)
+        few = dict(zip(("dev", "two"), types, strict=True))
+        world.configured(
+            node_types={**world.config.node_types, "b": NodeType(name="b", size=SIZE)},
+            namespaces={
+                name: msgspec.structs.replace(one, node_types=(few[name],), min_nodes=1)
+                for name, one in world.config.namespaces.items()
+            },
+        )
+        world.batch = {**world.batch, "b001": a_batch_node("b001")}
+        converted = world.converted()
+        assert [one.node_type for one in converted.requests] == ["b"]
+        assert converted.verdicts[QUEUE].verdict is Verdict.CONVERT
 
 
 def test_two_queues_share_what_a_run_may_convert() -> None:
