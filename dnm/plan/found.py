@@ -165,6 +165,7 @@ class Case(Value):
     claim: BatchClaim
     facts: Facts
     kept_out: str | None = None  # why
+    hold: str = ""  # how that of a person ends, which keeps it as it is
 
     @property
     def node_type(self) -> str:
@@ -230,7 +231,7 @@ def judge_claim(case: Case) -> Found:
         return case.lent(Phase.RETURNING, note=note)
     is_known = case.policy is not None and case.node_type in case.config.node_types
     if claim.direction == "k8s" and is_known:
-        return case.counts("its conversion was interrupted", can_resume=True)
+        return case.counts(f"its conversion was interrupted{case.hold}", can_resume=not case.hold)
     if claim.direction == "k8s" and not case.is_there:
         return case.lent(Phase.RETURNING, note="was being lent for nobody: it goes back")
     if is_known:

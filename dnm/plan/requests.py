@@ -294,6 +294,7 @@ def take_in_claims(
                 claim=claim_as_known(config, claim, entry, facts.nodes.get(name)),
                 facts=facts,
                 kept_out=out.get(name),
+                hold=f": dnm unhold {name}" if name in before.held else "",
             )
             found = _merged(found, judge_claim(case))
     return found
@@ -301,9 +302,8 @@ def take_in_claims(
 
 def _is_marked(config: Config, name: str, facts: Facts) -> bool:
     node = facts.node(name)
-    if node is None or node.mark is None:
-        return False
-    return node.is_marked_by(config.instance_id) and node.mark.namespace in config.namespaces
+    mark = node.mark if node is not None and node.is_marked_by(config.instance_id) else None
+    return mark is not None and mark.namespace in config.namespaces
 
 
 def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:

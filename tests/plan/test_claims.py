@@ -251,6 +251,15 @@ def test_what_nobody_wants_goes_back_in_the_next_run() -> None:
     assert second.actions == (ReturnNode(node="a001"),)
 
 
+def test_a_hold_keeps_what_was_interrupted_as_it_is() -> None:
+    """It is neither lent nor sent back, whatever its queue wants, and counts."""
+    for count in (0, 1):
+        plan = stranded("a001").with_pods(*pods(count)).recorded(held=("a001",)).plan()
+        assert "a001" in plan.registry.claimed and "a001" not in plan.registry.nodes
+        assert asked(plan) == [("a050", 1)] * count
+        assert "interrupted: dnm unhold a001" in plan.nodes[0].sentence
+
+
 def test_claims_fill_the_caps_and_may_be_gone_on_with_all_the_same() -> None:
     """Three of three are claimed: the three are had, and no fourth."""
     world = stranded("a001", "a002", "a003", max_converted_nodes=3, max_conversions_per_run=9)
