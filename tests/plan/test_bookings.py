@@ -176,6 +176,16 @@ def test_what_runs_too_long_is_said_and_tried_again_now_and_then() -> None:
     assert not steps(asked.step()) and not asked.step().notes
 
 
+def test_a_clock_that_was_ahead_keeps_nothing_from_being_booked() -> None:
+    taken = tuple(f"a{n:03}" for n in range(53, 59))
+    asked = Booked(event(NOW + timedelta(days=3), nodes=5), taken=taken)
+    asked.at = NOW + timedelta(days=1)
+    while steps(asked.step()):
+        pass
+    asked.taken, asked.at = (), NOW
+    assert steps(asked.step()) == ["BookNodes"]
+
+
 def test_once_it_has_its_nodes_the_rest_goes_back_to_slurm() -> None:
     """And nothing is booked any more once lending has begun."""
     now = event(NOW + MINUTE, nodes=2)

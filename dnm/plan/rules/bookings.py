@@ -116,7 +116,7 @@ def _asked(
             notes.append(_why_short(window, need, need.count - missing))
         is_due = (
             tried is None
-            or inputs.now >= tried.at + _AGAIN
+            or not tried.at <= inputs.now < tried.at + _AGAIN  # by a clock that is right
             or (tried.missing, tried.wanted) != (missing, need.count)
         )
         if tried is None or is_due or given_up:
