@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dnm.host.trust import Access, replace_file
+from dnm.host.trust import Access, read_regular, replace_file
 from dnm.model.config import Config
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.cap_shares import as_last_read
@@ -25,7 +25,7 @@ log = logging.getLogger("dnm")
 # Of a run that could not read its registry: all that is known.
 _OF_A_RUN = ("dnm_build_info", "dnm_last_run_timestamp_seconds", "dnm_last_run_exit_code",
              "dnm_last_success_timestamp_seconds")  # fmt: skip
-_SUCCESS = re.compile(r"^dnm_last_success_timestamp_seconds(?:\{[^}]*\})? ([0-9.]+)$", re.MULTILINE)
+_SUCCESS = re.compile(r"(?m)^dnm_last_success_timestamp_seconds(?:\{.*\})? (\d{1,11}(\.\d*)?)$")
 
 
 def metrics_text(config: Config, registry: Registry, now: datetime, times: RunTimes) -> str:
@@ -95,7 +95,6 @@ def write_textfile(path: Path, text: str) -> None:
 def read_textfile(path: Path) -> str:
     """Returns what stands there; nothing where it can't be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read(1 << 20).decode(errors="replace")
+        return read_regular(path, 1 << 20).decode(errors="replace")
     except OSError:
         return ""

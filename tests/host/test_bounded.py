@@ -72,7 +72,6 @@ BOUNDED = {
     "kube.slinky": "the same",
     "converters.hooks": "the pipe of a hook, line by line",
     "record.history_file": "the end of the file, and lines of a bounded length",
-    "run.publish": "a number of bytes",
     "run.registry": "a method of the registry's place, which has a bound",
     "run.kube_state": "the same",
     "run.move": "the same",

@@ -38,7 +38,7 @@ from dnm.record.metrics import (
     histogram_samples,
     make_families,
 )
-from dnm.run.publish import metrics_text, write_textfile
+from dnm.run.publish import metrics_text, publish_failure, write_textfile
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request, struck_at
 from tests.site import Site, set_up_workshop
 
@@ -266,6 +266,22 @@ def test_a_run_that_could_not_begin_says_so_and_when_one_last_succeeded(ran: Ran
     assert values(text, success) == values(whole, success) != {}
     assert values(text, "dnm_nodes") == {}, "what is not known is not said"
     ran.run(1)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "1.7.2", "9" * 13, "9" * 400, "."])
+def test_whatever_stands_in_the_file_a_run_that_could_not_begin_says_why(
+    tmp_path: Path, kind: str
+) -> None:
+    """The directory is often others' too."""
+    path = tmp_path / "dnm.prom"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text(f"dnm_last_success_timestamp_seconds {kind}\n")
+    publish_failure(a_config(metrics_file=path), 2, NOW)
+    text = path.read_text()
+    assert values(text, "dnm_last_run_exit_code") == {(): 2}
+    assert not values(text, "dnm_last_success_timestamp_seconds")
 
 
 def test_a_run_that_failed_keeps_the_time_of_the_last_success(ran: Ran) -> None:
