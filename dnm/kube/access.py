@@ -35,7 +35,7 @@ from dnm.model.printable import printable
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
-_HOME_KUBECONFIG = Path("~/.kube/config")
+_HOME_KUBECONFIG = "~/.kube/config"
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
 _POD_HAS = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LARGEST = 4 << 20  # bytes
@@ -63,21 +63,20 @@ def load_access(config: Config) -> Access:
     Raises KubeError that names the file and what to do. A plug-in that hangs is ended after
     `request_timeout`. A file may name a plug-in to run, so one that others can write is not obeyed.
     """
-    source = find_kubeconfig(config)
-    named = f"the kubeconfig {source}" if source else "the service account of this pod"
     try:
         with fault_point("kube.load_access"):
-            if source:
+            if source := find_kubeconfig(config):
                 paths = [Path(part) for part in source.split(os.pathsep) if part]
-                return _load_kubeconfig(paths, named, config.request_timeout)
-            return _load_service_account(named)
+                return _load_kubeconfig(paths, f"the kubeconfig {source}", config.request_timeout)
+            return _load_service_account("the service account of this pod")
     except OSError as error:
-        raise KubeError(f"can't use {named}: {error}") from error
+        why = f"can't use the kubeconfig or the pod's service account: {error}"
+        raise KubeError(f"{why}: set kubeconfig_path to a file that this user may read") from error
 
 
 def find_kubeconfig(config: Config) -> str:
     """The kubeconfig in force (several, joined by colons, as KUBECONFIG may have); empty: the
-    service account of the pod. Raises KubeError where there is nothing to use."""
+    service account of the pod. Raises KubeError where there is none, OSError where none is seen."""
     if config.kubeconfig_path is not None:
         path = config.kubeconfig_path.expanduser()
         if not path.is_file():
@@ -85,11 +84,11 @@ def find_kubeconfig(config: Config) -> str:
         return str(path)
     named = os.environ.get("KUBECONFIG", "")
     if named:
-        paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+        paths = [Path(os.path.expanduser(part)) for part in named.split(os.pathsep) if part]
         if not any(path.is_file() for path in paths):
             raise KubeError(f"KUBECONFIG={named}: there is no such file")
         return os.pathsep.join(str(path) for path in paths)
-    home = _HOME_KUBECONFIG.expanduser()
+    home = Path(os.path.expanduser(_HOME_KUBECONFIG))
     if home.is_file():
         return str(home)
     if os.environ.get(_SERVICE_HOST):
@@ -298,11 +297,11 @@ def _load_service_account(named: str) -> Access:
     token = _POD_HAS / "token"
     try:
         InClusterConfigLoader(str(token), str(_POD_HAS / "ca.crt")).load_and_set(configuration)
+        _choose_proxy(configuration, "")
     except (ValueError, ConfigException) as error:
         raise KubeError(f"can't use {named}, {_POD_HAS}: {error}") from error
     # The client would look once a minute.
     configuration.refresh_api_key_hook = partial(_renew, partial(_read_token, token), str(token))
-    _choose_proxy(configuration, "")
     return Access(source=named, configuration=configuration)
 
 

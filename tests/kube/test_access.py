@@ -268,6 +268,24 @@ def test_a_missing_file_is_an_error_with_the_next_step(
         load_access(a_config(kubeconfig_path=kubeconfig))
 
 
+@pytest.mark.parametrize(
+    ("named", "sentence"),
+    [("x" * 5000, "File name too long: .* kubeconfig_path to a file that this user may read$"),
+     ("~nobody-here/x", "KUBECONFIG=~nobody-here/x: there is no such file"),
+     ("", "no kubeconfig is found: set kubeconfig_path")],
+    ids=["nothing that can be seen", "no such user", "no home"],
+)  # fmt: skip
+def test_one_that_can_not_be_looked_for_is_an_error_with_the_next_step(
+    named: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a home that is closed to this user."""
+    monkeypatch.setenv("KUBECONFIG", named)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(KubeError, match=sentence):
+        load_access(a_config())
+
+
 @pytest.fixture
 def in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Its token, in another place than the one that every pod has."""
@@ -289,6 +307,14 @@ def test_a_pod_uses_its_service_account(in_a_pod: Path) -> None:
     in_a_pod.unlink()
     with pytest.raises(KubeError, match=r"the token .* can't be read"):
         authorization(access)
+
+
+def test_a_proxy_of_the_environment_that_is_none_is_told(
+    in_a_pod: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://[proxy")
+    with pytest.raises(KubeError, match=r"the service account of this pod.* Invalid IPv6"):
+        load_access(a_config())
 
 
 # --- plug-ins --------------------------------------------------------------------------------
