@@ -197,7 +197,7 @@ def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
     try:
         found = msgspec.json.decode(annotation_text, type=list[dict[str, Any]] | None) or []
         return tuple(_task_group(entry) for entry in found[: MOST_TASK_GROUPS + 1])
-    except (msgspec.DecodeError, QuantityError):
+    except (msgspec.DecodeError, QuantityError, RecursionError):
         return ()
 
 

@@ -419,6 +419,17 @@ def test_a_pod_that_is_none_spoils_its_namespace_keeps_its_node_and_leaves_the_o
         reducer.add(json.dumps({"items": [{"metadata": {"name": "who knows"}}, 5]}).encode())
 
 
+@pytest.mark.parametrize(
+    "text", ['[{"x":' + "[" * 2000, '[{"minresource":' + '{"a":' * 2000], ids=["lists", "maps"]
+)
+def test_a_gang_that_is_nested_without_end_is_none_and_leaves_the_others(text: str) -> None:
+    """A tenant writes it, in a few KiB."""
+    bad = a_pod({"name": "bad", "annotations": {"yunikorn.apache.org/task-groups": text}})
+    reducer = reduce_all(bad, a_pod({"name": "ok", "namespace": "other"}))
+    assert [(pod.name, pod.task_groups) for pod in reducer.pods] == [("bad", ()), ("ok", ())]
+    assert not reducer.unreadable
+
+
 WORDS = st.sampled_from(
     ["metadata", "name", "spec", "status", "containers", "resources", "requests", "cpu", "labels",
      "annotations", "nodeName", "tolerations", "affinity", "volumes", "schedulerName", "yunikorn",
