@@ -82,8 +82,7 @@ def find_kubeconfig(config: Config) -> str:
         if not path.is_file():
             raise KubeError(f"kubeconfig_path = {path}: there is no such file")
         return str(path)
-    named = os.environ.get("KUBECONFIG", "")
-    if named:
+    if named := os.environ.get("KUBECONFIG", ""):
         paths = [Path(os.path.expanduser(part)) for part in named.split(os.pathsep) if part]
         if not any(path.is_file() for path in paths):
             raise KubeError(f"KUBECONFIG={named}: there is no such file")

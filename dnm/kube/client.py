@@ -83,15 +83,12 @@ class KubeClient:
             reducer, version = self._list_pods(
                 "list the pods of the cluster", path_of("pods"), UNFINISHED
             )
-        except ApiRefused as error:
-            if error.status == 403 and namespaces:
-                return self._read_pods_by_namespace(namespaces)
-            return Unreadable(what="pods", error=str(error))
-        except ListTooLarge:
+        except KubeError as error:
             # Somebody's pods are too many or too large: the monitored namespaces are read alone,
             # so that he holds up nobody's lending. Nothing is returned on such a look.
-            return self._read_pods_by_namespace(namespaces)
-        except KubeError as error:
+            is_refused = isinstance(error, ApiRefused) and error.status == 403 and namespaces
+            if is_refused or isinstance(error, ListTooLarge):
+                return self._read_pods_by_namespace(namespaces)
             return Unreadable(what="pods", error=str(error))
         self._pods = reducer, version
         if self._reflector is not None:

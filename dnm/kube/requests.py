@@ -25,6 +25,7 @@ import msgspec
 
 from dnm.http.reader import LARGEST_BODY, AnswerTooLarge
 from dnm.kube.access import Access
+from dnm.kube.deep_page import without_depths
 from dnm.kube.errors import ApiRefused, ListTooLarge, asking
 from dnm.kube.objects import ListPage, check_kind, read_version
 from dnm.kube.session import JSON, ApiAnswer, Session
@@ -52,14 +53,16 @@ class List(msgspec.Struct, frozen=True):
     is_long: bool = False
 
 
-class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    token: str | None = msgspec.field(name="continue", default=None)
+class ListHead(msgspec.Struct, frozen=True):
+    """`version` is the moment that all pages of the list show; the last has no `token`."""
+
+    version: str = msgspec.field(name="resourceVersion", default="")
+    token: str | None = msgspec.field(name="continue", default="")
 
 
 class _Head(msgspec.Struct, frozen=True):
     kind: str = ""
-    metadata: _ListMetadata | None = None
+    metadata: ListHead | None = None
 
 
 class _WholeList(_Head, frozen=True):
@@ -67,14 +70,7 @@ class _WholeList(_Head, frozen=True):
 
 
 class _Item(msgspec.Struct, frozen=True):
-    metadata: _ListMetadata
-
-
-class ListHead(msgspec.Struct, frozen=True):
-    """`version` is the moment that all pages of the list show; `token` is empty on the last."""
-
-    version: str
-    token: str
+    metadata: ListHead
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
@@ -106,11 +102,20 @@ def _read_in_pages(session: Session, what: List, take: Callable[[memoryview], No
             raise ValueError(f"its pages show two moments, {version} and {head.version}")
         if head.token and head.token == token:
             raise ValueError("the server gives the same page again and again")
-        token, version = head.token, head.version
+        token, version = head.token or "", head.version
         take(page)
         if not token:
             return version
         _check_time(give_up)
+
+
+def _give(take: Callable[[memoryview], None], page: memoryview) -> None:
+    """Without what is nested deeper than a decoder goes, and nobody reads: who may change an object
+    may write its `managedFields`, and each is on a page with others'."""
+    try:
+        take(page)
+    except RecursionError:
+        take(without_depths(page))
 
 
 def _check_time(give_up: float) -> None:
@@ -172,15 +177,14 @@ def read_list_head(page: memoryview | bytes, kind: str) -> ListHead:
         head = whole
     if head.kind != kind:
         raise ValueError(f"it is no {kind} but {_describe(head.kind)}")
-    metadata = head.metadata or _ListMetadata()
-    if not metadata.resource_version:
+    if not (head.metadata and head.metadata.version):
         raise ValueError(f"it is a {kind} without a resourceVersion")
-    return ListHead(version=metadata.resource_version, token=metadata.token or "")
+    return head.metadata
 
 
 def read_item_versions(page: memoryview | bytes) -> list[str]:
     """Returns the resourceVersions of a list's items. Raises msgspec.MsgspecError."""
-    return [item.metadata.resource_version for item in _decode_versions(page).items]
+    return [item.metadata.version for item in _decode_versions(page).items]
 
 
 def _read_ahead_of_items(start: bytes) -> _Head | None:
@@ -227,7 +231,7 @@ class ApiRequests:
         for attempt in range(_RESTARTS):
             forget()
             try:
-                return read_list(self.session, what, take)
+                return read_list(self.session, what, lambda page: _give(take, page))
             except _FAILURES as error:
                 status = error.status if isinstance(error, ApiRefused) else 0
                 may_help = status == 410 or (what.is_long and status != 403)

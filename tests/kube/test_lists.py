@@ -17,11 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnm.kube.client import KubeClient
+from dnm.kube.deep_page import without_depths
 from dnm.kube.errors import ApiRefused
 from dnm.kube.questions import can_i, read_version
 from dnm.kube.requests import ApiRequests, List, read_list_head
 from dnm.kube.whole_list import cut_list
 from dnm.model.errors import KubeError
+from dnm.model.pod import PodList
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.scripted_server import (
@@ -102,6 +104,37 @@ def test_what_is_no_list_is_no_empty_list(said: Any) -> None:
         pods_are_unreadable(a_client(server))
         nodes = a_client(server).read_nodes()
     assert isinstance(nodes, Unreadable) and "can't be understood" in nodes.error
+
+
+def owned(name: str, depth: int) -> bytes:
+    """An object with `managedFields` that are nested so deep, as a real server (1.34) takes them of
+    whoever may change it."""
+    fields = b'{"f:]\\"":' * depth + b"{}" + b"}" * depth
+    owners = b'[{"manager":"tenant","fieldsV1":%b}]' % fields
+    return b'{"metadata":{"managedFields":%b,"name":"%b"},"spec":{}}' % (owners, name.encode())
+
+
+@pytest.mark.parametrize("depth", [50, 9_990])
+def test_what_is_nested_deep_keeps_nothing_beside_it_from_being_read(depth: int) -> None:
+    items = b",".join(owned(name, depth) for name in ("k1", "k2"))
+    page = json.dumps(a_list("NodeList", items="-")).encode().replace(b'"-"', b"[%b]" % items)
+    with ScriptedServer([answer(page), answer(page.replace(b"Node", b"Pod"))]) as server:
+        client = a_client(server)
+        nodes, pods = client.read_nodes(), client.read_pods(("dev",))
+    assert not isinstance(nodes, Unreadable) and [one.name for one in nodes] == ["k1", "k2"]
+    assert isinstance(pods, PodList) and [one.name for one in pods.pods] == ["k1", "k2"]
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(JSON)
+def test_what_is_not_deep_stays_as_it_is(document: object) -> None:
+    page = json.dumps({"items": [document]}).encode()
+    assert bytes(without_depths(memoryview(page))) == page
 
 
 def test_all_pages_show_one_moment() -> None:
