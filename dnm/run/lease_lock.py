@@ -284,7 +284,7 @@ def _now() -> str:
 
 
 def _read_sighting(path: Path) -> Sighting | None:
-    with suppress(OSError, msgspec.MsgspecError), fault_point("lease.read_seen"):
+    with suppress(OSError, ValueError, msgspec.MsgspecError), fault_point("lease.read_seen"):
         return msgspec.json.decode(read_regular(path, _LARGEST), type=Sighting)
     return None
 

@@ -13,8 +13,10 @@ import pytest
 from dnm.converter.contract import WAKE
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.node_list import list_batch_nodes
+from dnm.converter.output import ConverterOutput
 from dnm.converter.processes import Started, process_of, started_at
 from dnm.converter.start import ConverterCall, Waits, run_converters
+from dnm.model.blackout import Secrets
 from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable
 from tests.builders import a_config
@@ -41,6 +43,21 @@ def convert(tmp_path: Path) -> NodeConvert:
     path = script(tmp_path, "sleep 60")
     config = a_config(tmp_path, node_convert_path=path, converted_nodes_path=tmp_path / "r.json")
     return NodeConvert(config, os.environ)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'"\xff"', b'{"pid":1,"start_ticks":2,"boot":"\xff"}']
+)
+def test_what_was_written_down_of_a_call_and_is_damaged_is_not_known(
+    convert: NodeConvert, content: bytes
+) -> None:
+    convert.directory.mkdir()
+    for end in ("process", "converter", "heard", "out", "err"):
+        (convert.directory / f"a002.{end}").write_bytes(content)
+    assert started_at(convert.directory / "a002") == Started()
+    output = ConverterOutput(convert.directory / "a002", Secrets())
+    output.load_position()
+    assert [tail.at for tail in output.tails] == [0, 0]
 
 
 def start_without_keeper(convert: NodeConvert) -> Started:

@@ -233,6 +233,17 @@ def test_only_what_this_host_has_seen_since_its_boot_counts(east: Host, west: Ho
         west.run().stand_by()
 
 
+def test_a_sighting_that_is_damaged_is_none(east: Host, west: Host) -> None:
+    """It is not synced: whatever a power cut leaves of it is passed over, and written anew."""
+    east.run().write(ONE)
+    seen = west.config.lock_path.with_suffix(".seen")
+    for content in (b'{"stamp":"\xff","boot":"","at":1}', b"\x00" * 80, b"[" * 1_000):
+        seen.write_bytes(content)
+        with pytest.raises(LockedError, match="unchanged here for 0 s"):
+            west.run().stand_by()
+        assert seen.read_bytes() != content
+
+
 def test_a_sleeper_can_write_nothing_once_another_has_begun(east: Host, west: Host) -> None:
     """Also where all that the other has done is to begin."""
     asleep = east.run()
