@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -27,7 +27,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
 
     schema: int
     number: int
-    time: datetime
+    time: Annotated[datetime, msgspec.Meta(tz=True)]
     run: str
     instance: str
     kind: str  # as docs/record.md lists them; or demand

@@ -110,13 +110,12 @@ class History:
 
     def _rotate(self, now: datetime) -> None:
         """Puts a file that is large or a month old aside, and drops what is past its time."""
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
+        if not self.path.exists():
             return
-        began = next((line.time for line in lines_of(self.path)), now)
-        if found.st_size < self.largest and now - began < timedelta(days=31):
-            return
+        if self.path.stat().st_size < self.largest:
+            began = next((line.time for line in lines_of(self.path)), now)
+            if now - began < timedelta(days=31):
+                return
         aside = self.directory / f"{self._name}-{now:{_TIME}}.jsonl"
         if aside.exists():  # it was put aside in this very second
             return
@@ -166,7 +165,7 @@ def read_tail(history: History, length: int) -> list[HistoryLine]:
     """Returns the lines in the last bytes of the newest file, the oldest first. Raises
     OSError."""
     try:
-        descriptor = os.open(history.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(history.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return []
     with open(descriptor, "rb") as file:

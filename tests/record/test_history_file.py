@@ -12,7 +12,13 @@ import pytest
 
 from dnm.model.history import SCHEMA, HistoryLine, Operation
 from dnm.model.registry import Registry
-from dnm.record.history_file import LONGEST_LINE, History, read_backwards, read_history
+from dnm.record.history_file import (
+    LONGEST_LINE,
+    History,
+    read_backwards,
+    read_history,
+    read_tail,
+)
 from dnm.record.tell import tell_operation
 from dnm.record.transitions import Cause
 from tests.builders import NOW, struck_at
@@ -123,6 +129,22 @@ def test_what_could_not_be_written_is_told_again(tmp_path: Path) -> None:
     assert numbers(kept) == [1, 2]
 
 
+def test_a_file_that_somebody_has_filled_is_put_aside_unread(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    with kept.path.open("wb") as file:
+        file.truncate(2**40)
+    assert kept.append([line(1)], NOW) == (line(1),)
+    assert numbers(kept) == [1] and not kept.old_files()
+
+
+def test_a_line_whose_time_is_of_no_zone_hides_no_other(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    kept.append([line(1), line(2)], NOW)
+    kept.path.write_bytes(kept.path.read_bytes().replace(b'Z"', b'"', 1))
+    kept.append([line(3)], NOW)
+    assert [one.number for one in read_history(kept, NOW - DAY)] == [2, 3]
+
+
 def test_a_month_is_put_aside_and_what_is_too_old_is_dropped(tmp_path: Path) -> None:
     kept = history(tmp_path, keep=100 * DAY)
     for month in range(6):
@@ -185,6 +207,8 @@ def test_a_link_or_a_pipe_in_its_place_is_not_followed(tmp_path: Path) -> None:
     os.mkfifo(kept.path)
     with pytest.raises(OSError, match="no regular file"):
         list(read_history(kept))
+    with pytest.raises(OSError):
+        read_tail(kept, 100)
 
 
 def test_without_days_nothing_is_kept(tmp_path: Path) -> None:
