@@ -30,7 +30,7 @@ partitions:
       - name: root
         submitacl: '*'
 """
-_UNPACKED_LIMIT = 64 * 1024 * 1024  # bytes; a ConfigMap holds one MiB, packed
+_UNPACKED_LIMIT = 8 * 1024 * 1024  # bytes; of lists within lists they take a gigabyte to read
 
 
 class SourceDocument(Value):

@@ -122,6 +122,7 @@ def test_depth_ends_in_a_sentence(text: str) -> None:
 
 
 def test_a_document_that_unpacks_without_end_is_refused() -> None:
-    bomb = base64.b64encode(gzip.compress(b" " * 100_000_000)).decode()
-    with pytest.raises(DnmError, match="more than"):
-        unpacked(bomb)
+    """What small nodes take of memory is a hundred times their text."""
+    for text in (b" " * 100_000_000, b"partitions: []\nx: [" + b"a," * 4_500_000 + b"]"):
+        with pytest.raises(DnmError, match="more than"):
+            unpacked(base64.b64encode(gzip.compress(text)).decode())
