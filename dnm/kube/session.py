@@ -66,7 +66,7 @@ def _make_refusal(refused: Any) -> ApiRefused:
     raw = raw[:65536]
     try:
         status = _decode_status(raw)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         status = _ApiStatus(message=raw[:400].decode(errors="replace"))
     try:
         retry_after = min(float((refused.headers or {}).get("Retry-After", "0")), _LONGEST_PAUSE)

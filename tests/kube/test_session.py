@@ -262,6 +262,8 @@ PASSING = {
     "retry now": status_answer(429, "TooManyRequests", "slow down", ["Retry-After: 0"]),
     "unavailable": answer(b"busy", "503 Service Unavailable"),
     "internal": status_answer(500, "InternalError", "etcd"),
+    "no UTF-8": answer(b'{"message":"zu sp\xe4t"}', "503 Service Unavailable"),
+    "deep": answer(b'{"x":' + b"[" * 9_999, "503 Service Unavailable"),
 }
 
 
