@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -73,12 +73,12 @@ class _Given(msgspec.Struct, frozen=True, rename="camel"):
     token: str = ""
     client_certificate_data: str = ""
     client_key_data: str = ""
-    expiration_timestamp: datetime | None = None
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     def is_due(self) -> bool:
         """Tells whether it ends soon, or has ended."""
         ends = self.expiration_timestamp
-        return ends is not None and datetime.now(UTC) + _EARLY > ends.astimezone(UTC)
+        return ends is not None and datetime.now(UTC) + _EARLY > ends
 
 
 class _Credential(msgspec.Struct, frozen=True, rename="camel"):

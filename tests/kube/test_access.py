@@ -334,6 +334,13 @@ def credential(token: str, expires: datetime | None = None) -> str:
     return json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status})
 
 
+@pytest.mark.parametrize("ends", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+01:00"])
+def test_a_token_that_ends_at_the_end_of_time_is_a_token(tmp_path: Path, ends: str) -> None:
+    told = credential("abc").replace('"abc"', f'"abc", "expirationTimestamp": "{ends}"')
+    path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, f"print('{told}')")})
+    assert authorization(load_access(a_config(kubeconfig_path=path))) == "Bearer abc"
+
+
 def test_a_token_that_has_expired_is_asked_for_again(tmp_path: Path) -> None:
     soon = credential("TOKEN", datetime.now(UTC) + timedelta(seconds=60))
     count = tmp_path / "count"
