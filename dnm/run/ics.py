@@ -122,6 +122,29 @@ class Alarm:
             raise TooLong
 
 
+class Lock:
+    """A lock of the rules that series share, those of a time zone. There is one thread, so one that
+    is held was left by a series whose share was used up: a real one would be waited for."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+
+    def locked(self) -> bool:
+        return self.is_held
+
+    def acquire(self) -> None:
+        if self.is_held:
+            raise RuntimeError("its time zone takes too long to play")
+        self.is_held = True
+
+    def release(self) -> None:
+        self.is_held = False
+
+
+class _Locks:
+    allocate_lock = Lock
+
+
 def play_in_turns(plays: Sequence[Callable[[], T]], timer: Alarm) -> dict[int, T]:
     """Returns what each play gives, by its number, without those that took more than their share.
 
@@ -173,6 +196,8 @@ def read_calendar(content: bytes, question: Question, timer: Alarm) -> CalendarR
     """Returns the events that name a monitored namespace. What each series may take of the time is
     said in `play_in_turns`. Raises ValueError with a sentence for what is no calendar."""
     import recurring_ical_events  # noqa: F401  (before an alarm may ring in it)
+
+    vars(sys.modules["dateutil.rrule"])["_thread"] = _Locks
 
     named: list[tuple[str, str]] = []
     plays: list[Callable[[], Played]] = []

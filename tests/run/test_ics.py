@@ -371,6 +371,23 @@ def test_what_others_need_bounds_all_of_it() -> None:
     assert play_in_turns([work.series(LITTLE)], work) == {}
 
 
+def test_a_zone_that_takes_for_ever_takes_nothing_from_those_that_do_without_it() -> None:
+    """dateutil keeps what it has played of a zone behind a lock, and a rung alarm leaves it."""
+    parts = [
+        f"BEGIN:STANDARD DTSTART:{1900 + n}0101T000000 TZOFFSETFROM:+0100 TZOFFSETTO:+0{n % 9}00 "
+        "RRULE:FREQ=DAILY END:STANDARD"
+        for n in range(60)
+    ]
+    zone = f"BEGIN:VTIMEZONE TZID:X {' '.join(parts)} END:VTIMEZONE"
+    slow = [at("20260302T080000", "20260302T180000", "X")] * 5
+    begun = time.process_time()
+    found = read(*slow, at("20260303T080000Z", "20260303T180000Z"), head=zone)
+    assert [one.begins.day for one in found.events] == [3]
+    told = [one for (one,) in found.unread.values()]
+    assert len(told) == 5 and all("too long" in one or "takes more than" in one for one in told)
+    assert time.process_time() - begun < SECONDS_OF_ALL
+
+
 WHEN_CLOCKS_CHANGE = {
     "over the hour that is left out": (
         at("20260308T003000", "20260308T023000", INDIANA), ["03-08 05:30 03-08 07:30"]),
