@@ -463,7 +463,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return NO_LIBRARIES
     except (ValueError, MemoryError, RecursionError) as error:
-        print(error or "it takes too much memory", file=sys.stderr)
+        print(str(error) or "it takes too much memory", file=sys.stderr)
         return 1
     sys.stdout.buffer.write(msgspec.json.encode(reading))
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -369,6 +371,22 @@ def test_what_others_need_bounds_all_of_it() -> None:
     assert work.spent() <= 2 * SECONDS_OF_ONE
     work.done = SECONDS_OF_ALL
     assert play_in_turns([work.series(LITTLE)], work) == {}
+
+
+def test_a_calendar_that_takes_too_much_memory_is_told() -> None:
+    script = (
+        "import dnm.run.ics as ics\nread = ics.read_calendar\n"
+        "ics.read_calendar = lambda *given: (b'x' * ics.MEMORY, read(*given))\n"
+        "raise SystemExit(ics.main())"
+    )
+    question = Question(
+        source="w.ics", namespaces=(), zone="UTC", begins=datetime.now(UTC), ends=datetime.now(UTC)
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=msgspec.json.encode(question) + b"\n",
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, b"it takes too much memory\n")
 
 
 def test_a_zone_that_takes_for_ever_takes_nothing_from_those_that_do_without_it() -> None:
