@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_DEEPEST = 100
+DEEPEST = 100
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[][{}]')
 
 
@@ -20,10 +20,10 @@ def without_depths(page: memoryview) -> memoryview:
         match page[token.start()]:
             case 0x5B | 0x7B:  # [ {
                 depth += 1
-                if depth == _DEEPEST:
+                if depth == DEEPEST:
                     kept += page[start : token.start()], b"null"
             case 0x5D | 0x7D:  # ] }
-                if depth == _DEEPEST:
+                if depth == DEEPEST:
                     start = token.end()
                 depth -= 1
     return memoryview(b"".join((*kept, page[start:])))

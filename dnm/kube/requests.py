@@ -25,10 +25,9 @@ import msgspec
 
 from dnm.http.reader import LARGEST_BODY, AnswerTooLarge
 from dnm.kube.access import Access
-from dnm.kube.deep_page import without_depths
 from dnm.kube.errors import ApiRefused, ListTooLarge, asking
 from dnm.kube.objects import ListPage, check_kind, read_version
-from dnm.kube.session import JSON, ApiAnswer, Session
+from dnm.kube.session import JSON, ApiAnswer, Session, as_far_as_read
 from dnm.kube.whole_list import cut_list
 
 _RESTARTS = 3  # of a LIST whose continue token has expired
@@ -109,15 +108,6 @@ def _read_in_pages(session: Session, what: List, take: Callable[[memoryview], No
         _check_time(give_up)
 
 
-def _give(take: Callable[[memoryview], None], page: memoryview) -> None:
-    """Without what is nested deeper than a decoder goes, and nobody reads: who may change an object
-    may write its `managedFields`, and each is on a page with others'."""
-    try:
-        take(page)
-    except RecursionError:
-        take(without_depths(page))
-
-
 def _check_time(give_up: float) -> None:
     if time.monotonic() > give_up:
         raise ListTooLarge(f"the list took longer than {_LIST_TIMEOUTS} request time-outs")
@@ -152,7 +142,7 @@ def _read_in_one(session: Session, what: List, take: Callable[[memoryview], None
     give_up = time.monotonic() + _LIST_TIMEOUTS * session.timeout
     version = ""
     with session.open(f"{what.path}?{urlencode(what.query)}") as body:
-        for page in cut_list(body):
+        for page in map(as_far_as_read, cut_list(body)):
             if not version:
                 head = read_list_head(page, what.kind)
                 if head.token:
@@ -231,7 +221,7 @@ class ApiRequests:
         for attempt in range(_RESTARTS):
             forget()
             try:
-                return read_list(self.session, what, lambda page: _give(take, page))
+                return read_list(self.session, what, take)
             except _FAILURES as error:
                 status = error.status if isinstance(error, ApiRefused) else 0
                 may_help = status == 410 or (what.is_long and status != 403)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -22,6 +22,7 @@ from urllib3.exceptions import HTTPError
 
 from dnm.http.reader import Answer, BodyBuffer, Wire, cause_of
 from dnm.kube.access import Access, is_loopback
+from dnm.kube.deep_page import DEEPEST, without_depths
 from dnm.kube.errors import ApiRefused, LostAnswer, clean, describe
 from dnm.model.errors import KubeError
 
@@ -58,6 +59,18 @@ class _ApiStatus(msgspec.Struct, frozen=True):
 
 
 _decode_status = msgspec.json.Decoder(_ApiStatus).decode
+_skim = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def as_far_as_read(body: memoryview) -> memoryview:
+    """Without what is nested deeper than a decoder goes, and nobody reads: who may change an object
+    may write its `managedFields`. Decoders have less of the stack left, so less is passed here."""
+    try:
+        with suppress(msgspec.MsgspecError, ValueError):  # it is no JSON, as its reader will say
+            _skim(b"".join((b"[" * DEEPEST, body, b"]" * DEEPEST)))
+    except RecursionError:
+        return without_depths(body)
+    return body
 
 
 def _make_refusal(refused: Any) -> ApiRefused:
@@ -221,7 +234,8 @@ class Session:
             pause = _FIRST_PAUSE * 2.0**attempt
             try:
                 with self._wire.reading(self._send(*request)) as answer:
-                    return ApiAnswer(self._body.read(answer), answer.headers.get("Date") or "")
+                    body = as_far_as_read(self._body.read(answer))
+                    return ApiAnswer(body, answer.headers.get("Date") or "")
             except ApiRefused as error:
                 if error.status not in again:
                     raise

@@ -125,6 +125,38 @@ def test_what_is_nested_deep_keeps_nothing_beside_it_from_being_read(depth: int)
     assert isinstance(pods, PodList) and [one.name for one in pods.pods] == ["k1", "k2"]
 
 
+def test_no_depth_has_a_pod_counted_twice_or_spoils_what_stands_beside_it() -> None:
+    """A decoder that is called further down the stack goes less deep."""
+    first = b'{"metadata":{"name":"p0","namespace":"dev"},"spec":{"affinity":{}},"status":{}}'
+    strange = b'{"metadata":{"name":"p2","namespace":"x","labels":7},"spec":{}}'
+    page = json.dumps(a_list(items="-")).encode().replace(b'"-"', b"[%b,%b%b]")
+    for others, names in ((b"", ["p0", "p1"]), (b"," + strange, ["p0", "p1", "p2"])):
+        depths = range(850, 1000)
+        of_tenant = (owned("p1", depth).replace(b'"name"', b'"namespace":"a","name"')
+                     for depth in depths)  # fmt: skip
+        with ScriptedServer([answer(page % (first, one, others)) for one in of_tenant]) as server:
+            client = a_client(server)
+            for depth in depths:
+                found = client.read_pods(("dev",))
+                assert isinstance(found, PodList) and "dev" not in found.unreadable, depth
+                assert [one.name for one in found.pods] == names, depth
+
+
+def test_what_is_nested_deep_keeps_no_single_object_from_being_read_and_written() -> None:
+    """Else the kubelet of a node could keep it from being fenced."""
+    node = owned("x", 9_990)[:-1] + b',"status":{},"kind":"Node"}'
+    named = b'"namespace":"yunikorn","resourceVersion":"7","name"'
+    queues = owned("x", 9_990)[:-1] + b',"kind":"ConfigMap","data":{"a":"b"}}'
+    queues = queues.replace(b'"name"', named)
+    with ScriptedServer([answer(one) for one in (node, node, queues, queues)]) as server:
+        client = a_client(server)
+        found = client.read_node("x")
+        client.patch_node("x", cordon=True)
+        config_map = client.read_config_map("yunikorn", "x")
+        assert found is not None and config_map is not None and config_map.data == {"a": "b"}
+        assert client.write_config_map(config_map).data == {"a": "b"}
+
+
 JSON = st.recursive(
     st.none() | st.integers() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
