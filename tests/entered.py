@@ -7,6 +7,7 @@ dnm were imported.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import sys
@@ -36,6 +37,7 @@ class Listening:
         self._codes: set[CodeType] = set()
 
     def __enter__(self) -> Listening:
+        gc.collect()  # a generator of an earlier test that is closed now would be entered once more
         document = sys.modules.get("dnm.queues.document")
         if document is not None:
             document.judge_text.cache_clear()  # of texts that this process has seen before

@@ -199,7 +199,7 @@ class PodReducer:
             if len(claims) > MOST_RULES:
                 return self._book.cut(shape), ()
             return self._book.find_constrained(spec, shape, labels, aligned), claims
-        except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
+        except (msgspec.MsgspecError, QuantityError, ValueError) as error:
             why = clean(f"pod {item.metadata.name} can't be read: {error}")
             self.unreadable.setdefault(item.metadata.namespace, why)
             return _UNKNOWN_SHAPE, ()

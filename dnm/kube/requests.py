@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -27,7 +27,7 @@ from dnm.http.reader import LARGEST_BODY, AnswerTooLarge
 from dnm.kube.access import Access
 from dnm.kube.errors import ApiRefused, ListTooLarge, asking
 from dnm.kube.objects import ListPage, check_kind, read_version
-from dnm.kube.session import JSON, ApiAnswer, Session, as_far_as_read
+from dnm.kube.session import JSON, ApiAnswer, Session
 from dnm.kube.whole_list import cut_list
 
 _RESTARTS = 3  # of a LIST whose continue token has expired
@@ -44,12 +44,13 @@ _RELEASE = re.compile(r"v(\d{1,4})\.(\d{1,4})\b")
 
 class List(msgspec.Struct, frozen=True):
     """Which list is asked for: the path, the selectors, and the `kind` that the answer must be.
-    `is_long`: in one answer, where the server streams it."""
+    `is_long`: in one answer, where the server streams it. `is_deep`: a decoder went too deep."""
 
     path: str
     kind: str
     query: Mapping[str, str] = {}
     is_long: bool = False
+    is_deep: bool = False
 
 
 class ListHead(msgspec.Struct, frozen=True):
@@ -119,7 +120,7 @@ def _read_page(session: Session, what: List, token: str, items: int) -> tuple[me
         try:
             more = {"continue": token} if token else {}
             query = urlencode({**what.query, "limit": str(items), **more})
-            page = session.read(f"{what.path}?{query}").body
+            page = session.read(f"{what.path}?{query}", is_page=not what.is_deep).body
         except AnswerTooLarge as error:
             if items == 1:
                 raise ListTooLarge(str(error)) from error
@@ -142,7 +143,7 @@ def _read_in_one(session: Session, what: List, take: Callable[[memoryview], None
     give_up = time.monotonic() + _LIST_TIMEOUTS * session.timeout
     version = ""
     with session.open(f"{what.path}?{urlencode(what.query)}") as body:
-        for page in map(as_far_as_read, cut_list(body)):
+        for page in cut_list(body):
             if not version:
                 head = read_list_head(page, what.kind)
                 if head.token:
@@ -179,13 +180,10 @@ def read_item_versions(page: memoryview | bytes) -> list[str]:
 
 def _read_ahead_of_items(start: bytes) -> _Head | None:
     """What stands before the items; None where they are not the last part of the page."""
-    found = _ITEMS.search(start)
-    if found is None:
-        return None
-    try:
-        return _decode_head(start[: found.start()].rstrip(b", \t\r\n") + b"}")
-    except msgspec.MsgspecError:
-        return None  # "items" was part of something else
+    with suppress(msgspec.MsgspecError):  # "items" was part of something else
+        if found := _ITEMS.search(start):
+            return _decode_head(start[: found.start()].rstrip(b", \t\r\n") + b"}")
+    return None
 
 
 def _describe(kind: str) -> str:
@@ -216,8 +214,8 @@ class ApiRequests:
         self, what: List, take: Callable[[memoryview], None], forget: Callable[[], None]
     ) -> str:
         """Gives all pages of a LIST to `take`, and again from the first where its token expires
-        (410), or in pages where one answer fails; before each time `forget` drops what was
-        collected. Returns the version of the list."""
+        (410), in pages where one answer fails, or with a look at each where a decoder has gone too
+        deep; before each time `forget` drops what was collected. Returns the list's version."""
         for attempt in range(_RESTARTS):
             forget()
             try:
@@ -225,9 +223,9 @@ class ApiRequests:
             except _FAILURES as error:
                 status = error.status if isinstance(error, ApiRefused) else 0
                 may_help = status == 410 or (what.is_long and status != 403)
-                if not may_help or attempt == _RESTARTS - 1:
+                if attempt == _RESTARTS - 1 or not (may_help or isinstance(error, RecursionError)):
                     raise
-                what = msgspec.structs.replace(what, is_long=False)
+                what = msgspec.structs.replace(what, is_long=False, is_deep=True)
         raise AssertionError("the last attempt returns or raises")
 
     def collect(

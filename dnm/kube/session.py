@@ -64,7 +64,8 @@ _skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 def as_far_as_read(body: memoryview) -> memoryview:
     """Without what is nested deeper than a decoder goes, and nobody reads: who may change an object
-    may write its `managedFields`. Decoders have less of the stack left, so less is passed here."""
+    may write its `managedFields`. Decoders have less of the stack left, so less is passed here. It
+    costs as much as to decode, so pages of a list are looked at where a decoder has failed."""
     try:
         with suppress(msgspec.MsgspecError, ValueError):  # it is no JSON, as its reader will say
             _skim(b"".join((b"[" * DEEPEST, body, b"]" * DEEPEST)))
@@ -114,9 +115,9 @@ class Session:
             self._lines.close()
         self._api.rest_client.pool_manager.clear()
 
-    def read(self, path: str) -> ApiAnswer:
-        """GET, tried again on throttling, server errors and broken connections."""
-        return self._retry(_TRANSIENT, "GET", path)
+    def read(self, path: str, is_page: bool = False) -> ApiAnswer:
+        """GET, tried again on throttling, server errors and broken connections; a page as it is."""
+        return self._retry(_TRANSIENT, "GET", path, is_page=is_page)
 
     def ask(self, path: str, body: object) -> ApiAnswer:
         """POST of a question that changes nothing; tried again like a read."""
@@ -151,13 +152,10 @@ class Session:
         response, self._lines = self._lines, None
         if response is None:
             return
-        try:
-            with self._wire.reading(response) as answer:
-                while (line := answer.readline(longest)).endswith(b"\n"):
-                    yield line
-                response.close()
-        except (OSError, ValueError):
-            return
+        with suppress(OSError, ValueError), self._wire.reading(response) as answer:
+            while (line := answer.readline(longest)).endswith(b"\n"):
+                yield line
+            response.close()
 
     def write(
         self,
@@ -225,7 +223,7 @@ class Session:
                 raise cause_of(refused.__context__ or refused) from error
             raise _make_refusal(refused) from error
 
-    def _retry(self, again: Set[int], *request: Any) -> ApiAnswer:
+    def _retry(self, again: Set[int], *request: Any, is_page: bool = False) -> ApiAnswer:
         """At most `_ATTEMPTS` times: after a refusal of such a status, and a read after a broken
         connection too, which begins no more once a request time-out has passed."""
         is_read = again is _TRANSIENT
@@ -234,8 +232,10 @@ class Session:
             pause = _FIRST_PAUSE * 2.0**attempt
             try:
                 with self._wire.reading(self._send(*request)) as answer:
-                    body = as_far_as_read(self._body.read(answer))
-                    return ApiAnswer(body, answer.headers.get("Date") or "")
+                    look = memoryview if is_page else as_far_as_read
+                    return ApiAnswer(
+                        look(self._body.read(answer)), answer.headers.get("Date") or ""
+                    )
             except ApiRefused as error:
                 if error.status not in again:
                     raise
