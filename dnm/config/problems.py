@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from dnm.model.printable import printable
 
@@ -47,3 +48,14 @@ def comment_hint(text: str) -> str:
     knows whole-line comments only, which surprises people."""
     is_commented = re.search(r"\s[#;]", text)
     return " (a comment needs a line of its own)" if is_commented else ""
+
+
+def key_hint(key: str, keys: Collection[str]) -> str:
+    """Returns what is added of a key that is none of these: where it stands, or which was meant."""
+    from dnm.config.keys import BY_KIND, ELSEWHERE, NAMED_SECTIONS
+    from dnm.config.values import suggest
+
+    kinds = [kind for kind, known in BY_KIND.items() if key in known]
+    places = [f"[{kind}:NAME]" if kind in NAMED_SECTIONS else f"[{kind}]" for kind in kinds]
+    there = f"; write it in {' or '.join(places)}" if places else ""
+    return ELSEWHERE.get(key.partition("/")[0]) or there or suggest(key, keys)

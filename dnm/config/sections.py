@@ -13,8 +13,8 @@ from typing import Any
 
 from dnm.config import values
 from dnm.config.files import Sections, expand_path
-from dnm.config.keys import BY_KIND, ELSEWHERE, MAY_BE_EMPTY, NAMED_SECTIONS, PLAIN_SECTIONS, Keys
-from dnm.config.problems import comment_hint, problem, shown
+from dnm.config.keys import BY_KIND, MAY_BE_EMPTY, NAMED_SECTIONS, PLAIN_SECTIONS, Keys
+from dnm.config.problems import comment_hint, key_hint, problem, shown
 from dnm.config.values import path_text
 
 _REGISTRY = "converted_nodes.json"
@@ -89,8 +89,7 @@ def parse_section(
 
             if is_gone(section, key):
                 continue
-            hint = ELSEWHERE.get(key.partition("/")[0]) or values.suggest(key, keys)
-            problems.append(problem(section, written, text, f"unknown key{hint}"))
+            problems.append(problem(section, written, text, f"unknown key{key_hint(key, keys)}"))
             continue
         if key in parsed:
             problems.append(problem(section, written, text, "is there twice; keep one"))

@@ -311,6 +311,9 @@ taints = dedicated={namespace}:NoSchedule, nvidia.com/gpu:PreferNoSchedule
 
 BAD = {
     "unknown-key": ("max_converted_node = 3", "did you mean 'max_converted_nodes'?"),
+    "key-of-a-namespace": ("min_nodes = 1", "unknown key; write it in [namespace:NAME]"),
+    "key-of-two": ("max_nodes = 1", "write it in [namespace:NAME] or [node_type:NAME]"),
+    "key-of-all": ("[namespace:dev]\nbatch_floor = 1", "unknown key; write it in [settings]"),
     "unknown-key-no-guess": ("zzz = 3", "[settings] zzz = 3: unknown key"),
     "sec": ("[setings]\n", "[setings]: unknown section, did you mean [settings]?"),
     "section-no-guess": ("[qqq]\n", "there are [settings], [namespace:NAME]"),
