@@ -62,11 +62,14 @@ def parse_moment(text: str, now: datetime, option: str, zone: str = "UTC") -> da
         return now - min(span, _LONGEST)
     try:
         moment = datetime.fromisoformat(text)
-        return moment if moment.tzinfo else begin_in_utc(moment, zone)
+        moment = moment if moment.tzinfo else begin_in_utc(moment, zone)
     except (ValueError, OverflowError) as error:
         raise QuestionError(
             f"{option} {text!r} is no time: write 90m, 36h, 7d, 2026-11-21 or 2026-11-21T14:03"
         ) from error
+    if moment > now and option == "--since":
+        raise QuestionError(f"{option} {text!r} has not come yet")
+    return moment
 
 
 def lines_since(
@@ -123,6 +126,8 @@ def show_history(config: Config, about: str, span: tuple[str, str], kind: str, o
     now = datetime.now(UTC)
     since = parse_moment(span[0], now, "--since", config.events_zone)
     until = parse_moment(span[1], now, "--until", config.events_zone) if span[1] else None
+    if until is not None and since >= until:
+        raise QuestionError("--until is not after --since")
     kinds = frozenset(one.strip() for one in kind.split(",") if one.strip())
     if unknown := kinds - set(KINDS):
         raise QuestionError(

@@ -152,7 +152,7 @@ def test_where_nothing_is_recorded_more_is_offered(day: Day) -> None:
     asked = {
         "7d": f"in the last 7d{more}",
         "400d": "in the last 400d",
-        "2030-01-01": f"since 2030-01-01{more}",
+        "2020-01-01": f"since 2020-01-01{more}",
     }
     for since, said in asked.items():
         done = day.site.command("history", "zzz", "--since", since)
@@ -171,6 +171,8 @@ def test_what_a_verb_left_as_it_was_has_no_arrow() -> None:
     ("words", "answer"),
     [
         (["--since", "yesterday"], "is no time: write 90m"),
+        (["--since", "2030-01-01"], "--since '2030-01-01' has not come yet"),
+        (["--since", "1h", "--until", "2h"], "--until is not after --since"),
         (["--kind", "nodes"], "--kind nodes is not known; there are node, request"),
     ],
 )
