@@ -71,6 +71,8 @@ def status(
     """Show lent nodes, queues, brakes and the last run."""
     if is_watched and (output != "text" or health or not sys.stdout.isatty()):
         raise typer.BadParameter("it is for people at a terminal", param_hint="--watch")
+    if health and output != "text":
+        raise typer.BadParameter("it is one word for a monitor", param_hint="--health")
     if health:
         from dnm.cli.health import print_health
 

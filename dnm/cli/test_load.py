@@ -150,6 +150,8 @@ def _check(config: Config, load: Load) -> str:
             f"test load: {load.namespace} is not a monitored namespace{hint or ','} "
             "or name its queue with --queue"
         )
+    if load.image.split() != [load.image]:
+        raise ConfigError(f"test load: --image {load.image!r} is no image; write e.g. busybox")
     _check_amount("cpu", load.cpu, "vcore", "1000m")
     _check_amount("memory", load.memory, "memory", "2Gi")
     if not 0 <= load.replicas <= _MOST_REPLICAS:

@@ -200,6 +200,11 @@ def test_a_plan_ends_with_its_sums_and_its_exit_code_tells_of_them(
     assert made.command("plan", "--detailed-exitcode").returncode == 1
 
 
+def test_a_word_for_a_monitor_is_no_document(site: Site) -> None:
+    refused = site.command("status", "--health", "-o", "json")
+    assert refused.returncode == 2 and "one word for a monitor" in refused.stderr
+
+
 def test_status_is_watched_at_a_terminal_until_ctrl_c(site: Site) -> None:
     refused = site.command("status", "--watch")
     assert refused.returncode == 2 and "it is for people at a terminal" in refused.stderr

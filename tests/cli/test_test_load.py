@@ -87,6 +87,7 @@ def test_a_queue_that_is_no_label_value_stands_in_the_annotation_alone(config: C
         pytest.param({"queue": "root.a b"}, "is not a queue path", id="queue"),
         pytest.param({"cpu": "many"}, "--cpu many is not an amount", id="cpu"),
         pytest.param({"memory": "0"}, "--memory 0 is not an amount", id="memory"),
+        pytest.param({"image": ""}, "--image '' is no image; write", id="image"),
         pytest.param({"replicas": -1}, "write 0 to", id="replicas"),
     ],
 )
