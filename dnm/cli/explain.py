@@ -67,9 +67,12 @@ def explain_name(
             print_line(text.lstrip(), indent=2 if text.startswith(" ") else 0)
         _print_past(lines, config.events_zone) if is_wide else None
     standing = plan.registry.failed_nodes.values()
-    errors = [one for one in (*_refusal(decided), *plan.errors) if one not in standing]
+    refused = _refusal(decided)
+    errors = [one for one in (*refused, *plan.errors) if one not in standing]
     for error in errors:
         print_line(("error: ", "error"), error) if output == "text" else None
+    if refused or plan.needs_person:
+        return ExitCode.NEEDS_PERSON
     return ExitCode.FAILED if errors else ExitCode.OK
 
 

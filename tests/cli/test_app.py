@@ -293,6 +293,7 @@ def test_a_ledger_that_is_lost_beyond_doubt_asks_a_person(
         sandbox.faults.clear()
     asked = site.command("run")
     assert asked.returncode == 2 and "dnm queues rebase" in asked.stderr
+    assert site.command("explain", "dev").returncode == 2
     again = site.command("run")  # that it was asked once is no answer, but it is mailed once
     assert (again.returncode, again.stderr) == (2, "")
     assert "dnm queues rebase" in site.command("status").stdout.replace("\n", " ")
