@@ -217,7 +217,7 @@ def left_kubernetes(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     assert facts.nodes is not None  # an unread Node is not one that is gone
     in_service = facts.is_in_service(name)
     if in_service:
-        return becomes(name, None, Verdict.KEEP, Reason.GONE, "Slurm has it in service")
+        return becomes(name, None, Verdict.REVERT, Reason.GONE, "Slurm has it in service")
     # Its queue must shrink, whatever Slurm says: a node that is not there serves nobody.
     slurm = "can't be asked about it" if in_service is None else "does not have it in service"
     error = (

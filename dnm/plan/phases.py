@@ -224,7 +224,7 @@ def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTra
     """Waits for a person, and watches: what mends itself is taken up again."""
     node, in_service = facts.node(name), facts.is_in_service(name)
     if node is None and in_service:
-        return becomes(name, None, Verdict.KEEP, Reason.RETURNED)
+        return becomes(name, None, Verdict.REVERT, Reason.RETURNED)
     is_open = node is not None and in_service is False and not node.is_cordoned
     if node is not None and is_open and not _is_anothers(config, entry, node, facts):
         joining = enter_phase(entry, Phase.JOINING, facts.now)

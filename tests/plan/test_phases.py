@@ -13,6 +13,7 @@ from dnm.model.lent import ConverterProcess, Leaving, Phase
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType
 from dnm.model.reason import Reason, Why
+from dnm.model.verdict import Verdict
 from dnm.plan.facts import Facts, enter_phase
 from dnm.plan.overdue import MAX_ATTEMPTS
 from tests.builders import (
@@ -129,6 +130,8 @@ def test_one_fact_in_one_phase(entry: Any, seen: Facts, reason: Why, after: Phas
     step = advance_node(a_config(), "a001", entry, seen)
     assert step.verdict.reason is reason
     assert (step.entry.phase if step.entry else None) is after
+    is_kept = step.entry is not None or reason is Reason.NOT_OURS
+    assert is_kept or step.verdict.verdict is not Verdict.KEEP  # what is forgotten is not kept
     if step.entry and after is Phase.FAILED and entry.phase is not Phase.FAILED:
         assert "a001" in step.entry.error
 
