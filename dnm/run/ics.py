@@ -22,6 +22,7 @@ import resource
 import signal
 import sys
 import time
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -243,6 +244,9 @@ def _bounded(
 def _calendars_in(content: bytes) -> list[Any]:
     if len(content) > LARGEST:
         raise ValueError(f"is larger than {LARGEST} bytes")
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise ValueError("is UTF-16 text: save it as UTF-8")
+    content = content.removeprefix(BOM_UTF8)
     begun, ended = (len(re.findall(rb"(?im)^%b:" % word, content)) for word in (b"BEGIN", b"END"))
     if begun != ended or not content.strip().upper().endswith(b"END:VCALENDAR"):
         raise ValueError("does not end as a calendar does: it is damaged, or not whole")

@@ -176,6 +176,14 @@ DAMAGED: dict[str, tuple[str | None, str]] = {
 }
 
 
+def test_a_byte_order_mark_is_passed_over_and_utf_16_is_named(of_ics: Place) -> None:
+    of_ics.write("w.ics", "\ufeff" + ICS.replace("nodes = 2", "nodes = 3"))
+    assert of_ics.read() == ({"lab-dev": 15}, ())
+    (of_ics.directory / "w.ics").write_bytes(ICS.encode("utf-16"))
+    nodes, (told,) = of_ics.read()
+    assert nodes == {"lab-dev": 15} and "is UTF-16 text: save it as UTF-8" in told
+
+
 @pytest.mark.parametrize(("text", "told"), DAMAGED.values(), ids=DAMAGED)
 def test_a_calendar_that_can_not_be_read_keeps_its_windows(
     of_ics: Place, text: str | None, told: str

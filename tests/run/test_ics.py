@@ -228,7 +228,9 @@ NO_CALENDAR = {
 def test_what_is_no_calendar_is_refused(content: bytes) -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     question = Question(source="w.ics", namespaces=("dev",), zone="UTC", begins=moment, ends=moment)
-    with pytest.raises(ValueError, match=r"is no iCalendar file|does not end as|is larger than"):
+    with pytest.raises(
+        ValueError, match=r"is no iCalendar file|does not end as|is larger than|is UTF-16"
+    ):
         read_calendar(content, question, Alarm())
 
 
