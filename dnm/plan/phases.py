@@ -174,7 +174,7 @@ def _idle(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTrans
         detail = "it is empty"
         return becomes(name, idle, Verdict.REVERT, Reason.LEAVING, detail, wants_release=True)
     if now < since + timeout:
-        detail = f"since {show_time(since)}, goes back after {show_time(since + timeout)}"
+        detail = f"since {show_time(since)}, may go back after {show_time(since + timeout)}"
         return becomes(name, idle, Verdict.KEEP, Reason.IDLE, detail)
     detail = f"since {show_time(since)}"
     return becomes(name, idle, Verdict.REVERT, Reason.IDLE_LONG_ENOUGH, detail, wants_release=True)

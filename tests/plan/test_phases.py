@@ -163,6 +163,12 @@ def test_while_the_scheduler_is_away_a_node_is_not_idle_for_pods_that_wait_for_i
     assert advance_node(a_config(), "a001", a_lent_node(idle_since=LONG_AGO), other).wants_release
 
 
+def test_an_idle_node_is_not_promised_to_go_for_its_queue_may_need_it_then() -> None:
+    entry = a_lent_node(idle_since=NOW - timedelta(seconds=1))
+    said = advance_node(a_config(), "a001", entry, facts([a_node()])).verdict
+    assert said.reason is Reason.IDLE and "may go back after " in said.detail
+
+
 def test_unreadable_pods_restart_the_idle_clock() -> None:
     seen = Facts(
         now=NOW, nodes={"a001": a_node()}, batch={}, working_pods=None, running=frozenset()
