@@ -16,7 +16,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -188,7 +187,6 @@ _LACKS_NODES = frozenset(("Resources", "Priority"))
 # What slurmctld says of a job whose partition has enough nodes, but not in service.
 _NODES_AWAY = "Nodes_required_for_job_are_DOWN"
 _UNAVAILABLE = re.compile(r"ReqNodeNotAvail,_(?:UnavailableNodes:|\(?Unavailable:)([^)\s]+)")
-_expand = lru_cache(expand_hostlist)  # thousands of jobs wait for the same thousands of nodes
 _ARRAY = re.compile(r"[0-9]+_\[([^]%]*)(?:%([0-9]+))?")
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 
@@ -231,7 +229,7 @@ def would_start(job: SlurmJob, ours: Set[str] = frozenset()) -> bool:
         return True
     with suppress(SlurmError):  # a list that was cut short names nobody
         if named := _UNAVAILABLE.match(job.why_pending):
-            return not ours.isdisjoint(_expand(named[1]))
+            return not ours.isdisjoint(expand_hostlist(named[1]))
     return False
 
 

@@ -10,6 +10,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from dnm.model.errors import SlurmError
 
@@ -20,6 +21,7 @@ _NUMBERED = re.compile(r"([A-Za-z0-9_.-]*?)([0-9]{1,9})")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
+@lru_cache  # thousands of jobs name the same thousands of nodes
 def expand_hostlist(text: str) -> tuple[str, ...]:
     """The names in the order written; empty for Slurm's words for nothing.
 

@@ -155,16 +155,26 @@ def test_a_list_that_is_missing_is_no_empty_list(body: bytes) -> None:
             parse(body)
 
 
+JOB = {
+    "job_id": 1, "job_state": ["RUNNING"], "user_name": "fill", "account": "spare",
+    "partition": "main", "node_count": 1, "priority": 100, "start_time": 1795318591,
+    "resv_name": "", "nodes": "a001", "requeue": True, "batch_flag": True,
+    "submit_time": 1795318590, "state_reason": "None",
+}  # fmt: skip
+
+
 def test_a_task_of_an_array_is_named_as_that() -> None:
-    job = {
-        "job_id": 1, "job_state": ["RUNNING"], "user_name": "fill", "account": "spare",
-        "partition": "main", "node_count": 1, "priority": 100, "start_time": 1795318591,
-        "resv_name": "", "nodes": "a001", "requeue": True, "batch_flag": True,
-        "submit_time": 1795318590, "state_reason": "None", "array_job_id": 1,
-        "array_task_id": {"set": True, "number": 4},
-    }  # fmt: skip
+    job = {**JOB, "array_job_id": 1, "array_task_id": {"set": True, "number": 4}}
     (found,) = rest.parse_jobs(json.dumps({"jobs": [job]}).encode())
     assert found.id == "1_4"
+
+
+def test_many_jobs_that_require_many_nodes_take_no_time() -> None:
+    job = {**JOB, "job_state": ["PENDING"], "nodes": "", "required_nodes": "a[0001-5000]"}
+    body = json.dumps({"jobs": [job] * 2_000}).encode()
+    began = time.process_time()
+    assert {one.node_count for one in rest.parse_jobs(body)} == {5_000}
+    assert time.process_time() - began < 2
 
 
 def test_another_node_is_not_the_one_that_was_asked_for() -> None:
