@@ -64,6 +64,7 @@ NODE = (
         ("Reason=one [root@1]        NodeName=a002 State=IDLE", "one", "", None),
         ("Reason=a [b] c [root@1]", "a [b] c", "", None),
         ("Reason=ask [me@site] [root@1] Comment=c", "ask [me@site]", "c", None),
+        ("Reason=a [john doe@1] Comment=c", "a", "c", None),
         ("Reason=a [root@2026-11-20T12:13:46] Comment=c", "a", "c", None),
     ],
 )
@@ -85,6 +86,7 @@ def test_free_text_is_cut_out_by_its_place(
         ("Reason=fan [root@1795176826]", "root", AN_HOUR_AGO),
         ("Reason=fan [ops@2026-11-20T12:13:46] Comment=c", "ops", AN_HOUR_AGO),
         ("Reason=fan [slurm@Unknown]", "slurm", None),
+        ("Reason=fan [CORP\\john doe@1795176826]", "CORP\\john doe", AN_HOUR_AGO),
         ("Reason=fan [x@2026-99-99T12:13:46]", "x", None),
         ("Reason=fan", "", None),
     ],

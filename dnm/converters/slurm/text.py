@@ -21,8 +21,8 @@ from dnm.model.slurm_state import NodeState, parse_state
 from dnm.model.value import Value
 
 _NO_TIME = frozenset(("None", "Unknown", "N/A", "(null)", "NONE", "0", ""))
-# `[user@time]`; a Reason may have other brackets with an @.
-_REASON_END = re.compile(r" \[([^\s\[\]]+)@([0-9]+|[0-9-]{10}T[0-9:]{8}|Unknown)\]")
+# `[user@time]`; a Reason may have other brackets with an @, and a user of a domain has blanks.
+_REASON_END = re.compile(r" \[([^\[\]]+)@([0-9]+|[0-9-]{10}T[0-9:]{8}|Unknown)\]")
 
 NOBODY, ABOVE_ALL = "-", "root"
 """Whom a lend is charged to that is nobody's, and Slurm's own account for it, which every slurmdbd
