@@ -152,11 +152,10 @@ def _dated(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]
 def _with_rules(inputs: Inputs, registry: Registry) -> Registry:
     """With what the rules book and remember before anything is decided: what a node has used that
     has just gone is spent."""
-    can_tell = inputs.demand is not None and inputs.facts.nodes is not None
     for rule in rules_of(inputs.config, registry, inputs.facts):
         if rule.books:
             registry = rule.books(inputs.config, inputs.registry, registry, inputs.now)
-        if rule.remembers and can_tell:
+        if rule.remembers:
             registry = rule.remembers(inputs, registry)
     return registry
 

@@ -191,6 +191,13 @@ def test_an_image_that_nobody_can_pull_is_tried_again_later_each_time_with_one_n
     assert forced.registry.breakers == {queue: Breaker(unused=4, tripped_at=NOW, trips=2)}
 
 
+def test_an_image_that_does_not_come_while_pods_cannot_be_read_holds_its_queue_back_too() -> None:
+    world = joining("images within 4m", CloseLook(waiting=(WAITS,))).set(pods=UNREAD)
+    plan = world.plan()
+    assert entry_of(plan).leaves == Leaving.NOT_OPENED
+    assert [one.trips for one in plan.registry.breakers.values()] == [1]
+
+
 def test_it_goes_all_the_way_back_whatever_its_queue_wants() -> None:
     world = joining("images", opening=Opening(pods=(PULLER,)))
     entry = {

@@ -31,6 +31,8 @@ def sign_of(step: Step, node: Node) -> str:
 
 def _noted(inputs: Inputs, registry: Registry) -> Registry:
     """With the signs of those that serve, and those that leave for one from now on emptied."""
+    if inputs.demand is None or inputs.facts.nodes is None:
+        return registry
     nodes = dict(registry.nodes)
     for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items():
         node = inputs.facts.node(name)
