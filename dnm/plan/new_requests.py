@@ -105,7 +105,8 @@ def _judge_breaker(
     breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now)
     is_new = breaker != (known := so_far.registry.breakers.get(queue))
     is_of_image = breaker is not None and not (is_new or breaker.demand)
-    if breaker is None and known and known.trips and sizing.for_pods and sizing.relies_on_incoming:
+    is_coming = sizing.relies_on_incoming or any(one.queue == queue for one in so_far.requests)
+    if breaker is None and known and known.trips and sizing.for_pods and is_coming:
         return so_far, Objection(reason=Reason.RETRY, detail="one node is tried first, on its way")
     if breaker is None or not (sizing.for_pods or is_of_image):
         return so_far, None

@@ -122,6 +122,14 @@ def test_a_chance_is_one_node_for_as_long_as_that_is_on_its_way() -> None:
     assert [one.count for one in world.recorded(breakers={}).converted().requests] == [2]
 
 
+@pytest.mark.parametrize("breaker", [TRIPPED, Breaker(unused=2, trips=1)])
+def test_a_chance_is_one_node_of_all_namespaces_that_share_a_queue(breaker: Breaker) -> None:
+    world = two_namespaces().with_pods(*pods(2), *pods(2, namespace="two", app_id="other"))
+    converted = world.recorded(breakers={QUEUE: breaker}).converted()
+    assert [one.count for one in converted.requests] == [1]
+    assert converted.verdicts[QUEUE].verdict is Verdict.CONVERT
+
+
 def test_one_that_an_image_has_opened_holds_back_whatever_asks_until_its_time() -> None:
     """A node for min_nodes fails by it as one for pods does: each run would lend one more."""
     world = World().configured(namespaces=namespace_policy(World().config, min_nodes=2))
