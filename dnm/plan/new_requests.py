@@ -161,6 +161,8 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
     backoff, breaker = registry.backoffs.get(pool.node_type), registry.breakers.get(pool.queue)
     if backoff is not None:
         count = min(count, backoff.ask_at_most)
+    if breaker is not None and breaker.demand and not before.sizing.of(pool.queue).for_pods:
+        breaker = None  # it is open for pods alone, and their chance is not taken
     count = allowed_at_once(breaker, count)
     claimed = resumable_nodes(inputs.config, registry) if registry.claimed else {}
     names = claimed.get(pool, [])[:count]

@@ -111,6 +111,16 @@ def test_a_tripped_breaker_does_not_stop_nodes_that_min_nodes_asks_for() -> None
     assert converted.registry.breakers[QUEUE].tripped_at is None
 
 
+def test_what_min_nodes_asks_for_takes_no_chance_of_the_pods() -> None:
+    """Else the breaker was closed, and whatever pods wait got a node that they had not changed
+    for."""
+    world = World().recorded(breakers={QUEUE: TRIPPED})
+    world.configured(namespaces=namespace_policy(world.config, min_nodes=2))
+    converted = world.converted()
+    assert [request.count for request in converted.requests] == [2]
+    assert converted.registry.breakers == {QUEUE: TRIPPED}
+
+
 def test_a_chance_is_one_node_for_as_long_as_that_is_on_its_way() -> None:
     """Else a lend that takes some minutes would bring as many as there are runs meanwhile."""
     world = wanting(3).recorded(breakers={QUEUE: Breaker(unused=2, trips=1)})
