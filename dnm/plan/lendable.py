@@ -179,7 +179,7 @@ def why_wait(
     if not is_forced and (until := cooldown_end(config, registry, now)) is not None:
         return Objection(reason=Reason.COOLDOWN, detail=f"until {until:%H:%M:%S} UTC")
     backoff = backoffs_in_force(registry, now).get(node_type)
-    if backoff is None or (order is not None and _passes(order, backoff)):
+    if backoff is None or (order is not None and _passes(order, backoff, now)):
         return None
     error = f"{backoff.last_error}; " if backoff.last_error else ""
     return Objection(
@@ -189,9 +189,9 @@ def why_wait(
     )
 
 
-def _passes(order: LendOrder, backoff: Backoff) -> bool:
+def _passes(order: LendOrder, backoff: Backoff, now: datetime) -> bool:
     """Whether force passes a back-off: one that the order itself has made it does not."""
-    return order.is_forced and (backoff.since is None or backoff.since <= order.since)
+    return order.is_forced and not (backoff.since and order.since < backoff.since <= now)
 
 
 def why_not_counted(

@@ -159,6 +159,7 @@ def test_what_force_passes_and_what_never(world: World, sentence: str, is_passed
     [
         pytest.param(EARLIER - timedelta(minutes=5), 0, True, id="before-the-order"),
         pytest.param(NOW - timedelta(minutes=5), 0, False, id="since"),
+        pytest.param(NOW + timedelta(days=1), 0, True, id="by-a-clock-ahead"),
         pytest.param(EARLIER - timedelta(minutes=5), 9, True, id="before-and-cooling-down"),
         pytest.param(NOW - timedelta(minutes=5), 9, False, id="since-and-cooling-down"),
     ],
