@@ -91,7 +91,9 @@ class History:
             file.seek(max(size - length, 0))
             tail = file.read()
             whole = tail[: tail.rfind(b"\n") + 1]
-            if len(whole) < len(tail):
+            if not whole and len(tail) < size:
+                file.write(b"\n")  # no line is so long: whatever it is, it ends here
+            elif len(whole) < len(tail):
                 os.ftruncate(descriptor, size - len(tail) + len(whole))
         return frozenset(whole.split(b"\n"))
 
@@ -175,8 +177,7 @@ def read_tail(history: History, length: int) -> list[HistoryLine]:
 
 def read_backwards(history: History, holding: Collection[bytes] = ()) -> Iterator[HistoryLine]:
     """Yields the lines, the newest first, a file at a time. Raises OSError."""
-    old = [path for _, path in history.old_files()]
-    for path in (history.path, *reversed(old)):
+    for path in (history.path, *(old for _, old in reversed(history.old_files()))):
         for text in reversed(list(_texts_of(path, holding))):
             yield from _decoded(text)
 

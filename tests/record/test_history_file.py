@@ -121,6 +121,15 @@ def test_a_line_of_garbage_hides_no_other(tmp_path: Path) -> None:
     assert numbers(kept) == [1, 2]
 
 
+def test_garbage_without_a_line_end_takes_no_line_with_it(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    kept.append([line(1)], NOW)
+    with open(kept.path, "ab") as file:
+        file.write(bytes(100_000))
+    kept.append([line(2)], NOW)
+    assert numbers(kept) == [1, 2] == [one.number for one in read_tail(kept, 200_000)]
+
+
 def test_what_could_not_be_written_is_told_again(tmp_path: Path) -> None:
     kept = history(tmp_path)
     with struck_at("history.fsync", "before", OSError(28, "No space left on device")):
