@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
-from dnm.model.value import Value
+from dnm.model.value import Moment, Value
 
 SCHEMA = 1
 PODS_ON_A_NODE = 110  # what a kubelet takes, unless it is told another number
@@ -27,7 +27,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
 
     schema: int
     number: int
-    time: Annotated[datetime, msgspec.Meta(tz=True)]
+    time: Moment
     run: str
     instance: str
     kind: str  # as docs/record.md lists them; or demand
@@ -119,7 +119,7 @@ class Operation(Value):
 class Asked(Value):
     """Why and when nodes were asked for, kept until they have come."""
 
-    since: datetime
+    since: Moment
     code: str = ""
     reason: str = ""
 
@@ -127,8 +127,8 @@ class Asked(Value):
 class Lent(Value):
     """Since when a node is lent, and when it was asked for."""
 
-    since: datetime
-    asked_at: datetime | None = None
+    since: Moment
+    asked_at: Moment | None = None
 
 
 class Durations(Value):
@@ -159,8 +159,8 @@ class Totals(Value):
 class LastingError(Value):
     """Since when an error is there, when it was said last, and whether more than one run met it."""
 
-    since: datetime
-    said: datetime
+    since: Moment
+    said: Moment
     has_lasted: bool = False
 
 
@@ -178,6 +178,6 @@ class Memory(Value, rename={"unwritten": "untold"}):  # its name on disk
     lent: dict[str, Lent] = {}  # by node
     lasting: dict[str, LastingError] = {}  # errors, by their sentence
     is_paused: bool = False  # a pause was in force when the record was last told
-    waiting: dict[str, datetime] = {}  # kinds of pods that wait in vain, and when that was told
+    waiting: dict[str, Moment] = {}  # kinds of pods that wait in vain, and when that was told
     jobs: dict[str, str] = {}  # node type -> what jobs waited for, as it was last told
     totals: Totals = msgspec.field(default_factory=Totals)

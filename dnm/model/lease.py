@@ -4,12 +4,9 @@ there, and where this dnm is."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Annotated
+from datetime import timedelta
 
-import msgspec
-
-from dnm.model.value import Value
+from dnm.model.value import Moment, Value
 
 
 class RecordLease(Value, forbid_unknown_fields=False):
@@ -18,7 +15,7 @@ class RecordLease(Value, forbid_unknown_fields=False):
 
     holder: str
     token: str
-    at: Annotated[datetime, msgspec.Meta(tz=True)]  # by the API server's clock
+    at: Moment  # by the API server's clock
     home: str = ""
     boot: str = ""
 

@@ -10,7 +10,7 @@ import msgspec
 
 from dnm.model.node import Mark
 from dnm.model.opening import Opening
-from dnm.model.value import Value
+from dnm.model.value import Moment, Value
 
 
 class Phase(Enum):
@@ -41,7 +41,7 @@ TOLD_TO_GO = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.SICK, Leaving.BY_HAN
 class Emptying(Value):
     """The pods of a node that a person returns are asked to go, from then on."""
 
-    since: datetime
+    since: Moment
     asked: int = 0  # pods so far
     why: str = ""  # what the last run was told of those that did not go
 
@@ -67,7 +67,7 @@ class Move(Value):
 class Use(Value):
     """What pods asked for: resource -> amount, now and since then; before, times seconds."""
 
-    since: datetime
+    since: Moment
     rate: dict[str, int] = {}
     used: dict[str, float] = {}
 
@@ -93,29 +93,29 @@ class LentNode(Value):
     queue: str
     owner: str
     phase: Phase
-    since: datetime
+    since: Moment
     counted: dict[str, int] = {}  # what the queue grew by; empty before it serves
-    idle_since: datetime | None = None
+    idle_since: Moment | None = None
     was_used: bool = False
     is_needed: bool = False  # idle for its time, and pods elsewhere use the quota that it brings
     attempts: int = 0  # converter calls of this phase that did not end it
     is_handed_over: bool = False  # the last of them ended with exit code 0
-    retry_after: datetime | None = None
+    retry_after: Moment | None = None
     error: str = ""
     converter: ConverterProcess | None = None
     # Why it leaves; None: its queue keeps it for as long as it wants it.
     leaves: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     emptying: Emptying | None = None  # None: its pods run on, whether it leaves or not
-    lent_since: datetime | None = None  # kept where something depends on it
-    asked_at: datetime | None = None  # when its request was written; None: not known
+    lent_since: Moment | None = None  # kept where something depends on it
+    asked_at: Moment | None = None  # when its request was written; None: not known
     is_unjudged: bool = False  # it came, and nothing could tell yet whether it is kept out
     order: str = ""  # the person's that it was lent for
-    stays_until: datetime | None = None  # by a person's word, idle or not; None: nobody said so
+    stays_until: Moment | None = None  # by a person's word, idle or not; None: nobody said so
     move: Move | None = None  # in phase `moving`, and after one that has failed
     opening: Opening | None = None  # kept where its type has a list of what it opens by
     sick: str = ""  # by which sign of sick_when; it stays drained when it is back
     charge: Charge | None = None  # None: it is charged to nobody
-    moved_at: datetime | None = None  # since when it serves this namespace; None: since it is lent
+    moved_at: Moment | None = None  # since when it serves this namespace; None: since it is lent
 
     def is_kept_at(self, now: datetime) -> bool:
         """Whether a person has lent it, or extended it, for a time that is not over."""
@@ -164,20 +164,20 @@ class ConversionRequest(Value):
     queue: str
     owner: str
     count: int  # nodes that have not shown up yet
-    since: datetime
+    since: Moment
     known_nodes: tuple[str, ...]  # Nodes of this type that existed before: never adopted
     node: str = ""  # the one whose interrupted conversion is to be gone on with; else any
     known_out: tuple[str, ...] = ()  # of this type, that Slurm did not have in service before
     names: tuple[str, ...] = ()  # named by the converter
     ended: bool = False  # the converter is known to have ended; `since` is that moment then
-    asked_at: datetime | None = None  # when it was written; None: not known
+    asked_at: Moment | None = None  # when it was written; None: not known
     is_given_up: bool = False  # failed, named none: nobody waits for it, late nodes are adopted
     converter: ConverterProcess | None = None
     error: str = ""
     leave_out: str = ""  # a host list: nodes that the converter may not choose
     order: str = ""  # the person's that it is for
     account: str = ""  # whom what comes of it is charged to; empty: nobody
-    stays_until: datetime | None = None  # what comes of it stays so long, idle or not
+    stays_until: Moment | None = None  # what comes of it stays so long, idle or not
 
 
 class ClaimedNode(Value):
@@ -186,7 +186,7 @@ class ClaimedNode(Value):
 
     node_type: str
     namespace: str
-    since: datetime | None = None
+    since: Moment | None = None
     why: str = ""  # what becomes of it, and when
     can_resume: bool = False  # its conversion was interrupted, and its converter can go on with it
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
-from dnm.model.value import Value
+from dnm.model.value import Moment, Value
 
 
 class Backoff(Value):
     """After failed conversions of a node type."""
 
     failures: int
-    until: datetime
+    until: Moment
     ask_at_most: int
     last_error: str = ""
-    since: datetime | None = None  # the last failure; None: not known
+    since: Moment | None = None  # the last failure; None: not known
 
 
 class Breaker(Value):
@@ -24,7 +22,7 @@ class Breaker(Value):
 
     # Less than none: so many unused nodes are forgiven (`dnm reset`). The file calls it `strikes`.
     unused: int = msgspec.field(default=0, name="strikes")
-    tripped_at: datetime | None = None
+    tripped_at: Moment | None = None
     demand: str = ""  # fingerprint of the pending pods when it tripped
     trips: int = 0  # so far, without a node that was used in between
 
@@ -43,7 +41,7 @@ class IdleGaps(Value):
     `pods`: how many waited for each node, whenever some were asked for."""
 
     recent: tuple[int, ...] = ()
-    open: tuple[datetime, ...] = ()
+    open: tuple[Moment, ...] = ()
     pods: tuple[int, ...] = ()
 
 
@@ -58,7 +56,7 @@ class LendTimes(Value):
 class BookingTry(Value):
     """When `missing` nodes were last to be booked of the `wanted` of one occurrence of an event."""
 
-    at: datetime
+    at: Moment
     missing: int
     wanted: int
 
@@ -67,7 +65,7 @@ class SpentHours(Value):
     """What nodes that have gone back have used of a namespace's budget, in the week that began
     then."""
 
-    week: datetime
+    week: Moment
     seconds: float
 
 
@@ -75,7 +73,7 @@ class Sitting(Value):
     """A queue whose pods use less than a tenth of the lent nodes that they hold: since when, how
     many per cent at most, of how many nodes, and whether for so long that people are told."""
 
-    since: datetime
+    since: Moment
     percent: int
     nodes: int
     is_told: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from dnm.model.value import Value
+from dnm.model.value import Moment, Value
 
 OPENING_TAINT = "dynamic-node-manager/opening"
 """With NoSchedule, on the Node of a machine that joins, until its type's list holds."""
@@ -33,7 +33,7 @@ class Opening(Value):
     is there (`node`) and ready with its resources (`ready`). `pods`: dnm's own on it, as
     `namespace/name`; `refused`: why one of them may not be started."""
 
-    held: dict[str, datetime] = {}
+    held: dict[str, Moment] = {}
     is_open: bool = False
     why: str = ""  # what is missing, as the last look found it
     images: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import Enum
 
-from dnm.model.value import Value
+from dnm.model.value import Moment, Value
 
 
 class Way(Enum):
@@ -20,8 +20,8 @@ LOST = "dnm, since its registry was lost"
 
 
 class Pause(Value):
-    since: datetime
-    until: datetime | None = None
+    since: Moment
+    until: Moment | None = None
     reason: str = ""
     who: str = ""  # gave the verb, on which host
     half: Way | None = None  # what alone is paused; None: both
@@ -41,8 +41,8 @@ class Pause(Value):
 class Keeping(Value):
     """A node that a person keeps where it is, or out of lending."""
 
-    since: datetime
-    until: datetime | None = None
+    since: Moment
+    until: Moment | None = None
     reason: str = ""
     who: str = ""  # gave the verb, on which host
 
@@ -60,8 +60,8 @@ class LendOrder(Value):
     node_type: str
     namespace: str
     count: int
-    since: datetime
-    until: datetime
+    since: Moment
+    until: Moment
     nodes: tuple[str, ...] = ()
     who: str = ""  # gave the verb, on which host
     reason: str = ""

@@ -23,7 +23,7 @@ from dnm.model.observed import (
 )
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.reason import Reason
-from dnm.model.value import Value
+from dnm.model.value import Moment, Value
 from dnm.model.verdict import Objection
 
 
@@ -64,7 +64,7 @@ class RunRecord(Value):
 
     exit_code: int = 0
     failed_nodes_alone: bool = False  # its errors are those of nodes that wait for a person
-    acted_at: datetime | None = None
+    acted_at: Moment | None = None
     actions: tuple[str, ...] = ()  # of the last run that did something, at `acted_at`
     errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -74,8 +74,8 @@ class RunRecord(Value):
     pods: dict[str, NodePods] = {}  # lent node -> who holds it
     pods_seen: int = 0  # an earlier dnm's; nothing rests on it
     attended: tuple[str, ...] = ()  # lent and some other nodes with pods that stay on them
-    pods_doubted_since: datetime | None = None  # the list of pods contradicts the record
-    succeeded_at: datetime | None = None  # when a run last did, before those that failed since
+    pods_doubted_since: Moment | None = None  # the list of pods contradicts the record
+    succeeded_at: Moment | None = None  # when a run last did, before those that failed since
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # when last asked; None: nobody says
     batch_nodes: dict[str, int] = {}  # of each type, where a cap is a share of them; when last read
 
@@ -97,7 +97,7 @@ class Registry(Value):
     nodes: dict[str, LentNode] = {}
     requests: tuple[ConversionRequest, ...] = ()
     claimed: dict[str, ClaimedNode] = {}
-    last_conversion: datetime | None = None
+    last_conversion: Moment | None = None
     backoffs: dict[str, Backoff] = {}  # by node type
     breakers: dict[str, Breaker] = {}  # by queue path
     # By fingerprint of a group of equal pending pods; the file has always called it `waiting`.

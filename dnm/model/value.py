@@ -9,12 +9,14 @@ Instants are aware UTC `datetime`, durations `timedelta`. A fact that could not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias, dataclass_transform
+from datetime import datetime
+from typing import Annotated, TypeAlias, dataclass_transform
 
 import msgspec
 
 Resources: TypeAlias = Mapping[str, int]
 """Resource name -> amount, e.g. {"vcore": 128000, "memory": 256000000000, "nvidia.com/gpu": 4}."""
+Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]  # without a zone it can't be read
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -94,6 +94,7 @@ BROKEN = {
     "unknown key": encode_registry(FULL).replace(b'"held"', b'"hold"'),
     "no time": encode_registry(FULL).replace(b'"until": "2026-03-02T12:00:00Z"',
                                              b'"until": "tomorrow"'),
+    "no zone": encode_registry(FULL).replace(b'12:00:00Z"', b'12:00:00"'),
     "not UTF-8": b'{"version": 1, "held": ["\xff"]}',
     "deep": b"[" * 100_000,
 }  # fmt: skip
