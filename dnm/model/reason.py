@@ -71,8 +71,8 @@ class Reason:
         pods_are_told=True,
     )
     BREAKER = Why(
-        "nodes that it got went unused; it waits for changed demand or `dnm reset`",
-        "other pods, or `dnm reset QUEUE` once the reason is mended",
+        "nodes that it got went unused; it waits for another chance or `dnm reset`",
+        "its next chance, or `dnm reset QUEUE` once the reason is mended",
         pods_are_told=True,
     )
     PAUSED = Why("dnm is paused", "`dnm resume`", pods_are_told=True)

@@ -18,7 +18,7 @@ from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
 from dnm.plan.counting import count_missing
-from dnm.plan.facts import node_verdict
+from dnm.plan.facts import node_verdict, show_time
 from dnm.plan.found import give_back_unwanted, resumable_nodes
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, lendable_names, why_not_counted, why_not_now
@@ -112,11 +112,10 @@ def _judge_breaker(
         return so_far, None
     if is_new and queue in inputs.facts.unscheduled:  # said, but not held against its pods
         return so_far, Objection(reason=Reason.BREAKER, detail="while YuniKorn does not answer")
-    detail = f"{breaker.unused} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
-    if is_of_image or breaker.demand != demand:
-        chance = next_chance(inputs.config, breaker)
-        what = "it" if is_of_image else "changed demand"
-        detail += f"; {what} is tried after {chance:%Y-%m-%d %H:%M:%S} UTC"
+    what = "it" if is_of_image else "changed demand"
+    chance = show_time(next_chance(inputs.config, breaker))
+    since = f"{breaker.unused} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
+    detail = f"{since}; {what} is tried after {chance}"
     return with_breaker(so_far, queue, breaker), Objection(reason=Reason.BREAKER, detail=detail)
 
 

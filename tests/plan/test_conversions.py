@@ -60,7 +60,8 @@ def test_a_trip_is_written_down_and_says_since_when() -> None:
     assert (tripped.tripped_at, tripped.trips, converted.requests) == (NOW, 1, ())
     verdict = converted.verdicts[QUEUE]
     assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.BREAKER)
-    assert verdict.detail == "3 since 2026-03-02 12:00:00 UTC"
+    since = "2026-03-02 12:00:00 UTC"
+    assert verdict.detail == f"3 since {since}; changed demand is tried after {since}"
 
 
 @pytest.mark.parametrize(
