@@ -37,8 +37,8 @@ def show_report(
     """Prints it, or writes the page; returns the exit code. `jobs`: what sacct printed of the same
     time, for what they paid."""
     now = datetime.now(UTC)
-    if html is not None and jobs is not None:
-        raise QuestionError("--jobs goes with the tables, not with --html")
+    if html is not None and (jobs is not None or output != "text"):
+        raise QuestionError("--jobs and --output go with the tables, not with --html")
     accounts = make_accounts(config, parse_moment(since, now, "--since", config.events_zone), now)
     price = None
     if jobs is not None:
