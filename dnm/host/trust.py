@@ -222,7 +222,7 @@ def replace_file(
     names the fault points; `keep` is called just before the rename, `is_durable`: file and
     directory are synced, so that it stands there when this returns; `ending` names the temporary
     file, another for each of those who may write at once."""
-    temporary = path.with_name(f"{path.name}.{ending}")
+    temporary = path.parent / f"{path.name}.{ending}"  # a directory may have no name
     try:
         with fault_point(what + ".write"):
             temporary.unlink(missing_ok=True)

@@ -154,6 +154,7 @@ def test_a_history_of_nothing(tmp_path: Path) -> None:
 BESIDE = {
     "an end of a report": (("--until", "2026-03-02"), "it goes with --format or --against"),
     "a page of a bill": (("--format", "csv", "--html", "x.html"), "or --html, --jobs or"),
+    "a form of a page": (("--html", "x.html", "-o", "csv"), "--output go with the tables"),
     "a form of a form": (("--format", "csv", "-o", "json"), "write --format or --against, or"),
 }
 
@@ -165,9 +166,10 @@ def test_an_option_that_would_change_nothing_is_refused(site: Site, name: str) -
     assert done.returncode == 2 and sentence in done.stderr and not done.stdout
 
 
-def test_a_page_that_can_not_be_written(site: Site) -> None:
-    done = site.command("report", "--html", "/nonexistent/r.html")
-    assert done.returncode == 2 and "/nonexistent/r.html can't be written" in done.stderr
+@pytest.mark.parametrize("page", ["/nonexistent/r.html", ".", "/"])
+def test_a_page_that_can_not_be_written(site: Site, page: str) -> None:
+    done = site.command("report", "--html", page)
+    assert done.returncode == 2 and f"--html {page} can't be written" in done.stderr
 
 
 # --- pages -----------------------------------------------------------------------------------
