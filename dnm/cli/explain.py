@@ -68,7 +68,7 @@ def explain_name(
         _print_past(lines, config.events_zone) if is_wide else None
     standing = plan.registry.failed_nodes.values()
     refused = _refusal(decided)
-    errors = [one for one in (*refused, *plan.errors) if one not in standing]
+    errors = refused or [one for one in plan.errors if one not in standing]
     for error in errors:
         print_line(("error: ", "error"), error) if output == "text" else None
     if refused or plan.needs_person:

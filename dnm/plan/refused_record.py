@@ -51,7 +51,7 @@ def refuse_plan(plan: Plan, registry: Registry, why: str) -> Plan:
     return Plan(
         registry=registry,
         actions=tuple(action for action in plan.actions if isinstance(action, EndConverter)),
-        errors=(why, *plan.errors),
+        errors=(why,),  # what else it says to do is for the other to judge
         status=plan.seen,
         seen=plan.seen,
         needs_person=True,

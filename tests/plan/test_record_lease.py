@@ -8,6 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from dnm.model.batch import BatchClaim
 from dnm.model.cluster import ConfigMap
 from dnm.model.lease import Place, RecordLease
 from dnm.model.registry import Registry
@@ -21,7 +22,7 @@ from dnm.plan.record_lease import (
     with_lease,
 )
 from dnm.queues.source import resolve_document, with_document
-from tests.builders import NOW
+from tests.builders import NOW, a_batch_node
 from tests.plan.worlds import queue_map, wanting
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -177,6 +178,16 @@ def test_of_a_plan_that_is_refused_nothing_is_done() -> None:
     assert plan.is_refused and not plan.actions and "mgmt2:/dnm" in plan.errors[0]
     registry = msgspec.structs.replace(world.registry, others_lease=FOREIGN)
     assert plan.registry == registry, "the record stays as it was, but for who acts"
+
+
+def test_a_plan_that_is_refused_says_nothing_of_what_the_other_has_lent() -> None:
+    """It told to return a node by hand that served the other's pods."""
+    claim = BatchClaim(instance="prod", namespace="theirs", node_type="a")
+    theirs = a_batch_node("a009", in_service=False, claim=claim, tells_claim=True)
+    world = wanting().set(batch={"a009": theirs})
+    assert any("a009" in one for one in world.plan().errors)
+    plan = world.set(maps=(stands(FOREIGN), None)).plan()
+    assert plan.is_refused and not any("a009" in one for one in plan.errors)
 
 
 def test_that_somebody_takes_it_off_is_said_by_who_wrote_it() -> None:
