@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -15,13 +16,15 @@ from dnm.model.lent import Ended, Phase
 from dnm.model.orders import Pause
 from dnm.model.plan import Pass
 from dnm.model.registry import Registry
+from dnm.plan.rules.node_hours import hours_left
 from dnm.queues.source import LEDGER_ANNOTATION
-from dnm.run.planning import make_pass_plan
+from dnm.run.planning import make_pass_plan, wall_clock
 from dnm.run.registry import file_state, load_registry, save_registry
 from dnm.run.runner import run_pass
 from dnm.run.verbs import change_registry
+from dnm.verbs.taking_in import forget
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, struck_at
-from tests.plan.worlds import pods
+from tests.plan.worlds import LONG_AGO, namespace_policy, pods
 from tests.proof.told import check_told
 from tests.run.edges import Converter, Kube
 
@@ -154,6 +157,17 @@ def test_a_person_s_change_keeps_the_time_of_the_last_run(config: Config) -> Non
     assert load_registry(config, NOW).pause == paused
     assert path.stat().st_mtime == 1_000_000
     assert not change_registry(config, lambda one: one)
+
+
+def test_a_node_that_a_person_forgets_has_used_its_hours(config: Config) -> None:
+    options = {"node_hours_per_week": 200.0}
+    config = replace(config, namespaces=namespace_policy(config, options=options))
+    save_registry(config, Registry(nodes={"a001": a_lent_node(lent_since=LONG_AGO)}))
+    before = hours_left(config, load_registry(config, NOW), wall_clock())
+    assert change_registry(config, lambda one: cast(Registry, forget(config, one, "a001", None)))
+    after = load_registry(config, NOW)
+    assert not after.nodes
+    assert hours_left(config, after, wall_clock()) == pytest.approx(before, abs=0.1)
 
 
 def _paused(registry: Registry, pause: Pause) -> Registry:
