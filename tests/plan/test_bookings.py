@@ -373,6 +373,19 @@ def test_a_cap_of_none_gives_up_what_is_booked() -> None:
     assert asked.booked(one) == 0
 
 
+@pytest.mark.parametrize(("later", "booked"), [(4, 1), (24, 5)], ids=["at-once", "afterwards"])
+def test_events_at_the_same_time_share_the_caps(later: int, booked: int) -> None:
+    """What no cap lets them have would stand idle for as long as they last."""
+    one, two = event(NOW + DAY), event(NOW + DAY + timedelta(hours=later), name="other")
+    asked = Booked(one, two, max_converted_nodes=6)
+    for _ in range(2):
+        asked.step()
+    assert asked.booked(one) == 5
+    wanted = booking_name("other", two.begins.replace(tzinfo=NOW.tzinfo), "prod")
+    tried = {name: it.wanted for name, it in asked.registry.booking_tries.items()}
+    assert asked.booked(two) == min(booked, 4) and tried.get(wanted, booked) == booked
+
+
 def test_two_events_of_one_name_and_time_are_told() -> None:
     """Their reservations would have one name."""
     one, two = event(NOW + DAY, nodes=2), event(NOW + DAY, nodes=3, namespace="two")

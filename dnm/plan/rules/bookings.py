@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,6 +42,15 @@ _LEAST_AHEAD = timedelta(minutes=1)  # Slurm books nothing in the past
 
 
 _Short = tuple[Window, Booking, int]  # what is wanted for it, and how many of it are missing
+
+
+class _Taken(NamedTuple):
+    """What an event that comes first takes of the caps, from when lending for it begins."""
+
+    begins: datetime
+    ends: datetime
+    namespace: str
+    need: Booking
 
 
 def plan_bookings(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
@@ -82,9 +92,13 @@ def _compare(
         for name in sorted(there.keys() - wanted.keys())
     ]
     short: list[_Short] = []
+    taken: list[_Taken] = []
     for name, window in wanted.items():
-        need, nodes = _need(inputs, registry, window, out), there.get(name, frozenset())
         begins = window.begins - lead_of(config, inputs.registry, window.event)
+        at_once = [one for one in taken if begins < one.ends and one.begins < window.ends]
+        need, nodes = _need(inputs, registry, window, out, at_once), there.get(name, frozenset())
+        if need is not None:
+            taken.append(_Taken(begins, window.ends, window.event.namespace, need))
         if need is None:
             why = "no node may be lent for it"
             given_up += [UnbookNodes(name=name, why=why)] if nodes and now < begins else []
@@ -179,16 +193,27 @@ def _late(inputs: Inputs, name: str, nodes: frozenset[str], begins: datetime) ->
 
 
 def _need(
-    inputs: Inputs, registry: Registry, window: Window, out: Mapping[str, str]
+    inputs: Inputs,
+    registry: Registry,
+    window: Window,
+    out: Mapping[str, str],
+    at_once: Sequence[_Taken],
 ) -> Booking | None:
     """Within the caps: what may not be lent must not stand idle for it. `out`: the nodes that are
-    kept out."""
+    kept out; `at_once`: what others take meanwhile."""
     config = inputs.config
     node_type, count = rough_need(config, window.event)
     policy = config.namespaces[window.event.namespace]
-    most = (config.max_converted_nodes, policy.max_nodes, config.node_types[node_type].max_nodes)
-    count = min(count, *(one for one in most if isinstance(one, int)))
-    if not count:
+    caps = (
+        (config.max_converted_nodes, at_once),
+        (policy.max_nodes, [one for one in at_once if one.namespace == policy.name]),
+        (config.node_types[node_type].max_nodes,
+         [one for one in at_once if one.need.node_type == node_type]),
+    )  # fmt: skip
+    left = (most - sum(one.need.count for one in others)
+            for most, others in caps if isinstance(most, int))  # fmt: skip
+    count = min(count, *left)
+    if count <= 0:
         return None
     return Booking(
         name="",
