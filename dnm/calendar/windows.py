@@ -118,12 +118,15 @@ def _window_on(event: CalendarEvent, day: date) -> Window:
 
 
 def without_doubles(windows: Iterable[Window]) -> list[Window]:
-    """Returns one window of each event, the earliest: one that overlaps itself is for the same
-    pods, and so are two of one name and namespace that stand in two calendars."""
-    first: dict[tuple[str, str], Window] = {}
+    """Returns one window of each event, the earliest, or a larger one after it: one that overlaps
+    itself is for the same pods, and so are two of one name and namespace in two calendars."""
+    found: dict[tuple[str, str], Window] = {}
     for window in windows:
-        first.setdefault((window.event.namespace, window.event.name), window)
-    return list(first.values())
+        known = found.setdefault((window.event.namespace, window.event.name), window)
+        more = (window.event.nodes, window.event.pods) > (known.event.nodes, known.event.pods)
+        if more and window.begins >= known.ends:
+            found[window.event.namespace, window.event.name] = window
+    return list(found.values())
 
 
 # --- whether it can bring a node --------------------------------------------------------------

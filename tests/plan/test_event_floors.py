@@ -195,6 +195,14 @@ def test_one_event_in_two_places_counts_once() -> None:
     assert floor(asked) == {"a": 2}
 
 
+def test_an_occurrence_to_which_more_come_than_to_the_one_before_has_its_nodes_in_time() -> None:
+    """A calendar's series has one name: the second begins in ten minutes, as the first ends."""
+    first = event(NOW - 50 * MINUTE, hours=1, pods=10)
+    second = event(NOW + 10 * MINUTE, pods=75)
+    assert floor(world(first, second)) == floor(world(second)) == {"a": 5}
+    assert floor(world(first)) == {"a": 1}
+
+
 def test_a_workshop_with_gpus_gets_nodes_that_have_them() -> None:
     gpus = {**SIZE, "nvidia.com/gpu": 4}
     asked = world(event(pods=6, request={"vcore": 4000, "memory": 16 * 10**9, "nvidia.com/gpu": 1}))
