@@ -118,15 +118,16 @@ class History:
             began = next((line.time for line in lines_of(self.path)), now)
             if now - began < timedelta(days=31):
                 return
-        aside = self.directory / f"{self._name}-{now:{_TIME}}.jsonl"
+        ended = min([now, *(line.time for line in read_tail(self, _TAIL)[-1:])])  # now may be off
+        aside = self.directory / f"{self._name}-{ended:{_TIME}}.jsonl"
         if aside.exists():  # it was put aside in this very second
             return
         with fault_point("history.rotate"):
             os.replace(self.path, aside)
         old = self.old_files()
         total = sum(path.stat().st_size for _, path in old)
-        for ended, path in old:
-            if now - ended > self.keep or total > self.most:
+        for time, path in old:
+            if ended - time > self.keep or total > self.most:
                 total -= path.stat().st_size
                 with fault_point("history.drop"):
                     path.unlink()

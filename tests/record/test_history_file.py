@@ -61,7 +61,7 @@ def test_who_may_read_it_is_as_with_the_registry(tmp_path: Path) -> None:
     group = next(one for one in grp.getgrall() if one.gr_gid in {*os.getgroups(), os.getegid()})
     kept = history(tmp_path)
     kept.append([line(1)], NOW)
-    kept.append([line(2)], NOW + 40 * DAY)
+    kept.append([line(2, at=40 * 24 * 60)], NOW + 40 * DAY)
     files = sorted(tmp_path.glob("history*.jsonl"))
     for file in files:
         file.chmod(0o644)  # of an earlier dnm
@@ -162,10 +162,18 @@ def test_a_month_is_put_aside_and_what_is_too_old_is_dropped(tmp_path: Path) -> 
     assert len(list(tmp_path.glob("history-*.jsonl"))) == 4
 
 
+def test_a_clock_that_is_years_ahead_for_a_moment_drops_nothing(tmp_path: Path) -> None:
+    kept = history(tmp_path)
+    for number, day in enumerate((0, 40, 2_000, 50, 90)):  # of which the third is wrong
+        kept.append([line(number, at=day * 24 * 60)], NOW + day * DAY)
+    assert numbers(kept) == [0, 1, 2, 3, 4]
+    assert [ended for ended, _ in kept.old_files()] == [NOW, NOW + 40 * DAY], "in their order"
+
+
 def test_all_files_together_are_bounded(tmp_path: Path) -> None:
     kept = History(tmp_path / "converted_nodes.json", 400 * DAY, largest=1_000, most=5_000)
     for number in range(1, 201):
-        kept.append([line(number)], NOW + timedelta(seconds=number))
+        kept.append([line(number, at=number)], NOW + timedelta(minutes=number))
     found = numbers(kept)
     assert found[-1] == 200 and found == list(range(found[0], 201))
     assert sum(path.stat().st_size for path in tmp_path.glob("history*")) < 7_000
