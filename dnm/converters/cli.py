@@ -169,7 +169,10 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
         given = {key: getattr(options, key, None) or None for key in keys}
         settings = load_settings(given, os.environ, options.config, machines)
         code = run(options, settings)
-    except (DnmError, OSError) as error:  # of the machine: a disk that is full, a reader that left
+        print(end="", flush=True)
+    except BrokenPipeError:  # who reads has left, as head does
+        os._exit(ExitCode.OK if options.list else ExitCode.FAILED)
+    except (DnmError, OSError) as error:  # of the machine: a disk that is full
         print(f"{machines.value}: {printable(str(error))}", file=sys.stderr)
         code = getattr(error, "exit_code", ExitCode.FAILED)
     sys.exit(code)
@@ -237,9 +240,7 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
         ]
         print(listing.list_as_text(judged, facts.jobs, settings, of, more))
     if options.node_name and not judged:
-        program = settings.machines.value
-        print(f"{program}: Slurm knows no node {options.node_name}", file=sys.stderr)
-        return ExitCode.FAILED
+        raise DnmError(f"Slurm knows no node {options.node_name}")
     return ExitCode.OK
 
 

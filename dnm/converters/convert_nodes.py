@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TextIO
 
 import msgspec
 
@@ -176,24 +177,26 @@ class ConvertCall:
         store = JournalStore(self.settings.state_dir)
         return ConversionPool(
             self.settings, self.program, store, self.control, self._say, self._on_result,
-            self._on_claimed,
+            self._name,
         )  # fmt: skip
 
-    def _on_claimed(self, node: str) -> None:
-        """dnm must know the node if this call ends before the node has come."""
+    def _name(self, node: str) -> None:
+        """Once it is claimed: dnm must know it if this call ends before it has come; or is back."""
         if self.options.output == "text":
-            with self._lock:
-                print(node, flush=True)
+            self._print(node)
 
     def _say(self, text: str) -> None:
-        with self._lock:
-            print(printable(text), file=sys.stderr, flush=True)
+        self._print(printable(text), sys.stderr)
+
+    def _print(self, text: str, to: TextIO | None = None) -> None:
+        """A conversion goes on where nobody can be told: the other end of ssh may be gone."""
+        with self._lock, suppress(OSError):
+            print(text, file=to, flush=True)
 
     def _on_result(self, result: NodeResult) -> None:
         is_lending = self.options.direction == Direction.K8S.value  # has named it already
-        if result.result == "ok" and self.options.output == "text" and not is_lending:
-            with self._lock:
-                print(result.node, flush=True)
+        if result.result == "ok" and not is_lending:
+            self._name(result.node)
         if result.error:
             self._say(f"{result.node}: {result.result}: {result.error}")
         if self.settings.wake is not None:
@@ -219,7 +222,7 @@ class ConvertCall:
     def _end(self, results: Sequence[NodeResult], count: int) -> int:
         """A node that is back already counts as brought back; a lent one must have come."""
         if self.options.output == "json":
-            print(msgspec.json.encode({"schema": SCHEMA, "nodes": list(results)}).decode())
+            self._print(msgspec.json.encode({"schema": SCHEMA, "nodes": list(results)}).decode())
         is_lending = self.options.direction == Direction.K8S.value
         good = ("ok",) if is_lending else ("ok", "skipped")
         done = sum(result.result in good for result in results)

@@ -204,8 +204,7 @@ def check_kubelets(settings: Settings, node_type: str) -> None:
         return
     from dnm.kubelet.check import why_not_lent
 
-    why = why_not_lent(known)
-    if why:
+    if why := why_not_lent(known):
         raise ConverterError(f"{why}: nothing of this type is converted until that is mended")
 
 
@@ -218,8 +217,7 @@ def kubelet_facts(settings: Settings, journal: Journal, hook: str) -> Mapping[st
         return {}
     from dnm.kubelet.render import render
 
-    text = render(known.kubelet)
-    if not text:
+    if not (text := render(known.kubelet)):
         return {}
     path = settings.state_dir / _FOLDER / f"{journal.node}.yaml"
     try:

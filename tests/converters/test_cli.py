@@ -269,6 +269,38 @@ def test_a_state_directory_out_of_sight_is_one_sentence(host: Host) -> None:
     assert answer.returncode == 1 and line.startswith("node-convert: ") and folder in line
 
 
+def redirected(host: Host, words: str, how: str) -> tuple[int, str]:
+    """The command in a shell; its exit code, and what it said on stderr."""
+    path = f"{host.directory}/bin:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" -m dnm.converters.cli {words} {how}', sys.executable],
+        env={**os.environ, "PATH": path, "DNM_CONFIG": str(host.config)}, text=True, check=False,
+        capture_output=True,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("| true; exit ${PIPESTATUS[0]}", 0, ""),
+        (">/dev/full", 1, "node-convert: [Errno 28] No space left on device\n"),
+    ],
+)
+def test_a_list_that_nobody_reads_to_its_end(host: Host, how: str, code: int, said: str) -> None:
+    found = redirected(host, "--list", how)
+    assert (found[0], found[1][: len(said) or None]) == (code, said)
+
+
+@pytest.mark.parametrize("how", ["2>/dev/full", "2> >(true)", "> >(true) 2>&1"])
+def test_a_conversion_goes_on_where_nobody_hears_of_it(host: Host, how: str) -> None:
+    """It stopped at its first word, with its journal open: the other end of ssh may be gone."""
+    words = "--set k8s --node-name a005"
+    assert redirected(host, words, f"{how}; exit $?") == (1, "")
+    journal = host.store.load("a005")
+    assert journal is not None and not journal.is_open and "permission denied" in journal.error
+
+
 def test_a_wrong_setting_is_exit_2(host: Host) -> None:
     answer = host.run("--list", PREEMPT_MODE="kill")
     assert answer.returncode == 2 and "PREEMPT_MODE=kill" in answer.stderr
