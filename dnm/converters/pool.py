@@ -145,8 +145,7 @@ class ConversionPool:
             served = (known.namespace, known.node_type) if known else ()
             journal = self.new_journal(node, Direction.BATCH, carry_over(journal), *served)
         elif journal.instance != self.settings.instance:
-            error = f"instance {journal.instance} works on it"
-            return NodeResult(node=node, result="failed", error=error)
+            raise DnmError(f"instance {journal.instance} works on it")
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:

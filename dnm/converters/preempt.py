@@ -57,7 +57,10 @@ def make_good(conversion: NodeConversion) -> None:
 def _check_preemptible(conversion: NodeConversion, job: str) -> None:
     if _TOUCHED + job in conversion.journal.facts:
         return
-    record = conversion.patiently(lambda: conversion.slurm.read_job(job))
+    try:
+        record = conversion.patiently(lambda: conversion.slurm.read_job(job))
+    except SlurmRefused as error:  # it has ended, and Slurm has forgotten it
+        raise NotClaimed(f"job {job} is gone: {error.answer}") from error
     if pods := pods_of_job(record.admin_comment):
         raise NotClaimed(
             f"job {job} stands for pod {pods[0]}, which slurm-bridge would delete with it"

@@ -14,6 +14,7 @@ from dnm.converters.preempt import claim_from_jobs
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
 from dnm.converters.settings import Machines
 from dnm.converters.slurm import text
+from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import JobRecord, Reservation
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
@@ -93,6 +94,18 @@ def test_a_job_that_stands_for_pods_is_not_preempted(mode: str) -> None:
     )  # fmt: skip
     with pytest.raises(NotClaimed, match="job 7 stands for pod dev/p1"):
         claim_from_jobs(a_claim_of(jobs={"7": job}, mode=mode))
+
+
+def test_a_job_that_slurm_has_forgotten_is_no_failure_of_the_node() -> None:
+    """It ended after the node was chosen; a failure would let the node rest."""
+
+    def read_job(job: str) -> JobRecord:
+        raise SlurmRefused("failed", "slurm_load_jobs error: Invalid job id specified")
+
+    claim = a_claim_of(jobs={"7": None})
+    claim.slurm.read_job = read_job
+    with pytest.raises(NotClaimed, match="job 7 is gone: slurm_load_jobs error: Invalid job id"):
+        claim_from_jobs(claim)
 
 
 def test_what_is_lent_is_told_before_whose_mark_it_has_by_now() -> None:

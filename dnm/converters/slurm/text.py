@@ -194,14 +194,12 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _first(text: str, key: str, default: str | None = None) -> str:
-    at = text.find(f" {key}=")
-    if at < 0:
-        if default is None:
-            raise KeyError(key)
-        return default
-    begin = at + len(key) + 2
-    end = text.find(" ", begin)
-    return text[begin:] if end < 0 else text[begin:end]
+    _, is_there, rest = text.partition(f" {key}=")
+    if is_there:
+        return rest.partition(" ")[0]
+    if default is None:
+        raise KeyError(key)
+    return default
 
 
 class _Said(NamedTuple):
