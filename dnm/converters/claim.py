@@ -56,7 +56,7 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
         try:
             return conversion.slurm.create_reservation(name, conversion.node, end, allowed)
         except SlurmRefused as error:
-            if not (is_lost and "Duplicate" in error.answer):
+            if not (is_lost and any(one.name == name for one in reservations_of(conversion))):
                 conversion.book.remember({RESERVING: ""})
                 raise NotClaimed(f"Slurm does not let go of it: {error.answer}") from error
         except SlurmOutcomeUnknown as error:

@@ -130,8 +130,12 @@ def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
     assert_batch(world)
 
 
-def test_a_reservation_that_came_after_its_answer_was_lost_is_ours(tmp_path: Path) -> None:
-    """The command is carried out while it is said again, and Slurm refuses the second."""
+@pytest.mark.parametrize("answer", ["Duplicate reservation name", "Requested nodes are busy"])
+def test_a_reservation_that_came_after_its_answer_was_lost_is_ours(
+    tmp_path: Path, answer: str
+) -> None:
+    """The command is carried out while it is said again, and Slurm refuses the second: by its name,
+    or, as a lock of slurmrestd's, for what it overlaps."""
     made = program(tmp_path)
 
     class Slow(SlurmSide):
@@ -141,7 +145,7 @@ def test_a_reservation_that_came_after_its_answer_was_lost_is_ours(tmp_path: Pat
                 self.world.log.append("reserve")
                 raise SlurmOutcomeUnknown("timed out")
             super().create_reservation(name, node)
-            super().create_reservation(name, node)
+            raise SlurmRefused("create", answer)
 
     made.slurm = Slow
     found = made.lend()
