@@ -424,9 +424,11 @@ def test_the_token_is_sent_with_its_user_and_shown_nowhere(form: str, tmp_path: 
         ("a.b.c\r\nX-Other: 1", "has no token"),
         (token("a b"), "has no token"),
         (token(expires=1), "expired at 1970-01-01 00:00:01 UTC.*scontrol token"),
+        (token(expires=-(10**300)), "expired at 1970-01-01 00:00:00 UTC"),
+        ("a." + base64.urlsafe_b64encode(b'{"x":' + b"[" * 9_001).decode() + ".c", "has no token"),
         ("x" * 20_000, "larger than 16384 bytes"),
     ],
-    ids=["empty", "two-parts", "more-lines", "no-user", "expired", "large"],
+    ids=["empty", "two-parts", "more-lines", "no-user", "expired", "long-ago", "deep", "large"],
 )
 def test_a_token_that_is_none_is_not_sent(content: str, sentence: str, tmp_path: Path) -> None:
     server = ScriptedServer([])

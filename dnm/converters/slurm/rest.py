@@ -316,7 +316,7 @@ def read_token(file: Path) -> Token:
     if claims is None:
         raise SlurmError(f"slurmrestd_token_file {file} has no token of Slurm in it: {_NEW_ONE}")
     if claims.exp is not None and claims.exp <= time.time():
-        ended = datetime.fromtimestamp(claims.exp, UTC)
+        ended = datetime.fromtimestamp(max(claims.exp, 0), UTC)
         raise SlurmError(
             f"the token of slurmrestd_token_file {file} expired at {ended:%Y-%m-%d %H:%M:%S} UTC: "
             f"{_NEW_ONE}"
@@ -332,6 +332,6 @@ def _read_claims(text: str) -> _Claims | None:
     try:
         raw = base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4))
         claims = msgspec.json.decode(raw, type=_Claims)
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, msgspec.MsgspecError, RecursionError):
         return None
     return claims if not claims.sun or _USER.fullmatch(claims.sun) else None
