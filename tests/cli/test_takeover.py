@@ -72,7 +72,7 @@ def test_verbs_that_only_look_say_it_and_write_nothing(
     assert plan.exit_code == ExitCode.NEEDS_PERSON and plan.plan.actions == ()
     status = status_document(west.config, west.registry, west.now())
     checked = found_by_check(west, "instance")
-    assert explain_name(west.config, os.environ, QUEUE, "text") == ExitCode.FAILED
+    assert explain_name(west.config, os.environ, QUEUE, "text") == ExitCode.NEEDS_PERSON
     said = [
         plan.plan.errors[0], status["last_run"]["errors"][0], checked.text,
         capsys.readouterr().out,
