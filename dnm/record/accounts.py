@@ -20,7 +20,7 @@ from dnm.model.quantity import QuantityError, parse_yunikorn
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.record.price import Looks, SeenPrice, price_as_seen
-from dnm.record.stays import BEGINS, ENDS, OpenStay, Stay, is_of_another
+from dnm.record.stays import BEGINS, ENDS, OpenStay, Stay
 
 ENOUGH = "ENOUGH"
 # Reasons by which dnm itself, and not a lack of batch nodes, holds a queue back.
@@ -142,7 +142,7 @@ class Bookkeeper:
     ) -> Accounts:
         """Returns the books; what is lent now is in the registry. `unseen_since`: no run has looked
         from then on."""
-        stays = [*self._close_stays(registry, until), *self._stays]  # closing may add to them
+        stays = [*self._stays, *self._close_stays(registry, until)]
         for queue, wait in self._waits.items():
             self._book_reason(queue, wait, until)
             self._closed.append(wait.close(queue, None))
@@ -172,10 +172,8 @@ class Bookkeeper:
     def _close_stays(self, registry: Registry, until: datetime) -> Iterator[Stay]:
         """Those that go on, and those whose end stands in another host's history."""
         for name, entry in registry.nodes.items():
-            lent = registry.memory.lent.get(name)
-            if name in self._open and lent:
-                self._part(name, lent.since)
             if name not in self._open:
+                lent = registry.memory.lent.get(name)
                 begin = max(lent.since if lent else entry.since, self.since)
                 self._open[name] = OpenStay(entry.node_type, entry.queue, begin, entry.phase.value)
         for name, stay in self._open.items():
@@ -195,12 +193,10 @@ class Bookkeeper:
             self._open[name] = OpenStay(line.node_type, line.queue, line.time)
             if "request" in line.numbers:
                 self._came_of[name] = line.numbers["request"]
-        seconds = timedelta(seconds=float(line.numbers.get("lent_seconds", 0)))
-        begin = max(self.since, line.time - seconds) if seconds else self.since
-        if name in self._open:
-            self._part(name, begin)
         stay = self._open.get(name)
         if stay is None:
+            seconds = timedelta(seconds=float(line.numbers.get("lent_seconds", 0)))
+            begin = max(self.since, line.time - seconds) if seconds else self.since
             stay = OpenStay(line.node_type, line.queue, begin, line.before or "serving")
             self._open[name] = stay
         stay.take(line)
@@ -208,12 +204,6 @@ class Bookkeeper:
         if line.event in ENDS:
             self._stays.append(self._open.pop(name).close(name, line.time, line.time))
             self._came_of.pop(name, None)
-
-    def _part(self, name: str, began: datetime) -> None:
-        """Where another host has told of the end of what is open, and lent it again by then."""
-        if is_of_another(self._open[name].begin, began):
-            stay, self._open[name] = self._open[name].parted(name, began)
-            self._stays.append(stay)
 
     def _close_moved(self, line: HistoryLine) -> None:
         """One stay ends with a change of queue, and another begins."""

@@ -9,19 +9,18 @@ history that it begins with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
 from dnm.model.history import SCHEMA, HistoryLine
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.record.stays import BEGINS, ENDS, is_of_another
+from dnm.record.stays import BEGINS, ENDS
 from dnm.record.totals import serves_since
 
 _SERVES = ("serving", "releasing", "moving")
 _HOUR = timedelta(hours=1)
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 Amounts = Mapping[str, float]  # resource -> what pods asked for, times seconds
 Used = tuple[Amounts | None, Mapping[str, Amounts]]  # by all pods, and by each user's
 _UNKNOWN: Used = (None, {})
@@ -64,11 +63,11 @@ class _Open:
         self.size: Mapping[str, int] = {}
         self.spans: list[tuple[str, datetime, datetime]] = []
         self._kind, self._since = "booting", begin
-        self.turns: list[tuple[str, datetime, timedelta]] = []
+        self.told = begin  # by the last line
 
     def turn(self, phase: str, now: datetime, idle: timedelta) -> None:
         """Goes on in that phase; the last `idle` of what it did before was without pods."""
-        self.turns.append((phase, now, idle))
+        self.told = now
         kind = "serving" if phase in _SERVES else "booting"
         if self._kind == "serving" and idle:
             fell_idle = max(now - idle, self._since)
@@ -139,11 +138,10 @@ class Biller:
             self._open[name].turn("serving", line.time, timedelta())
             self._open[name].size = before.size
         elif line.event in ENDS:
-            seconds = float(numbers.get("lent_seconds", 0))
-            begin = line.time - timedelta(seconds=seconds)
-            if seconds and self._is_untold(name, begin):
-                found = _Open(line, begin, str(numbers.get("account", "")), "")
-                self._find(name, found, "serving")
+            if name not in self._open and (seconds := float(numbers.get("lent_seconds", 0))):
+                begin = line.time - timedelta(seconds=seconds)  # which another host's history tells
+                self._open[name] = _Open(line, begin, str(numbers.get("account", "")), "")
+                self._open[name].turn("serving", begin, timedelta())
             self._close(name, line.time, _used_of(line))
         elif name in self._open and line.after:
             idle = timedelta(seconds=float(numbers.get("idle_seconds", 0)))
@@ -157,36 +155,18 @@ class Biller:
             is_over = end is not None and end <= self.span[1]
             self._lends.append(lend if is_over else msgspec.structs.replace(lend, end=None))
 
-    def _find(self, name: str, found: _Open, phase: str) -> None:
-        """Takes one whose beginning another host's history tells, and the end of what is open."""
-        found.turn(phase, found.begin, timedelta())
-        if (known := self._open.get(name)) is not None:
-            before = _Open(known.first, known.begin, known.account, known.request)
-            for turn in known.turns:
-                (before if turn[1] < found.begin else found).turn(*turn)
-            self._open[name] = before
-            self._close_untold(name)
-        self._open[name] = found
-
-    def _is_untold(self, name: str, began: datetime) -> bool:
-        """Whether no line tells of what began then."""
-        known = self._open.get(name)
-        return known is None or is_of_another(known.first.time, began)
-
     def _close_untold(self, name: str) -> None:
         """Ends it with the last line that tells of it: its end stands in another host's history."""
         if (stay := self._open.get(name)) is not None:
-            self._close(name, stay.turns[-1][1] if stay.turns else stay.begin)
+            self._close(name, stay.told)
 
     def close(self, registry: Registry, now: datetime) -> tuple[Lend, ...]:
         """Returns all lends, by account, namespace and time; the registry has what is lent now."""
         self._now = now
         for name in [*self._open.keys() - registry.nodes.keys()]:
             self._close_untold(name)
-        for name, one in registry.nodes.items():
-            lent = registry.memory.lent.get(name)
-            if self._is_untold(name, lent.since if lent else _LONG_AGO):
-                self._find(name, _unseen(name, registry, self.span[0]), one.phase.value)
+        for name in registry.nodes.keys() - self._open.keys():
+            self._open[name] = _unseen(name, registry, self.span[0])
         for name in list(self._open):
             entry = registry.nodes.get(name)
             if entry is not None and entry.idle_since is not None:
@@ -211,6 +191,7 @@ def _unseen(name: str, registry: Registry, now: datetime) -> _Open:
     )  # fmt: skip
     begin = serves_since(lent, entry) if lent else entry.since
     found = _Open(line, begin, entry.account, "")
+    found.turn(entry.phase.value, begin, timedelta())
     found.size = entry.counted
     return found
 

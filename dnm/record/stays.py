@@ -12,7 +12,6 @@ from dnm.model.value import Value
 # Events of a node, of which the last of each is a person's verb.
 BEGINS = ("lent", "adopted", "adopt")
 ENDS = ("returned", "forgotten", "forget")
-_ROUNDED = timedelta(seconds=1)  # as the time is for which a line says that a node was lent
 _SERVING = "serving"
 
 
@@ -38,13 +37,12 @@ class OpenStay:
     def __init__(self, node_type: str, queue: str, begin: datetime, phase: str = "") -> None:
         self.node_type, self.queue, self.begin = node_type, queue, begin
         self.phases: list[tuple[str, datetime]] = [(phase, begin)] if phase else []
-        self.pods, self._lines = 1, list[HistoryLine]()
+        self.pods = 1
         self._serves_since = begin if phase == _SERVING else None
         self._used: list[tuple[datetime, datetime]] = []
 
     def take(self, line: HistoryLine) -> None:
         """Goes on as the line says."""
-        self._lines.append(line)
         if line.after:
             self.phases.append((line.after, line.time))
         if line.after == _SERVING:
@@ -70,22 +68,7 @@ class OpenStay:
         last = self.phases[-1][1] if self.phases else self.begin
         return self.close(name, last, last)
 
-    def parted(self, name: str, began: datetime) -> tuple[Stay, OpenStay]:
-        """Returns the one whose end another host tells, and the one that `began` after that."""
-        parts = (OpenStay(self.node_type, self.queue, self.begin),
-                 OpenStay(self.node_type, self.queue, began, _SERVING))  # fmt: skip
-        parts[0].pods = self.pods
-        for line in self._lines:
-            parts[line.time >= began].take(line)
-        return parts[0].close_without_end(name), parts[1]
-
     def _use_until(self, end: datetime) -> None:
         if self._serves_since is not None and end > self._serves_since:
             self._used.append((self._serves_since, end))
         self._serves_since = None
-
-
-def is_of_another(begin: datetime, began: datetime) -> bool:
-    """Whether what is known to begin then ended unseen, since a later one began after it: another
-    host has told of both."""
-    return begin < began - _ROUNDED

@@ -41,35 +41,6 @@ def test_the_time_between_two_lends_is_nobodys() -> None:
     assert first.hours < 2, first.hours
 
 
-ANOTHERS = {"lent_seconds": 7200, "account": "other"}  # lent two hours ago, as the registry has it
-
-
-def test_what_another_host_took_back_and_lent_again_is_two_lends() -> None:
-    """Its end and its next beginning are told there, what comes after that here."""
-    fenced = at(101, "node", "fenced", before="serving", after="releasing",
-                numbers={"idle_seconds": 1800})  # fmt: skip
-    back = at(102, "node", "returned", before="returning", numbers=ANOTHERS)
-    first, second = stays(*LENT[:3], fenced, back)
-    assert (first.end, second.begin) == (BEGIN + 1.5 * HOUR, BEGIN + 100 * HOUR)
-    assert second.used == ((BEGIN + 100 * HOUR, BEGIN + 100.5 * HOUR),)
-    one, other = sorted(bill(*LENT[:3], fenced, back), key=lambda lend: lend.begin)
-    assert (one.account, one.hours, one.booting) == ("proj", 0.5, 0.5)
-    assert (other.account, other.hours, other.used_hours, other.idle) == ("other", 2, 1.5, 0.5)
-
-
-def test_what_another_host_took_back_and_lent_again_is_lent_from_then_on() -> None:
-    since = BEGIN + 100 * HOUR
-    entry = a_lent_node(charge=Charge(account="other", since=since))
-    registry = Registry(nodes={"a001": entry}, memory=Memory(lent={"a001": Lent(since=since)}))
-    found = stays(*LENT[:3], registry=registry, until=110)
-    assert [one.begin for one in found] == [LENT[1].time, since]
-    (one, other) = sorted(bill(*LENT[:3], until=110, registry=registry), key=lambda one: one.begin)
-    assert [(one.account, one.hours), (other.account, other.hours)] == [
-        ("proj", 0.5),
-        ("other", 10),
-    ]
-
-
 def test_a_beginning_that_is_not_told_here() -> None:
     since = BEGIN + timedelta(hours=1)
     entry = a_lent_node(charge=Charge(account="proj", since=since, rate={"vcore": 1000}))
