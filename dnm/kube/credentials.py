@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,6 +27,7 @@ from dnm.host.trust import check_trust
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import KubeError
 from dnm.model.printable import printable
+from dnm.model.value import Moment
 
 _EARLY = timedelta(minutes=2)  # before its end a token is asked for again
 _CONFIG = "client.authentication.k8s.io/exec"  # the extension of a cluster that is its plug-in's
@@ -73,7 +74,7 @@ class _Given(msgspec.Struct, frozen=True, rename="camel"):
     token: str = ""
     client_certificate_data: str = ""
     client_key_data: str = ""
-    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    expiration_timestamp: Moment | None = None
 
     def is_due(self) -> bool:
         """Tells whether it ends soon, or has ended."""
