@@ -733,6 +733,8 @@ class ModelConverter:
             broken.append(f"{self.instance} returned {name}, which {node.mark.instance} marked")
         if name in self.world.nodes and self.world.fences.get(name) != self.instance:
             broken.append(f"{name} was returned without {self.instance}'s fence")
+        if name in self.world.nodes and self.weather.failed & {"pods", "all pods"}:
+            broken.append(f"{name} was returned although not all pods could be read")
 
 
 def claim_of(machine: Machine) -> BatchClaim | None:

@@ -4,6 +4,7 @@ the edges (`edges.py`), and in `judge_run`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -186,8 +187,8 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
     failed, effects = weather.failed, ran.effects
     if "nodes" in failed and effects:
         problems.append(f"4: acted without knowing the nodes: {effects}")
-    if failed & {"pods", "all pods"} and any(word in str(effects) for word in ("fence", "return")):
-        problems.append(f"4: took a node away without knowing its pods: {effects}")
+    if failed & {"pods", "all pods"} and "fence" in str(effects):
+        problems.append(f"4: fenced a node without knowing its pods: {effects}")
     if ran.result is None or ran.result.outcome is None:
         assert not problems, problems
         return
@@ -224,9 +225,16 @@ def rests(ran: Ran) -> None:
 
 
 def writes_nothing(play: Play, records: list[bytes]) -> None:
-    """6. Not even its own record."""
+    """6. Not even its own record; that a week's hours are used up, by what serves, is news."""
     for host, before in zip(play.hosts, records, strict=True):
-        assert host.record() == before, f"{host.instance} writes at rest: {host.record()!r}"
+        after = host.record()
+        is_news = _queues_without_hours(before) != _queues_without_hours(after)
+        assert is_news or after == before, f"{host.instance} writes at rest: {after!r}"
+
+
+def _queues_without_hours(record: bytes) -> set[str]:
+    queues = json.loads(record or "{}").get("last_run", {}).get("queues", {})
+    return {name for name, one in queues.items() if one["code"] == "HOURS_SPENT"}
 
 
 def all_is_back(play: Play) -> None:

@@ -129,6 +129,20 @@ def test_a_node_that_is_uncordoned_after_a_return_that_failed_is_fenced_again(pl
     play.end_well()
 
 
+def test_a_machine_that_has_no_node_goes_back_though_pods_cannot_be_read(tmp_path: Path) -> None:
+    """No pod can be on it: a history of seed 771128 had the proof take that for a breach."""
+    play = Play(tmp_path, 1, is_shared=True, state="kubernetes", rule="budget")
+    play.add_pods(8, 1, 2)
+    play.run(strikes={69: "io"})
+    play.run(faults={3: "meanwhile pods"})
+    play.run(strikes={15: "restart"})
+    play.run(strikes={65: "kill"})
+    assert "a001" not in play.world.nodes
+    assert "return a001" in play.run(faults={3: "409"}).effects
+    play.check()
+    play.end_well()
+
+
 def test_while_its_machine_boots_for_another_nobody_is_asked_about_it(tmp_path: Path) -> None:
     """A run each minute, whereas a conversion takes several: there is no Node, and Slurm names the
     other."""
