@@ -25,8 +25,10 @@ def hold(config: Config, registry: Registry, node: str, keeping: Keeping) -> Reg
     """Keeps a node where it is: a lent one does not go back, any other is not lent."""
     if refusal := _why_no_node(config, registry, node):
         return refusal
-    held = tuple(sorted({*registry.held, node}))
-    return replace(registry, held=held, holds={**registry.holds, node: keeping})
+    held, nodes = tuple(sorted({*registry.held, node})), dict(registry.nodes)
+    if (entry := nodes.get(node)) is not None and entry.phase is Phase.JOINING:
+        nodes[node] = replace(entry, leaves=None, emptying=None)  # it joins by its list again
+    return replace(registry, held=held, holds={**registry.holds, node: keeping}, nodes=nodes)
 
 
 def exclude(config: Config, registry: Registry, node: str, keeping: Keeping) -> Registry | Refusal:

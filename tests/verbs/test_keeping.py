@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from dnm.model.lease import RecordLease
-from dnm.model.lent import ClaimedNode, ConverterProcess, Phase
+from dnm.model.lent import ClaimedNode, ConverterProcess, Emptying, Leaving, Phase
 from dnm.model.observed import Backoff, Breaker, StalledPods
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.reason import Reason
@@ -87,6 +87,14 @@ def test_one_that_is_held_is_held_once_by_the_last_word() -> None:
     assert isinstance(third, Registry) and third.held == ("a001", "a002")
     assert third.holds == {"a001": KEEPING, "a002": for_ever}
     assert unhold(CONFIG, third, "a009") == third == unexclude(CONFIG, third, "a001")
+
+
+def test_a_node_that_joins_and_was_to_go_joins_on_once_it_is_held() -> None:
+    """Fenced first, it would be opened without the list of its type having held."""
+    told = a_lent_node(Phase.JOINING, leaves=Leaving.BY_HAND, emptying=Emptying(since=NOW))
+    answer = hold(CONFIG, Registry(nodes={"a001": told}), "a001", KEEPING)
+    assert isinstance(answer, Registry)
+    assert answer.nodes == {"a001": a_lent_node(Phase.JOINING)}
 
 
 # --- pause -----------------------------------------------------------------------------------
