@@ -88,7 +88,8 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
 
 
 def _claims(world: World, instance: str) -> dict[str, Held]:
-    """What the converter tells as claimed for an instance."""
+    """What the converter tells as claimed for an instance, but what people have given back in both:
+    resumed in Slurm, and its Node deleted."""
     if not world.tells_claims:
         return {}
     return {
@@ -96,6 +97,7 @@ def _claims(world: World, instance: str) -> dict[str, Held]:
         for machine in world.machines.values()
         if machine.claim and machine.claim.instance == instance and machine.place != "batch"
         if machine.node_name in ("", machine.name)
+        if not machine.is_shared_by_hand or machine.name in world.nodes
     }
 
 

@@ -566,6 +566,8 @@ class Play:
         self.mend_nodes()
         for machine in world.machines.values():
             world.batch.resume(machine.name)
+            if machine.is_shared_by_hand and machine.name not in world.nodes:
+                world.give_back(machine)  # its Node was deleted since: it is all Slurm's
             machine.is_shared_by_hand = False
         for name, owner in list(world.fences.items()):
             if owner == "admin":

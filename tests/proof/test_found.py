@@ -143,6 +143,27 @@ def test_a_machine_that_has_no_node_goes_back_though_pods_cannot_be_read(tmp_pat
     play.end_well()
 
 
+def test_a_machine_that_people_have_given_back_in_both_counts_no_more(tmp_path: Path) -> None:
+    """A history of seed 771130 had the proof count its claim beside the node in its place."""
+    play = Play(tmp_path, 1, is_shared=False)
+    play.add_pods(8, 1, 1)
+    play.run()
+    play.wait(60)
+    play.add_pods(4, DEV, 6)
+    play.run()
+    play.wait(60)
+    play.delete_node(5)
+    play.run()
+    play.wait(60)
+    assert "a002" in play.world.nodes
+    play.resume_by_hand(1)
+    play.add_pods(6, DEV, 4)
+    play.delete_node(1)
+    assert play.run().effects == ["write", "convert 2 a dev"]
+    play.check()
+    play.end_well()
+
+
 def test_while_its_machine_boots_for_another_nobody_is_asked_about_it(tmp_path: Path) -> None:
     """A run each minute, whereas a conversion takes several: there is no Node, and Slurm names the
     other."""
