@@ -164,7 +164,9 @@ def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
     is_listed = node_type or name not in nodes
     said = [as_slurm_has_it(decided, name, node_type)] if is_listed else []
     if name in nodes:
-        said.append("Kubernetes has a Node of this name, which dnm has not lent")
+        lender = (known.facts.lenders or {}).get(name)
+        whose = f"instance {printable(lender, 80)} has lent" if lender else "dnm has not lent"
+        said.append(f"Kubernetes has a Node of this name, which {whose}")
     return {"phase": "not lent", "node_type": node_type, "reason": "; ".join(said)}
 
 

@@ -67,6 +67,13 @@ def test_a_node(scene: Scene) -> None:
     assert f"{node} lent" in answer and f"{node} joined" in answer
 
 
+def test_a_node_that_another_instance_has_lent(scene: Scene, tmp_path: Path) -> None:
+    [node] = scene.site.lent()
+    other = Site(scene.sandbox, tmp_path, instance_id="other")
+    answer = " ".join(other.command("explain", node).stdout.split())
+    assert f"which instance {scene.site.config.instance_id} has lent" in answer
+
+
 def test_a_queue(scene: Scene) -> None:
     assert len(scene.explain(QUEUE).splitlines()) == 2
     answer = scene.explain(QUEUE, "--wide")
