@@ -121,11 +121,12 @@ class Budgeted(AwakePolicy):
             for name, (queue, _) in workload.namespaces.items()
         }
         super().__init__(workload, namespaces=policies)
-        self.hours, self.used = hours, 0.0
+        self.hours, self.used, self.looked_at = hours, 0.0, 0.0
 
     def snapshot(self, world: World) -> Snapshot:
         there = [one for one in world.nodes.values() if one.node_type and one.namespace == "ns-a"]
-        self.used += len(there) / 60
+        self.used += len(there) * (world.now - self.looked_at) / 3600  # it runs at a join too
+        self.looked_at = world.now
         runs = 2 + len(there) // self._config.max_reversions_per_run  # until all are fenced
         if self.used > self.hours + runs * len(there) / 60:
             assert all(one.cordoned for one in there), "beyond its budget a node takes pods"
