@@ -66,6 +66,17 @@ def test_its_pods_are_asked_to_go_and_a_sign_that_is_over_changes_nothing() -> N
     assert plan.nodes[0].reason is Reason.LEAVING and "it is sick" in plan.nodes[0].sentence
 
 
+def test_a_sign_that_shows_while_it_is_fenced_to_go_travels_with_it_too() -> None:
+    """It was returned as well, or opened to pods again where its queue wanted one."""
+    world = World().configured(sick_when=SIGNS).lent("a001", Phase.RELEASING, was_used=True)
+    world.node("a001", is_cordoned=True, mark=FENCED, conditions=BAD).with_pods(*pods(1))
+    world.set(batch={"a001": a_batch_node(in_service=False)})
+    plan = world.plan()
+    entry = plan.registry.nodes["a001"]
+    assert (entry.phase, entry.sick) == (Phase.RETURNING, "Healthy:False")
+    assert kinds(plan) == [ReturnNode] and entry.leaves == Leaving.SICK
+
+
 def test_a_person_may_keep_it() -> None:
     plan = used(conditions=BAD).recorded(held=("a001",)).plan()
     assert plan.registry.nodes["a001"].leaves is None

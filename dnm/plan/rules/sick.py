@@ -18,6 +18,8 @@ from dnm.model.registry import Registry
 from dnm.plan.hooks import Rule
 from dnm.plan.inputs import Inputs
 
+_IN_USE = (Phase.SERVING, Phase.RELEASING)
+
 
 def sign_of(step: Step, node: Node) -> str:
     """Returns the word for a sign that the Node shows, as a converter may be told; empty: it does
@@ -30,11 +32,11 @@ def sign_of(step: Step, node: Node) -> str:
 
 
 def _noted(inputs: Inputs, registry: Registry) -> Registry:
-    """With the signs of those that serve, and those that leave for one from now on emptied."""
+    """With the signs of those in use, and those that leave for one from now on emptied."""
     if inputs.demand is None or inputs.facts.nodes is None:
         return registry
     nodes = dict(registry.nodes)
-    for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items():
+    for name, entry in registry.nodes_of(inputs.config.instance_id, *_IN_USE).items():
         node = inputs.facts.node(name)
         if node is not None and not entry.sick:
             entry = replace(entry, sick=_first_sign(inputs, node))
@@ -53,7 +55,7 @@ def _emptied(inputs: Inputs, entry: LentNode) -> LentNode:
 
 
 def _sick(inputs: Inputs, registry: Registry) -> Iterator[str]:
-    ours = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
+    ours = registry.nodes_of(inputs.config.instance_id, *_IN_USE)
     yield from (name for name, entry in ours.items() if entry.sick)
 
 
