@@ -18,7 +18,7 @@ from dnm.model.lent import Leaving, Move, Phase
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.observed import Breaker, SpentHours
-from dnm.model.orders import Pause, Way
+from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.plan import (
     Fence,
     Plan,
@@ -141,6 +141,8 @@ WORLDS: dict[str, Callable[[], World]] = {
     "idle for half a minute": lambda: idle(idle_since=NOW - timedelta(seconds=30)),
     "in use": lambda: idle().with_pods(*pods(1, SMALL, node="a001", running=True)),
     "held": lambda: idle().recorded(held=("a001",)),
+    "excluded": lambda: idle().recorded(excluded={"a001": Keeping(since=LONG_AGO)}),
+    "kept out by the configuration": lambda: idle().configured(exclude_nodes=frozenset({"a001"})),
     "a person's": lambda: idle(stays_until=NOW + timedelta(hours=1)),
     "it leaves": lambda: idle(leaves=Leaving.BY_HAND),
     "it failed to move": lambda: idle(retry_after=NOW + timedelta(minutes=1)),

@@ -4,8 +4,8 @@ that do go on. Pure. What each fact means to a node on its way is in `moving.py`
 The rule: a node moves that could go back to Slurm as far as its own queue goes (`choose_releases`),
 to a queue whose pods wait, or that lacks nodes of its min_nodes, and that would be lent a node of
 the type. It takes nothing of Slurm; it keeps to the caps and the budget of its new namespace, to
-that queue's breaker, to jobs that come first, to holds, orders, floors and the pause. A node goes
-on only while the new queue wants it and the old one does not.
+that queue's breaker, to jobs that come first, to holds and what is kept out, to orders, floors and
+the pause. A node goes on only while the new queue wants it and the old one does not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dnm.plan.hooks import CountedFrom, Look, Moves, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, counted_as_lent, node_supply
 from dnm.plan.limits import wants_of
-from dnm.plan.rule import list_bounds
+from dnm.plan.rule import list_bounds, nodes_kept_out
 from dnm.plan.rules.moving import (
     MOVED,
     MOVING,
@@ -181,10 +181,11 @@ def _is_uncounted(inputs: Inputs, name: str) -> bool:
 def _begin(look: Look, before: Moves) -> Moves:
     """For the first queue that can have any: what it is given changes what the next would be."""
     inputs, registry = look.inputs, before.registry
+    out = nodes_kept_out(inputs.config, registry, inputs.facts.batch, inputs.now)
     idle = {
         name: entry
         for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items()
-        if _may_move(inputs, registry, name, entry)
+        if name not in out and _may_move(inputs, registry, name, entry)
     }
     if not idle or inputs.demand is None:
         return before
