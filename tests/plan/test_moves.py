@@ -211,6 +211,14 @@ def test_a_queue_that_lacks_nodes_of_its_min_nodes_may_have_it() -> None:
     assert of_idle(site(min_nodes=1)).plan().registry.nodes["a001"].move == MOVE
 
 
+@pytest.mark.parametrize("opened_by", ["pods", ""])
+def test_a_move_for_min_nodes_takes_no_chance_of_the_queue_s_pods(opened_by: str) -> None:
+    """Their breaker was closed by it, and the next run asked for a node for the same pods."""
+    breakers = {OTHER: Breaker(unused=3, tripped_at=NOW, trips=3, demand=opened_by)}
+    after = of_idle(site(min_nodes=1)).recorded(breakers=breakers).plan().registry
+    assert after.nodes["a001"].move == MOVE and after.breakers == breakers
+
+
 def test_as_many_move_at_once_as_the_brakes_allow() -> None:
     world = wanted(site(), 9)
     for number in range(1, 6):

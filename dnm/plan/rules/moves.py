@@ -209,7 +209,7 @@ def _begin(look: Look, before: Moves) -> Moves:
             are_early=True,
         )
         chosen = choose_releases(inputs.config, inputs.demand, look.standing.limits, supply, asked)
-        after = _begun(inputs, before, pool, chosen.go)
+        after = _begun(inputs, before, pool, chosen.go, sizing.queues[pool.queue])
         if chosen.go and not _why_not_counted(inputs, after.registry, pool, chosen.go):
             return after
     return before
@@ -273,7 +273,9 @@ def _allowed(
     return allowed_at_once(breaker, count)
 
 
-def _begun(inputs: Inputs, before: Moves, pool: NodePool, names: tuple[str, ...]) -> Moves:
+def _begun(
+    inputs: Inputs, before: Moves, pool: NodePool, names: tuple[str, ...], sizing: QueueSizing
+) -> Moves:
     registry, nodes = before.registry, dict(before.registry.nodes)
     verdicts = dict(before.verdicts)
     for name in names:
@@ -283,7 +285,7 @@ def _begun(inputs: Inputs, before: Moves, pool: NodePool, names: tuple[str, ...]
         )  # fmt: skip
         verdicts[name] = node_verdict(name, Verdict.MOVE, MOVING, moving_detail(nodes[name]))
     breakers = dict(registry.breakers)
-    if pool.queue in breakers:
+    if pool.queue in breakers and sizing.for_pods:  # it is open for pods alone
         breakers[pool.queue] = take_chance(inputs.config, breakers[pool.queue])
     registry = msgspec.structs.replace(registry, nodes=nodes, breakers=breakers)
     return Moves(registry=registry, verdicts=verdicts, begun=names, relabelled=before.relabelled)
