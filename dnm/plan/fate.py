@@ -193,6 +193,7 @@ TABLE: tuple[Row, ...] = (
     Row((At.EMPTY,), _slurm_is_mute, Fate.WAITS),
     Row((At.EMPTY,), _in_service, Fate.OFFERED),
     Row((At.EMPTY,), _still_counted, Fate.WAITS),
+    Row((At.EMPTY,), _held, Fate.WAITS),
     Row((At.EMPTY,), _paused, Fate.PAUSED),
     Row((At.EMPTY,), _returns, Fate.RETURNS),
     Row((At.FENCED,), _as_seen, Fate.WAITS),

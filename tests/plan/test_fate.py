@@ -68,6 +68,11 @@ def counted() -> World:
     return fenced().set(maps=(queue_map({"a001": {"vcore": 128_000}}), None))
 
 
+def returning(world: World) -> World:
+    """Held after a call for it has failed, or a run was killed before its call."""
+    return world.lent("a001", Phase.RETURNING, was_used=True).recorded(held=("a001",))
+
+
 CASES = (
     Told("idle and held, in a pause", idle().recorded(held=("a001",), pause=PAUSED),
          Fate.STAYS, Reason.HELD),
@@ -100,6 +105,10 @@ CASES = (
          Fate.OFFERED, Reason.FENCED),
     Told("fenced and empty, still counted, in a pause", counted().recorded(pause=PAUSED),
          Fate.WAITS, Reason.FENCED),
+    Told("returning and held, still counted", returning(counted()),
+         Fate.WAITS, Reason.RETRY),
+    Told("returning and held, in a pause", returning(fenced().recorded(pause=PAUSED)),
+         Fate.WAITS, Reason.HELD),
     Told("fenced and empty, in a pause", fenced().recorded(pause=PAUSED),
          Fate.PAUSED, Reason.PAUSED),
     Told("fenced and empty", fenced(), Fate.RETURNS, Reason.RETURNING),
