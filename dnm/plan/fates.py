@@ -150,9 +150,9 @@ def _who_leaves(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, str]]
 
 
 def _is_there(inputs: Inputs, name: str) -> bool:
-    """Whether its Node is there and nobody else has cordoned it."""
+    """Whether its Node is there, nobody else has cordoned it, and who is on it can be told."""
     node = inputs.facts.node(name)
-    return node is not None and not node.is_cordoned_by_another
+    return node is not None and not node.is_cordoned_by_another and inputs.facts.sees_all_pods
 
 
 def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:

@@ -14,6 +14,7 @@ from dnm.model.lent import Phase
 from dnm.model.observed import Breaker, SpentHours
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
+from dnm.model.pod import PodList
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
@@ -103,6 +104,15 @@ def test_an_administrator_s_cordon_stays_his() -> None:
     world = World().lent("a001", since=LONG_AGO).node("a001", is_cordoned=True)
     plan = world.configured(options={"max_lend_hours": HOUR}).plan()
     assert not leaving(plan) and plan.nodes[0].reason is Reason.HELD_BY_ADMIN
+
+
+def test_no_node_is_fenced_while_who_is_on_it_cannot_be_told() -> None:
+    """Where pods may be listed in some namespaces alone it would stay so, and never go back."""
+    world = World().lent("a001", since=LONG_AGO).node("a001")
+    world.knowing(pods=PodList(pods=(), cluster_wide=False))
+    plan = world.configured(options={"max_lend_hours": HOUR}).plan()
+    assert not leaving(plan) and not plan.actions
+    assert plan.nodes[0].reason is Reason.UNKNOWN
 
 
 # --- what becomes of a node that leaves ------------------------------------------------------
