@@ -12,7 +12,7 @@ from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.inputs import without_future
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
-from tests.plan.worlds import CONVERTER, UNREAD, World, pods, queue_map, two_namespaces, wanting
+from tests.plan.worlds import CONVERTER, UNREAD, World, pods, queue_map, wanting
 
 
 def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
@@ -60,22 +60,9 @@ def test_a_document_that_can_not_be_read_is_no_empty_document() -> None:
         assert known.demand is not None
 
 
-def test_pods_that_can_not_be_read_are_no_empty_list() -> None:
-    known = World().set(pods=UNREAD).inputs()
-    assert known.demand is None and known.facts.working_pods is None
-    assert QUEUE in known.limits
-
-
 @pytest.mark.parametrize("cluster_wide", [True, False])
 def test_a_node_without_pods_is_only_empty_where_all_pods_are_seen(cluster_wide: bool) -> None:
     seen = PodList(pods=pods(1, node="k1"), cluster_wide=cluster_wide)
     facts = World().set(pods=seen).inputs().facts
     assert facts.work_on("k1") == 1
     assert facts.work_on("k2") == (0 if cluster_wide else None)
-
-
-def test_a_queue_s_unreadable_namespaces_are_named() -> None:
-    unread = {"two": "403", "elsewhere": "403"}
-    known = two_namespaces().set(pods=PodList(pods=(), unreadable=unread)).inputs()
-    assert known.unreadable_namespaces(QUEUE) == ["two"]
-    assert known.unreadable_namespaces("root.other") == []

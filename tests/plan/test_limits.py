@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from dnm.model.cluster import ConfigMap
 from dnm.model.lent import Phase
 from dnm.model.plan import SetQueueLimits, StartConversion
 from dnm.model.reason import Reason
 from dnm.model.registry import QueueStatus, RunRecord
 from dnm.model.verdict import Verdict
 from dnm.plan.limits import diff_of, floors, plan_limits, serving_sizes
-from dnm.queues.source import LEDGER_ANNOTATION
 from tests.builders import COUNTED, QUEUE, SIZE
 from tests.plan.worlds import (
     BASELINE,
     LONG_AGO,
     SMALL,
-    UNREAD,
     World,
     fenced,
     pods,
@@ -63,24 +60,6 @@ def test_where_nothing_is_fenced_the_edit_is_planned_once() -> None:
     limits = plan_limits(inputs, standing.registry, standing)
     assert standing.foreseen is not None and limits.edit is standing.foreseen.edit
     assert not limits.is_changed and diff_of(inputs.document, limits) == ""
-
-
-def _unreadable_ledger() -> ConfigMap:
-    return msgspec.structs.replace(
-        queue_map({"a001": dict(COUNTED)}), annotations={LEDGER_ANNOTATION: "{not json"}
-    )
-
-
-def test_a_document_that_can_not_be_edited_says_so_before_anything_is_fenced() -> None:
-    world = serving(idle_since=LONG_AGO).set(maps=(_unreadable_ledger(), None))
-    assert world.standing().objection and world.limits().objection
-    assert not world.limits().is_changed
-
-
-def test_what_is_not_known_asks_nothing_of_the_document() -> None:
-    for unread in ("pods", "maps"):
-        limits = serving().set(**{unread: UNREAD}).limits()
-        assert limits.edit is None and limits.action is None and not limits.is_changed
 
 
 def test_a_limit_that_a_person_set_below_what_is_lent_is_fixed() -> None:

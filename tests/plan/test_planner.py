@@ -247,6 +247,7 @@ def test_where_no_limit_can_be_changed_nobody_is_fenced_and_others_go_on(
     plan = idle.plan()
     assert plan.registry.nodes["a001"].phase is Phase.SERVING and not plan.actions
     assert plan.nodes[0].reason is Reason.QUEUE_UNREADABLE and plan.errors
+    assert idle.limits().objection
     for phase in (Phase.RELEASING, Phase.RETURNING):
         world = World().lent("a001", phase, was_used=True, since=NOW)
         world.node("a001", is_cordoned=True, mark=FENCED).lent("a002", Phase.JOINING, since=NOW)

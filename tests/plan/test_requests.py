@@ -107,8 +107,9 @@ def test_a_converter_that_did_not_hear_our_name_is_told_as_that() -> None:
 def test_a_request_that_brought_nothing_backs_off_once() -> None:
     late = a_request(ended=True, since=LONG_AGO)
     assert advance_request(a_config(), late, frozenset(), facts([])).conversion_failed
-    given_up = a_request(ended=True, since=LONG_AGO, is_given_up=True)
-    assert not advance_request(a_config(), given_up, frozenset(), facts([])).conversion_failed
+    given_up = msgspec.structs.replace(late, is_given_up=True, error="exit code 1")
+    step = advance_request(a_config(), given_up, frozenset(), facts([]))
+    assert step.request is None and not step.note and not step.conversion_failed
 
 
 def test_a_node_that_one_request_has_taken_is_no_other_s() -> None:
@@ -197,12 +198,6 @@ def test_what_a_call_did_not_bring_that_failed_in_part_is_no_more_on_its_way(
     step = advance_request(a_config(), part, frozenset(), seen)
     assert list(step.joined) == ["a009"] and not step.conversion_failed
     assert (step.request.count if step.request else None) == left
-
-
-def test_a_failed_call_is_forgotten_without_a_second_error() -> None:
-    late = a_request(ended=True, is_given_up=True, since=LONG_AGO, error="exit code 1")
-    step = advance_request(a_config(), late, frozenset(), facts([]))
-    assert step.request is None and not step.note and not step.conversion_failed
 
 
 @pytest.mark.parametrize(
