@@ -18,7 +18,6 @@ from dnm.demand.pod_request import (
     PodRequest,
     application_id,
     effective_request,
-    requested_queue,
 )
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import YunikornView
@@ -153,24 +152,7 @@ def test_pods_count_as_the_scheduler_s_release_counts_them(
     assert found.queues[DEV].pending["vcore"] == (2 * cores + 1) * 1000
 
 
-LABEL, ANNOTATION = "yunikorn.apache.org/queue", "yunikorn.apache.org/queue"
 APP = "yunikorn.apache.org/app-id"
-
-
-@pytest.mark.parametrize(
-    ("labels", "annotations", "expected"),
-    [
-        pytest.param({LABEL: "root.a", "queue": "root.c"}, {ANNOTATION: "root.b"}, "root.a",
-                     id="the label first"),
-        pytest.param({"queue": "root.c"}, {ANNOTATION: "root.b"}, "root.b", id="then annotation"),
-        pytest.param({"queue": "root.c"}, {}, "root.c", id="then the old label"),
-        pytest.param({}, {}, "", id="none"),
-    ],
-)  # fmt: skip
-def test_requested_queue(
-    labels: Mapping[str, str], annotations: Mapping[str, str], expected: str
-) -> None:
-    assert requested_queue(labels, annotations) == expected
 
 
 @pytest.mark.parametrize(
