@@ -81,12 +81,6 @@ def test_never_all_zeros() -> None:
     assert not edit(back.text, back.ledger, {}).is_changed
 
 
-def test_an_all_zero_limit_is_no_limit_and_stays() -> None:
-    text = change(TREE, "max: {vcore: 64, memory: 256G}", "max: {vcore: 0, memory: 0}")
-    made = lend(text, nodes_of(B, "n1"))
-    assert {one.queue for one in made.changes} == {"root.science"}
-
-
 def test_growth_that_a_zero_above_forbids_is_refused() -> None:
     text = change(TREE, "max: {vcore: 1000, memory: 4T}", "max: {vcore: 0, memory: 0}")
     text = text.replace("max: {vcore: 80, memory: 320G}", "max: {vcore: 0, memory: 0, pods: 5}")
