@@ -163,20 +163,6 @@ def test_room_that_pods_without_quota_would_fill_is_left_to_others() -> None:
     assert sizing.verdicts[DEV].reason is Reason.CAPPED
 
 
-# --- the sentence -----------------------------------------------------------------------------
-
-
-def test_a_verdict_names_its_queue_what_lacks_and_what_it_wants() -> None:
-    some = pods(10, SMALL)
-    sizing = sizing_of(some, node_supply([node("k1")]), tree(dev=size(8, 999)), budget(total=0))
-    verdict = sizing.verdicts[DEV]
-    assert (verdict.queue, verdict.reason) == (DEV, Reason.CAPPED)
-    assert verdict.detail == (
-        f"{Reason.LACKS_QUOTA.text}: {DEV} has 8 vcore for 40; wants 1 of type a; "
-        "0 can be had: max_converted_nodes used up"
-    )
-
-
 # --- who is meant -----------------------------------------------------------------------------
 
 

@@ -324,7 +324,9 @@ TABLE = [
         pods=pods(4, SMALL), budget=budget(batch={"a": 0, "g": 3}), config=TWO_TYPES,
         granted={"g": 1}),
     # --- caps and min_nodes
-    row("a cap that is reached", Reason.CAPPED, "max_converted_nodes", pods=pods(1, SMALL),
+    row("a cap that is reached", Reason.CAPPED, f"{Reason.LACKS_QUOTA.text}: {DEV} has 8 vcore "
+        "for 40; wants 1 of type a; 0 can be had: max_converted_nodes used up",
+        pods=pods(10, SMALL), nodes=[node("k1")], limits=tree(dev=size(8, 999)),
         budget=budget(total=0), granted={"a": 0}),
     row("a cap of the type", Reason.CAPPED, "max_nodes of node type a", pods=pods(1, SMALL),
         budget=budget(per_type={"a": 0}), granted={"a": 0}),
@@ -439,6 +441,7 @@ def test_sizing(reason: Why, part: str, nodes: int | dict[str, int], scene: dict
     answer = sizing.queues[scene.get("queue", DEV)]
     said = sizing.verdicts[scene.get("queue", DEV)]
     wanted = {pool.node_type: count for pool, count in answer.wanted.items()}
+    assert said.queue == scene.get("queue", DEV)
     assert (said.verdict, said.reason) == (VERDICTS.get(reason, CONVERT), reason), said.sentence
     nodes = 0 if reason in NONE else nodes
     if isinstance(nodes, dict):
