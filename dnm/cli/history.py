@@ -62,7 +62,7 @@ def parse_moment(text: str, now: datetime, option: str, zone: str = "UTC") -> da
         return now - min(span, _LONGEST)
     try:
         moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo else begin_in_utc(moment, zone)
+        moment = moment.astimezone(UTC) if moment.tzinfo else begin_in_utc(moment, zone)
     except (ValueError, OverflowError) as error:
         raise QuestionError(
             f"{option} {text!r} is no time: write 90m, 36h, 7d, 2026-11-21 or 2026-11-21T14:03"

@@ -78,6 +78,14 @@ def test_sheet_and_document_have_the_same_lends(bill: Run) -> None:
         assert total["billed"] == pytest.approx(total["lent_hours"] * WEIGHT, rel=0.001)
 
 
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_span_with_an_offset_is_billed_as_the_same_span_in_utc(bill: Run, form: str) -> None:
+    """A lend that is cut at its begin had the begin's digits with another zone behind them."""
+    there = ("--since", "2026-03-02T17:00+05:00", "--until", "2026-03-20T10:00-02:00")
+    in_utc = ("--since", "2026-03-02T12:00Z", "--until", "2026-03-20T12:00Z")
+    assert bill("--format", form, *there).stdout == bill("--format", form, *in_utc).stdout
+
+
 def vcore_hours(text: str) -> float:
     return sum(float(one[6:]) for one in text.split(";") if one.startswith("vcore="))
 
