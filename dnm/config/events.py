@@ -7,6 +7,7 @@ A problem is a sentence, as in `sections.py`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -155,7 +156,7 @@ def calendar_places(
     for text in texts:
         try:
             path = expand_path(text, *at)
-            place = "calendar" if path.suffix == ".ics" or path.is_file() else "events_dir"
+            place = "calendar" if path.suffix == ".ics" or os.path.isfile(path) else "events_dir"
             if place in found:
                 raise ValueError("names two; name one directory and one iCalendar file at most")
             found[place] = path

@@ -682,6 +682,12 @@ def test_converter_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_converter({"PATH": ""}) == tmp_path / "site" / "node-convert"
 
 
+def test_a_calendar_that_cannot_be_looked_at_stops_no_verb(tmp_path: Path) -> None:
+    """As where whoever asks may not enter the folder that it is in: what reads it says so."""
+    config = load(tmp_path, f"calendar = {'x' * 300}/events.d\n")
+    assert config.events_dir == tmp_path / ("x" * 300) / "events.d"
+
+
 # --- any input -------------------------------------------------------------------------------
 
 WORDS = st.sampled_from([
