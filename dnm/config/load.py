@@ -141,7 +141,7 @@ def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict
 
 def find_converter(environ: Mapping[str, str]) -> Path:
     """The site's own converter where there is one, else the one that came with dnm."""
-    if SITE_CONVERTER.exists():
+    if os.path.exists(SITE_CONVERTER):
         return SITE_CONVERTER
     shipped = Path(sys.executable).parent / "node-convert"
     found = shutil.which("node-convert", path=environ.get("PATH", os.defpath))

@@ -680,6 +680,9 @@ def test_converter_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_converter({"PATH": str(tmp_path / "bin")}) == tmp_path / "node-convert"
     shutil.copytree(tmp_path / "bin", tmp_path / "site")
     assert find_converter({"PATH": ""}) == tmp_path / "site" / "node-convert"
+    out_of_reach = tmp_path / ("x" * 300) / "node-convert"  # as in a folder that is not for us
+    monkeypatch.setattr("dnm.config.load.SITE_CONVERTER", out_of_reach)
+    assert find_converter({"PATH": ""}) == tmp_path / "node-convert"
 
 
 def test_a_calendar_that_cannot_be_looked_at_stops_no_verb(tmp_path: Path) -> None:
