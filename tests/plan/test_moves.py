@@ -199,11 +199,12 @@ def test_it_stays_where_something_speaks_for_that(name: str) -> None:
     assert RelabelNode not in kinds(plan)
 
 
-def test_headroom_alone_takes_no_other_queue_s_node() -> None:
+@pytest.mark.parametrize("share", [0.001, 1e-9])  # the least that may be written
+def test_headroom_alone_takes_no_other_queue_s_node(share: float) -> None:
     world = of_idle(site()).with_pods(
         *pods(3, SMALL, namespace="notebook", queue=OTHER, node="k1", running=True)
     )
-    world.configured(headroom=0.001)
+    world.configured(headroom=share)
     assert world.plan().registry.nodes["a001"].phase is Phase.SERVING
 
 

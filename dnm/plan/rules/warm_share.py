@@ -16,7 +16,7 @@ from dnm.plan.hooks import Rule
 
 def mark_of(config: Config) -> Callable[[int], int]:
     """Returns what a limit is to be at least, for what is used and asked for."""
-    share = Fraction(config.headroom).limit_denominator(10**6)
+    share = Fraction(config.headroom).limit_denominator(10**9)
     return lambda demand: ceil(demand / share)
 
 
