@@ -66,7 +66,7 @@ slurm_name = _matching(
     may_be_empty=True,
 )
 account_name = _matching(
-    r"[-\w]*[^\W_][-\w]*", "is not the name of a user or account", 64, may_be_empty=True
+    r"[-.\w]*[^\W_][-.\w]*", "is no name of Slurm's; write letters, digits, . _ -", 64, True
 )
 preempt_mode = _matching(
     "requeue|cancel",
