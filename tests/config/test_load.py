@@ -353,6 +353,7 @@ BAD = {
     "floor-of": ("batch_floor = part a: 1", "write TYPE: 5, or partition NAME: 5"),
     "no-type": ("batch_floor = c: 1", "there is no node type c; write partition c"),
     "feature": ("exclude_nodes = feature ?", "is no name of a feature"),
+    "partition-without-name": ("exclude_nodes = a1, partition", "which partition; write partition"),
     "state-namespace": ("state = kubernetes A", "is not a namespace name"),
     "file-namespace": ("state = file dnm", "write file or kubernetes, with its"),
     "two-directories": ("calendar = a, b", "name one directory and one"),
