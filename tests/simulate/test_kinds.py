@@ -141,6 +141,20 @@ def test_who_ended_is_told_by_when_they_all_were_created(lives: list[Lived]) -> 
     assert sorted(found) == sorted(expected) and not replay.cancelled
 
 
+@pytest.mark.parametrize("pods", [50, 500])
+def test_pods_that_several_runs_of_a_minute_have_seen_came_once(pods: int) -> None:
+    """As when a conversion's end begins a run: each tells all that came in the minute before it."""
+    at, replay = int(NOW.timestamp()), KindReplay()
+    for seconds, bound in ((30, 4), (40, 4), (50, pods), (58, pods), (120, 0)):
+        seen = Seen()
+        for number in range(pods if bound else 0):
+            seen.add(number < bound, at, 1, seconds < 60)
+        kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
+        line = msgspec.structs.replace(told(0, 0, 0), numbers={"kinds": kinds})
+        replay.add(msgspec.structs.replace(line, time=NOW + timedelta(seconds=seconds)))
+    assert (len(replay.close()), replay.cancelled) == (pods, 0)
+
+
 def test_of_many_that_end_at_once_those_are_taken_whose_sum_comes_near() -> None:
     """A hundred, every second of whom ends: too many choices to try."""
     at, replay = int(NOW.timestamp()) - 100, KindReplay()
