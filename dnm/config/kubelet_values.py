@@ -70,8 +70,9 @@ def kept_back(part: str) -> Callable[[str], dict[str, str]]:
             resource, _, amount = (one.strip() for one in entry.partition("="))
             if resource not in ("cpu", "memory"):
                 raise ValueError(f"has '{entry}'; write e.g. cpu=500m, memory=4Gi")
-            judge = cpu_amount if resource == "cpu" else memory_amount
-            found[f"{part}_reserved_{resource}"] = judge(amount)
+            if (key := f"{part}_reserved_{resource}") in found:
+                raise ValueError(f"gives {resource} twice; give it once")
+            found[key] = cpu_amount(amount) if resource == "cpu" else memory_amount(amount)
         return found
 
     return parse

@@ -81,6 +81,7 @@ REFUSED = [
     ("reserved_system_cpus", "3-0", "counts backwards"),
     ("reserved_system_cpus", "0-99999999", "is not a list of CPUs"),
     ("reserved_system_cpus", "0, 1", "is not a list of CPUs"),
+    ("kube_reserved", "memory=1Gi, memory=8Gi", "gives memory twice"),
     ("kube_reserved_cpu", "-1", "is not an amount of CPU"),
     ("kube_reserved_cpu", "1e30", "is not an amount of CPU"),
     ("max_pods", "0", "is out of range"),
