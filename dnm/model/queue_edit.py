@@ -47,13 +47,12 @@ class LimitChange(Value):
 
 
 class QueueNumbers(Value):
-    """One queue after the edit. limit = baseline + lent + others for what it limits, but for what
-    `held` explains."""
+    """One queue after the edit. limit = baseline + lent + what other instances lend, for what it
+    limits, but for what `held` explains."""
 
     limit: Mapping[str, int] = {}
     baseline: Mapping[str, int] = {}
     lent: Mapping[str, int] = {}  # by this instance, below it too
-    others: Mapping[str, int] = {}  # by other instances
 
 
 class DocumentVersion(NamedTuple):

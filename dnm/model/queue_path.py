@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-ROOT = "root"
-
 
 def is_under(queue: str, prefix: str) -> bool:
     """Tells whether the queue is the prefix itself or below it: root.dev does not cover

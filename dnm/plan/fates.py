@@ -251,7 +251,6 @@ def _fence_spare(look: Look, fates: Fates, most: int) -> Fates:
     if not names or inputs.demand is None:
         return fates
     asked = Candidates(
-        now=inputs.now,
         names=names,
         at_most=most,
         budget=conversion_budget(inputs.config, registry, inputs.facts),

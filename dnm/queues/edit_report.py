@@ -142,7 +142,6 @@ def numbers_of(
 ) -> dict[str, QueueNumbers]:
     """Returns the max of every queue after the edit, and what of it is whose."""
     own = lent_amounts(section for name, section in sections.items() if name == instance).max
-    others = lent_amounts(section for name, section in sections.items() if name != instance).max
     numbers = {}
     for path, queue in tree.queues.items():
         limit, baseline = dict(queue.max), dict(queue.max)
@@ -152,7 +151,5 @@ def numbers_of(
                 limit[resource] = parse_yunikorn(resource, texts[place])
             if place in known:
                 baseline[resource] = known[place].amount
-        numbers[path] = QueueNumbers(
-            limit=limit, baseline=baseline, lent=own.get(path, {}), others=others.get(path, {})
-        )
+        numbers[path] = QueueNumbers(limit=limit, baseline=baseline, lent=own.get(path, {}))
     return numbers

@@ -63,7 +63,6 @@ class Accounts(Value):
     failures: Mapping[tuple[str, str], int]
     returns: Mapping[tuple[str, str], int]
     failed_returns: Mapping[tuple[str, str], int]
-    moves: Mapping[tuple[str, str], int]  # by the new queue
     to_serving: Mapping[str, tuple[float, ...]]  # node type -> seconds from request to serving
     steps: Mapping[tuple[str, str], tuple[float, ...]]  # node type, step -> seconds of each node
     idle_seconds: Mapping[str, float]  # queue -> before nodes went back
@@ -163,7 +162,6 @@ class Bookkeeper:
             failures=self._counts["failures"],
             returns=self._counts["returns"],
             failed_returns=self._counts["failed_returns"],
-            moves=self._counts["moves"],
             sitting=registry.sitting,
         )
 
@@ -222,7 +220,6 @@ class Bookkeeper:
                 counts["conversions"][kind] += 1
                 self._note_serving(line)
             case "moved", _:
-                counts["moves"][kind] += 1
                 self._note_served(line)
             case "failed" | "forgotten" | "forget", "joining":
                 counts["failures"][kind] += 1

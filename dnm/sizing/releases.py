@@ -47,7 +47,6 @@ class Candidates(Value):
     and that nobody holds. `at_most`: how many may go in this run. `budget`: how many nodes could be
     lent as things are. `are_early`: they have not been idle for their time."""
 
-    now: datetime
     names: tuple[str, ...]
     at_most: int
     budget: ConversionBudget = UNBOUNDED

@@ -44,7 +44,7 @@ def test_ancestors_go_along_by_the_same_amount_and_root_never() -> None:
     numbers = made.numbers[A]
     assert numbers.limit == {"vcore": 208_000, "memory": 576 * 10**9}
     assert numbers.baseline == {"vcore": 80_000, "memory": 320 * 10**9}
-    assert numbers.lent == NODE and numbers.others == {}
+    assert numbers.lent == NODE
     assert made.numbers["root.science"].lent == NODE
     assert made.numbers[B].lent == {} and made.numbers[B].limit == made.numbers[B].baseline
 
@@ -76,7 +76,6 @@ def test_two_instances_share_a_document() -> None:
     both = edit(first.text, first.ledger, nodes_of(A, "m1", "m2"), instance="test")
     assert limit(both, A) == "464" and limit(both, "root.science") == "1384"
     assert both.numbers[A].lent["vcore"] == 256_000
-    assert both.numbers[A].others["vcore"] == 128_000
     assert not edit(both.text, both.ledger, ONE).is_changed
     second = edit(both.text, both.ledger, {})
     assert limit(second, A) == "336"

@@ -149,7 +149,7 @@ def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any
     there = node_supply(
         [*scene["nodes"], *scene.get("more", ())], scene["entries"], scene.get("incoming", ())
     )
-    asked = Candidates(now=NOW, names=tuple(scene["entries"]), at_most=at_most)
+    asked = Candidates(names=tuple(scene["entries"]), at_most=at_most)
     return choose_releases(conf, found, queues, there, asked), conf, found, there
 
 
@@ -249,7 +249,7 @@ def test_pods_that_may_still_start_hold_the_node(scene: dict[str, Any]) -> None:
         for pod in scene["pods"] * len(names)
     ]
     there = node_supply([lent(name) for name in names], entries)
-    asked = Candidates(now=NOW, names=("a001",), at_most=9)
+    asked = Candidates(names=("a001",), at_most=9)
     chosen = choose_releases(conf, demand(some, conf, queues), queues, there, asked)
     assert chosen.verdicts["a001"].reason is NEEDED and chosen.stalled == {}
 

@@ -202,7 +202,6 @@ def _begin(look: Look, before: Moves) -> Moves:
         if not names or count <= 0:
             continue
         asked = Candidates(
-            now=inputs.now,
             names=names,
             at_most=count,
             budget=conversion_budget(inputs.config, registry, inputs.facts),
