@@ -53,22 +53,15 @@ class RunTimes(Value):
     reading: Reading | None = None
 
 
-class CapUse(Value):
-    """A cap: of what (`all`, `type a`, `namespace dev`), how many count under it, how many may."""
-
-    scope: str
-    lent: int
-    max: int
-
-
 class Facts(Value):
-    """What metrics are made of."""
+    """What metrics are made of. `caps`: by what each is of (`all`, `type a`, `namespace dev`), how
+    many count under it and how many may."""
 
     config: Config
     registry: Registry
     now: datetime
     times: RunTimes
-    caps: tuple[CapUse, ...] = ()
+    caps: Mapping[str, tuple[int, int]] = {}
     missing: Mapping[tuple[str, str], int] = {}  # by queue and by what wants the nodes
     version: str = ""
 
@@ -193,9 +186,9 @@ def _missing(facts: Facts) -> Samples:
             yield Sample(value=missing, labels={"queue": queue, "by": by})
 
 
-def _caps(facts: Facts, number: Callable[[CapUse], int]) -> Samples:
-    for cap in facts.caps:
-        yield Sample(value=number(cap), labels={"scope": cap.scope})
+def _caps(facts: Facts, number: Callable[[int, int], int]) -> Samples:
+    for scope, (lent, most) in facts.caps.items():
+        yield Sample(value=number(lent, most), labels={"scope": scope})
 
 
 def _by_type(facts: Facts, counts: Mapping[str, int]) -> Samples:
@@ -292,9 +285,9 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
     ("dnm_phase_deadline_seconds", GAUGE, "How long a node may stay in a phase that passes.",
      _deadlines),
     ("dnm_cap_nodes", GAUGE, "How many nodes a cap allows; a percentage of those last read.",
-     lambda facts: _caps(facts, lambda cap: cap.max)),
+     lambda facts: _caps(facts, lambda lent, most: most)),
     ("dnm_cap_used_nodes", GAUGE, "How many nodes are lent or coming under a cap.",
-     lambda facts: _caps(facts, lambda cap: cap.lent)),
+     lambda facts: _caps(facts, lambda lent, most: lent)),
     ("dnm_queue_limit", GAUGE, "A queue's limit, in cores, bytes or pieces.",
      lambda facts: _of_queues(facts, lambda status: status.limit)),
     ("dnm_queue_baseline", GAUGE, "The limit without what dnm added.",

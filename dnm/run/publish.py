@@ -16,7 +16,7 @@ from dnm.model.config import Config
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.cap_shares import as_last_read
 from dnm.plan.counting import count_missing_nodes
-from dnm.record.metrics import CapUse, Facts, Family, RunTimes, format_families, make_families
+from dnm.record.metrics import Facts, Family, RunTimes, format_families, make_families
 from dnm.run.recorded import read_last_run
 from dnm.sizing.caps import count_caps, lent_in
 
@@ -68,7 +68,7 @@ def _facts(config: Config, registry: Registry, now: datetime, times: RunTimes) -
         now=now,
         times=times,
         missing=count_missing_nodes(config, registry, now),
-        caps=tuple(CapUse(scope=cap.cap, lent=cap.lent, max=cap.max) for cap in caps),
+        caps={cap.cap: (cap.lent, cap.max) for cap in caps},
         version=version("dnm"),
     )
 
