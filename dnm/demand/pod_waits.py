@@ -66,7 +66,7 @@ def understand_devices(
     doubts: dict[str, str] = {}
     for pod, needs, why in asks:
         why = why or next(filter(None, (_why_no_class(one, classes) for one in needs)), "")
-        why = why or _why_unknown(pod, needs, offered, lent, types[pod.namespace])
+        why = why or _why_unknown(needs, offered, lent, types[pod.namespace])
         if why or not allocates:
             doubts[_title(pod)] = why or _ANY_OTHER
             continue
@@ -117,7 +117,6 @@ def _why_no_class(name: str, classes: Mapping[str, Matches | None]) -> str:
 
 
 def _why_unknown(
-    pod: Pod,
     needs: Mapping[str, int],
     offered: Mapping[str, Resources],
     lent: Mapping[str, str],

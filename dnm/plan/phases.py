@@ -141,11 +141,11 @@ def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     size = grown(config, entry.node_type, node, entry.counted)
     if size.counted != entry.counted:
         entry = changed(entry, counted=size.counted)
-    after = _in_use_or_idle(config, node, entry, facts)
+    after = _in_use_or_idle(node, entry, facts)
     return msgspec.structs.replace(after, remark=size.remark)
 
 
-def _in_use_or_idle(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
+def _in_use_or_idle(node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
     pods = facts.work_on(node.name)
     if pods is None:
         unknown = changed(entry, idle_since=None)
@@ -158,10 +158,10 @@ def _in_use_or_idle(config: Config, node: Node, entry: LentNode, facts: Facts) -
     if entry.queue in facts.unscheduled:
         waits = changed(entry, idle_since=None)
         return becomes(node.name, waits, Verdict.KEEP, Reason.IDLE, _NO_SCHEDULER)
-    return _idle(config, node.name, entry, facts)
+    return _idle(node.name, entry, facts)
 
 
-def _idle(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+def _idle(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     now = facts.now
     timeout = facts.idle_times.get(entry.namespace, timedelta(seconds=USUAL))
     # A clock that stands in the future was set by a host whose time was wrong.

@@ -102,7 +102,7 @@ def _adopt(
         unnamed = [name for name in sorted(facts.nodes) if name not in taken and name not in named]
         arrived = [name for name in unnamed if _is_brought_by(config, request, name, facts)]
         came += arrived[: max(request.count - len(came), 0)]
-    joined = {name: _newly_lent(request, name, facts.now) for name in came}
+    joined = dict.fromkeys(came, _newly_lent(request, facts.now))
     left = max(request.count - len(joined), 0)
     if request.ended:
         left = max(left - len(facts.left_by(request, config.instance_id)), 0)
@@ -150,7 +150,7 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
     return is_of_type + is_labelled + is_named >= 2
 
 
-def _newly_lent(request: ConversionRequest, name: str, now: datetime) -> LentNode:
+def _newly_lent(request: ConversionRequest, now: datetime) -> LentNode:
     return LentNode(
         node_type=request.node_type,
         namespace=request.namespace,

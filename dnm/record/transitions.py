@@ -60,7 +60,7 @@ def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[Hi
         *_nodes(before, after, cause),
         *_queues(before, after, cause),
         *_brakes(before, after, cause),
-        *_found(before, after, cause),
+        *_found(before, cause),
         *_calendars(before, after, cause),
     ]
 
@@ -313,7 +313,7 @@ def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[History
         yield cause.line("pause", "over", "dnm")
 
 
-def _found(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
+def _found(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
     """What others did to the limits, as the queue document's notes tell it, once."""
     told = set(before.last_run.notes)
     for note in cause.notes:

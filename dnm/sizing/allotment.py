@@ -17,7 +17,7 @@ import msgspec
 from dnm.demand.constraints import needs_one_domain
 from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
-from dnm.model.config import Config, NamespacePolicy
+from dnm.model.config import NamespacePolicy
 from dnm.sizing.backlog import QueueBacklog, Schedulable
 from dnm.sizing.caps import UNBOUNDED, Bound, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
@@ -36,7 +36,6 @@ class Allotment:
 
     def __init__(
         self,
-        config: Config,
         demand: Demand,
         queues: Mapping[str, QueueLimits],
         node_supply: NodeSupply,

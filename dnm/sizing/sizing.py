@@ -69,13 +69,13 @@ def size_wanting(
     more where the budget does not cover it all."""
     packing_input = make_packing_input(config, demand, node_supply)
     backlogs = make_backlogs(config, demand, queues, packing_input)
-    allotment = Allotment(config, demand, queues, node_supply, packing_input)
+    allotment = Allotment(demand, queues, node_supply, packing_input)
     sizings = [allotment.serve(backlog) for backlog in backlogs]
     wanted = {pool: count for one in sizings for pool, count in one.wanted.items()}
     if not budget.covers(wanted):
         since = {one.queue: one.waits_since or "~" for one in sizings}
         backlogs.sort(key=lambda one: (-one.priority, since[one.queue], one.queue))
-        allotment = Allotment(config, demand, queues, node_supply, packing_input)
+        allotment = Allotment(demand, queues, node_supply, packing_input)
         sizings = allotment.serve_within(budget, backlogs)
     told = {one.queue: tell_wanted(one) for one in sizings if one.wanted}
     return answer(demand, sizings, told)
