@@ -149,7 +149,8 @@ def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") 
             if not (judged.refusal or at_work):
                 return f"no other dnm acts as instance {config.instance_id}: nothing was changed"
             who = printable(judged.others.holder, _LONGEST_HOLDER) if judged.others else at_work
-            if not is_sure(_ask_if_gone(at_work) if at_work else _ask_to_stop(config, who)):
+            gone = "From now on it may do nothing more. Is it gone, or dnm stopped there?"
+            if not is_sure(f"{at_work}. {gone}" if at_work else _ask_to_stop(config, who)):
                 return "nothing was changed"
             if at_work:
                 state.seize()
@@ -158,10 +159,6 @@ def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") 
         carry_out(config, operation, lease=lease)
         put_lease(config, kube, lease)
     return f"from now on {lease.holder} acts as instance {config.instance_id}"
-
-
-def _ask_if_gone(at_work: str) -> str:
-    return f"{at_work}. From now on it may do nothing more. Is it gone, or dnm stopped there?"
 
 
 def _ask_to_stop(config: Config, who: str) -> str:

@@ -48,7 +48,7 @@ from dnm.run.calendars import read_calendars
 from dnm.run.lock import find_open_lock
 from dnm.run.lock_holder import find_lock_holder
 from dnm.run.recorded import read_last_run
-from dnm.run.registry import load_registry
+from dnm.run.registry import load_registry, opened_state
 
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
 _SYSLOG = Path("/dev/log")
@@ -100,11 +100,12 @@ def find_everything(
     yield from check_lock(config)
     registry = Registry()
     try:
-        registry = load_registry(config, now)
+        with opened_state(config) as state:
+            registry, where = load_registry(config, now, state), state.where
     except DnmError as error:
         yield from all_wrong(error, "registry")
     else:
-        yield from check_registry(config, registry)
+        yield from check_registry(config, registry, where)
         yield from check_by_hand(config, registry)
         yield from check_brakes(registry, now)
         yield from check_last_run(config, registry, now)
@@ -193,10 +194,10 @@ def check_lock(config: Config) -> Iterator[Finding]:
 
 
 @looks_at("registry")
-def check_registry(config: Config, registry: Registry) -> Iterator[Finding]:
+def check_registry(config: Config, registry: Registry, where: str) -> Iterator[Finding]:
     """What is recorded, and what of it needs a person."""
     yield fine(
-        f"{_place_of(config)}: {count_of(len(registry.nodes), 'lent node')}, "
+        f"{where}: {count_of(len(registry.nodes), 'lent node')}, "
         f"{sum(request.count for request in registry.requests)} requested"
     )
     for name, entry in sorted(registry.nodes.items()):
@@ -319,15 +320,6 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
                 f"{name} has fewer than {LEAST} characters: it is not blacked out",
                 "give it a longer value, or leave it out of pass_environment",
             )
-
-
-def _place_of(config: Config) -> str:
-    """Returns where the registry is, for people."""
-    if config.state == "file":
-        return str(config.converted_nodes_path)
-    from dnm.run.kube_state import object_name
-
-    return f"Secret {config.state_namespace}/{object_name(config.instance_id)}"
 
 
 @looks_at("what is kept")
