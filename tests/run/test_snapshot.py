@@ -74,18 +74,8 @@ def test_claims_that_nothing_depends_on_are_looked_for(registry: Registry, minut
     assert take(Cluster(), registry, minute)[1][-1] == "list"
 
 
-@pytest.mark.parametrize(
-    ("cluster", "registry"),
-    [
-        pytest.param(Cluster(*pods(1)), Registry(), id="pods-wait"),
-        pytest.param(
-            Cluster(), Registry(nodes={"a001": a_lent_node(Phase.RELEASING)}), id="a-node-leaves"
-        ),
-        pytest.param(Cluster(), Registry(requests=(a_request(),)), id="a-request-is-open"),
-    ],
-)
-def test_slurm_is_asked_where_something_depends_on_it(cluster: Cluster, registry: Registry) -> None:
-    seen, asked = take(cluster, registry)
+def test_slurm_is_asked_where_something_depends_on_it() -> None:
+    seen, asked = take(Cluster(*pods(1)), Registry(nodes={"a001": a_lent_node()}))
     assert asked[-1] == "list" and isinstance(seen.batch, Mapping)
 
 
