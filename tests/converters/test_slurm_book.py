@@ -6,25 +6,15 @@ from __future__ import annotations
 import itertools
 import signal
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-
-import pytest
 
 from dnm.model.calendar import booking_name
 from tests.night import night
-from tests.slurm_lab import SlurmSite, make_site, needs_other_slurm
+from tests.slurm_lab import SlurmSite, needs_other_slurm
 
 pytestmark = needs_other_slurm
 
 LEAVE = "a[004-010]"  # what the tests don't need
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    with make_site(tmp_path) as site:
-        yield site
 
 
 def book(site: SlurmSite, begins: datetime, count: int, **environment: str) -> list[str]:
