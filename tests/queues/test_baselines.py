@@ -23,13 +23,6 @@ from tests.queue_kit import (
 )
 
 
-def test_untouched_is_rest() -> None:
-    made = lend(TREE, TWO)
-    again = edit(made.text, made.ledger, TWO)
-    assert (again.text, again.ledger, again.is_changed) == (made.text, made.ledger, False)
-    assert not again.notes and not again.held and not again.changes
-
-
 def test_a_manifest_applied_again_gets_what_is_lent_again() -> None:
     made = lend(TREE, TWO)
     again = edit(TREE, made.ledger, TWO)

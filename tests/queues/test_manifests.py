@@ -110,13 +110,6 @@ def test_a_single_limit_is_judged_by_who_wrote_it(tool: str, new: str) -> None:
     assert after(again.text, again.ledger, "kubectl edit", {}).text == manifest
 
 
-def test_a_single_limit_that_a_person_edited_is_his_total() -> None:
-    nodes = nodes_of(X, "n1", "n2")
-    made = lend(ONE_LIMIT, nodes)
-    again = after(ONE_LIMIT.replace("80", "300"), made.ledger, "kubectl edit", nodes)
-    assert limit(again, X) == "300" and "write 556" in again.notes[0]
-
-
 @pytest.mark.parametrize("tool", DROP)
 def test_a_single_new_limit_without_a_ledger_is_asked_about(tool: str) -> None:
     """Nothing else in the document says whether it is a manifest's or an edited export's."""
