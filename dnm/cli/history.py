@@ -30,7 +30,7 @@ from dnm.model.printable import Meaning, Part, count_of, duration, printable
 from dnm.model.quantity import parse_span
 from dnm.record.accounts import Accounts, Bookkeeper
 from dnm.record.history_file import History, read_backwards, read_history
-from dnm.run.recorded import unseen_since
+from dnm.run.recorded import open_history, unseen_since
 from dnm.run.registry import load_registry
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def lines_since(
     """Yields the lines of these kinds, else of all, about a node, queue, type, request or verb,
     else about all; raises DnmError where the history can't be read."""
     holding = _holding(about) or [f'"kind":"{kind}"'.encode() for kind in kinds]
-    with _readable(config) as history:
+    with readable(open_history(config)) as history:
         for line in read_history(history, since, holding):
             is_in_time = until is None or line.time <= until
             if is_in_time and (not kinds or line.kind in kinds) and _is_about(line, about):
@@ -92,14 +92,14 @@ def lines_since(
 def last_lines(config: Config, about: str, count: int) -> list[HistoryLine]:
     """Returns the last so many lines about it, newest last, without reading much of what is older;
     raises DnmError where the history can't be read."""
-    with _readable(config) as history:
+    with readable(open_history(config)) as history:
         found = read_backwards(history, _holding(about))
         return list(islice((line for line in found if _is_about(line, about)), count))[::-1]
 
 
 @contextmanager
-def _readable(config: Config) -> Iterator[History]:
-    history = History(config.converted_nodes_path, config.history_keep)
+def readable(history: History) -> Iterator[History]:
+    """The history for as long as it can be read. Raises QuestionError."""
     try:
         yield history
     except OSError as error:

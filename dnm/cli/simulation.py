@@ -7,14 +7,14 @@ import ctypes
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from dnm.cli.history import QuestionError, lines_since, make_accounts, parse_moment
+from dnm.cli.history import QuestionError, lines_since, make_accounts, parse_moment, readable
 from dnm.cli.lending_report import seen_sentence
 from dnm.cli.output import print_document, print_line, print_table
 from dnm.cli.verbs import load_named_config
@@ -23,7 +23,6 @@ from dnm.config.problems import shown
 from dnm.host.trust import read_regular
 from dnm.model.config import Config
 from dnm.model.errors import ConfigError
-from dnm.model.history import HistoryLine
 from dnm.model.printable import count_of
 from dnm.record.demand_lines import demand_history
 from dnm.record.history_file import read_history
@@ -201,8 +200,9 @@ def _recorded(
     reader = Reader()
     for line in lines_since(config, since, _KINDS):
         reader.add(line)
-    for line in _demand_since(config, since):
-        reader.add(line)
+    with readable(demand_history(config)) as history:
+        for line in read_history(history, since):
+            reader.add(line)
     registry = load_registry(config, now)
     recorded = reader.close(registry, since, now)
     if not recorded.stays and not recorded.spans:
@@ -227,17 +227,6 @@ def _without_jobs(config: Config, since: datetime, now: datetime) -> str:
     why = "no run has seen what they waited for"
     idle = "without --jobs Slurm always has idle nodes"
     return f"{idle}; {seen}" if seen else f"{idle}, and what jobs pay is not known: {why}"
-
-
-def _demand_since(config: Config, since: datetime) -> Iterator[HistoryLine]:
-    history = demand_history(config)
-    try:
-        yield from read_history(history, since)
-    except OSError as error:
-        raise QuestionError(
-            f"the record of demand {history.path} can't be read ({error.strerror or error}): ask "
-            "as the user that dnm runs as"
-        ) from error
 
 
 def _accounting(question: Question, config: Config, since: datetime, until: datetime) -> Accounting:
