@@ -14,9 +14,11 @@ from dnm.model.batch import BatchNode
 from dnm.model.calendar import CalendarEvent, KeptCalendar, booking_name, booking_on
 from dnm.model.config import NamespacePolicy
 from dnm.model.hostlist import expand_hostlist
+from dnm.model.kubelet import KubeletSettings
 from dnm.model.observed import LendTimes
 from dnm.model.orders import Keeping, Pause
 from dnm.model.plan import BookNodes, Plan, UnbookNodes
+from dnm.model.share import Floor
 from dnm.model.value import Unreadable
 from dnm.plan.rules.foreseen import lead_of
 from tests.builders import NOW, QUEUE, a_batch_node, a_request
@@ -207,6 +209,33 @@ def test_what_is_kept_out_and_what_is_lent_is_not_booked() -> None:
     asked.lent("a052").node("a052")
     (booking,) = [one.booking for one in asked.step().actions if isinstance(one, BookNodes)]
     assert expand_hostlist(booking.leave_out) == ("a050", "a051", "a052")
+
+
+STOPS = KubeletSettings(memory_manager_policy="Static")  # and nothing that it would hand out
+BOUNDS: dict[str, tuple[dict[str, Any], int]] = {
+    "Slurm's floor": ({"batch_floor": Floor(nodes=7)}, 3),
+    "a budget of hours": ({"namespaces": {"dev": {"options": {"node_hours_per_week": 2.5}}}}, 2),
+    "kubelets that would not start": ({"node_types": {"a": {"kubelet": STOPS}}}, 0),
+}
+
+
+@pytest.mark.parametrize(("key", "count"), BOUNDS.values(), ids=BOUNDS)
+def test_what_a_rule_lets_nobody_lend_is_not_booked(key: dict[str, Any], count: int) -> None:
+    """It would stand idle in Slurm from when lending begins until the event ends."""
+    asked = Booked(event(NOW + DAY, nodes=5))
+    for name, value in key.items():
+        kept = getattr(asked.config, name)
+        if isinstance(value, dict):
+            value = {**kept, **{one: _changed(kept[one], new) for one, new in value.items()}}
+        asked.configured(**{name: value})
+    for _ in range(3):
+        plan = asked.step()
+        assert asked.booked(event(NOW + DAY)) == count
+    assert not steps(plan)
+
+
+def _changed(one: Any, new: dict[str, Any]) -> Any:
+    return msgspec.structs.replace(one, **new)
 
 
 QUIET: dict[str, dict[str, Any]] = {

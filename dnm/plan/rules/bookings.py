@@ -30,12 +30,13 @@ from dnm.model.observed import BookingTry
 from dnm.model.plan import BookNodes, UnbookNodes
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.hooks import Additions, Rule
+from dnm.plan.hooks import Additions, CountedFrom, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.new_requests import left_out_list
-from dnm.plan.rule import nodes_kept_out
+from dnm.plan.rule import list_bounds, nodes_kept_out
 from dnm.plan.rules.events import nodes_had
 from dnm.plan.rules.foreseen import known_events, lead_of, rough_need
+from dnm.sizing.caps import ConversionBudget, NodePool, count_left
 
 _AGAIN = timedelta(minutes=10)  # where Slurm had too few, jobs may have ended since
 _LEAST_AHEAD = timedelta(minutes=1)  # Slurm books nothing in the past
@@ -84,6 +85,8 @@ def _compare(
     """What is booked and not needed, and what is needed and not booked."""
     config, now = inputs.config, inputs.now
     out = nodes_kept_out(config, registry, inputs.facts.batch, inputs.now)
+    out |= dict.fromkeys(registry.nodes, "")
+    caps = _caps(inputs, registry)
     there = _booked(inputs, registry)
     wanted = {booking_name(one.event.name, one.begins, config.instance_id): one
               for one in windows}  # fmt: skip
@@ -96,7 +99,7 @@ def _compare(
     for name, window in wanted.items():
         begins = window.begins - lead_of(config, inputs.registry, window.event)
         at_once = [one for one in taken if begins < one.ends and one.begins < window.ends]
-        need, nodes = _need(inputs, registry, window, out, at_once), there.get(name, frozenset())
+        need, nodes = _need(inputs, window, out, caps, at_once), there.get(name, frozenset())
         if need is not None:
             taken.append(_Taken(begins, window.ends, window.event.namespace, need))
         if need is None:
@@ -192,27 +195,33 @@ def _late(inputs: Inputs, name: str, nodes: frozenset[str], begins: datetime) ->
     return frozenset(node for node in nodes if is_late(told[node], begins))
 
 
+def _caps(inputs: Inputs, registry: Registry) -> ConversionBudget:
+    """What caps and rules leave where nothing is lent, and of a week nothing is spent."""
+    bare = {
+        name: msgspec.structs.replace(
+            row, in_service=row.in_service is not False or name in registry.nodes
+        )
+        for name, row in (inputs.facts.batch or {}).items()
+    }
+    facts = msgspec.structs.replace(inputs.facts, batch=bare)
+    asked = CountedFrom(config=inputs.config, registry=Registry(), facts=facts)
+    return count_left(inputs.config, (), {}, list_bounds(asked))
+
+
 def _need(
     inputs: Inputs,
-    registry: Registry,
     window: Window,
     out: Mapping[str, str],
+    caps: ConversionBudget,
     at_once: Sequence[_Taken],
 ) -> Booking | None:
     """Within the caps: what may not be lent must not stand idle for it. `out`: the nodes that are
-    kept out; `at_once`: what others take meanwhile."""
+    kept out or lent; `at_once`: what others take meanwhile."""
     config = inputs.config
     node_type, count = rough_need(config, window.event)
-    policy = config.namespaces[window.event.namespace]
-    caps = (
-        (config.max_converted_nodes, at_once),
-        (policy.max_nodes, [one for one in at_once if one.namespace == policy.name]),
-        (config.node_types[node_type].max_nodes,
-         [one for one in at_once if one.need.node_type == node_type]),
-    )  # fmt: skip
-    left = (most - sum(one.need.count for one in others)
-            for most, others in caps if isinstance(most, int))  # fmt: skip
-    count = min(count, *left)
+    for cap in caps.bounds_of(NodePool("", window.event.namespace, node_type)):
+        others = [one for one in at_once if cap.holds_for(one.need.node_type, one.namespace)]
+        count = min(count, cap.left - sum(one.need.count for one in others))
     if count <= 0:
         return None
     return Booking(
@@ -221,7 +230,7 @@ def _need(
         count=count,
         begins=window.begins,
         ends=window.ends,
-        leave_out=left_out_list(config, node_type, {**out, **dict.fromkeys(registry.nodes, "")}),
+        leave_out=left_out_list(config, node_type, out),
     )
 
 
