@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.node_type import NodeType
 from dnm.model.observed import StalledPods
 from dnm.model.pod import TaskGroup
 from dnm.model.reason import Reason, Why
@@ -125,6 +124,13 @@ TABLE = [
         **limited(80, 1000, 1), pods=bound(53, SMALL, "k1"), more=[node("k1", 256, 1024)]),
     row("a limit that is below what the node brings does not count it yet", {"a001": NEEDED},
         "does not count all of its nodes yet", **with_nodes("a001"), limits=tree(dev=size(8, 16))),
+    row("defect 28: it goes by the size that was counted, not by today's", {"a001": GOES},
+        **with_nodes("a001", counted=size(64, 128)), limits=tree(dev=size(124, 1000)),
+        pods=bound(15, SMALL, "k1"), more=[node("k1")]),
+    row("pods that lack quota are not taken to wait for something else", {"a001": NEEDED},
+        "root.anvil.dev has 80 vcore for 281", **with_nodes("a001"), **limited(80, 1000, 1),
+        pods=bound(20, SMALL, "k1") + pods(1, size(100, 16), ago=900)
+        + pods(1, size(101, 16), ago=800, name="q"), more=[node("k1", 80, 512)]),
     row("a node on its way makes it spare", {"a001": GOES}, **with_nodes("a001"),
         **limited(800, 3200, 1), pods=pods(1, SMALL, ago=5), incoming=coming(1)),
     row("a pod that waits for another type of node does not hold it", {"a001": GOES},
@@ -182,14 +188,6 @@ def test_release(reasons: dict[str, Why], part: str, scene: dict[str, Any]) -> N
     ]
     assert chosen.stalled == {}
     assert without(scene, conf, found, there, chosen.go) == without(scene, conf, found, there, ())
-
-
-def test_no_more_go_than_the_run_allows() -> None:
-    names = ("a001", "a002", "a003")
-    scene = {**with_nodes(*names), **limited(80, 320, 3)}
-    chosen, *_ = decide(scene, at_most=2)
-    reasons = sorted(verdict.reason.name for verdict in chosen.verdicts.values())
-    assert len(chosen.go) == 2 and reasons == ["BUDGET", "IDLE_LONG_ENOUGH", "IDLE_LONG_ENOUGH"]
 
 
 def test_of_different_nodes_those_go_first_of_which_one_is_idle_for_longest() -> None:
@@ -270,17 +268,6 @@ def test_pods_for_which_the_node_proved_too_small_do_not_bring_another_one() -> 
     assert size_queues(conf, later, scene["limits"], node_supply()).wanted() == {}
 
 
-def test_pods_that_lack_quota_are_not_taken_to_wait_for_something_else() -> None:
-    """The queue is full although a node is idle: its quota is what they need."""
-    scene = {
-        **with_nodes("a001"), **limited(0.001, 1, 1),
-        "pods": bound(32, SMALL, "k1") + pods(5, SMALL, ago=5000),
-        "more": [node("k1", 256, 1024)],
-    }  # fmt: skip
-    chosen, *_ = decide(scene)
-    assert chosen.go == () and chosen.stalled == {}
-
-
 # --- a fence is taken off again ---------------------------------------------------------------
 
 WANTS = f"{DEV} wants 1 node of type a"
@@ -315,17 +302,3 @@ def test_whose_fence_comes_off(
     said = {name: (one.verdict, one.reason, one.detail) for name, one in judged.items()}
     kept, goes = (Verdict.KEEP, Reason.DEMAND_RETURNED), (Verdict.REVERT, Reason.FENCED, "")
     assert said == {name: (*kept, stay[name]) if name in stay else goes for name in names}
-
-
-def test_a_node_of_another_size_than_now_configured_is_returned_by_what_was_counted() -> None:
-    """Defect 28 of the predecessor: the size is the one that was counted, not today's."""
-    scene = {
-        **with_nodes("a001", counted=size(64, 128)),
-        "limits": tree(dev=size(64 + 60, 1000)),
-        "pods": bound(15, SMALL, "k1"),
-        "more": [node("k1")],
-        "config": config(node_types={
-            **config().node_types, "a": NodeType(name="a", size=NODE)}),
-    }  # fmt: skip
-    chosen, *_ = decide(scene)
-    assert chosen.go == ("a001",)
