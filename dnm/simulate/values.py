@@ -137,7 +137,6 @@ class Ledger:
     failures: int = 0
     short: int = 0  # given back within half an hour of their joining
     unserved: int = 0  # pods that never started
-    swaps: int = 0  # nodes that changed their queue without a reboot
     moved: int = 0  # pods that were made to begin anew elsewhere
 
     @property

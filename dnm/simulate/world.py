@@ -329,7 +329,6 @@ class World:
     def relabel(self, name: str, namespace: str) -> None:
         """Gives a node the labels and taints of another namespace."""
         self.nodes[name].namespace = namespace
-        self.ledger.swaps += 1
         self.version += 1
         self.changes += 1
 
