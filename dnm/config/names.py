@@ -102,8 +102,8 @@ def kept_out(text: str) -> dict[str, object]:
 
     rest = re.sub(rf"(?:^|(?<=[,\n]))\s*({'|'.join(words)})\s+([^,\n]+)", take, text)
     nodes = host_list(rest) if rest.strip(" ,\n") else frozenset()
-    for kind in nodes & words.keys():  # as a node's name it would keep nothing out
-        raise ValueError(f"does not say which {kind}; write {kind} NAME")
+    if nameless := sorted(nodes & words.keys()):  # as a node's name it would keep nothing out
+        raise ValueError(f"does not say which {nameless[0]}; write {nameless[0]} NAME")
     return {"exclude_nodes": nodes, **{f"exclude_{kind}s": tuple(dict.fromkeys(found))
                                        for kind, found in words.items()}}  # fmt: skip
 

@@ -138,7 +138,7 @@ def _with_leaving(inputs: Inputs, registry: Registry) -> Registry:
         gone = msgspec.structs.replace(entry, leaves=why)
         leaves_for_less = why in TOLD_TO_GO and entry.leaves not in TOLD_TO_GO
         is_free = (entry.leaves is None or leaves_for_less) and not inputs.is_kept(name, gone)
-        if is_free and name not in new and len(new) < left and _is_there(inputs, name):
+        if is_free and name not in new and len(new) < left and _can_leave(inputs, name):
             new[name] = gone
     return msgspec.structs.replace(registry, nodes={**registry.nodes, **new})
 
@@ -149,7 +149,7 @@ def _who_leaves(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, str]]
             yield from ((name, rule.leaving) for name in rule.leaves(inputs, registry))
 
 
-def _is_there(inputs: Inputs, name: str) -> bool:
+def _can_leave(inputs: Inputs, name: str) -> bool:
     """Whether its Node is there, nobody else has cordoned it, and who is on it can be told."""
     node = inputs.facts.node(name)
     return node is not None and not node.is_cordoned_by_another and inputs.facts.sees_all_pods
