@@ -15,7 +15,7 @@ from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import Operation
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
-from dnm.run.verbs import acting_state, change_registry
+from dnm.run.verbs import change_registry
 from dnm.verbs.refusal import Refusal
 from dnm.verbs.table import VERBS
 
@@ -105,9 +105,7 @@ def attempt(config: Config, operation: Operation, /, **words: object) -> Done:
         done[:] = [Done(registry, after)]
         return registry if isinstance(after, Refusal) else after
 
-    with acting_state(config, say_wait) as state:
-        is_changed = change_registry(config, state, change, operation)
-    if is_changed:
+    if change_registry(config, change, say_wait, operation):
         log_operation(operation, config.instance_id)
     return done[0]
 

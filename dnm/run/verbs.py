@@ -15,7 +15,7 @@ from dnm.model.errors import LockedError
 from dnm.model.history import Operation
 from dnm.model.registry import Registry, run_name
 from dnm.plan.rule import rules_of
-from dnm.record.tell import tell_operation
+from dnm.record.tell import tell_change, tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.lock import longest_run, run_lock
 from dnm.run.move import move_registry
@@ -28,10 +28,24 @@ _LOOK_EVERY = 1.0  # seconds, for the end of a run elsewhere
 
 
 def change_registry(
-    config: Config, state: State, change: Callable[[Registry], Registry], operation: Operation
+    config: Config,
+    change: Callable[[Registry], Registry],
+    on_wait: Callable[[], None] | None = None,
+    operation: Operation | None = None,
 ) -> bool:
-    """Changes the registry, which is acted from, and says whether it did; the history tells of
-    `operation`."""
+    """For the verbs of a person: changes the registry under the lock (`on_wait` as of run_lock) and
+    says whether it did; the history tells of `operation`."""
+    with acting_state(config, on_wait) as state:
+        return change_in(config, state, change, operation)
+
+
+def change_in(
+    config: Config,
+    state: State,
+    change: Callable[[Registry], Registry],
+    operation: Operation | None = None,
+) -> bool:
+    """The same for a place that is open, and acted from."""
     now = wall_clock()
     registry = load_registry(config, now, state)
     changed = change(registry)
@@ -40,12 +54,15 @@ def change_registry(
     for rule in rules_of(config, changed):  # what was used is so, whoever takes a node out
         if rule.books:
             changed = rule.books(config, registry, changed, now)
-    changed = tell_operation(registry, changed, operation, _cause_at(config, now))
+    if operation is None:
+        changed = tell_change(registry, changed, _cause_at(config, now))
+    else:
+        changed = tell_operation(registry, changed, operation, _cause_at(config, now))
     return _save_told(config, state, changed, now)
 
 
 @contextmanager
-def acting_state(config: Config, on_wait: Callable[[], None]) -> Iterator[State]:
+def acting_state(config: Config, on_wait: Callable[[], None] | None = None) -> Iterator[State]:
     """The place of the registry for a verb: under the lock, and while no other host is at work.
     `on_wait` as of run_lock."""
     with run_lock(config, on_wait):
@@ -55,7 +72,7 @@ def acting_state(config: Config, on_wait: Callable[[], None]) -> Iterator[State]
                 try:
                     state.begin()
                 except LockedError:
-                    if time.monotonic() > give_up:
+                    if on_wait is None or time.monotonic() > give_up:
                         raise
                 else:
                     yield state

@@ -4,7 +4,6 @@ What one refuses changes nothing."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -12,14 +11,7 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.lent import Emptying
 from dnm.model.orders import Keeping, LendOrder
-from dnm.model.registry import Registry, run_name
-from dnm.plan.rule import rules_of
-from dnm.record.tell import tell_change
-from dnm.record.transitions import Cause
-from dnm.run.planning import wall_clock
-from dnm.run.recorded import open_history
-from dnm.run.registry import load_registry, save_registry
-from dnm.run.state import State
+from dnm.model.registry import Registry
 from dnm.verbs import keeping, lending
 from dnm.verbs.refusal import Refusal
 
@@ -65,22 +57,6 @@ _SAID: Mapping[str, Said] = {
     ),
 }
 SAID = sorted(_SAID)
-
-
-def change_told(config: Config, state: State, change: Callable[[Registry], Registry]) -> None:
-    """Any change of a registry that is acted from, of several nodes too, a line each."""
-    now = wall_clock()
-    before = load_registry(config, now, state)
-    after = change(before)
-    if after == before:
-        return
-    for rule in rules_of(config, after):
-        after = rule.books(config, before, after, now) if rule.books else after
-    cause = Cause(now=now, run=run_name(now), instance=config.instance_id)
-    after = tell_change(before, after, cause)
-    save_registry(config, after, state)
-    with suppress(OSError):
-        open_history(config).append(after.memory.unwritten, now)
 
 
 def say(what: str, config: Config, registry: Registry, node: str, now: datetime) -> Registry:

@@ -36,10 +36,10 @@ from dnm.queues.writer import apply_queue_edit
 from dnm.run.registry import state_in
 from dnm.run.runner import run_pass
 from dnm.run.state import previous_path
-from dnm.run.verbs import acting_state
+from dnm.run.verbs import change_in, change_registry
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
-from tests.proof.persons import change_told, say, silent
+from tests.proof.persons import say, silent
 from tests.proof.remembering import RememberingKube, Told
 from tests.proof.world import (
     BROKEN_DOCUMENTS,
@@ -497,12 +497,11 @@ class Play:
     def _change(self, host: Host, change: Callable[[Registry], Registry]) -> None:
         """What a verb of a person does on that host."""
         if host.config.state == "file":
-            with acting_state(host.config, lambda: None) as state:
-                change_told(host.config, state, change)
+            change_registry(host.config, change)
             return
         state = state_in(host.config, ModelKube(self.world, host, Weather()))
         state.begin()
-        change_told(host.config, state, change)
+        change_in(host.config, state, change)
         state.end()
 
     def pause(self, number: int) -> None:

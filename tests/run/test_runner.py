@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -13,7 +12,6 @@ from msgspec.structs import replace
 
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
-from dnm.model.history import Operation
 from dnm.model.lent import Ended, Phase
 from dnm.model.orders import Pause
 from dnm.model.plan import Pass
@@ -23,7 +21,7 @@ from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.run.planning import make_pass_plan, wall_clock
 from dnm.run.registry import file_state, load_registry, save_registry
 from dnm.run.runner import run_pass
-from dnm.run.verbs import acting_state, change_registry
+from dnm.run.verbs import change_registry
 from dnm.verbs.taking_in import forget
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, struck_at
 from tests.plan.worlds import LONG_AGO, namespace_policy, pods
@@ -155,10 +153,10 @@ def test_a_person_s_change_keeps_the_time_of_the_last_run(config: Config) -> Non
     path = config.ended_path
     os.utime(path, (1_000_000, 1_000_000))
     paused = Pause(since=NOW)
-    assert _said(config, lambda one: _paused(one, paused))
+    assert change_registry(config, lambda one: _paused(one, paused))
     assert load_registry(config, NOW).pause == paused
     assert path.stat().st_mtime == 1_000_000
-    assert not _said(config, lambda one: one)
+    assert not change_registry(config, lambda one: one)
 
 
 def test_a_node_that_a_person_forgets_has_used_its_hours(config: Config) -> None:
@@ -166,15 +164,10 @@ def test_a_node_that_a_person_forgets_has_used_its_hours(config: Config) -> None
     config = replace(config, namespaces=namespace_policy(config, options=options))
     save_registry(config, Registry(nodes={"a001": a_lent_node(lent_since=LONG_AGO)}))
     before = hours_left(config, load_registry(config, NOW), wall_clock())
-    assert _said(config, lambda one: cast(Registry, forget(config, one, "a001", None)))
+    assert change_registry(config, lambda one: cast(Registry, forget(config, one, "a001", None)))
     after = load_registry(config, NOW)
     assert not after.nodes
     assert hours_left(config, after, wall_clock()) == pytest.approx(before, abs=0.1)
-
-
-def _said(config: Config, change: Callable[[Registry], Registry]) -> bool:
-    with acting_state(config, lambda: None) as state:
-        return change_registry(config, state, change, Operation(verb="forget", object="a001"))
 
 
 def _paused(registry: Registry, pause: Pause) -> Registry:
