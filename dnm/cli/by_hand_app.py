@@ -372,6 +372,16 @@ def _after(length: str, now: datetime) -> datetime | None:
     return None if span is None or not timedelta(0) < span <= _YEAR else now + span
 
 
+def parse_wait(text: str) -> timedelta:
+    """Returns the duration that `--wait` names. Raises BadParameter."""
+    from dnm.model.quantity import parse_span
+
+    span = parse_span(text)
+    if span is None or not timedelta(0) <= span <= timedelta(days=1):
+        raise typer.BadParameter("write e.g. 90s, 5m or 1h, a day at most", param_hint="--wait")
+    return span
+
+
 def _moment(text: str, now: datetime, zone: str) -> datetime | None:
     """A time of the day is the next time that it is so late."""
     from dnm.calendar.windows import begin_in_utc, zone_named

@@ -214,6 +214,35 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
         yield finding(f"may not {shown}: {one.without}", "grant it as etc/rbac.yaml does")
         if (one.verb, one.resource) == ("list", "pods"):
             yield from _pods_by_namespace(config, kube)
+    yield from _check_test_load(config, kube)
+
+
+def _check_test_load(config: Config, kube: KubeClient) -> Iterator[Finding]:
+    """Checks an optional role: a namespace without it gets advice, one with a part of it a
+    warning."""
+    bind = (
+        "kubectl create rolebinding dnm-test-load --namespace {} --clusterrole "
+        "dynamic-node-manager-test-load --serviceaccount yunikorn:dynamic-node-manager"
+    )
+    unbound = []
+    for namespace in config.namespaces:
+        missing = [
+            verb
+            for verb in ("create", "patch", "delete", "list")
+            if not can_i(kube.requests, verb, "deployments", namespace, "apps")
+        ]
+        if {"create", "patch", "delete"} <= set(missing):  # other roles give list too
+            unbound.append(namespace)
+        elif missing:
+            text = f"may not {', '.join(missing)} deployments in {namespace}"
+            yield doubtful(f"{text}: dnm test-load fails there", f"run '{bind.format(namespace)}'")
+        else:
+            yield fine(f"dnm test-load in {namespace}")
+    if unbound:
+        yield skipped(
+            f"`dnm test-load` is not allowed in {', '.join(unbound)}; it is optional; to allow it, "
+            f"run '{bind.format(unbound[0])}'"
+        )
 
 
 def _pods_by_namespace(config: Config, kube: KubeClient) -> Iterator[Finding]:

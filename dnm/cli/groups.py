@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,7 +24,7 @@ from dnm.cli.options import (
     ReasonOption,
     YesOption,
 )
-from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verb, load_named_config, sub_app, verb_in
+from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verb, load_named_config, sub_app
 
 event_app = sub_app("Events that are known beforehand, and when they begin to matter.")
 queues_app = sub_app("Look at, check and mend the queue document.")
@@ -134,44 +134,47 @@ def event_show(config: ConfigOption, name: NameArgument, output: OutputOption = 
 # --- test-load -------------------------------------------------------------------------------
 
 
-class _LoadVerb(Verb):
-    """The verb, which once was a group: what were verbs of it name the command that does it now."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Raises ConfigError for one of these, whatever follows it."""
-        if not ctx.resilient_parsing:
-            from dnm.cli.test_load import check_not_old
-
-            check_not_old(verb_in(args))
-        return super().parse_args(ctx, args)
-
-
 def test_load(
     config: ConfigOption,
     namespace: Annotated[
-        str, typer.Argument(help="Where the pods are.", autocompletion=completion.namespaces)
+        str, typer.Argument(help="Namespace of the pods.", autocompletion=completion.namespaces)
     ],
     queue: Annotated[
         str,
-        typer.Option(help="Else the queue of the namespace.", autocompletion=completion.queues),
+        typer.Option(help="Default: the queue of the namespace.", autocompletion=completion.queues),
     ] = "",
-    name: Annotated[str, typer.Option(help="Else a new one.")] = "",
-    replicas: Annotated[int, typer.Option(help="Pods.")] = 50,
-    cpu: Annotated[str, typer.Option(help="Of each pod.")] = "1000m",
-    memory: Annotated[str, typer.Option(help="Of each pod.")] = "2Gi",
-    image: Annotated[str, typer.Option(help="It must have `sleep`.")] = "busybox",
+    name: Annotated[str, typer.Option(help="Name of the Deployment; default: dnm-test-load.")] = "",
+    replicas: Annotated[int, typer.Option(help="Number of pods.")] = 50,
+    cpu: Annotated[str, typer.Option(help="Request of each pod.")] = "1000m",
+    memory: Annotated[str, typer.Option(help="Request of each pod.")] = "2Gi",
+    image: Annotated[str, typer.Option(help="Image; it must have `sleep`.")] = "busybox",
     only_lent_nodes: Annotated[
-        bool, typer.Option("--only-lent-nodes", help="Select the namespace's lent nodes.")
+        bool, typer.Option("--only-lent-nodes", help="Use only nodes lent to the namespace.")
     ] = False,
-) -> None:
-    """Print a Deployment of sleeping pods that may land on lent nodes, for `kubectl apply -f -`."""
-    from dnm.cli.test_load import Load, print_load
+    wait: Annotated[str, typer.Option(help="Follow the progress for at most this time.")] = "5m",
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete this instance's loads there, or --name.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the manifest.")] = False,
+    output: OutputOption = "text",
+) -> int:
+    """Create a Deployment of sleeping pods that may land on lent nodes, and show its progress.
 
+    Run it again to change the load. With -o yaml or json it only prints the manifest.
+    """
+    from dnm.cli.test_load import DEFAULT_NAME, Load, delete_loads, print_load, run_load
+
+    if delete and (dry_run or output != "text"):
+        raise typer.BadParameter("it prints no manifest", param_hint="--delete")
+    if delete:
+        return delete_loads(config, namespace, name)
     load = Load(
-        namespace=namespace, queue=queue, name=name, replicas=replicas, cpu=cpu, memory=memory,
-        image=image, only_lent_nodes=only_lent_nodes,
+        namespace=namespace, queue=queue, name=name or DEFAULT_NAME, replicas=replicas, cpu=cpu,
+        memory=memory, image=image, only_lent_nodes=only_lent_nodes,
     )  # fmt: skip
-    print_load(config, load)
+    if dry_run or output != "text":
+        return print_load(config, load, "yaml" if output == "text" else output)
+    return run_load(config, load, change.parse_wait(wait))
 
 
 # --- queues ----------------------------------------------------------------------------------
@@ -339,7 +342,7 @@ def add_verbs(app: typer.Typer) -> None:
     for part, verbs in _VERBS.items():
         for verb in verbs:
             app.command(rich_help_panel=part, cls=Verb)(verb)
-    app.command("test-load", rich_help_panel=SET_UP, cls=_LoadVerb)(test_load)
+    app.command("test-load", rich_help_panel=SET_UP, cls=Verb)(test_load)
     app.command("return", rich_help_panel=BY_HAND, cls=Verb)(change.give_back)
     _add_wings(app)
 

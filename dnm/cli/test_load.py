@@ -1,43 +1,57 @@
-"""The validation load: Deployments of sleeping pods that a queue has to make room for.
+"""The validation load: a Deployment of sleeping pods, for which a queue needs lent nodes.
 
-What is printed is for kubectl, which creates, scales and deletes. Each Deployment has a name, a
-selector and a YuniKorn application of its own, so that two loads never catch each other's pods, and
-one label by which all of them are found and nothing else.
+`dnm test-load` creates the Deployment, shows how many of its pods run, and ends when all run or
+when `--wait` has passed. One label finds the loads of this instance, and no other Deployment.
 """
 
 from __future__ import annotations
 
-import secrets
+import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
-from dnm.cli.output import print_document
+from dnm.cli.output import print_document, print_line
 from dnm.config import names, values
+from dnm.kube.client import KubeClient
+from dnm.kube.deployments import (
+    Deployment,
+    change_deployment,
+    count_wait_reasons,
+    create_deployment,
+    delete_deployment,
+    list_deployments,
+)
+from dnm.kube.errors import ApiRefused
+from dnm.kube.requests import ApiRequests
 from dnm.model.config import Config
-from dnm.model.errors import ConfigError, DnmError
+from dnm.model.errors import ConfigError, DnmError, ExitCode, KubeConflict, KubeError
 from dnm.model.node_type import NodeType, Taint
+from dnm.model.printable import count_of, duration
 from dnm.model.quantity import parse_kubernetes
 from dnm.model.value import Value
+from dnm.queues.document import read_document
+from dnm.queues.writer import read_source
 
 LABEL = "dynamic-node-manager/test-load"  # its value is the Deployment's own name
+INSTANCE_LABEL = "dynamic-node-manager/test-load-of"  # its value is the instance id
+DEFAULT_NAME = "dnm-test-load"
 QUEUE_LABELS = ("yunikorn.apache.org/queue", "queue")  # YuniKorn from 1.6, and before
 APP_LABELS = ("yunikorn.apache.org/app-id", "applicationId")
 _MOST_REPLICAS = 100_000
-_OLD_VERBS = {
-    "create": "use `dnm test-load NAMESPACE | kubectl apply -f -`",
-    "list": f"use `kubectl get deployments -A -l {LABEL}`",
-    "scale": "use `kubectl scale deployment NAME -n NAMESPACE --replicas N`",
-    "delete": f"use `kubectl delete deployments -A -l {LABEL}`",
-}
+_INTERVAL = 2.0  # seconds between two requests for the progress
+_MOST_REASONS = 3  # reasons shown for pods that wait
 
 
 class Load(Value, frozen=True):
-    """What is asked for. An empty queue is the one of the namespace in the queue map."""
+    """The options of a load. An empty queue is the one of the namespace in the queue map."""
 
     namespace: str
     queue: str = ""
-    name: str = ""  # empty: a new one
+    name: str = DEFAULT_NAME
     replicas: int = 50
     cpu: str = "1000m"  # Kubernetes quantities, of each pod
     memory: str = "2Gi"
@@ -45,26 +59,147 @@ class Load(Value, frozen=True):
     only_lent_nodes: bool = False  # a node selector; without it the scheduler is free
 
 
-def check_not_old(word: str) -> None:
-    """Raises ConfigError for what was a verb when dnm made and deleted loads itself."""
-    if word in _OLD_VERBS:
-        raise ConfigError(f"test-load only prints a load now; {_OLD_VERBS[word]}")
-
-
-def print_load(config: Config, load: Load) -> None:
-    """`dnm test-load`: the manifest, and on stderr why its pods may wait for ever. Raises
-    ConfigError for what can't be."""
+def print_load(config: Config, load: Load, output: str) -> int:
+    """Prints the manifest. Returns the exit code. Raises ConfigError."""
     manifest = make_manifest(config, load)
-    for doubt in _doubts(config, load):
-        print(f"dnm: {doubt}", file=sys.stderr)
-    print_document(manifest, "yaml")
+    _warn(config, load)
+    print_document(manifest, output)
+    return ExitCode.OK
+
+
+def run_load(
+    config: Config, load: Load, wait: timedelta, sleep: Callable[[float], None] = time.sleep
+) -> int:
+    """Creates the load, or changes the load of that name, and shows its progress until all pods run
+    or `wait` has passed. Returns the exit code. Raises ConfigError and KubeError."""
+    manifest = make_manifest(config, load)
+    _warn(config, load)
+    named = "" if load.name == DEFAULT_NAME else f" --name {load.name}"
+    delete = f"delete them with `dnm test-load {load.namespace} --delete{named}`"
+    with closing(KubeClient.connect(config)) as kube:
+        _check_queue(config, kube, _queue_of(manifest))
+        try:
+            print_line(_create(config, kube.requests, manifest))
+            deployment = _follow(kube.requests, load, wait, sleep)
+            if deployment.running == load.replicas:
+                print_line(f"all pods run; {delete}")
+                return ExitCode.OK
+            left = load.replicas - deployment.running
+            print_line(f"not running after {duration(wait)}: {count_of(left, 'pod')}")
+            _print_reasons(kube.requests, load, deployment)
+        except KeyboardInterrupt:
+            print(f"dnm: the pods stay; {delete}", file=sys.stderr)
+            raise
+    if (queue := _queue_of(manifest).lower()) in config.queues:
+        from dnm.cli.explain import explain_name
+
+        explain_name(config, os.environ, f"queue/{queue}", "text")
+    print_line(f"the pods stay: run the command again to follow them, or {delete}")
+    return ExitCode.FAILED
+
+
+def delete_loads(config: Config, namespace: str, name: str = "") -> int:
+    """Deletes the loads of this instance in a namespace, or one of them. Returns the exit code.
+    Raises ConfigError if the namespace is unknown, KubeError otherwise."""
+    with closing(KubeClient.connect(config)) as kube:
+        found = list_deployments(kube.requests, namespace, _selector(config, name))
+        for one in found:
+            delete_deployment(kube.requests, one)
+            print_line(f"deleted Deployment {namespace}/{one.metadata.name} and its pods")
+    if not found and namespace not in config.namespaces:
+        hint = values.suggest(namespace, config.namespaces)
+        raise ConfigError(f"test load: there is none in namespace {namespace}{hint}")
+    if not found:
+        what = f"test load {name}" if name else "test load"
+        print_line(f"there is no {what} of instance {config.instance_id} in {namespace}")
+    return ExitCode.OK
+
+
+def _selector(config: Config, name: str = "") -> str:
+    return f"{LABEL}{f'={name}' if name else ''},{INSTANCE_LABEL}={config.instance_id}"
+
+
+def _queue_of(manifest: dict[str, Any]) -> str:
+    return str(manifest["metadata"]["annotations"][QUEUE_LABELS[0]])
+
+
+def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
+    """Raises ConfigError if the queue document has no such queue that pods can use."""
+    known = read_document(read_source(kube, config.yunikorn_cm_namespace)).limits
+    limits = known.get(queue.lower())
+    leaves = [path for path, one in known.items() if one.is_leaf]
+    if limits is None:
+        raise ConfigError(
+            f"test load: the queue document has no queue {queue}{values.suggest(queue, leaves)}"
+        )
+    if not limits.is_leaf:
+        below = [path for path in leaves if path.startswith(f"{queue.lower()}.")]
+        raise ConfigError(
+            f"test load: {queue} is a parent queue and takes no pods; name one below it: "
+            f"{', '.join(below[:5])}"
+        )
+
+
+def _create(config: Config, api: ApiRequests, manifest: dict[str, Any]) -> str:
+    """Creates the load, or changes the load of that name. Returns a sentence about it."""
+    metadata, replicas = manifest["metadata"], manifest["spec"]["replicas"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    pods = f"{count_of(replicas, 'pod')} for queue {_queue_of(manifest)}"
+    try:
+        create_deployment(api, manifest)
+    except KubeConflict:
+        found = list_deployments(api, namespace, _selector(config, name))
+        if not found:
+            raise ConfigError(
+                f"test load: Deployment {namespace}/{name} is not a test load of instance "
+                f"{config.instance_id}: choose another --name"
+            ) from None
+        manifest["spec"]["template"]["spec"].setdefault("nodeSelector", None)  # ends an earlier one
+        change_deployment(api, found[0], manifest)
+        return f"changed Deployment {namespace}/{name}: {pods}"
+    except ApiRefused as error:
+        if error.status == 404:
+            hint = values.suggest(namespace, config.namespaces)
+            raise ConfigError(f"test load: there is no namespace {namespace}{hint}") from error
+        raise
+    return f"created Deployment {namespace}/{name}: {pods}"
+
+
+def _follow(
+    api: ApiRequests, load: Load, wait: timedelta, sleep: Callable[[float], None]
+) -> Deployment:
+    """Prints the progress whenever it changes. Returns the Deployment when all pods run, or when
+    the time has passed."""
+    end, printed = time.monotonic() + wait.total_seconds(), ""
+    while True:
+        found = list_deployments(api, load.namespace, f"{LABEL}={load.name}")
+        if not found:
+            raise KubeError(f"Deployment {load.namespace}/{load.name} was deleted")
+        running, failure = found[0].running, found[0].failure
+        text = f"running: {running} of {count_of(load.replicas, 'pod')}"
+        text += f"; more cannot be created: {failure}" if failure else ""
+        if text != printed:
+            print_line(text)
+            printed = text
+        left = end - time.monotonic()
+        if running == load.replicas or left <= 0:
+            return found[0]
+        sleep(min(_INTERVAL, left))
+
+
+def _print_reasons(api: ApiRequests, load: Load, deployment: Deployment) -> None:
+    if deployment.failure:
+        print_line(deployment.failure, indent=2)
+    reasons = count_wait_reasons(api, load.namespace, f"{LABEL}={load.name}")
+    for reason, count in reasons.most_common(_MOST_REASONS):
+        print_line(f"{count_of(count, 'pod')}: {reason}", indent=2)
 
 
 def make_manifest(config: Config, load: Load) -> dict[str, Any]:
     """The Deployment as JSON. Raises ConfigError that names the option and what would be right."""
     queue = _check(config, load)
-    name = load.name or f"dnm-test-load-{secrets.token_hex(4)}"
-    identity = {LABEL: name, **dict.fromkeys(APP_LABELS, name)}
+    name = load.name
+    identity = {LABEL: name, INSTANCE_LABEL: config.instance_id, **dict.fromkeys(APP_LABELS, name)}
     # A queue's name may hold what no label value may; then the annotation alone carries it.
     labels = {**identity, **dict.fromkeys(QUEUE_LABELS if _is_label(queue) else (), queue)}
     annotations = {QUEUE_LABELS[0]: queue}
@@ -166,6 +301,11 @@ def _check_amount(option: str, text: str, resource: str, example: str) -> None:
         is_enough = False
     if not is_enough:
         raise ConfigError(f"test load: --{option} {text} is not an amount; write e.g. {example}")
+
+
+def _warn(config: Config, load: Load) -> None:
+    for doubt in _doubts(config, load):
+        print(f"dnm: {doubt}", file=sys.stderr)
 
 
 def _doubts(config: Config, load: Load) -> Iterator[str]:

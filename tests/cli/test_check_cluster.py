@@ -23,6 +23,7 @@ from tests.cli.check_site import INI, SIDECAR, CheckedSite, ask_the_scheduler, r
 from tests.plan.worlds import World, queue_map
 
 ROOT = Path(__file__).parents[2]
+TEST_LOAD = ("create", "list", "patch", "delete")
 
 
 @pytest.fixture
@@ -80,12 +81,34 @@ def test_the_right_to_show_states_is_only_asked_for_where_they_are_shown(
     site.write("dnm.ini", INI + "node_conditions = true\n")
     wanted = permissions(load_config(site.ini, {}))
     rights = {(one.verb, one.resource, one.namespace or "*") for one in wanted}
-    site.sandbox.access.restrict(rights - {("patch", "nodes/status", "*")})
+    loads = {(verb, "deployments", "dev") for verb in TEST_LOAD}
+    site.sandbox.access.restrict(loads | rights - {("patch", "nodes/status", "*")})
     (told,) = site.bad()
     assert told.result is CheckResult.WARNING
     assert told.text.startswith("may not patch nodes/status: no Node shows") and told.remedy
     site.write("dnm.ini", INI)
     assert site.bad() == []
+
+
+@pytest.mark.parametrize(
+    ("granted", "result", "text"),
+    [
+        pytest.param((), CheckResult.SKIPPED, "is not allowed in dev; it is optional; to allow it, "
+                     "run 'kubectl create rolebinding dnm-test-load --namespace dev", id="unbound"),
+        pytest.param(("list",), CheckResult.SKIPPED, "it is optional", id="list-of-another-role"),
+        pytest.param(TEST_LOAD, CheckResult.OK, "dnm test-load in dev", id="bound"),
+        pytest.param(("create", "patch"), CheckResult.WARNING, "may not delete, list deployments "
+                     "in dev: dnm test-load fails there", id="a-part-of-the-role"),
+    ],
+)  # fmt: skip
+def test_the_role_of_the_test_load_is_optional(
+    site: CheckedSite, granted: tuple[str, ...], result: CheckResult, text: str
+) -> None:
+    wanted = permissions(load_config(site.ini, {}))
+    rights = {(one.verb, one.resource, one.namespace or "*") for one in wanted}
+    site.sandbox.access.restrict(rights | {(verb, "deployments", "dev") for verb in granted})
+    (finding,) = [one for one in site.findings() if "test-load" in one.text]
+    assert finding.result is result and text in finding.text
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,23 @@
-"""The validation load: what is printed, and what kubectl makes of it on the embedded cluster."""
+"""The validation load: what `dnm test-load` creates, shows and deletes on the embedded cluster."""
 
 from __future__ import annotations
 
 import re
-import shutil
-from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from dnm.cli.test_load import LABEL, Load, make_manifest, print_load
+from dnm.cli.test_load import LABEL, Load, delete_loads, make_manifest, print_load, run_load
+from dnm.lab.sandbox.access import Rule
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.manifests import deployment_manifest, pod_manifest
+from dnm.lab.sandbox.store import ApiError
 from dnm.model.config import Config
-from dnm.model.errors import ConfigError
+from dnm.model.errors import ConfigError, KubeError
 from tests.lab.test_kubectl import kubectl
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
@@ -26,6 +30,7 @@ taints = dedicated={namespace}:NoSchedule, nvidia.com/gpu:NoExecute
 [node_type:a]
 taints = dedicated={namespace}:NoSchedule
 """
+ROLE = "dynamic-node-manager-test-load"
 
 
 @pytest.fixture
@@ -38,16 +43,26 @@ def config(site: Site) -> Config:
     return site.config
 
 
+@pytest.fixture
+def cluster(sandbox: Sandbox) -> Sandbox:
+    """A sandbox with a lent node, the namespaces and the queues."""
+    taint = {"key": "dedicated", "value": "dev", "effect": "NoSchedule"}
+    sandbox.add_node("g1", "64", "256G", taints=[taint], labels={"dev": "true"})
+    sandbox.add_namespace("dev")
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    return sandbox
+
+
 def test_the_manifest(config: Config) -> None:
     manifest = make_manifest(config, Load(namespace="dev", cpu="500m", replicas=7))
-    name = manifest["metadata"]["name"]
-    assert re.fullmatch(r"dnm-test-load-[0-9a-f]{8}", name)
-    assert manifest["spec"]["selector"] == {"matchLabels": {"dynamic-node-manager/test-load": name}}
+    assert manifest["metadata"]["name"] == "dnm-test-load"
+    assert manifest["spec"]["selector"] == {"matchLabels": {LABEL: "dnm-test-load"}}
     template = manifest["spec"]["template"]
     assert template["metadata"]["labels"] == {
-        "dynamic-node-manager/test-load": name,
-        "yunikorn.apache.org/app-id": name,
-        "applicationId": name,
+        "dynamic-node-manager/test-load": "dnm-test-load",
+        "dynamic-node-manager/test-load-of": "prod",
+        "yunikorn.apache.org/app-id": "dnm-test-load",
+        "applicationId": "dnm-test-load",
         "yunikorn.apache.org/queue": QUEUE,
         "queue": QUEUE,
     }
@@ -91,64 +106,205 @@ def test_a_queue_that_is_no_label_value_stands_in_the_annotation_alone(config: C
         pytest.param({"replicas": -1}, "write 0 to", id="replicas"),
     ],
 )
-def test_what_can_not_be_is_refused(
+def test_wrong_options_are_refused(
     config: Config, changes: dict[str, object], expected: str
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(expected)):
         make_manifest(config, Load(**{"namespace": "dev", **changes}))  # type: ignore[arg-type]
 
 
-def test_pods_that_could_never_land_are_announced(
+def test_a_warning_names_pods_that_fit_no_node(
     config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_load(config, Load(namespace="dev", cpu="129"))
+    print_load(config, Load(namespace="dev", cpu="129"), "yaml")
     assert "fits no empty node of the type a, g" in capsys.readouterr().err
-    print_load(config, Load(namespace="other", queue="root.dev"))
+    print_load(config, Load(namespace="other", queue="root.dev"), "yaml")
     assert "dnm lends it no node" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_kubectl_applies_scales_and_deletes_what_the_command_prints(
-    sandbox: Sandbox, site: Site
+def let_time_pass(sandbox: Sandbox) -> Callable[[float], None]:
+    return lambda _: sandbox.tick(60)
+
+
+def loads(sandbox: Sandbox) -> dict[str, int]:
+    """Name of each Deployment -> its replicas."""
+    found = sandbox.objects("deployments")
+    return {one["metadata"]["name"]: one["spec"]["replicas"] for one in found}
+
+
+def run(config: Config, sandbox: Sandbox, wait: int = 60, **options: Any) -> int:
+    load = Load(**{"namespace": "dev", **options})
+    return run_load(config, load, timedelta(seconds=wait), let_time_pass(sandbox))
+
+
+def test_the_command_ends_when_all_pods_run(
+    cluster: Sandbox, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two loads share no pod, and a Deployment of somebody else stays."""
-    taint = {"key": "dedicated", "value": "dev", "effect": "NoSchedule"}
-    sandbox.add_node("g1", "64", "256G", taints=[taint], labels={"dev": "true"})
-    sandbox.add_namespace("dev")
-    sandbox.set_queues(WORKSHOP_QUEUES)
-    sandbox.create(deployment_manifest("theirs", "dev", 0, pod_manifest("t", "dev", {"cpu": "1"})))
-    for words in (("--only-lent-nodes",), ("--name", "trial", "--replicas", "2")):
-        printed = site.command("test-load", "dev", *words)
-        assert (printed.returncode, printed.stderr) == (0, "")
-        kubectl(sandbox, "apply", "-f", "-", given=printed.stdout)
-    assert set(pods_by_load(sandbox).values()) == {50, 2}
-    kubectl(sandbox, "scale", "deployment", "trial", "-n", "dev", "--replicas", "5")
-    assert pods_by_load(sandbox)["trial"] == 5
-    kubectl(sandbox, "delete", "deployments", "-A", "-l", LABEL)
-    assert not pods_by_load(sandbox)
-    assert [one["metadata"]["name"] for one in sandbox.objects("deployments")] == ["theirs"]
+    assert run(config, cluster, replicas=5) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"created Deployment dev/dnm-test-load: 5 pods for queue {QUEUE}",
+        "running: 0 of 5 pods",
+        "running: 5 of 5 pods",
+        "all pods run; delete them with `dnm test-load dev --delete`",
+    ]
 
 
-def pods_by_load(sandbox: Sandbox) -> Counter[str]:
-    """How many run of each, after a minute."""
-    sandbox.tick(60)
-    pods = sandbox.objects("pods", "dev")
-    return Counter(pod["metadata"]["labels"][LABEL] for pod in pods if pod["spec"].get("nodeName"))
+def test_the_command_says_why_pods_wait(
+    cluster: Sandbox, config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.tick(60)
+    assert run(config, cluster, wait=0, replicas=5, cpu="60") == 1
+    capsys.readouterr()
+    cluster.tick(60)
+    assert run(config, cluster, wait=0, replicas=5, cpu="60") == 1
+    printed = capsys.readouterr().out
+    assert "running: 1 of 5 pods\nnot running after 0 s: 4 pods\n  4 pods: " in printed
+    assert f"queue {QUEUE}: " in printed  # the decision of dnm
+    assert printed.splitlines()[-1].endswith("or delete them with `dnm test-load dev --delete`")
+
+
+def test_pods_that_the_server_refuses_are_explained(
+    cluster: Sandbox, config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(config, cluster, replicas=2)
+    failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods=2"}
+    cluster.edit("deployments", "dnm-test-load",
+                 lambda one: one["status"].update(conditions=[failed]), "dev")  # fmt: skip
+    capsys.readouterr()
+    assert run(config, cluster, wait=0, replicas=3) == 1
+    assert "more cannot be created: exceeded quota: pods=2" in capsys.readouterr().out
+
+
+def test_a_second_command_changes_the_load(cluster: Sandbox, config: Config) -> None:
+    assert run(config, cluster, replicas=2, only_lent_nodes=True) == 0
+    assert run(config, cluster, replicas=4, cpu="2") == 0
+    (load,) = cluster.objects("deployments")
+    assert load["spec"]["replicas"] == 4
+    pod = load["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["requests"]["cpu"] == "2"
+    assert not pod.get("nodeSelector")
+
+
+def test_delete_removes_the_loads_of_this_instance_only(
+    cluster: Sandbox, config: Config, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign = deployment_manifest("foreign", "dev", 0, pod_manifest("t", "dev", {"cpu": "1"}))
+    cluster.create(foreign)
+    for name in ("one", "two"):
+        assert run(config, cluster, name=name, replicas=1) == 0
+    site.change(instance_id="blue")
+    assert run(site.config, cluster, name="three", replicas=1) == 0
+    with pytest.raises(ConfigError, match="dev/two is not a test load of instance blue: choose an"):
+        run(site.config, cluster, name="two", replicas=9)
+    capsys.readouterr()
+    delete_loads(config, "dev", "one")
+    assert loads(cluster) == {"foreign": 0, "two": 1, "three": 1}
+    delete_loads(config, "dev")
+    assert loads(cluster) == {"foreign": 0, "three": 1}
+    delete_loads(config, "dev")
+    assert capsys.readouterr().out.splitlines() == [
+        "deleted Deployment dev/one and its pods",
+        "deleted Deployment dev/two and its pods",
+        "there is no test load of instance prod in dev",
+    ]
+
+
+def test_a_name_in_use_is_not_touched(cluster: Sandbox, config: Config) -> None:
+    foreign = deployment_manifest("web", "dev", 0, pod_manifest("t", "dev", {"cpu": "1"}))
+    cluster.create(foreign)
+    with pytest.raises(ConfigError, match="dev/web is not a test load of instance prod"):
+        run(config, cluster, name="web", replicas=3)
+    assert loads(cluster) == {"web": 0}
 
 
 @pytest.mark.parametrize(
-    ("words", "command"),
+    ("words", "expected"),
     [
-        pytest.param("create -n dev --replicas 3", "NAMESPACE | kubectl apply", id="create"),
-        pytest.param("list -o json", "kubectl get deployments", id="list"),
-        pytest.param("scale one 3", "kubectl scale deployment NAME", id="scale"),
-        pytest.param("delete", "kubectl delete deployments", id="delete"),
-        pytest.param("create --help", "kubectl apply", id="help"),
+        pytest.param("dve", "did you mean 'dev'?", id="namespace"),
+        pytest.param("dve --queue root.anvil.services.dev", "there is no namespace dve, did you "
+                     "mean 'dev'?", id="namespace-with-queue"),
+        pytest.param("dev --queue root.anvil.services.deb", "has no queue root.anvil.services.deb, "
+                     "did you mean 'root.anvil.services.dev'?", id="queue"),
+        pytest.param("dev --queue root.anvil.services", "is a parent queue and takes no pods; name "
+                     "one below it: root.anvil.services.notebook", id="parent-queue"),
+        pytest.param("dve --delete", "did you mean 'dev'?", id="delete"),
+        pytest.param("dev --wait 5", "Invalid value for --wait: write e.g. 90s", id="wait"),
+        pytest.param("dev --delete --dry-run", "it prints no manifest", id="delete-dry-run"),
     ],
-)
-def test_what_was_a_verb_names_the_command_that_does_it(
-    site: Site, words: str, command: str
+)  # fmt: skip
+def test_an_unknown_object_is_an_error_with_the_closest_match(
+    cluster: Sandbox, site: Site, words: str, expected: str
 ) -> None:
-    said = site.command("test-load", *words.split())
-    assert (said.returncode, said.stdout) == (2, "")
-    assert command in said.stderr and said.stderr.count("\n") == 1
+    result = site.command("test-load", *words.split())
+    assert (result.returncode, result.stdout) == (2, "")
+    assert expected in " ".join(result.stderr.split())
+    assert not loads(cluster)
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "-oyaml"])
+def test_the_manifest_is_printed_without_a_cluster(site: Site, option: str) -> None:
+    site.change(kubeconfig_path="/nonexistent/kubeconfig")
+    result = site.command("test-load", "dev", "--replicas", "2", option)
+    assert (result.returncode, result.stderr) == (0, "")
+    printed = yaml.safe_load(result.stdout)
+    assert (printed["kind"], printed["spec"]["replicas"]) == ("Deployment", 2)
+
+
+def test_kubectl_accepts_the_manifest_and_delete_finds_it(cluster: Sandbox, site: Site) -> None:
+    kubectl(cluster, "apply", "-f", "-", given=site.command("test-load", "dev", "-oyaml").stdout)
+    assert loads(cluster) == {"dnm-test-load": 50}
+    assert site.command("test-load", "dev", "--delete").returncode == 0
+    assert not loads(cluster)
+
+
+def test_a_load_needs_its_role_and_nothing_else_of_deployments(
+    cluster: Sandbox, config: Config
+) -> None:
+    manifests = list(yaml.safe_load_all((Path(__file__).parents[2] / "etc/rbac.yaml").read_text()))
+    role = [one for one in manifests if one["metadata"]["name"] == ROLE]
+    names = ("dynamic-node-manager", ROLE)
+    cluster.access.restrict_to_manifests(
+        one for one in manifests if one["metadata"]["name"] in names
+    )
+    assert len(role) == 1
+    assert run(config, cluster, replicas=1) == 0
+    assert run(config, cluster, replicas=2) == 0
+    delete_loads(config, "dev")
+    used = {one.verb for one in cluster.access.used if one.resource == "deployments"}
+    assert used == set(role[0]["rules"][0]["verbs"])
+    cluster.access.rules = (Rule(("get", "list"), ("*",)),)
+    with pytest.raises(KubeError, match="the permission to create deployments"):
+        run(config, cluster, replicas=1)
+
+
+def test_a_load_that_is_deleted_meanwhile_ends_the_command(
+    cluster: Sandbox, config: Config
+) -> None:
+    def delete(_: float) -> None:
+        cluster.delete("deployments", "dnm-test-load", "dev")
+
+    with pytest.raises(KubeError, match="Deployment dev/dnm-test-load was deleted"):
+        run_load(config, Load(namespace="dev", replicas=2), timedelta(minutes=1), delete)
+
+
+def test_ctrl_c_says_that_the_load_stays(
+    cluster: Sandbox, config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_load(config, Load(namespace="dev", replicas=2), timedelta(minutes=1), interrupt)
+    assert capsys.readouterr().err == (
+        "dnm: the pods stay; delete them with `dnm test-load dev --delete`\n"
+    )
+    assert loads(cluster) == {"dnm-test-load": 2}
+
+
+def test_an_admission_webhook_is_quoted(cluster: Sandbox, config: Config) -> None:
+    def refuse(changed: dict[str, Any], old: dict[str, Any] | None) -> None:
+        raise ApiError(403, 'admission webhook "frozen" denied the request: until Monday')
+
+    cluster.admission.webhooks["deployments"] = refuse
+    with pytest.raises(KubeError, match="until Monday"):
+        run(config, cluster)

@@ -54,6 +54,10 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "where a calendar is named: run/test_calendars.py": ("calendar.",),
     "dnm check: cli/test_check.py": ("kube.can_i", "kube.version", "kube.server_time"),
     "dnm check: cli/test_check_slinky.py": ("kube.slinky",),
+    "dnm test-load: cli/test_test_load.py": (
+        "kube.create_deployment", "kube.list_deployments", "kube.change_deployment",
+        "kube.delete_deployment",
+    ),
     "nodeset-convert: converters/test_nodeset_side.py": (
         "kube.node_sets", "kube.change_node_set",
     ),

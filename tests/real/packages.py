@@ -156,7 +156,7 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
     put_back_what_rpm_has_put_aside(root)
     assert lent(root) == nodes
 
-    assert yaml.safe_load(root("dnm test-load dev"))["kind"] == "Deployment"
+    assert yaml.safe_load(root("dnm test-load dev -o yaml"))["kind"] == "Deployment"
     root(f"dnm return {' '.join(nodes)}")
     run_until(root, lambda: not lent(root), "all nodes are back")
     assert root(QUEUE_DOCUMENT) == untouched

@@ -1,14 +1,27 @@
-"""`dnm test-load`, applied and deleted by kubectl, as README says."""
+"""`dnm test-load` with dnm's own account, and the role that docs/production.md gives it."""
 
 from __future__ import annotations
 
+from tests.real.account import commands
 from tests.real.conftest import MakeSite
 from tests.real.rig import Rig
 
+BINDING = "/apis/rbac.authorization.k8s.io/v1/namespaces/dev/rolebindings/dnm-test-load"
 
-def test_a_validation_load_runs_and_is_deleted_by_its_label(rig: Rig, make_site: MakeSite) -> None:
-    printed = make_site().dnm("test-load", "dev", "--replicas", "5").stdout
-    rig.shell('kubectl apply -f - <<< "$LOAD"', LOAD=printed)
-    rig.wait_for(lambda: rig.running("dev") == 5, "the load runs")
-    rig.shell("kubectl delete deployments -A -l dynamic-node-manager/test-load")
-    rig.wait_for(lambda: not rig.pods("dev"), "the load is gone")
+
+def test_a_validation_load_runs_changes_and_is_deleted(rig: Rig, make_site: MakeSite) -> None:
+    site = make_site()
+    refused = site.dnm("test-load", "dev", "--replicas", "5", code=1)
+    assert "403" in refused.stderr and "permission to create deployments" in refused.stderr
+    rig.shell(commands("8. One node").partition("\ndnm test-load")[0])
+    try:
+        for replicas in ("5", "3"):
+            created = site.dnm("test-load", "dev", "--replicas", replicas)
+            assert f"running: {replicas} of {replicas} pods" in created.stdout, created
+        missing = site.dnm("test-load", "dve", "--queue", "root.default", "--delete", code=2)
+        assert "did you mean 'dev'?" in missing.stderr, missing
+        deleted = site.dnm("test-load", "dev", "--delete")
+        assert deleted.stdout == "deleted Deployment dev/dnm-test-load and its pods\n"
+        rig.wait_for(lambda: not rig.pods("dev"), "the load is gone")
+    finally:
+        rig.api.delete(BINDING)

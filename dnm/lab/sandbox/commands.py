@@ -137,7 +137,7 @@ def _prepare(place: Path) -> None:
 def _what_next(place: Path, server: Server, workshop: bool) -> str:
     waiting = "\n75 pods of a workshop are pending in namespace dev." if workshop else ""
     option = "" if place == default_directory() else f" --dir {place}"
-    load = "" if workshop else "\n    dnm test-load dev | kubectl apply -f -   pods that need nodes"
+    load = "" if workshop else "\n    dnm test-load dev --wait 30s   pods that need nodes"
     return f"""\
 A sandbox runs at {server.url} (process {server.pid}), with a site to try dnm on.{waiting}
 

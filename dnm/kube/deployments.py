@@ -1,0 +1,151 @@
+"""The Deployments of the validation load in the Kubernetes API, and why their pods wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from dnm.host.fault_points import fault_point
+from dnm.kube.errors import clean
+from dnm.kube.objects import ListPage, Metadata, check_kind, path_of
+from dnm.kube.requests import ApiRequests, List
+from dnm.kube.session import JSON, MERGE_PATCH
+
+_API = "/apis/apps/v1"
+_MOST_LOADS = 1000  # Deployments of one namespace
+_MOST_PODS = 100  # pending pods whose reason is read
+_LONGEST = 200  # characters of a reason
+
+
+class _Metadata(Metadata, frozen=True, rename="camel"):
+    generation: int = 0
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    replicas: int = 1
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    observed_generation: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    conditions: list[_Condition] | None = None
+
+
+class Deployment(msgspec.Struct, frozen=True):
+    """A Deployment, with the part of its status that a validation load needs."""
+
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def running(self) -> int:
+        """The number of its pods that are Ready and follow its current template."""
+        if self.status.observed_generation < self.metadata.generation:
+            return 0
+        return min(self.status.updated_replicas, self.status.ready_replicas, self.spec.replicas)
+
+    @property
+    def failure(self) -> str:
+        """Why its pods cannot be created; empty if they can be created."""
+        found = [one for one in self.status.conditions or () if one.type == "ReplicaFailure"]
+        return clean(found[0].message, _LONGEST) if found and found[0].status == "True" else ""
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _State(msgspec.Struct, frozen=True):
+    waiting: _Waiting | None = None
+
+
+class _Container(msgspec.Struct, frozen=True):
+    state: _State = _State()
+
+
+class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_Container] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    status: _PodStatus = _PodStatus()
+
+
+def list_deployments(api: ApiRequests, namespace: str, selector: str) -> list[Deployment]:
+    """Returns the Deployments of a namespace that the label selector selects. Raises KubeError."""
+    deployments = List(_path(namespace), "DeploymentList", {"labelSelector": selector})
+    what = f"list the Deployments of namespace {namespace}"
+    with api.asking(what, "list deployments"), fault_point("kube.list_deployments"):
+        return api.list_items(deployments, Deployment, most=_MOST_LOADS)
+
+
+def create_deployment(api: ApiRequests, manifest: Mapping[str, Any]) -> None:
+    """Creates a Deployment. Raises KubeConflict if the name is in use, ApiRefused if the server
+    refuses it, with status 404 if it has no such namespace."""
+    namespace = manifest["metadata"]["namespace"]
+    what = f"create a Deployment in namespace {namespace}"
+    with api.changing(what, "create deployments"), fault_point("kube.create_deployment"):
+        check_kind(api.session.write("POST", _path(namespace), manifest).body, "Deployment")
+
+
+def change_deployment(api: ApiRequests, current: Deployment, patch: Mapping[str, Any]) -> None:
+    """Changes exactly this Deployment by a merge patch. Raises KubeError."""
+    metadata = current.metadata
+    body = {**patch, "metadata": {**patch["metadata"], "uid": metadata.uid}}
+    what = f"change Deployment {metadata.namespace}/{metadata.name}"
+    with api.changing(what, "patch deployments"), fault_point("kube.change_deployment"):
+        path = _path(metadata.namespace, metadata.name)
+        api.change("PATCH", path, body, ("Deployment",), MERGE_PATCH)
+
+
+def delete_deployment(api: ApiRequests, current: Deployment) -> bool:
+    """Deletes exactly this Deployment and its pods. Returns False if it did not exist. Raises
+    KubeError."""
+    metadata = current.metadata
+    body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata.uid}}
+    what = f"delete Deployment {metadata.namespace}/{metadata.name}"
+    with api.changing(what, "delete deployments"), fault_point("kube.delete_deployment"):
+        path = _path(metadata.namespace, metadata.name)
+        return api.change("DELETE", path, body, ("Status", "Deployment"), JSON)
+
+
+def count_wait_reasons(api: ApiRequests, namespace: str, selector: str) -> Counter[str]:
+    """Returns the reasons why selected pods are pending, with the number of pods for each. Reads at
+    most `_MOST_PODS` pods. Raises KubeError."""
+    query = {"labelSelector": selector, "fieldSelector": "status.phase=Pending",
+             "limit": str(_MOST_PODS)}  # fmt: skip
+    path = path_of("pods", namespace=namespace)
+    what = f"list the pods of namespace {namespace}"
+    with api.asking(what, "list pods"), fault_point("kube.list_pods"):
+        page = api.session.read(f"{path}?{urlencode(query)}").body
+        pods = msgspec.json.decode(page, type=ListPage[_Pod]).items
+        return Counter(_wait_reason(pod.status) for pod in pods)
+
+
+def _wait_reason(status: _PodStatus) -> str:
+    waiting = [one.state.waiting for one in status.container_statuses or () if one.state.waiting]
+    if waiting:
+        text = ": ".join(filter(None, (waiting[0].reason, waiting[0].message)))
+    else:
+        unmet = (one for one in status.conditions or () if one.status != "True")
+        text = next((one.message or one.reason for one in unmet), "")
+    return clean(text, _LONGEST) or "no scheduler has reported a reason"
+
+
+def _path(namespace: str, name: str | None = None) -> str:
+    return path_of("deployments", name, namespace, _API)
