@@ -325,7 +325,7 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
 @looks_at("what is kept")
 def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
     """What is kept of the cluster from run to run, against full lists read now, to whose moment
-    a watch brings it, as in a run every relist_minutes."""
+    a watch brings it, as a run does every hour."""
     from dnm.kube.client import KubeClient
     from dnm.kube.reflector import Reflector
 
@@ -341,7 +341,8 @@ def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
     if reading.trouble:
         yield wrong(
             reading.trouble,
-            f"set relist_minutes = 0 and tell who runs the API server; then remove {path}",
+            f"remove {path}, so that the next run reads the full lists, and report the difference "
+            "to the administrators of the API server",
         )
     elif reading.compared == "unproved":
         yield doubtful(f"it could not be compared: {reading.sentence}", "try it again")

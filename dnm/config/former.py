@@ -104,7 +104,7 @@ RETIRED: Mapping[str, Mapping[str, str]] = {
         "pending_grace_seconds": "pods count when they have been pending for 20 seconds",
         "shutdown_grace_seconds": "a run that is told to stop waits for its step, ten minutes long",
         "request_timeout_seconds": "a request to the Kubernetes API may take 30 seconds",
-        "watch_from_pods": "changes are followed from 5,000 pods on; relist_minutes = 0: never",
+        "watch_from_pods": "changes are followed from 5,000 pods on",
         "breaker_strikes": "a queue gets no more after three conversions that it did not use",
         "events": "Kubernetes is told of each transition, where the role of dnm allows it",
         "read_node_topology": "an exporter is asked where the role of dnm allows it",

@@ -86,7 +86,6 @@ SETTINGS: Keys = {
     "headroom": ("headroom", numbers.share),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, YEAR)),
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, YEAR)),
-    "relist_minutes": ("relist_interval", numbers.span("minutes", 0, 1_440)),
     "batch_floor": ("*", numbers.floors),
     "events_zone": ("events_zone", names.time_zone),
     "calendar": ("", values.names),

@@ -17,6 +17,7 @@ RUN_KEYS: Keys = {
     "global_cooldown_seconds": ("global_cooldown", values.seconds(0, YEAR)),
     "shutdown_grace_seconds": ("shutdown_grace", values.seconds(0, 86_400)),
     "request_timeout_seconds": ("request_timeout", values.seconds(0.1, 3_600)),
+    "relist_minutes": ("relist_interval", numbers.span("minutes", 1, 1_440)),
     "watch_from_pods": ("watch_from_pods", numbers.whole_number(0, 10_000_000)),
     "breaker_strikes": ("breaker_strikes", numbers.whole_number(1, 1_000)),
 }

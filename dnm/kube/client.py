@@ -144,8 +144,6 @@ class KubeClient:
         if self._reflector is not None:
             return self._reflector.keep(self.requests)
         least = self._config.watch_from_pods
-        if not self._config.relist_interval:
-            return Reading(reason="off", sentence="relist_minutes is 0")
         if self._nodes is None or self._pods is None:
             return Reading(reason="partial", sentence="not all of the cluster was listed")
         if len(self._pods[0].pods) < least:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -41,6 +41,7 @@ from dnm.model.node import Node
 from dnm.model.pod import PodList
 from dnm.model.quantity import QuantityError
 
+_RETRY_SHARE = 1 / 6  # of the time between full lists, until changes are followed again
 _MOST_UNPROVED = 3  # watches in turn that prove nothing, and none is tried until the next list
 _BROKEN = (OSError, msgspec.MsgspecError, QuantityError, ValueError, RecursionError)
 
@@ -88,20 +89,17 @@ class Reflector:
         return self._store is not None
 
     def _open(self, access: Access) -> StoreFile:
-        if not self._config.relist_interval:
-            raise NotProved(Why.OFF, "relist_minutes is 0")
         if distrust := read_distrust(self._path):
             raise NotProved(Why.DISTRUSTED, distrust)
         file = StoreFile(read_store(self._path))
         if file.head.lens != self._lens(access):
             raise NotProved(Why.FOREIGN, "it was kept by another dnm, or for other settings")
         self._file = file  # good enough to be compared
-        age = self._now - file.head.listed_at
-        if (
-            self._is_due
-            or not 0 <= age.total_seconds() < self._config.relist_interval.total_seconds()
-        ):
-            raise NotProved(Why.DUE, "the last full list is relist_minutes old")
+        age, interval = self._now - file.head.listed_at, self._config.relist_interval
+        if file.head.rests == Why.TOO_MUCH:
+            interval *= _RETRY_SHARE
+        if self._is_due or not timedelta(0) <= age < interval:
+            raise NotProved(Why.DUE, "the last full list is too old")
         if file.head.rests:
             raise _rest(file)
         return file
@@ -167,8 +165,13 @@ class Reflector:
         self.reading = msgspec.structs.replace(self.reading, **changes)
 
     def _keep_lists(self, requests: ApiRequests) -> None:
-        if not self._config.relist_interval:
-            remove_store(self._path)
+        before = self._file.head if self._file is not None else None
+        if before is not None and before.rests and self.reading.reason != Why.DUE:
+            return  # the file says already why nothing is kept
+        if before is not None and self.reading.reason == Why.TOO_MUCH:
+            # Columns of the list would take another tenth of the time that the list has taken.
+            rest = msgspec.structs.replace(before, rests=Why.TOO_MUCH, listed_at=self._now)
+            write_store(self._path, encode_rest(rest))
             return
         lists = self._lists()
         if lists is None:
@@ -205,8 +208,6 @@ class Reflector:
 
     def _write(self, requests: ApiRequests, nodes: tuple[Node, ...], pods: PodColumns) -> None:
         before = self._file.head if self._file is not None else None
-        if before is not None and before.rests and self.reading.reason != Why.DUE:
-            return  # it says already why nothing is kept
         assert self._nodes is not None
         unproved = before.unproved + 1 if before and self.reading.reason == Why.UNPROVED else 0
         rests = Why.UNPROVED if unproved >= _MOST_UNPROVED else ""
@@ -227,7 +228,7 @@ class Reflector:
             lens=self._lens(requests.access), cluster=cluster, listed_at=self._now,
             nodes_version=last_node.version, nodes_listed=listed[0], last_node=last_node,
             pods_version=last_pod.version, pods_listed=listed[1], last_pod=last_pod,
-            unproved=unproved, rests=rests,
+            pods=len(pods.names), unproved=unproved, rests=rests,
         )  # fmt: skip
         content = encode_rest(head) if rests else encode_store(Store(head, pods, nodes))
         write_store(self._path, content)

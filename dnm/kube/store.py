@@ -36,8 +36,8 @@ _ARRAY_OF_3 = b"\x93"  # of MessagePack: a `_File`, before its fields
 class StoreHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`lens`: all that decides what is read and how it is reduced. The versions are those of the
     last change, and of the list that it was in or came after. `listed_at`: when the last full list
-    was read. `unproved`: so many watches in turn proved nothing. `rests`: why none is tried before
-    the next full list is due; nothing is kept then."""
+    was read. `pods`: how many pods that list had. `unproved`: so many watches in turn proved
+    nothing. `rests`: why none is tried before the next full list is due; nothing is kept then."""
 
     lens: tuple[str, ...]
     cluster: str  # uid of the namespace kube-system
@@ -48,7 +48,8 @@ class StoreHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes_listed: int
     last_pod: Witness
     last_node: Witness
-    unproved: int = msgspec.field(default=0, name="strikes")
+    pods: int
+    unproved: int = 0
     rests: str = ""
 
 

@@ -43,7 +43,6 @@ _VERSION = re.compile(r"[1-9][0-9]{0,18}|0")
 class Why(StrEnum):
     """Why a run read the full list."""
 
-    OFF = "off"  # the configuration wants it so
     SMALL = "small"  # a cluster of which a list costs less than a wait
     FIRST = "first"  # nothing is kept
     DAMAGED = "damaged"  # what is kept can't be read
@@ -131,6 +130,7 @@ class WatchLog:
     `witness` is looked up at the goal. What is kept was listed at version `listed`, which may be
     later than the last change in it: what is told of up to there must have ended by then. A change
     later than `last` is left out of `changes`: it belongs to a moment after the one that is wanted.
+    `most`: the largest number of changes that is worth following; None: no limit.
     """
 
     def __init__(
@@ -141,6 +141,7 @@ class WatchLog:
         witness: Witness,
         last: int | None = None,
         listed: int = 0,
+        most: int | None = None,
     ) -> None:
         kept = max(since, listed)
         if goal < kept:
@@ -157,6 +158,7 @@ class WatchLog:
         self.witness = witness
         self._kind, self._goal = kind, goal
         self._last = last
+        self._most = most
 
     @property
     def changes(self) -> list[Change]:
@@ -239,6 +241,10 @@ class WatchLog:
         )  # fmt: skip
         if version > self._listed:
             self._told.append(change)
+            if self._most is not None and len(self._told) > self._most:
+                raise NotProved(
+                    Why.TOO_MUCH, f"more than {self._most:,} changes of a {self._kind} since then"
+                )
         else:
             self._before[change.namespace, change.name, change.uid] = change
 

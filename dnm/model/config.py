@@ -69,7 +69,7 @@ class Config(Value):
     convert_timeout: timedelta = timedelta(seconds=1800)
     shutdown_grace: timedelta = timedelta(seconds=600)
     request_timeout: timedelta = timedelta(seconds=30)
-    relist_interval: timedelta = timedelta(minutes=60)  # zero: every run reads the full list
+    relist_interval: timedelta = timedelta(minutes=60)  # between two full lists
     watch_from_pods: int = 5_000  # in a smaller cluster a list costs less than a wait
     breaker_strikes: int = 3
     adjust_guaranteed: bool = True

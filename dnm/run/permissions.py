@@ -72,7 +72,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="list", resource="pods",
                    without="pods are read by namespace, and no node is ever returned, since pods "
                    "of any namespace may run on it"),
-        *(_FOR_CHANGES if config.relist_interval else ()),
+        *_FOR_CHANGES,
         Permission(verb="get", resource="configmaps", namespace=where, name=CONFIGS_NAME,
                    without="the queues are not known"),
         Permission(verb="update", resource="configmaps", namespace=where, name=CONFIGS_NAME,

@@ -40,7 +40,7 @@ SIZES = (Size(20, 500), Size(500, 15_000), Size(5_000, 150_000))
 ROOT = Path(__file__).resolve().parents[2]
 DNM = (sys.executable, "-c", "from dnm.cli.app import main; main()")
 SELECTOR = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
-LISTING = "relist_minutes = 0\n"  # full lists; `tests.bench.changes` measures the others
+LISTING = "watch_from_pods = 10000000\n"  # of [lab]: full lists in every run
 PLAIN_BYTES_A_POD = 90_000  # of memory, with version 37 of the client
 
 
@@ -82,9 +82,9 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
     """What is measured at this size; the plain client only where it can be."""
     floor = make_floor(server, directory)
     environment = floor.environment
-    quiet = write_site(directory / "quiet", f"{server}/quiet", LISTING)
-    shared = write_site(directory / "shared", f"{server}/quiet", f"{LISTING}state = kubernetes\n")
-    busy = write_site(directory / "busy", f"{server}/busy", LISTING)
+    quiet = write_site(directory / "quiet", f"{server}/quiet", lab=LISTING)
+    shared = write_site(directory / "shared", f"{server}/quiet", "state = kubernetes\n", LISTING)
+    busy = write_site(directory / "busy", f"{server}/busy", lab=LISTING)
     kubeconfig = {**environment, "KUBECONFIG": str(quiet.parent / "kubeconfig")}
     plain = (sys.executable, str(Path(__file__).with_name("plain_client.py")))
     commands = [

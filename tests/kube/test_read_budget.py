@@ -138,7 +138,7 @@ def test_a_registry_in_kubernetes_costs_two_requests_more_and_no_write(
 
 def test_after_a_change_only_what_changed_is_read(server: StaticServer, tmp_path: Path) -> None:
     lab = "watch_from_pods = 0\n"
-    config = at(server, tmp_path, "quiet-3", more="relist_minutes = 60\n", lab=lab)
+    config = at(server, tmp_path, "quiet-3", lab=lab)
     for _ in range(2):
         with urlopen(f"http://127.0.0.1:{server.port}/quiet-3/change?count=3"):
             server.take_served()

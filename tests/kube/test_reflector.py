@@ -130,6 +130,24 @@ def test_what_changed_is_seen(runs: Runs) -> None:
     assert seen.reading.changes and seen.watched == 2
 
 
+def test_after_many_changes_a_run_lists_and_changes_are_followed_again_ten_minutes_later(
+    runs: Runs,
+) -> None:
+    runs.read_right("list", "first")
+    names = runs.sandbox.add_pods(300, "dev")
+    assert runs.read_right("changes").reading.changes == 300
+    for name in names:
+        runs.sandbox.edit(
+            "pods", name, lambda pod: pod["metadata"].update(labels={"a": "b"}), "dev"
+        )
+    runs.sandbox.add_pods(1, "dev")
+    runs.read_right("list", "too-much")
+    for _ in range(9):
+        assert not runs.read_right("list", "too-much").watched
+    runs.read_right("list", "due")
+    runs.read_right("changes")
+
+
 def test_whose_a_pod_is_is_kept_from_run_to_run(runs: Runs) -> None:
     label = "hub.jupyter.org/username"
 
@@ -247,7 +265,6 @@ STRIKES: dict[Callable[[Runs], None], str] = {
     another_release: "foreign",
     lambda runs: runs.store.unlink(): "first",
     lambda runs: runs.store.chmod(0o666): "damaged",
-    lambda runs: runs.change(relist_interval=timedelta()): "off",
     too_small: "small",
     an_hour: "due",
     the_clock_went_back: "due",
@@ -342,7 +359,6 @@ def test_a_server_that_leaves_an_event_out_is_found_and_not_believed_again(runs:
 @pytest.mark.parametrize(
     ("changes", "asks_for_pods", "reason"),
     [
-        pytest.param({"relist_interval": timedelta(), "watch_from_pods": 6}, True, "off", id="off"),
         pytest.param({}, False, "partial", id="no pods were listed"),
         pytest.param({"watch_from_pods": 6}, True, "small", id="five pods"),
         pytest.param({"watch_from_pods": 5}, True, "first", id="as many as it takes"),

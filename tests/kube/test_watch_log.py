@@ -96,6 +96,16 @@ def test_changes_after_the_wanted_moment_are_left_out() -> None:
     assert [change.name for change in log.changes] == ["a"] and log.version == 20
 
 
+def test_a_log_takes_no_more_changes_than_are_worth_following() -> None:
+    log = WatchLog("Pod", 10, 20, NOBODY, listed=12, most=2)
+    for version in range(11, 15):  # those up to the list do not count
+        log.take(event("ADDED", version, f"p{version}"))
+    log.take(bookmark(15))
+    with pytest.raises(NotProved) as lack:
+        log.take(event("ADDED", 16))
+    assert lack.value.why is Why.TOO_MUCH
+
+
 @pytest.mark.parametrize(
     ("lines", "is_right"),
     [

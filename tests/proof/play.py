@@ -95,8 +95,8 @@ def make_config(
         state_dir=directory,
         converted_nodes_path=directory / "converted_nodes.json",
         instance_id=instance,
-        relist_interval=timedelta(minutes=20 if remembers else 0),
-        watch_from_pods=0,
+        relist_interval=timedelta(minutes=20),
+        watch_from_pods=0 if remembers else 1_000_000,
     )
 
 
@@ -251,7 +251,7 @@ class Play:
         world = self.world
 
         kube = ModelKube(world, host, weather)
-        if host.config.relist_interval:
+        if not host.config.watch_from_pods:
             kube = RememberingKube(self.told, host, weather)
         converter = ModelConverter(world, host, weather, self._behaviour)
         self._keep_old(host)
