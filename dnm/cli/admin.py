@@ -209,16 +209,12 @@ def rebase(
     config: Config,
     reading: str,
     queues: Sequence[str],
-    forgotten: str,
     is_sure: Callable[[str], bool],
     reason: str = "",
 ) -> int:
     """Writes down, under the lock, what a person says of the limits, with the nodes that serve."""
-    operation = new_operation(
-        "rebase", ", ".join(queues), reason, reading=reading, forgotten_instance=forgotten
-    )
+    operation = new_operation("rebase", ", ".join(queues), reason, reading=reading)
     kube, namespace, yunikorn = queue_edges(config)
-    chosen = Reading(reading) if reading else None
     paths = [queue.lower() for queue in queues]
 
     def change(source: SourceDocument) -> QueueEdit:
@@ -230,7 +226,7 @@ def rebase(
             raise LeaseError(refusal)  # its registry does not know what serves
         nodes = serving_sizes(config, registry)
         wants = queue_wants(config, registry, nodes)
-        return rebase_document(read_document(source), wants, chosen, paths, forgotten)
+        return rebase_document(read_document(source), wants, Reading(reading), paths)
 
     return rebase_queues(
         kube, namespace, change, is_sure, _locked_and_told(config, operation), yunikorn

@@ -1,19 +1,17 @@
-"""`dnm report --format` and `--against`: the bill of what was lent, a line for each lend, for
-sheets, for programs and for what reads sacct; and whether slurmdbd has booked the same."""
+"""`dnm report --format`: one row for each lend, for spreadsheets, programs and readers of sacct."""
 
 from __future__ import annotations
 
 import csv
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dnm.cli.history import QuestionError, lines_since, parse_moment
-from dnm.cli.output import print_document, print_line, print_table
+from dnm.cli.output import print_document, print_line
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, SlurmError
 from dnm.model.printable import printable
@@ -21,12 +19,11 @@ from dnm.record.bill import Biller, Lend, Sum, sums_of
 from dnm.run.registry import load_registry
 
 if TYPE_CHECKING:
-    from dnm.converters.sreport import Machine, Planned
+    from dnm.converters.sreport import Machine
 
 FORMS = ("csv", "json", "sacct")
 _KINDS = frozenset({"node", "request", "verb"})
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-_AGREED = timedelta(minutes=1)  # of each lend
 _COLUMNS = (
     "account", "namespace", "queue", "node", "node_type", "request", "line", "from", "until",
     "lent_hours", "booting_hours", "used_hours", "idle_hours", "used", "billed", "user",
@@ -40,21 +37,16 @@ SACCT = (
 )  # fmt: skip
 
 
-def bill_of(config: Config, times: tuple[str, str], form: str, against: str) -> int:
-    """Prints what was asked for; returns the exit code."""
+def bill_of(config: Config, times: tuple[str, str], form: str) -> int:
+    """Prints the usage report in the format `form` and returns the exit code."""
     now = datetime.now(UTC)
     since = parse_moment(times[0], now, "--since", config.events_zone)
     until = parse_moment(times[1], now, "--until", config.events_zone) if times[1] else now
-    if form and against:
-        raise QuestionError("--format and --against: ask for one of them")
-    if form and form not in FORMS:
+    if form not in FORMS:
         raise QuestionError(f"--format {form!r} is not known; write {', '.join(FORMS)}")
-    if against not in ("", "sreport"):
-        raise QuestionError(f"--against {against!r} is not known; write sreport")
     if since >= until:
         raise QuestionError("--until is not after --since")
-    span = since, until
-    return show_bill(config, span, form) if form else show_against(config, span)
+    return show_bill(config, (since, until), form)
 
 
 def make_bill(config: Config, since: datetime, until: datetime) -> tuple[Lend, ...]:
@@ -189,57 +181,3 @@ def bill_table(lends: Sequence[Lend]) -> tuple[str, list[str], list[list[str]], 
     ]  # fmt: skip
     header = ["account", "namespace", "queue", "lends", "lent", "booting", "used", "idle"]
     return "Node-hours by account", header, rows, "no node was lent"
-
-
-# --- against sreport ----------------------------------------------------------------------------
-
-
-def show_against(config: Config, span: tuple[datetime, datetime]) -> int:
-    """Compares the lends that are charged with what slurmdbd has planned; returns 1 where one
-    differs by more than a minute."""
-    if not find_spec("dnm.converters"):
-        raise QuestionError("--against sreport needs Slurm's programs and dnm's converters here")
-    from dnm.converters.sreport import read_machines, read_planned, read_planned_down
-
-    since, until = span
-    lends = [one for one in make_bill(config, since, until) if one.account]
-    prefix = config.slurm_reservation_name or "k8s"
-    planned = list(read_planned(os.environ, prefix, since, until))
-    cpus = {name: one.cpus for name, one in read_machines(os.environ).items()}
-    differing = [(one, why) for one in lends if (why := why_differs(one, planned))]
-    said = sum(one.hours * cpus.get(one.node, 0) for one in lends)
-    down = read_planned_down(os.environ, since, until)
-    told = f"{sum(one.hours for one in lends):,.1f} node-hours of {len(lends)} charged lends"
-    print_line(
-        f"dnm: {told}, {said:,.1f} CPU-hours; sreport: {down:,.1f} CPU-hours planned down in "
-        "whole hours, others' maintenance with them"
-    )
-    rows = [[one.node, one.account, f"{one.begin:%Y-%m-%d %H:%M}", f"{one.until:%Y-%m-%d %H:%M}",
-             str(one.line), why] for one, why in differing]  # fmt: skip
-    header = ["node", "account", "from", "until", "line", "slurmdbd has"]
-    print_table("Lends that differ by more than a minute", header, rows, "none")
-    return ExitCode.FAILED if differing else ExitCode.OK
-
-
-def why_differs(one: Lend, planned: Iterable[Planned]) -> str:
-    """Says what slurmdbd has of a lend, where that is another time; empty: it agrees."""
-    inside = list(_inside(one, planned))
-    if not inside:
-        return "nothing planned: it was not charged"
-    late, early = inside[0][0] - one.begin, one.until - inside[-1][1]
-    gaps = sum((after[0] - before[1] for before, after in pairwise(inside)),
-               timedelta())  # fmt: skip
-    words = [
-        f"{text} by {_elapsed(gap)}"
-        for text, gap in (("begins later", late), ("ends before", early), ("has gaps", gaps))
-        if gap > _AGREED
-    ]
-    return ", ".join(words)
-
-
-def _inside(one: Lend, planned: Iterable[Planned]) -> Iterator[tuple[datetime, datetime]]:
-    of = (row for row in planned if row.node == one.node)
-    for row in sorted(of, key=lambda row: row.begin):
-        begin, end = max(row.begin, one.begin), min(row.end, one.until)
-        if begin < end:
-            yield begin, end

@@ -10,7 +10,7 @@ from typing import Any
 from dnm.calendar.in_force import list_events
 from dnm.calendar.windows import why_of_no_use, zone_named
 from dnm.cli.output import amounts, print_document, print_line, print_table, print_title
-from dnm.cli.person import RefusedError, carry_out, granted, new_operation, rehearse
+from dnm.cli.person import RefusedError, carry_out, new_operation, rehearse
 from dnm.config.events import read_event
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
@@ -21,7 +21,7 @@ from dnm.plan.rules.foreseen import lead_of, stay_of, why_incomplete, why_short
 from dnm.run.calendars import read_calendars
 from dnm.run.planning import wall_clock
 from dnm.run.registry import load_registry
-from dnm.verbs.event import DAYS, added_event, next_windows, place_of_event, when_of, with_times
+from dnm.verbs.event import next_windows, place_of_event, when_of
 
 _SHOWN = 5  # windows of one event
 _LOCAL = "%a %Y-%m-%d %H:%M"
@@ -35,18 +35,6 @@ def add(config: Config, name: str, entries: Mapping[str, str], reason: str) -> s
     _carry_out(config, new_operation("event add", name, reason, **numbers), event=event)
     told = f"event {name} is added: {needs} for {event.namespace}, {when}"
     return told + _but(config, event)
-
-
-def move(config: Config, name: str, entries: Mapping[str, str], reason: str) -> str:
-    """Gives an event of the registry other times; what it needs stays, and of a series what is not
-    said. Raises RefusedError."""
-    was = granted(added_event(config, load_registry(config, wall_clock()), name))
-    said = {"namespace": was.namespace, "nodes": "1", **_series(was), **entries}
-    times = _read(name, said, was.zone, "moved")
-    numbers = {"namespace": was.namespace, "when": when_of(times), "was": when_of(was)}
-    _carry_out(config, new_operation("event move", name, reason, **numbers), was=was, times=times)
-    told = f"event {name} is moved: {when_of(times)}; it was {when_of(was)}"
-    return told + _but(config, with_times(was, times))
 
 
 def remove(config: Config, name: str, reason: str) -> str:
@@ -74,16 +62,6 @@ def _but(config: Config, event: CalendarEvent) -> str:
     """What of it can't be had as the configuration is now."""
     why = why_short(config, event)
     return f"; but {why}: raise the cap before, or what is above it does not come" if why else ""
-
-
-def _series(event: CalendarEvent) -> dict[str, str]:
-    """The keys of a series, as a person would write them."""
-    said = {
-        "weekly": ",".join(DAYS[day] for day in event.weekly),
-        "last": str(event.last or ""),
-        "except": ",".join(map(str, event.without)),
-    }
-    return {key: text for key, text in said.items() if text}
 
 
 # --- what there is -----------------------------------------------------------------------------

@@ -78,30 +78,6 @@ def event_add(
     return events.add(config, name, entries, reason)
 
 
-@event_app.command("move", cls=Verb)
-def event_move(
-    config: ConfigOption,
-    name: NameArgument,
-    begins: Annotated[str, typer.Option("--from", help="E.g. '2026-12-01 09:00'.")],
-    until: Annotated[str, typer.Option(help="The same, or a time alone: the next one.")],
-    zone: Annotated[str, typer.Option(help="Of these times; else as before.")] = "",
-    weekly: Annotated[str, typer.Option(help="On these days; else as before.")] = "",
-    last: Annotated[str, typer.Option(help="The last day of a series; else as before.")] = "",
-    without: Annotated[str, typer.Option("--except", help="Days without it; else as before.")] = "",
-    output: NamesOption = "text",
-    reason: ReasonOption = "",
-) -> str:
-    """Give an event that was added other times; what it needs stays."""
-    from dnm.cli import events
-
-    given = {
-        "from": begins, "until": until, "zone": zone, "weekly": weekly, "last": last,
-        "except": without,
-    }  # fmt: skip
-    entries = {key: text for key, text in given.items() if text}
-    return events.move(config, name, entries, reason)
-
-
 @event_app.command("remove", cls=Verb)
 def event_remove(
     config: ConfigOption,
@@ -220,16 +196,13 @@ def queues_show(config: ConfigOption, output: NamesOption = "text") -> int:
 def queues_rebase(
     config: ConfigOption,
     reading: Annotated[
-        Literal["baseline", "total"] | None,
+        Literal["baseline", "total"],
         typer.Option("--as", help="What the limits are: baseline, or total with what is lent."),
-    ] = None,
+    ],
     queue: Annotated[
         list[str] | None,
         typer.Option(help="Only these queues.", autocompletion=completion.queues),
     ] = None,
-    forget_instance: Annotated[
-        str, typer.Option("--forget", help="Drop the ledger of an instance that is no more.")
-    ] = "",
     yes: YesOption = False,
     reason: ReasonOption = "",
 ) -> int:
@@ -239,9 +212,7 @@ def queues_rebase(
     """
     from dnm.cli import admin
 
-    if not (reading or forget_instance):
-        raise typer.BadParameter("say --as baseline, --as total, or --forget INSTANCE")
-    return admin.rebase(config, reading or "", queue or [], forget_instance, asks(yes), reason)
+    return admin.rebase(config, reading, queue or [], asks(yes), reason)
 
 
 # --- node-types ------------------------------------------------------------------------------
@@ -268,21 +239,6 @@ def types_check(
     from dnm.cli.node_types import check_node_types
 
     return check_node_types(config_path, os.environ, types or [], output)
-
-
-@node_types_app.command("compare", cls=Verb)
-def types_compare(
-    node_type: Annotated[str, typer.Argument(help="The node type.")],
-    config_path: PathOption = None,
-) -> int:
-    """Hold a running kubelet's own word against the type: what /configz answers, on stdin.
-
-    0 if every value that is named is in force, 1 and each that is not. Ask the kubelet with the
-    right to get nodes/configz, never nodes/proxy, which lets its holder run commands in every pod.
-    """
-    from dnm.cli.node_types import compare_node_type
-
-    return compare_node_type(config_path, os.environ, node_type)
 
 
 @node_types_app.command("render", cls=Verb)

@@ -243,7 +243,7 @@ def _numbers(line: HistoryLine, zone: str) -> Iterator[str]:
         yield f"{half} alone"
     if until := numbers.get("until"):
         yield f"until {_shown(until, zone)}"
-    for key in ("failures", "strikes", "reading", "forgotten_instance"):
+    for key in ("failures", "strikes", "reading"):
         if numbers.get(key):
             yield f"{key.replace('_', ' ')} {numbers[key]}"
 

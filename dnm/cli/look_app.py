@@ -169,22 +169,21 @@ def report(
         Path | None, typer.Option(help="What sacct has printed of that time: what jobs paid.")
     ] = None,
     form: Annotated[str, typer.Option("--format", help="The bill: csv, json or sacct.")] = "",
-    against: Annotated[str, typer.Option(help="sreport: whether it has the same hours.")] = "",
-    until: Annotated[str, typer.Option(help="The end, with --format or --against; else now.")] = "",
+    until: Annotated[str, typer.Option(help="The end of the bill, with --format; else now.")] = "",
     output: HistoryOption = "text",
 ) -> int:
     """Show what was lent, for whom, how long pods waited, and what held nodes back."""
     from dnm.cli.report_page import show_report
 
-    if not form and not against:
+    if not form:
         if until:
-            raise typer.BadParameter("it goes with --format or --against", param_hint="--until")
+            raise typer.BadParameter("it needs --format", param_hint="--until")
         return show_report(config, since, html, jobs, output)
     if html or jobs or output != "text":
-        raise typer.BadParameter("write --format or --against, or --html, --jobs or --output")
+        raise typer.BadParameter("write --format, or --html, --jobs or --output")
     from dnm.cli.bill import bill_of
 
-    return bill_of(config, (since, until), form, against)
+    return bill_of(config, (since, until), form)
 
 
 def simulate(

@@ -15,7 +15,6 @@ from dnm.cli.output import amounts, print_document, print_table
 from dnm.config.load import load_node_types
 from dnm.config.values import suggest
 from dnm.kubelet.check import check_node_type
-from dnm.kubelet.compare import config_differences
 from dnm.kubelet.render import Format, cautions, render
 from dnm.kubelet.reservation import computed_allocatable
 from dnm.model.errors import ConfigError, ExitCode
@@ -138,27 +137,6 @@ def render_node_type(path: Path | None, environ: Mapping[str, str], name: str, f
     if errors:
         print(f"dnm: {errors} wrong: `dnm node-types check {name}` says what", file=sys.stderr)
     return ExitCode.FAILED if errors else ExitCode.OK
-
-
-def compare_node_type(path: Path | None, environ: Mapping[str, str], name: str) -> int:
-    """Reads what a kubelet's /configz answers from stdin and prints what contradicts the type;
-    returns 1 if anything does. Raises ConfigError for what is no such answer."""
-    node_type = _named(_types_without_problems(path, environ), name)
-    text = sys.stdin.buffer.read(_LONGEST_ANSWER + 1)
-    try:
-        if len(text) > _LONGEST_ANSWER:
-            raise ValueError("it is longer than a kubelet's configuration")
-        effective = msgspec.json.decode(text, type=_Configz).kubeletconfig
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"what came on stdin is not the answer of a kubelet's /configz ({error}): ask e.g. "
-            "'curl --cacert CA -H \"Authorization: Bearer TOKEN\" https://NODE:10250/configz'"
-        ) from error
-    check = f"node type {name}"
-    found = [wrong(one, check=check) for one in config_differences(node_type, effective)]
-    named = len(_settings(node_type.kubelet))
-    print_findings(found or [fine(f"the kubelet has all {named} settings in force", check)])
-    return ExitCode.FAILED if found else ExitCode.OK
 
 
 def _types_without_problems(path: Path | None, environ: Mapping[str, str]) -> dict[str, NodeType]:

@@ -1,16 +1,13 @@
-"""What slurmdbd has booked, and what Slurm bills for its nodes, for `dnm check` and `dnm report`:
-asked of Slurm's own programs."""
+"""The accounts and the billing weights of nodes, as the commands of Slurm print them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 
 from dnm.converters.slurm.commands import SlurmClient, checked_name
-from dnm.converters.slurm.text import parse_time, records
+from dnm.converters.slurm.text import records
 from dnm.model.errors import SlurmError
-from dnm.model.hostlist import expand_hostlist
 from dnm.model.value import Value
 
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -24,14 +21,6 @@ class Machine(Value):
     cpus: int
     tres: str
     weight: float | None = None
-
-
-class Planned(Value):
-    """For how long a node was in an accounting reservation of its own, as slurmdbd has it."""
-
-    node: str
-    begin: datetime
-    end: datetime
 
 
 def knows_account(environ: Mapping[str, str], name: str) -> bool:
@@ -76,39 +65,3 @@ def _weigh(amounts: Mapping[str, str], weights: str, is_most: bool) -> float:
         unit = _UNITS[amount[2]] - _UNITS[factor[2] or "M"] if amount[2] else 0  # slurm.conf: MB
         billed.append(float(amount[1]) * 1024.0**unit * float(factor[1]))
     return max(billed) if is_most else sum(billed)
-
-
-def read_planned(
-    environ: Mapping[str, str], prefix: str, since: datetime, until: datetime
-) -> Iterator[Planned]:
-    """Yields what is planned of nodes whose reservation has that prefix, one row for each change of
-    it, within the span. Raises SlurmError."""
-    command = (
-        "sacctmgr", "-nP", "show", "reservation", *_span(since, until),
-        "format=name,start,end,nodenames,flags",
-    )  # fmt: skip
-    for line in SlurmClient(environ).ask(*command).splitlines():
-        name, start, end, nodes, flags = (*line.split("|"), "", "", "", "", "")[:5]
-        begin, last = parse_time(start), parse_time(end) or until
-        if "MAINT" not in flags.split(",") or begin is None:
-            continue
-        for node in expand_hostlist(nodes):
-            if name == f"{prefix}-{node}" and begin < until and last > since:
-                yield Planned(node=node, begin=max(begin, since), end=min(last, until))
-
-
-def read_planned_down(environ: Mapping[str, str], since: datetime, until: datetime) -> float:
-    """Returns the cluster's planned CPU-hours, as far as they are rolled up. Raises SlurmError."""
-    said = SlurmClient(environ).ask(
-        "sreport", "-nP", "-t", "seconds", "cluster", "utilization", *_span(since, until),
-        "format=planneddown",
-    )  # fmt: skip
-    seconds = [line.split("|")[-1] for line in said.splitlines() if line.strip()]
-    if not all(one.isdecimal() for one in seconds):
-        raise SlurmError(f"sreport says {said[:80]!r} where seconds were expected")
-    return sum(map(int, seconds)) / 3600
-
-
-def _span(since: datetime, until: datetime) -> tuple[str, str]:
-    start, end = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%S}" for one in (since, until))
-    return f"start={start}", f"end={end}"

@@ -1,25 +1,20 @@
 """Is the kubelet of a node that has joined as its type's settings say?
 
 Told from the Node alone: what it does not offer of its capacity is what its kubelet keeps back, to
-the byte. Where the kubelet itself may be asked (`nodes/configz`), each value is compared by name.
+the byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from dnm.kubelet.check import check_node_type
-from dnm.kubelet.render import kubelet_fields
 from dnm.kubelet.reservation import in_one_unit, pinned_reservation, reserved_cpu
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
 from dnm.model.printable import count_of
-from dnm.model.quantity import QuantityError, format_amount, parse_kubernetes
+from dnm.model.quantity import format_amount
 
 _HUGE_PAGES = "hugepages-"
-_LONGEST = 60  # characters of a value that a kubelet says
 
 
 def differences(node_type: NodeType, node: Node) -> tuple[str, ...]:
@@ -74,67 +69,6 @@ def difference_sentence(node_type: NodeType, name: str, found: tuple[str, ...]) 
         f"the kubelet of {name} differs from [node_type:{node_type.name}]: {'; '.join(found)}; "
         "look at its files and flags, and at what the join hook wrote"
     )
-
-
-def config_differences(node_type: NodeType, effective: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns what a kubelet's own configuration (`kubeletconfig` of /configz) says otherwise than
-    the settings, a clause a field. With reservedSystemCPUs the kubelet may show the CPU entries
-    rewritten or not: they are left out then."""
-    kubelet = node_type.kubelet
-    wanted = kubelet_fields(kubelet) if kubelet else {}
-    if kubelet and kubelet.reserved_system_cpus:
-        for field in ("kubeReserved", "systemReserved"):
-            wanted.get(field, {}).pop("cpu", None)
-    found: list[str] = []
-    for field, value in wanted.items():
-        there = effective.get(field)
-        if isinstance(value, dict):
-            inside = there if isinstance(there, dict) else {}
-            pairs = [(f"{field}[{key}]", one, inside.get(key)) for key, one in value.items()]
-        elif field == "reservedMemory":
-            pairs = [(field, _by_numa_node(value), _by_numa_node(there))]
-        else:
-            pairs = [(field, value, there)]
-        found += [
-            f"{name} is {_said(is_)} instead of {_said(shall)}"
-            for name, shall, is_ in pairs
-            if not _is_same(shall, is_)
-        ]
-    return tuple(found)
-
-
-def _by_numa_node(entries: Any) -> Any:
-    """reservedMemory as {NUMA node: limits}, so that order and spelling do not count."""
-    if not isinstance(entries, list):
-        return entries
-    found: dict[str, Any] = {}
-    for entry in entries:
-        if not isinstance(entry, dict) or not isinstance(entry.get("limits"), dict):
-            return entries
-        limits = found.setdefault(str(entry.get("numaNode", 0)), {})
-        limits.update(entry["limits"])
-    return found
-
-
-def _is_same(shall: Any, is_: Any) -> bool:
-    """Whether two values mean the same: equal amounts, however they are written."""
-    if shall == is_:
-        return True
-    if isinstance(shall, dict) and isinstance(is_, dict):
-        return shall.keys() == is_.keys() and all(_is_same(shall[key], is_[key]) for key in shall)
-    if isinstance(shall, str) and isinstance(is_, str):
-        try:
-            return parse_kubernetes("cpu", shall) == parse_kubernetes("cpu", is_)
-        except (QuantityError, ValueError):
-            return False
-    return False
-
-
-def _said(value: Any) -> str:
-    if value in (None, "", {}, []):
-        return "not set"
-    text = str(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def likely_refusal(node_type: NodeType | None) -> str:

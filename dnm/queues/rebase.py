@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from enum import Enum
 
-import msgspec
-
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
@@ -29,18 +27,16 @@ class Reading(Enum):
 def rebase_document(
     document: QueueDocument,
     wants: QueueWants,
-    reading: Reading | None,
+    reading: Reading,
     queues: Iterable[str] = (),
-    forget: str = "",
 ) -> QueueEdit:
-    """Returns the edit after a person has said what the limits of these queues (none: of all)
-    contain, if he has. With this instance's part of the ledger there, that is said only of limits
-    that somebody has changed: of one that stands as it was written, it is known. `forget` drops the
-    section of an instance that is no more."""
+    """Returns the edit after a person has said what the limits of these queues contain; without
+    `queues`, of all. If the ledger has this instance's section, the answer counts only for limits
+    that were changed: dnm knows what the others contain."""
     try:
         if document.refusal:
             raise QueueError(document.refusal)
-        return _rebase(document, wants, reading, frozenset(queues), forget)
+        return _rebase(document, wants, reading, frozenset(queues))
     except (QueueError, QuantityError) as error:
         return as_it_stands(document, refusal=str(error))
 
@@ -48,37 +44,29 @@ def rebase_document(
 def _rebase(
     document: QueueDocument,
     wants: QueueWants,
-    reading: Reading | None,
+    reading: Reading,
     chosen: frozenset[str],
-    forget: str,
 ) -> QueueEdit:
     unknown = sorted(chosen - document.limits.keys())
     if unknown:
         raise QueueError(f"{', '.join(unknown)}: no queue of the document has this path")
-    is_for_all = reading is not None and not chosen
-    if document.ledger_problem and not is_for_all:
+    if document.ledger_problem and chosen:
         raise QueueError(document.ledger_problem)
     tree = document.tree
-    ledger = document.ledger if is_for_all else ledger_in_force(document, wants).ledger
-    others = ledger.sections.keys() - {wants.instance_id}
-    if forget and forget not in others:
-        known_ones = ", ".join(sorted(others)) or "none"
-        raise QueueError(f"the ledger has no other instance {forget!r}; it has {known_ones}")
+    ledger = ledger_in_force(document, wants).ledger if chosen else document.ledger
     known = compare(tree, ledger)
-    sections = {name: part for name, part in ledger.sections.items() if name != forget}
     own = own_section(ledger, wants)
-    contained = lent_amounts({**sections, wants.instance_id: own}.values())
+    contained = lent_amounts({**ledger.sections, wants.instance_id: own}.values())
     is_lost = bool(own.queues) and wants.instance_id not in ledger.sections
     for place, baseline in known.items():
         is_asked = is_lost or baseline.news or baseline.is_frozen
-        if reading and is_asked and (not chosen or place.queue in chosen):
+        if is_asked and (not chosen or place.queue in chosen):
             known[place] = _declared(tree, place, reading, contained.at(place))
-    kept: Ledger = msgspec.structs.replace(ledger, sections=sections)
     # What a run noted and nobody wrote is answered too, or the next run would ask again.
     then = Ledger()
     with suppress(QueueError):  # a record that can't be read is answered too
         then = remembered(wants) or then
-    in_force = with_totals(LedgerInForce(kept), then)
+    in_force = with_totals(LedgerInForce(ledger), then)
     return prove(document, foresee(document, in_force, known, wants))
 
 

@@ -1,4 +1,4 @@
-"""`event add`, `move` and `remove`: events that stand in the record. Pure."""
+"""The events of the registry: `dnm event add` and `dnm event remove`. Pure."""
 
 from __future__ import annotations
 
@@ -26,24 +26,6 @@ def add_event(
     if refusal is not None:
         return refusal
     return replace(registry, events={**registry.events, event.name: event})
-
-
-def move_event(
-    config: Config, registry: Registry, was: CalendarEvent, times: CalendarEvent, now: datetime
-) -> Registry | Refusal:
-    """Gives an event the times of another."""
-    event = with_times(was, times)
-    if refusal := _why_useless(config, event, "moved", now):
-        return refusal
-    if registry.events.get(was.name) != was:
-        return Refusal(f"event {was.name} has changed meanwhile: see `dnm event show {was.name}`")
-    return replace(registry, events={**registry.events, was.name: event})
-
-
-def with_times(was: CalendarEvent, times: CalendarEvent) -> CalendarEvent:
-    """Returns the event at the times of another; what it needs stays."""
-    kept = ("pods", "request", "nodes", "charge_account", "seen_in")
-    return replace(times, **{name: getattr(was, name) for name in kept})
 
 
 def remove_event(config: Config, registry: Registry, name: str) -> Registry | Refusal:

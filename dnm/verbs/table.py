@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from dnm.model.registry import Registry
-from dnm.verbs.event import add_event, move_event, remove_event
+from dnm.verbs.event import add_event, remove_event
 from dnm.verbs.keeping import exclude, hold, pause, reset, resume, take_over, unexclude, unhold
 from dnm.verbs.lending import extend, give_back, lend
 from dnm.verbs.refusal import Refusal
@@ -30,6 +30,5 @@ VERBS: Mapping[str, Verb] = {
     "takeover": take_over,
     "reset": reset,
     "event add": add_event,
-    "event move": move_event,
     "event remove": remove_event,
 }

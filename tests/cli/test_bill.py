@@ -1,5 +1,4 @@
-"""`dnm report --format` and `--against`, over a month of history and beside programs that stand for
-Slurm's."""
+"""The tests of `dnm report --format`, over a month of history."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import io
 import json
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -146,66 +145,10 @@ def test_what_sacct_would_print_has_each_lend_in_the_month_of_its_end(bill: Run)
     assert min(job["start"] for job in jobs) < "2026-03-01", "whole, not cut to the month"
 
 
-def planned(bill: Run, tmp_path: Path, change: Callable[[list[list[str]]], None]) -> Sequence[str]:
-    """The reservations that slurmdbd would have of the charged lends, changed by a test."""
-    lends = json.loads(bill("--format", "json").stdout)["lends"]
-    rows = [
-        [f"k8s-{one['node']}", one["from"][:19], one["until"][:19], one["node"], "MAINT,SPEC_NODES"]
-        for one in lends if one["account"]
-    ]  # fmt: skip
-    change(rows)
-    text = "\n".join("|".join(row) for row in rows)
-    script(tmp_path, f"cat <<X\n{text}\nX", "sacctmgr")
-    hours = sum(one["lent_hours"] for one in lends if one["account"]) * 128
-    script(tmp_path, f"echo {int(hours * 3600)}", "sreport")
-    done = bill("--against", "sreport")
-    assert done.returncode in (0, 1), done.stderr
-    assert (done.returncode == 1) is ("none" not in done.stdout)
-    return done.stdout.splitlines()
-
-
-def test_books_that_agree_are_said_to(bill: Run, tmp_path: Path) -> None:
-    said = planned(bill, tmp_path, lambda rows: None)
-    first = said[0].replace(",", "").split()
-    assert float(first[first.index("CPU-hours;") - 1]) == pytest.approx(
-        float(first[first.index("sreport:") + 1]), rel=0.001
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        pytest.param(lambda rows: rows.pop(3), "nothing planned: it was not charged", id="lost"),
-        pytest.param(
-            lambda rows: rows[3].__setitem__(4, "SPEC_NODES"), "nothing planned", id="plain"
-        ),
-        pytest.param(
-            lambda rows: rows[3].__setitem__(
-                1, f"{datetime.fromisoformat(rows[3][1]) + timedelta(minutes=5):%Y-%m-%dT%H:%M:%S}"
-            ),
-            "begins later by 00:05:00", id="late",
-        ),
-        pytest.param(
-            lambda rows: rows[3].__setitem__(
-                1, f"{datetime.fromisoformat(rows[3][1]) + timedelta(seconds=50):%Y-%m-%dT%H:%M:%S}"
-            ),
-            "none", id="within-a-minute",
-        ),
-    ],
-)  # fmt: skip
-def test_a_lend_that_differs_is_named(
-    bill: Run, tmp_path: Path, change: Callable[[list[list[str]]], None], said: str
-) -> None:
-    text = "\n".join(planned(bill, tmp_path, change))
-    assert said in text
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--format", "xml"), "--format 'xml' is not known; write csv, json, sacct"),
-        (("--against", "sacct"), "--against 'sacct' is not known; write sreport"),
-        (("--format", "csv", "--against", "sreport"), "ask for one of them"),
         (("--format", "csv", "--until", "2026-02-01"), "--until is not after --since"),
     ],
 )

@@ -51,19 +51,6 @@ def test_an_event_is_added_is_in_force_and_is_removed_and_all_is_told(tmp_path: 
     assert lines[0]["numbers"]["needs"] == "2 nodes"
 
 
-def test_an_event_is_moved_and_keeps_what_it_needs(tmp_path: Path) -> None:
-    config = a_config(tmp_path)
-    series = {**ENTRIES, "weekly": "Mon,Wed", "zone": "Europe/Berlin"}
-    events.add(config, "stars", series, "")
-    was = load_registry(config, NOW).events["stars"]
-    later = f"{wall_clock() + timedelta(days=9):%Y-%m-%d} 10:00"
-    said = events.move(config, "stars", {"from": later, "until": "18:00"}, "the room")
-    event = load_registry(config, NOW).events["stars"]
-    assert f"{event.begins:%Y-%m-%d %H:%M} {event.ends:%H:%M}" == f"{later} 18:00"
-    assert (event.nodes, event.weekly, event.zone) == (was.nodes, was.weekly, "Europe/Berlin")
-    assert said.startswith("event stars is moved: each Mon, Wed from 10:00") and "; it was" in said
-
-
 @pytest.mark.parametrize(
     ("needs", "said"),
     [

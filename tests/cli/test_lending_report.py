@@ -152,10 +152,10 @@ def test_a_history_of_nothing(tmp_path: Path) -> None:
 
 
 BESIDE = {
-    "an end of a report": (("--until", "2026-03-02"), "it goes with --format or --against"),
+    "an end of a report": (("--until", "2026-03-02"), "it needs --format"),
     "a page of a bill": (("--format", "csv", "--html", "x.html"), "or --html, --jobs or"),
     "a form of a page": (("--html", "x.html", "-o", "csv"), "--output go with the tables"),
-    "a form of a form": (("--format", "csv", "-o", "json"), "write --format or --against, or"),
+    "a form of a form": (("--format", "csv", "-o", "json"), "write --format, or"),
 }
 
 

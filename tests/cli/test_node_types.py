@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 GOOD = """\
 [settings]
 [node_type:a]
@@ -71,7 +69,7 @@ def test_every_problem_comes_at_once_with_exit_code_1(tmp_path: Path) -> None:
 
 
 def test_a_type_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
-    for verb in ("check", "render", "compare"):
+    for verb in ("check", "render"):
         code, _, err = said(tmp_path, GOOD, verb, "gg")
         assert code == 2
         assert "there is no node type gg" in err
@@ -82,22 +80,3 @@ def test_nothing_named_renders_nothing_and_the_same_twice_is_the_same(tmp_path: 
     first = said(tmp_path, GOOD, "render", "g")
     assert first == said(tmp_path, GOOD, "render", "g")
     assert "numa" not in first[1].replace("numaNode", "").replace("single-numa-node", "")
-
-
-def test_a_kubelets_own_word_is_compared_by_name(tmp_path: Path) -> None:
-    answer = json.dumps({"kubeletconfig": CONFIGZ})
-    code, out, _ = said(tmp_path, GOOD, "compare", "g", given=answer)
-    assert (code, out) == (0, "✓ node type g: the kubelet has all 6 settings in force\n1 fine\n")
-    other = {**CONFIGZ, "memoryManagerPolicy": "None", "kubeReserved": None, "reservedMemory": 7}
-    code, out, _ = said(tmp_path, GOOD, "compare", "g", given=json.dumps({"kubeletconfig": other}))
-    assert code == 1
-    assert "memoryManagerPolicy is None instead of Static" in out
-    assert "kubeReserved[memory] is not set instead of 8500Mi" in out
-    assert "reservedMemory is 7 instead of" in out
-
-
-@pytest.mark.parametrize("given", ["", "{}", "<html>", '{"kubeletconfig": []}', "[" * 5000])
-def test_what_is_no_answer_of_a_kubelet_is_told_in_a_sentence(tmp_path: Path, given: str) -> None:
-    code, _, err = said(tmp_path, GOOD, "compare", "g", given=given)
-    assert code == 2
-    assert "is not the answer of a kubelet's /configz" in err

@@ -138,7 +138,6 @@ SILENT = {
     "sandbox",
     "convert-test",
     "node-types render",
-    "node-types compare",
     "queues rebase",
     "test-load",
 }

@@ -18,7 +18,6 @@ from tests.queue_kit import (
     limit,
     nodes_of,
     read,
-    told,
     wants,
 )
 
@@ -203,8 +202,6 @@ def test_the_advice_on_a_limit_below_what_is_lent_is_right_to_the_letter() -> No
 
 REFUSED_REBASES = [
     pytest.param({"queues": ["root.nope"]}, "root.nope: no queue of the document", id="queue"),
-    pytest.param({"forget": "prod"}, "no other instance 'prod'", id="itself"),
-    pytest.param({"forget": "nobody"}, "no other instance 'nobody'; it has none", id="instance"),
 ]
 
 
@@ -218,10 +215,3 @@ def test_a_rebase_that_makes_no_sense(more: dict[str, object], reason: str) -> N
         **more,  # type: ignore[arg-type]
     )
     assert reason in answered.refusal and not answered.is_changed
-
-
-def test_an_instance_that_is_no_more_is_forgotten() -> None:
-    made = lend(TREE, ONE)
-    both = edit(made.text, made.ledger, nodes_of(A, "m1"), instance="old")
-    answered = rebase_document(read(both.text, both.ledger), wants(ONE), None, forget="old")
-    assert (answered.text, told(answered.ledger)) == (made.text, told(made.ledger))

@@ -35,8 +35,6 @@ mount --bind {at}/node /sys/devices/system/node
 mount --bind {at}/online /sys/devices/system/cpu/online
 {runtime} {at}/cri.sock &
 while [ ! -S {at}/cri.sock ]; do sleep 0.02; done
-(until curl -fsk https://127.0.0.1:10250/configz -o {at}/configz.new; do sleep 0.1; done
-    mv {at}/configz.new {at}/configz) 2>/dev/null &
 exec {kubelet} --config {at}/config.yaml --root-dir {at}/root --cert-dir {at}/certs \
     --hostname-override n1 --cgroups-per-qos=false --enforce-node-allocatable= {more} >{at}/log 2>&1
 """
@@ -65,11 +63,10 @@ def boot(
     machine: dict[str, Any],
     drop_ins: Sequence[str] = (),
     state: str = "",
-    until: str = "root/memory_manager_state",
 ) -> Boot:
     """Starts a kubelet with the file on the machine, and waits until it has refused or stays.
     `drop_ins` are files of a drop-in directory, in order; `state` is what an earlier start has left
-    in memory_manager_state, `until` the file that is waited for too."""
+    in memory_manager_state."""
     shutil.rmtree(directory, ignore_errors=True)
     write_machine(directory, machine)
     whole = yaml.safe_load(config) or {}
@@ -96,9 +93,7 @@ def boot(
     )  # fmt: skip
     try:
         deadline = time.monotonic() + _LONGEST
-        while process.poll() is None and not (
-            is_up(directory / "log", found) and (directory / until).exists()
-        ):
+        while process.poll() is None and not (is_up(directory / "log", found) and found.exists()):
             assert time.monotonic() < deadline, (directory / "log").read_text()[-2000:]
             time.sleep(0.02)
         # The capacity is compared in the same step that starts the managers: a word later.

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -197,35 +196,3 @@ def test_a_state_file_of_before_stops_the_kubelet(version: str, tmp_path: Path) 
     assert not before.error and json.loads(left)["policyName"] == "None"
     went = boot(tmp_path / "kubelet", version, Said(vector["settings"]).config, TWO, state=left)
     assert "memory_manager_state" in went.log and went.error
-
-
-@pytest.mark.parametrize("version", KUBELETS)
-def test_a_running_kubelets_own_word_is_held_against_the_type(version: str, tmp_path: Path) -> None:
-    vector = next(one for one in OURS if one["name"].startswith("2 "))
-    drop_in = Said(vector["settings"]).config
-    went = boot(
-        tmp_path / "kubelet", version, json.dumps(HEAD), TWO, [drop_in], until="configz"
-    )  # fmt: skip
-    assert not went.error, went.error
-    answer = (tmp_path / "kubelet" / "configz").read_text()
-    assert compared(tmp_path, vector["settings"], answer) == (
-        0, "✓ node type g: the kubelet has all 5 settings in force\n1 fine\n"
-    )  # fmt: skip
-    other = {**vector["settings"], "topology_manager_policy": "restricted", "max_pods": "250"}
-    code, said = compared(tmp_path, other, answer)
-    assert code == 1
-    assert "✗ node type g: maxPods is 110 instead of 250\n" in said
-    assert "✗ node type g: topologyManagerPolicy is none instead of restricted\n" in said
-
-
-def compared(directory: Path, settings: Settings, answer: str) -> tuple[int, str]:
-    ini = directory / "dnm.ini"
-    lines = "".join(f"{key} = {text}\n" for key, text in settings.items())
-    ini.write_text(f"[settings]\n[node_type:g]\n{lines}")
-    ini.chmod(0o644)
-    done = subprocess.run(
-        [sys.executable, "-m", "dnm.cli", "node-types", "compare", "g", "-c", str(ini)],
-        input=answer, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-    )  # fmt: skip
-    return done.returncode, done.stdout

@@ -1,4 +1,4 @@
-"""event add, move and remove, decided on values."""
+"""The tests of `dnm event add` and `dnm event remove`, on values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dnm.config.files import MOST_EVENTS
 from dnm.model.calendar import CalendarEvent
 from dnm.model.registry import Registry
-from dnm.verbs.event import add_event, move_event, remove_event
+from dnm.verbs.event import add_event, remove_event
 from tests.builders import NOW, a_config
 from tests.verbs import sentence
 
@@ -82,15 +82,3 @@ def test_only_what_was_added_is_removed(name: str, why: str) -> None:
     filed = replace(EVENT, name="filed", source="/etc/events.ini")
     config = replace(CONFIG, calendar_events=(*CONFIG.calendar_events, filed))
     assert sentence(remove_event(config, REGISTRY, name)) == why
-
-
-def test_a_moved_event_keeps_what_it_needs() -> None:
-    was = REGISTRY.events["old"]
-    times = replace(was, begins=BEGINS + timedelta(days=1), ends=BEGINS + timedelta(days=2))
-    answer = move_event(CONFIG, REGISTRY, was, replace(times, nodes=1, pods=7), NOW)
-    assert answer == Registry(events={"old": times})
-    gone = "event old has changed meanwhile: see `dnm event show old`"
-    assert sentence(move_event(CONFIG, Registry(), was, times, NOW)) == gone
-    over = "the event can't be moved: it is over, 2026-02-23 12:00 to 2026-02-24 12:00 UTC"
-    said = sentence(move_event(CONFIG, REGISTRY, was, replace(was, **OVER), NOW))
-    assert said.startswith(over)
