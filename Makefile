@@ -14,11 +14,12 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
+.PHONY: commits mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
 	@echo "make quick          lint, types, walls and the rooms without an outside, in a minute or so"
+	@echo "make commits        the subjects of new commits: length, and a verb in the imperative"
 	@echo "make test           all but the real servers, and of what is long a sample"
 	@echo "make test-night     the rest: all kills, long histories, the model, storm, soak, economy"
 	@echo "make test-real      the short row on kube-apiserver, YuniKorn and Slurm; builds them once"
@@ -61,9 +62,13 @@ test-packages: packages
 	$(BIN)/python -m pytest tests/real/packages.py tests/real/image.py
 
 lint: $(STAMP)
-	$(BIN)/ruff format --check dnm tests packages
-	$(BIN)/ruff check dnm tests packages
+	$(BIN)/ruff format --check dnm tests packages .ci
+	$(BIN)/ruff check dnm tests packages .ci
 	$(BIN)/mypy
+
+# .git-hooks/commit-msg checks each new commit in the same way.
+commits:
+	@$(PYTHON) .ci/commit_subjects.py
 
 # pip-audit asks PyPI's own service; where that is out of reach it says so and finds nothing.
 audit: $(STAMP)
