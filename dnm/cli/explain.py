@@ -15,6 +15,8 @@ from dnm.cli.history import QuestionError, describe_line, last_lines
 from dnm.cli.output import (
     amounts,
     decision_numbers,
+    order_progress,
+    order_row,
     pods_lacking,
     print_document,
     print_line,
@@ -23,20 +25,20 @@ from dnm.cli.output import (
     waiting_lines,
     waiting_rows,
 )
-from dnm.cli.report import explained, explained_node
+from dnm.cli.report import as_recorded, explained, explained_node
 from dnm.cli.status_view import holders_text
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import read_pod_end
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import LentNode
 from dnm.model.plan import Plan
 from dnm.model.printable import count_of, duration, printable
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS
 from dnm.plan.conversions import Decided
-from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.explain import as_slurm_has_it, explain_pod
 from dnm.plan.planner import fold_plan
 from dnm.plan.record_lease import judge_actor
@@ -204,13 +206,11 @@ def _find_order(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | Non
     order = next((one for one in plan.registry.orders if one.id == name), None)
     if order is None:
         return None
-    missing = count_missing(order, plan.registry)
-    there = ", ".join(nodes_of_order(order, plan.registry)) or "none"
-    waits = f", which waits: {order.why}" if missing and order.why else ""
+    row = order_row(order, as_recorded(plan))
+    there = f": {fold_hostlist(row['serving'])}" if row["serving"] else ""
     return {
         "reason": f"{count_of(order.count, 'node')} for namespace {order.namespace} until "
-        f"{order.until:%Y-%m-%d %H:%M} UTC, by {order.who}; serving: {there}; {missing} missing"
-        f"{waits}"
+        f"{order.until:%Y-%m-%d %H:%M} UTC, by {order.who}; {order_progress(row)}{there}"
     }
 
 

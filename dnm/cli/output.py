@@ -13,7 +13,10 @@ import msgspec
 from dnm.model.batch import WaitingJobs
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.observed import Sitting
+from dnm.model.orders import LendOrder
 from dnm.model.printable import Meanings, Part, count_of, duration, printable
+from dnm.model.registry import Registry
+from dnm.plan.counting import count_missing, nodes_of_order
 
 _LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 1024G
 
@@ -191,6 +194,21 @@ def pods_lacking(numbers: Mapping[str, Any]) -> str:
     named = numbers["pods"]
     more = max(numbers.get("no_room", 0), numbers.get("no_quota", 0)) - len(named)
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+def order_row(order: LendOrder, registry: Registry) -> dict[str, Any]:
+    """Returns an order as documents have it, with the nodes that serve it or join, and the number
+    of nodes that are missing."""
+    serving, missing = nodes_of_order(order, registry), count_missing(order, registry)
+    return {**msgspec.structs.asdict(order), "missing": missing, "serving": serving}
+
+
+def order_progress(row: Mapping[str, Any]) -> str:
+    """Returns how many nodes of an order are there, are coming and are missing, and why."""
+    there, missing = len(row["serving"]), row["missing"]
+    coming = f"{left} coming, " if (left := row["count"] - there - missing) > 0 else ""
+    waits = f"; waits: {row['why']}" if missing and row["why"] else ""
+    return f"{count_of(there, 'node')} there, {coming}{missing} missing{waits}"
 
 
 def sitting_rows(sitting: Mapping[str, Sitting]) -> list[dict[str, Any]]:

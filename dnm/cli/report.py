@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from dnm.cli.output import (
+    order_progress,
+    order_row,
     print_document,
     print_line,
     print_table,
@@ -50,7 +52,6 @@ from dnm.model.plan import (
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
-from dnm.plan.counting import count_missing
 from dnm.plan.supply import Supply
 
 
@@ -115,7 +116,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "notes": list(plan.notes),
         "errors": list(plan.errors),
         "diff": plan.diff,
-        "orders": [msgspec.to_builtins(order) for order in plan.registry.orders],
+        "orders": [order_row(one, as_recorded(plan)) for one in plan.registry.orders],
         "pause": msgspec.to_builtins(plan.pause),
         "waiting_jobs": waiting_rows(plan.waiting_jobs),
         "sitting": sitting_rows(plan.registry.sitting),
@@ -133,11 +134,16 @@ def to_return(plan: Plan) -> int:
 
 
 def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str]:
-    """Yields of each order what is missing, and what that waits for."""
+    """Yields how far each order is."""
     for order in orders:
-        missing = count_missing(order, registry)
-        waits = f"; waits: {order.why}" if missing and order.why else ""
-        yield f"order {order.id}: {missing} of {order.count} missing{waits}"
+        yield f"order {order.id}: {order_progress(order_row(order, registry))}"
+
+
+def as_recorded(plan: Plan) -> Registry:
+    """Returns the registry of a plan without the requests that the plan makes."""
+    planned = {one.request.id for one in plan.actions if isinstance(one, StartConversion)}
+    requests = tuple(one for one in plan.registry.requests if one.id not in planned)
+    return msgspec.structs.replace(plan.registry, requests=requests)
 
 
 def print_plan(plan: Plan, zone: str = "UTC") -> None:
@@ -152,7 +158,7 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
     for line in told_together(_node_sentences(plan), ""):
         names, word, sentence = line.split(": ", 2)
         print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
-    orders = order_lines(plan.registry.orders, plan.registry)
+    orders = order_lines(plan.registry.orders, as_recorded(plan))
     waiting = waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC))
     sitting = sitting_lines(sitting_rows(plan.registry.sitting), zone)
     for line in (*orders, *waiting, *sitting):

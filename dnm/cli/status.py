@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dnm.cli.health import at_work, warn_of_last_run, warn_of_quiet
-from dnm.cli.output import print_document, sitting_rows, waiting_rows
+from dnm.cli.output import order_row, print_document, sitting_rows, waiting_rows
 from dnm.cli.status_view import print_status
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
@@ -28,7 +28,6 @@ from dnm.model.registry import Registry
 from dnm.model.share import Share
 from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.cap_shares import as_last_read, list_node_caps
-from dnm.plan.counting import count_missing, nodes_of_order
 from dnm.plan.idle_times import idle_times
 from dnm.plan.rules.node_hours import hours_left
 from dnm.run.recorded import read_last_run
@@ -96,15 +95,7 @@ def status_document(
             for name, one in sorted(registry.claimed.items())
         ],
         "by_hand": list(registry.by_hand),
-        "orders": [
-            {
-                **msgspec.structs.asdict(order),
-                "missing": count_missing(order, registry),
-                "serving": nodes_of_order(order, registry),
-            }
-            for order in registry.orders
-            if now < order.until
-        ],
+        "orders": [order_row(order, registry) for order in registry.orders if now < order.until],
         "queues": [
             {"queue": queue, **msgspec.to_builtins(status)}
             for queue, status in sorted(run.queues.items())

@@ -10,6 +10,7 @@ import msgspec
 
 from dnm.cli.output import (
     briefly,
+    order_progress,
     order_resources,
     print_line,
     print_table,
@@ -149,14 +150,10 @@ def by_hand_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC")
             yield f"{node['node']} is returned by a person: {_emptied(node['emptying'], now, zone)}"
     for order in document["orders"]:
         what = fold_hostlist(order["nodes"]) or f"{order['count']} of type {order['node_type']}"
-        there, missing = len(order["serving"]), order["missing"]
-        coming = f"{left} coming, " if (left := order["count"] - there - missing) > 0 else ""
-        waits = f"; waits: {order['why']}" if missing and order["why"] else ""
         reason = f" ({order['reason']})" if order["reason"] else ""
         yield (
             f"{order['id']}: {what} for {order['namespace']} until "
-            f"{shown(order['until'], zone)}, by {order['who']}{reason}: "
-            f"{count_of(there, 'node')} there, {coming}{missing} missing{waits}"
+            f"{shown(order['until'], zone)}, by {order['who']}{reason}: " + order_progress(order)
         )
     for name in document["by_hand"]:
         yield (

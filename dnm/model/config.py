@@ -105,6 +105,12 @@ class Config(Value):
         return self.converted_nodes_path.with_suffix(".lock")
 
     @property
+    def began_path(self) -> Path:
+        """The file whose time is the start of the last run on this host. Commands that change the
+        registry take the lock too, so the time of the lock does not say that."""
+        return self.lock_path.with_suffix(".began")
+
+    @property
     def ended_path(self) -> Path:
         """Its time is the one at which the last run of this host came to its end."""
         return self.lock_path.with_suffix(".ended")

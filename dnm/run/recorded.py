@@ -37,12 +37,12 @@ def read_last_run(config: Config) -> LastRun:
             return datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
         return None
 
-    return LastRun(began=changed(config.lock_path), ended=changed(config.ended_path))
+    return LastRun(began=changed(config.began_path), ended=changed(config.ended_path))
 
 
 def mark_begin(config: Config) -> None:
     """Sets the time at which this run has begun. Raises RegistryError."""
-    set_time("lock.time", config.lock_path)
+    set_time("lock.time", config.began_path)
 
 
 def mark_end(config: Config) -> None:

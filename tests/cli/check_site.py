@@ -59,7 +59,7 @@ class CheckedSite:
     def record(self, registry: Registry) -> None:
         """As a run leaves it that began and ended just now."""
         config = load_config(self.ini, {})
-        config.lock_path.touch(mode=0o600)
+        config.began_path.touch(mode=0o600)
         save_registry(config, registry)
         mark_end(config)
 

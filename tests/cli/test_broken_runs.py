@@ -24,7 +24,7 @@ def site(directory: Path, began: timedelta, ended: timedelta) -> tuple[Config, d
     """The last run began and the last end was so long ago."""
     config = a_config(converted_nodes_path=directory / "converted_nodes.json")
     now = datetime.now(UTC)
-    for path, age in ((config.lock_path, began), (config.ended_path, ended)):
+    for path, age in ((config.began_path, began), (config.ended_path, ended)):
         path.touch()
         os.utime(path, ((now - age).timestamp(),) * 2)
     return config, now

@@ -380,7 +380,24 @@ def test_an_order_that_gets_nothing_now_says_why_not(site: Site) -> None:
     site.sandbox.batch.start_job(["a001"])
     done = site.command("lend", "-n", "dev", "--node", "a001", "--now")
     assert done.returncode == 0
-    assert done.stdout.splitlines()[-1].endswith("1 of 1 missing; waits: a001: job 1001 is running")
+    assert done.stdout.splitlines()[-1].endswith(
+        "0 nodes there, 1 missing; waits: a001: job 1001 is running"
+    )
+
+
+def test_an_order_before_the_first_run_is_reported_alike_everywhere(site: Site) -> None:
+    """And the command that gives the order is no run."""
+    site.command("lend", "2", "--namespace", "dev", "--for", "2h")
+    (order,) = site.registry.orders
+    status = " ".join(site.command("status").stdout.split())
+    assert "Last run none yet warning: no run yet" in status
+    printed = (status, site.command("plan").stdout, site.command("explain", order.id).stdout)
+    progress = [
+        re.findall(r"\d nodes there, .*?\d missing", " ".join(one.split())) for one in printed
+    ]
+    assert progress == [["0 nodes there, 2 missing"]] * 3, printed
+    (planned,) = json.loads(site.command("plan", "-o", "json").stdout)["orders"]
+    assert (planned["missing"], planned["serving"]) == (2, [])
 
 
 def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:

@@ -44,7 +44,7 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     assert site.sandbox.get("configmaps", "yunikorn-configs", "yunikorn") == config_map
     lines = capsys.readouterr().out.splitlines()
     assert "fine" in lines[-1]
-    assert sum(line.startswith("✓ permission: ") for line in lines) == 15
+    assert sum(line.startswith("✓ permission: ") for line in lines) == 16
     assert "✓ batch nodes: 3 of 3 nodes of the type a can be lent now" in lines
     assert "✓ node types: each of the 3 pending pods that count would fit a node" in lines
 
@@ -103,8 +103,8 @@ def _mark_small_node(site: CheckedSite) -> None:
 
 
 def _old_lock(site: CheckedSite) -> None:
-    lock = load_config(site.ini, {}).lock_path
-    os.utime(lock, (0, 0))
+    began = load_config(site.ini, {}).began_path
+    os.utime(began, (0, 0))
 
 
 def _replace_converter(site: CheckedSite, script: str) -> None:

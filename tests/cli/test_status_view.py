@@ -183,7 +183,7 @@ def test_a_pause_that_is_over_is_none(capsys: pytest.CaptureFixture[str]) -> Non
 def ended_at(moment: datetime, directory: Path) -> Config:
     """A site whose last run began and ended then."""
     config = a_config(directory)
-    for path in (config.lock_path, config.ended_path):
+    for path in (config.began_path, config.ended_path):
         path.touch()
         os.utime(path, (moment.timestamp(), moment.timestamp()))
     return config
@@ -328,7 +328,7 @@ def test_how_the_last_run_has_ended(
     holder = LockHolder(pid=7, since=NOW + timedelta(seconds=held)) if held is not None else None
     monkeypatch.setattr("dnm.cli.health.find_lock_holder", lambda path: holder)
     config = a_config(tmp_path)
-    for path, later in ((config.ended_path, ended), (config.lock_path, 0)):
+    for path, later in ((config.ended_path, ended), (config.began_path, 0)):
         path.touch()
         os.utime(path, (NOW.timestamp() + later,) * 2)
     document = status_document(config, Registry(), NOW + timedelta(minutes=2))
