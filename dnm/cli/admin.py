@@ -42,7 +42,7 @@ from dnm.run.planning import connect
 from dnm.run.record_lease import judge_here, new_lease, put_lease
 from dnm.run.registry import load_registry, opened_state
 from dnm.run.snapshot import take_snapshot
-from dnm.run.verbs import acting_state, note_operation
+from dnm.run.verbs import acting_state, keep_ledger, note_operation
 from dnm.run.verbs import move_state as move_registry_to
 from dnm.verbs.keeping import Resettable, what_is_reset
 from dnm.verbs.refusal import Refusal
@@ -234,9 +234,12 @@ def rebase(
 
 
 @contextmanager
-def _locked_and_told(config: Config, operation: Operation) -> Iterator[None]:
-    """The lock, for an operation that changes more than the registry: told before it is done."""
+def _locked_and_told(
+    config: Config, operation: Operation
+) -> Iterator[Callable[[str | None], None]]:
+    """The lock, for an operation that changes more than the registry. The history tells of it
+    before it is done. Gives the function that keeps the ledger in the registry."""
     with acting_state(config, say_wait) as state:
         note_operation(config, state, operation)
         log_operation(operation, config.instance_id)
-        yield
+        yield lambda ledger: keep_ledger(config, state, ledger)

@@ -213,29 +213,32 @@ def rebase_queues(
     namespace: str,
     change: Callable[[SourceDocument], QueueEdit],
     is_sure: Callable[[str], bool],
-    lock: AbstractContextManager[None],
+    lock: AbstractContextManager[Callable[[str | None], None]],
     yunikorn: YunikornClient | None = None,
 ) -> int:
     """Writes down what a person says of the limits that stand there, after he has seen what that
     makes of them. `change` is `rebase` with the nodes that serve when it is called. Asked
     before the lock is taken, for runs to go on meanwhile; and again only if that changed a limit.
+    `lock` gives the function that keeps the new ledger in the registry.
     """
     asked = _Question(is_sure)
     try:
         edit = asked.confirm(change(read_source(kube, namespace)))
-        if not edit.is_changed:
+        if not (edit.is_changed or edit.is_answer):
             print(_NOTHING_LOST if any(n.lent for n in edit.numbers.values()) else _NOTHING_LENT)
             return ExitCode.OK
-        with lock:
+        with lock as keep_ledger:
             outcome = apply_queue_edit(
                 kube, namespace, lambda source: asked.confirm(change(source)), yunikorn
             )
+            keep_ledger(outcome.edit.noted)
     except _DeclinedError:
         print("nothing was written")
         return ExitCode.OK
     for note in outcome.notes:
         print(printable(note))
-    print("the ledger is written" if outcome.is_written else "somebody else has written it")
+    is_recorded = outcome.is_written or outcome.edit.is_answer
+    print("the answer is recorded" if is_recorded else "another command has recorded it")
     return ExitCode.OK
 
 
@@ -255,7 +258,7 @@ class _Question:
         if edit.refusal:
             raise QueueError(edit.refusal)
         lines = _rebase_lines(edit)
-        if edit.is_changed and lines != self._shown:
+        if (edit.is_changed or edit.is_answer) and lines != self._shown:
             self._shown = lines
             print("\n".join(lines))
             if not self._is_sure("Is that what the limits should be?"):

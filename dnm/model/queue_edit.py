@@ -68,6 +68,7 @@ class QueueEdit(Value):
     """The next text and ledger of the document, and why. `noted`: the ledger for the record, which
     also says of which text it is that nothing is lent.
 
+    `is_answer`: a person has answered a question, and the record has to keep `noted`.
     `planned_on`: the state it was made from (None: none that could be written), which it may be
     written over. `is_changed`: something has to be written. `refusal`: nothing may be, and what a
     person can do about it. `held`: queue -> why its limit is not where it would be. `blocked`: of
@@ -79,6 +80,7 @@ class QueueEdit(Value):
     text: str
     ledger: str
     noted: str | None = None
+    is_answer: bool = False
     planned_on: DocumentVersion | None = None
     is_changed: bool = False
     changes: tuple[LimitChange, ...] = ()

@@ -117,10 +117,12 @@ def _of_another_text(document: QueueDocument, then: Ledger, instance: str) -> Le
 
 def with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
     """Returns the same, with the totals that only the record knows."""
-    more = all_totals(then).keys() - all_totals(chosen.ledger)
-    if not more or len(more) + len(chosen.ledger.totals) > MOST_TOTALS:
+    known = all_totals(chosen.ledger)
+    more = [one for one in all_totals(then) if one not in known]
+    free = MOST_TOTALS - len(chosen.ledger.totals)
+    if not more or free <= 0:
         return chosen
-    totals = (*chosen.ledger.totals, *sorted(more))
+    totals = (*more[-free:], *chosen.ledger.totals)
     kept: Ledger = msgspec.structs.replace(chosen.ledger, totals=totals)
     return LedgerInForce(kept, chosen.notes)
 

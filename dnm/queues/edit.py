@@ -23,7 +23,6 @@ from dnm.queues.authors import (
     LedgerInForce,
     is_anothers_matter,
     is_applied,
-    is_written_by_others,
     ledger_in_force,
 )
 from dnm.queues.document import QueueDocument, read_document
@@ -216,15 +215,13 @@ def _foresee(
     edited, texts, held = _fit_validly(tree, known, aim.targets, wants)
     entries = _entries(tree, ledger, known, lent, texts)
     text = edited.text if edited else source.text
-    is_unmoved = text == source.text and not is_written_by_others(source)  # who may have emptied it
-    is_at_rest = is_unmoved and not (sections or entries)
     new_ledger = Ledger(
         sections=sections,
         entries=entries,
         frozen=frozen,
         text=checksum(text),
         origin=checksum(source.text) if ledger.is_empty else ledger.origin,
-        totals=() if is_at_rest else _totals(tree, ledger, known, entries),
+        totals=_totals(tree, ledger, known, entries),
     )
     noted = source.ledger_text
     if document.ledger_problem or new_ledger != document.ledger:
@@ -319,8 +316,8 @@ def _totals(
     known: Mapping[LimitPlace, Baseline],
     entries: Mapping[LimitPlace, LedgerEntry],
 ) -> tuple[str, ...]:
-    """The totals, written by dnm or by a person, since nothing was lent that stand there no more,
-    the newest last. A number that stands there with nothing lent in it is none."""
+    """Returns the former totals that dnm or a person wrote, the newest last. A limit that is its
+    own baseline is no total."""
     settled = {
         total_hash(place, one.amount) for place, one in known.items() if place not in entries
     }

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from enum import Enum
 
+from msgspec.structs import replace
+
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.queues.authors import LedgerInForce, ledger_in_force, remembered, with_totals
 from dnm.queues.document import QueueDocument
 from dnm.queues.edit import as_it_stands, foresee, prove
-from dnm.queues.ledger import Ledger, lent_amounts
+from dnm.queues.ledger import Ledger, all_totals, decode_ledger, lent_amounts
 from dnm.queues.limits import Baseline, compare, current, own_section
 from dnm.queues.tree import DocumentTree, LimitPlace
 
@@ -67,7 +69,10 @@ def _rebase(
     with suppress(QueueError):  # a record that can't be read is answered too
         then = remembered(wants) or then
     in_force = with_totals(LedgerInForce(ledger), then)
-    return prove(document, foresee(document, in_force, known, wants))
+    edit = prove(document, foresee(document, in_force, known, wants))
+    forgotten = all_totals(then).keys() - all_totals(decode_ledger(edit.noted or ""))
+    answered: QueueEdit = replace(edit, is_answer=bool(forgotten) and not edit.refusal)
+    return answered
 
 
 def _declared(tree: DocumentTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:

@@ -49,12 +49,13 @@ def why_mixed(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
 
 
 def older_total(place: LimitPlace, text: str) -> QueueError:
-    """Returns the question about a limit that is an older state's."""
-    return undecided(
+    """Returns the question about a limit that equals a former total."""
+    return QueueError(
         f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm itself has "
-        "written earlier, with other nodes in it; if it contains some of the lent nodes, first "
-        "write it as it is without any",
-        "the queue document was changed, as by an older export,",
+        "written earlier, with lent nodes in it: an older export of the queue document may have "
+        "been applied. Apply the current one. If the limits are correct, look at `dnm queues show` "
+        "and run `dnm queues rebase --as total` if they contain all nodes that are lent now, or "
+        "`dnm queues rebase --as baseline` if they contain none"
     )
 
 

@@ -105,6 +105,14 @@ def note_operation(config: Config, state: State, operation: Operation) -> None:
     _save_told(config, state, told, now)
 
 
+def keep_ledger(config: Config, state: State, ledger: str | None) -> None:
+    """Saves the ledger that the next run compares the queue document with."""
+    registry = load_registry(config, wall_clock(), state)
+    save_registry(
+        config, replace(registry, last_run=replace(registry.last_run, ledger=ledger)), state
+    )
+
+
 def _cause_at(config: Config, now: datetime) -> Cause:
     return Cause(now=now, run=run_name(now), instance=config.instance_id)
 

@@ -13,7 +13,7 @@ from dnm.cli.queue_verbs import check_cluster, rebase_queues, show_queues
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
-from dnm.model.errors import QueueError
+from dnm.model.errors import ExitCode, QueueError
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.plan.queue_reports import headroom
@@ -22,9 +22,11 @@ from dnm.queues.document import read_document
 from dnm.queues.rebase import Reading, rebase_document
 from dnm.queues.source import SourceDocument
 from dnm.queues.tree import parse_tree
+from dnm.queues.writer import read_source
 from dnm.queues.yunikorn_rest import YunikornClient
 from tests.queue_kit import TREE, A, B, change, lend, nodes_of
 from tests.queue_writer import NAMESPACE, write
+from tests.site import WORKSHOP_QUEUES, a_workshop_site
 
 
 @pytest.fixture
@@ -121,6 +123,8 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
     with pytest.raises(QueueError, match="dnm queues rebase --as total"):
         write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered=None)
 
+    kept: list[str | None] = []
+
     def say(reading: Reading, is_sure: bool = True) -> str:
         def change_it(source: SourceDocument) -> QueueEdit:
             return rebase_document(read_document(source), wants, reading)
@@ -131,7 +135,8 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
             asked.append(capsys.readouterr().out)
             return is_sure
 
-        assert rebase_queues(kube, NAMESPACE, change_it, answer, nullcontext()) == 0
+        lock = nullcontext(kept.append)
+        assert rebase_queues(kube, NAMESPACE, change_it, answer, lock) == 0
         return "".join(asked) + "| " + capsys.readouterr().out
 
     before = sandbox.queues_text()
@@ -142,11 +147,45 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
     assert f"{A}: max without lent nodes: 80 vcore, 320G memory" in said
     with pytest.raises(QueueError, match="dnm queues rebase --as total"):
         write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered=None)
-    assert say(Reading.TOTAL).endswith("| the ledger is written\n")
+    assert say(Reading.TOTAL).endswith("| the answer is recorded\n")
     for reading in Reading:
         said = say(reading)
         assert said.startswith("| these limits stand as dnm knows") and "nothing was wr" in said
     assert sandbox.queues_text() == before
+    assert kept == [read_source(kube, NAMESPACE).ledger_text]
+
+
+def test_older_export_is_asked_about_after_every_node_was_returned(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """One quiet run later, 336 was the baseline for ever, and no command reported it."""
+    site = a_workshop_site(sandbox, tmp_path)
+    site.run_until_rest()
+    export = sandbox.queues_text()
+    assert export != WORKSHOP_QUEUES
+    for pod in site.pods():
+        sandbox.delete("pods", pod, "dev")
+    for _ in range(2):
+        site.run_until_rest()
+        sandbox.tick(3600)
+    site.run_until_rest()
+    assert not site.lent() and sandbox.queues_text() == WORKSHOP_QUEUES
+    sandbox.set_queues(export)
+    asked = site.run()
+    assert asked.exit_code == ExitCode.NEEDS_PERSON
+    assert "which dnm itself has written earlier" in " ".join(asked.plan.errors)
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    assert site.run().exit_code == ExitCode.OK
+    sandbox.set_queues(export)
+    site.run()
+    assert site.command("queues", "rebase", "--as", "baseline").returncode == 1  # no terminal
+    answered = site.command("queues", "rebase", "--as", "baseline", "--yes")
+    assert (answered.returncode, answered.stdout.splitlines()[-1]) == (0, "the answer is recorded")
+    for _ in range(2):
+        quiet = site.run()
+        assert quiet.exit_code == ExitCode.OK and not quiet.plan.errors
+    again = site.command("queues", "rebase", "--as", "baseline", "--yes")
+    assert again.returncode == 0 and "nothing was written" in again.stdout
 
 
 def test_a_document_that_changes_while_a_person_thinks_is_asked_about_again(
@@ -167,7 +206,9 @@ def test_a_document_that_changes_while_a_person_thinks_is_asked_about_again(
     def change_it(source: SourceDocument) -> QueueEdit:
         return rebase_document(read_document(source), wants, Reading.BASELINE)
 
-    assert rebase_queues(kube, NAMESPACE, change_it, answer, nullcontext()) == 0
+    kept: list[str | None] = []
+    assert rebase_queues(kube, NAMESPACE, change_it, answer, nullcontext(kept.append)) == 0
+    assert kept == [read_source(kube, NAMESPACE).ledger_text]
     assert questions == 2 and "max: {vcore: 428," in sandbox.queues_text()
 
 

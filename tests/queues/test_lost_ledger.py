@@ -303,16 +303,30 @@ def test_a_return_that_was_killed_before_its_write_beside_a_foreign_ledger() -> 
     assert asked.refusal and asked.text == made.text
 
 
-def test_an_older_annotation_whose_text_a_person_has_written_by_chance() -> None:
-    """With nothing lent he raised 80 by just a node, which stands there as if it were one."""
+def test_former_total_is_asked_about_though_nothing_is_lent() -> None:
+    """An older export raised 80 to 208. After one quiet run dnm took the 208 for a baseline."""
     made = lend(TREE, ONE)
-    gone = edit(made.text, made.ledger, {}, remembered=made.noted)
-    assert "written earlier" in edit(made.text, "", {}, remembered=gone.noted).refusal
-    rest = edit(gone.text, "", {}, remembered=gone.noted)
-    raised = edit(made.text, "", {}, remembered=rest.noted)
-    assert raised.text == made.text and not raised.refusal
-    asked = edit(made.text, made.ledger, {}, remembered=raised.noted)
+    noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
+    for _ in range(3):  # quiet runs
+        rest = edit(TREE, "", {}, remembered=noted)
+        assert not (rest.is_changed or rest.refusal) and rest.noted == noted
+        asked = edit(made.text, "", {}, remembered=noted)
+        assert "written earlier" in asked.refusal and asked.noted is None
+    assert not edit(change(TREE, "{vcore: 80,", "{vcore: 81,"), "", {}, remembered=noted).refusal
+
+
+@pytest.mark.parametrize("reading", Reading)
+def test_answer_about_former_total_holds_though_nothing_is_lent(reading: Reading) -> None:
+    made = lend(TREE, ONE)
+    noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
+    answered = rebase_document(read(made.text), wants({}, remembered=noted), reading)
+    assert answered.is_answer and not answered.is_changed
+    rest = edit(made.text, "", {}, remembered=answered.noted)
+    assert not rest.refusal and rest.noted == answered.noted
+    asked = edit(made.text, made.ledger, {}, remembered=answered.noted)
     assert "other baselines of the same limits" in asked.refusal
+    again = rebase_document(read(made.text), wants({}, remembered=answered.noted), reading)
+    assert not again.is_answer
 
 
 def test_another_begins_anew_on_a_text_that_a_killed_return_has_left() -> None:

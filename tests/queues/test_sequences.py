@@ -83,12 +83,6 @@ class Instance:
         self.nodes: dict[str, dict[str, int]] = {}  # queue -> node -> cores
         self.record = ""
 
-    @property
-    def knows_lent_nodes(self) -> bool:
-        """Whether any serves it, or did of anybody when it last looked."""
-        noted = json.loads(self.record or "{}")
-        return bool(self.nodes or noted.get("instances") or noted.get("totals"))
-
 
 class World:
     """The ConfigMap as an API server keeps it, its shadow, and what stood there before."""
@@ -102,7 +96,7 @@ class World:
         self.ledger_owner = "dnm"
         self.applied = ""
         self.instances = {name: Instance(name) for name in ("p", "q")}
-        self.past: list[tuple[str, str, Limits]] = []  # since nothing was lent
+        self.past: list[tuple[str, str, Limits]] = []  # each document with lent nodes in it
         self.last = ""  # the text that dnm wrote last
         self.story: list[str] = [self.text]
         self.counts: Counter[str] = Counter()
@@ -153,16 +147,12 @@ class World:
             self.text, self.ledger = made.text, made.ledger
             self.last = made.text
             self.remember()
-        if not self.ledger and not any(each.knows_lent_nodes for each in self.instances.values()):
-            self.past.clear()  # as when dnm takes the ledger away itself: here a person has
         return True
 
     def remember(self) -> None:
         self.story.append(f"   -> {limits_in(self.text)} {self.ledger}")
         if self.ledger:
             self.past.append((self.text, self.ledger, dict(self.shadow)))
-        else:
-            self.past.clear()
 
     def move(self, rng: random.Random, name: str) -> None:
         one = self.instances[name]
@@ -356,11 +346,18 @@ def one_runs_first(world: World, rng: random.Random) -> None:
     world.run(name)
 
 
+def return_every_node(world: World, rng: random.Random) -> None:
+    """The runs after it find nothing lent and nothing to change."""
+    for one in world.instances.values():
+        one.nodes = {}
+    world.settle(rng)
+
+
 STEPS: tuple[Callable[[World, random.Random], None], ...] = (
     edit_a_total, edit_a_comment, apply_a_manifest, replace_by_a_manifest, lose_the_annotation,
     put_an_older_annotation_back, put_a_copy_of_an_instance_there, put_a_foreign_annotation_there,
     put_an_older_export_back, put_an_older_export_without_its_ledger_back, kill_a_run,
-    fail_to_write, one_runs_first,
+    fail_to_write, one_runs_first, return_every_node,
 )  # fmt: skip
 
 
@@ -395,4 +392,4 @@ def test_no_node_is_ever_counted_twice(chunk: int) -> None:
     for number in range(chunk, SEQUENCES, 8):
         counts.update(play(SEED * 1_000_003 + number))
     print(f"DNM_SEED={SEED} chunk {chunk}: {dict(sorted(counts.items()))}")
-    assert counts["runs"] > SEQUENCES / 2 and counts["asked"] < counts["runs"] / 4
+    assert counts["runs"] > SEQUENCES / 2 and counts["asked"] < counts["runs"] / 3
