@@ -14,10 +14,10 @@ from dnm.model.value import Value
 # Colours of text and lines, each with a contrast of 4.5 to its background, light and dark.
 _STYLE = """
 :root{color-scheme:light dark;--back:#fff;--text:#1b1b1f;--dim:#5a5a66;--line:#c9c9d4;
---c1:#0b62c4;--c2:#b04a00;--c3:#0a7a3d;--joining:#b07800;--serving:#0a7a3d;--releasing:#0b62c4;
+--c1:#0b62c4;--c2:#b04a00;--c3:#0a7a3d;--joining:#b07800;--serving:#0a7a3d;--idle:#8f8f9c;--releasing:#0b62c4;
 --moving:#0b7a8a;--returning:#7a3fb0;--failed:#c01c28}
 @media(prefers-color-scheme:dark){:root{--back:#16161a;--text:#e8e8ee;--dim:#a9a9b8;--line:#44444f;
---c1:#6cb0ff;--c2:#ffa768;--c3:#5fd38d;--joining:#e0b040;--serving:#5fd38d;--releasing:#6cb0ff;
+--c1:#6cb0ff;--c2:#ffa768;--c3:#5fd38d;--joining:#e0b040;--serving:#5fd38d;--idle:#7d7d8c;--releasing:#6cb0ff;
 --moving:#5fc8d3;--returning:#c79bf2;--failed:#ff8087}}
 body{margin:0 auto;max-width:75rem;padding:1rem;background:var(--back);color:var(--text);
 font:1rem/1.5 system-ui,sans-serif}
@@ -32,7 +32,7 @@ figure{margin:.5rem 0}figcaption{color:var(--dim);font-size:.9rem}
 svg{max-width:100%;height:auto;display:block}
 .chart{min-width:40rem}
 .phase{white-space:nowrap}.key{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .8rem;
-vertical-align:-.1rem}
+vertical-align:-.1rem}.line{display:inline-block;width:2rem;margin:0 .3rem .25rem .8rem}
 svg text{fill:var(--text)}summary{cursor:pointer}
 """
 
@@ -92,12 +92,13 @@ def _kind(cells: Sequence[str]) -> str:
 
 
 WIDTH, LEFT = 1000.0, 120.0  # of a drawing in its own units, and of what stands left of the axis
-_TOP, _HEIGHT = 46.0, 200.0  # of a chart: the legend and dates above it, and itself
+_TOP, _HEIGHT = 30.0, 200.0  # of a chart: the dates above it, and itself
 _MOST_TICKS = 7
 _EPOCH = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday
 _MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 7 * 1440, 14 * 1440, 28 * 1440)
 # Told apart without colour too; what is drawn last lies on top.
 _LINES = {"wanted": ("--c1", "2,3"), "limit": ("--c2", "8,4"), "used": ("--c3", "")}
+_BORDERS = {"wanted": "dotted", "limit": "dashed", "used": "solid"}  # the same in the legend
 _WORDS = {
     "limit": "limit",
     "used": "used by pods that run",
@@ -159,7 +160,7 @@ def draw_steps(series: Series, span: Span, unit: str) -> str:
     )
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH:.0f} {height + 8:.0f}">'
-        f"{_draw_legend(series)}{span.draw_axis(height, _TOP - 10)}"
+        f"{span.draw_axis(height, _TOP - 10)}"
         f"{''.join(_draw_values(step, top, unit))}{lines}</svg>"
     )
 
@@ -200,13 +201,12 @@ def _style(name: str) -> str:
     return f'fill="none" style="stroke:var({colour});stroke-width:2;stroke-dasharray:{dashes or 0}"'
 
 
-def _draw_legend(series: Series) -> str:
-    parts, x = [], LEFT
-    for name, words in _WORDS.items():
-        if series.get(name):
-            parts.append(
-                f'<line x1="{x:.0f}" x2="{x + 30:.0f}" y1="9" y2="9" {_style(name)}/>'
-                f'<text x="{x + 36:.0f}" y="13" font-size="12">{words}</text>'
-            )
-            x += 220
-    return "".join(parts)
+def draw_legend(series: Series) -> str:
+    """Returns the legend of the lines. It is not part of the drawing, which narrow screens
+    scroll."""
+    return " ".join(
+        f'<span class="phase"><span class="line" style="border-top:2px {_BORDERS[name]} '
+        f'var({_LINES[name][0]})"></span>{words}</span>'
+        for name, words in _WORDS.items()
+        if series.get(name)
+    )

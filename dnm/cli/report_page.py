@@ -14,7 +14,7 @@ from dnm.cli.bill import bill_table, make_bill
 from dnm.cli.history import QuestionError, make_accounts, parse_moment
 from dnm.cli.lending_report import csv_rows, print_report, report_document, report_tables
 from dnm.cli.output import order_resources, print_document, print_line, print_table
-from dnm.cli.page import WIDTH, Span, draw_steps, escape, html_table, make_html
+from dnm.cli.page import WIDTH, Span, draw_legend, draw_steps, escape, html_table, make_html
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.printable import count_of, printable
@@ -22,7 +22,7 @@ from dnm.record.accounts import Accounts, Point
 from dnm.record.stays import Stay
 from dnm.run.publish import write_textfile
 
-PHASES = ("joining", "serving", "releasing", "moving", "returning", "failed")
+PHASES = ("joining", "serving", "idle", "releasing", "moving", "returning", "failed")
 MOST_NODES = 150  # of the timeline
 _ROW = 16.0  # of the timeline, in its own units
 _LEAST = 0.7  # what is narrower is not seen
@@ -136,8 +136,10 @@ def _segments(stays: Sequence[Stay], y: float, span: Span) -> Iterator[str]:
     """A rectangle a phase, but for those that nobody could see beside the last one."""
     reached = 0.0
     for stay in stays:
-        ends = [begin for _, begin in stay.phases[1:]] + [stay.end or span.end]
-        for (phase, begin), end in zip(stay.phases, ends, strict=True):
+        idle = [("idle", end) for _, end in stay.used]
+        phases = sorted((*stay.phases, *idle), key=lambda phase: phase[1])
+        ends = [begin for _, begin in phases[1:]] + [stay.end or span.end]
+        for (phase, begin), end in zip(phases, ends, strict=True):
             left, right = span.x(begin), span.x(end)
             if right - reached < _LEAST:
                 continue
@@ -183,7 +185,7 @@ def _charts(queue: str, points: Sequence[Point], span: Span) -> Iterator[str]:
             f'<div role="img" aria-label="{what}: {escape(_in_words(series, unit))}">'
             f"{draw_steps(series, span, unit)}</div></div><figcaption>{what}. The limit is as the "
             "history has it; what pods use and want is as runs saw it that decided something."
-            "</figcaption></figure>"
+            f"{draw_legend(series)}</figcaption></figure>"
         )
 
 

@@ -122,6 +122,7 @@ class Bookkeeper:
         self._idle: Counter[str] = Counter()
         self._refused: dict[tuple[str, str], list[float]] = {}
         self._points: dict[str, list[Point]] = {}
+        self._idle_point: Point | None = None  # added last
         self._looks = Looks(since)
 
     def add(self, line: HistoryLine) -> None:
@@ -284,17 +285,34 @@ class Bookkeeper:
         if known is None and line.kind != "queue":
             return  # a queue above those that are lent to
         points = self._points.setdefault(line.queue, [])
-        if not points or replace(before, time=line.time) != point:
+        if idle := float(numbers.get("idle_seconds", 0)):
+            self._add_idle_point(points, point, line.time - timedelta(seconds=idle))
+        if not points or replace(points[-1], time=line.time) != point:
             points.append(point)
         if len(points) > 4 * MOST_POINTS:
             self._points[line.queue] = list(_thinned(points))
 
+    def _add_idle_point(self, points: list[Point], seen: Point, since: datetime) -> None:
+        """Adds what pods use since the last of them ended on an idle node. No line tells that
+        moment, so the fence of the node tells it. Of several nodes the latest moment counts."""
+        if not points or not points[-1].time < since < seen.time:
+            return
+        if points[-1] is self._idle_point:
+            points.pop()
+        limit = points[-1].limit if points else seen.limit
+        self._idle_point = replace(seen, time=since, limit=limit)
+        points.append(self._idle_point)
+
     def _close_points(self, queue: str, registry: Registry, until: datetime) -> tuple[Point, ...]:
         """With what the last run saw of it."""
-        points, status = self._points[queue], registry.last_run.queues.get(queue)
+        points, status = list(self._points[queue]), registry.last_run.queues.get(queue)
         if status is not None and status.is_judged and status.is_demand_known:
             now = Point(time=until, limit=status.limit, used=status.used, pending=status.pending)
-            points = [*points, now]
+            nodes = registry.nodes.values()
+            idle = [one.idle_since for one in nodes if one.queue == queue and one.idle_since]
+            if idle:
+                self._add_idle_point(points, now, max(idle))
+            points.append(now)
         return _thinned(points)
 
     def _book_reason(self, queue: str, wait: _OpenWait, now: datetime) -> None:

@@ -229,6 +229,10 @@ def test_the_page_is_one_file_that_asks_for_nothing(site: Site, tmp_path: Path) 
     addresses = set(re.findall(r"https?://[^\s\"'<>]+", re.sub("<!--.*?-->", "", text)))
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert "default-src 'none'" in text and len(text) < 500_000
+    drawings = re.findall("<svg.*?</svg>", text, re.DOTALL)
+    for entry in ("limit", "used by pods that run", "wanted: used and pending", "idle"):
+        assert text.count(f"</span>{entry}</span>") == (1 if entry == "idle" else 2 * len(QUEUES))
+        assert not any(f"{entry}</text>" in one for one in drawings)  # which narrow screens scroll
 
 
 def test_a_year_of_many_nodes_is_a_page_of_bounded_size(tmp_path: Path) -> None:
