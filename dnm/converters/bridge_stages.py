@@ -88,11 +88,16 @@ def leave(conversion: NodeConversion) -> str:
     if _is_off_by_us(read_bridged(conversion)):
         return "the label is off already"
     release(conversion)
+    check_claim(conversion, is_reserved=False)
+    conversion.change_node(lambda: _take_label_off(conversion))
+    return f"label {EXTERNAL_NODE} taken off"
+
+
+def _take_label_off(conversion: NodeConversion) -> None:
     at = read_bridged(conversion)
     why = bridge.why_not_moved(conversion.node, at, is_cordoned=True)
     if why or not at.node.is_cordoned:
-        raise NotClaimed(why or "somebody has uncordoned its Node")
-    check_claim(conversion, is_reserved=False)
+        raise NotClaimed(why or "its Node was uncordoned")
     taken = bridge.Taken(
         instance=conversion.settings.instance,
         label=at.node.labels[EXTERNAL_NODE],
@@ -104,7 +109,6 @@ def leave(conversion: NodeConversion) -> str:
         (*at.node.taints, FENCE),
         annotations={bridge.TAKEN: bridge.write_taken(taken)},
     )
-    return f"label {EXTERNAL_NODE} taken off"
 
 
 def _not_gone(conversion: NodeConversion) -> str:
@@ -163,7 +167,7 @@ def check(conversion: NodeConversion) -> str:
         refuse_other(conversion.settings, conversion.node, at.taken.instance)
     is_ours = _is_ours(conversion, at, node)
     if is_ours and not at.is_labelled and at.taken is None:
-        _leave_to_others(conversion, at)
+        _leave_to_others(conversion)
         raise AlreadyBack(f"somebody has taken the label {EXTERNAL_NODE} off: it is left to them")
     _forget_opened(conversion, at)
     if at.is_labelled and not is_ours:
@@ -183,16 +187,22 @@ def check(conversion: NodeConversion) -> str:
     return f"lent: {node.state.text if node else 'Slurm has no record of it'}"
 
 
-def _leave_to_others(conversion: NodeConversion, at: BridgedNode) -> None:
+def _leave_to_others(conversion: NodeConversion) -> None:
     """Whoever took the label off, without our note, wants the machine out of Slurm: what is ours
     goes off the Node, and the reservation, with which Slurm would keep the record. Our drain stays,
     for slurm-bridge lifts its own from a schedulable Node, and goes with the record."""
-    is_ours = standing_node.is_our_cordon(conversion, at.node)
-    if standing_node.is_fenced(at.node) or (is_ours and at.node.is_cordoned):
-        taints = [one for one in at.node.taints if not standing_node.is_fence(one)]
-        conversion.kube.change(at.node, {}, taints, is_uncordoned=is_ours)
+    conversion.change_node(lambda: _lift_own_cordon(conversion))
     conversion.book.remember({CORDONED: ""})
     release(conversion)
+
+
+def _lift_own_cordon(conversion: NodeConversion) -> None:
+    """Takes off the fence and the cordon of this conversion, in one change."""
+    node = read_bridged(conversion).node
+    is_ours = standing_node.is_our_cordon(conversion, node)
+    if standing_node.is_fenced(node) or (is_ours and node.is_cordoned):
+        taints = [one for one in node.taints if not standing_node.is_fence(one)]
+        conversion.kube.change(node, {}, taints, is_uncordoned=is_ours)
 
 
 def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
@@ -246,6 +256,12 @@ def back(conversion: NodeConversion) -> str:
     at = read_bridged(conversion)
     if at.taken is None and at.is_labelled:
         return "the label is on"
+    conversion.change_node(lambda: _put_label_on(conversion))
+    return f"label {EXTERNAL_NODE} put on"
+
+
+def _put_label_on(conversion: NodeConversion) -> None:
+    at = read_bridged(conversion)
     if at.taken is None:
         raise ConverterError(f"somebody has taken the label {EXTERNAL_NODE} off: repeat")
     node = at.node
@@ -267,7 +283,6 @@ def back(conversion: NodeConversion) -> str:
         [*taints, FENCE],
         annotations={**mark, bridge.TAKEN: None, **kept},
     )
-    return f"label {EXTERNAL_NODE} put on"
 
 
 def known(conversion: NodeConversion) -> str:
@@ -286,13 +301,11 @@ def known(conversion: NodeConversion) -> str:
 def hand_over(conversion: NodeConversion) -> str:
     """Fence and cordon off in one change; then slurm-bridge lifts its drain, but for that of a sick
     node, which has another reason by then. An administrator's cordon stays."""
-    at, node = read_bridged(conversion), conversion.read_node()
+    node = conversion.read_node()
     if conversion.settings.leave_drained:
         settle_drain(conversion, node, standing_node.is_our_drain(conversion, node), BRIDGE_REASON)
-    if standing_node.is_fenced(at.node):
-        taints = [one for one in at.node.taints if not standing_node.is_fence(one)]
-        is_cordoned = standing_node.is_our_cordon(conversion, at.node)
-        conversion.kube.change(at.node, {}, taints, is_uncordoned=is_cordoned)
+    if standing_node.is_fenced(read_bridged(conversion).node):
+        conversion.change_node(lambda: _lift_own_cordon(conversion))
     conversion.book.remember({CORDONED: ""})
     if standing_node.is_our_drain(conversion, conversion.read_node()):
         lift_drain(conversion)

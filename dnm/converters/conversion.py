@@ -27,6 +27,7 @@ from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import SlurmJob, SlurmNode
 from dnm.host.fault_points import fault_point
+from dnm.kube.errors import repeat_on_conflict
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import ConverterError, DnmError, KubeError, SlurmError
 
@@ -255,6 +256,11 @@ class NodeConversion:
                 self.say(f"waits: {missing}")
                 last = missing
             self.wait(self.settings.poll_seconds)
+
+    def change_node(self, attempt: Callable[[], Found]) -> Found:
+        """Repeats an attempt that reads the Node and changes it, within the stage's time-out, while
+        another client writes the Node in between. Raises KubeConflict after that."""
+        return repeat_on_conflict(attempt, self.settings.stage_timeout_seconds, self.wait)
 
     def run_hook(
         self,

@@ -192,6 +192,15 @@ def why_busy(pod: SlurmdPod) -> str:
     return ""
 
 
+def why_outdated(pod: SlurmdPod, is_drained: bool) -> str:
+    """Says that the operator shows on a pod what its Slurm node was before it came back; empty: it
+    shows the node up, and drained if it is."""
+    is_shown = not why_not_told(pod) and "Down" not in pod.states
+    if is_shown and ("Drain" in pod.states) == is_drained:
+        return ""
+    return f"slurm-operator still shows on pod {pod.key}: {', '.join(sorted(pod.states)) or '-'}"
+
+
 def is_down_by_its_pod(reason: str) -> bool:
     """Returns whether a node is down because its pod has ended, by the Reason: of the pod's preStop
     (slurm-operator 1.1.0 without the prefix, later ones with it), of an undrain after that, or of

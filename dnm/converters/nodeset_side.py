@@ -298,7 +298,9 @@ class NodeSetConnection:
         path = f"/metadata/labels/{key.replace('~', '~0').replace('/', '~1')}"
         patch = [{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}]
         shown = f"take the label {key} off node {node}"
-        self._patch(shown, "nodes", path_of("nodes", node), patch, _JSON_PATCH)
+        self.requests.change_node(
+            lambda: self._patch(shown, "nodes", path_of("nodes", node), patch, _JSON_PATCH)
+        )
 
     def _patch(
         self, shown: str, of: str, path: str, patch: object, kind: str = MERGE_PATCH

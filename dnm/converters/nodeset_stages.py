@@ -11,6 +11,7 @@ is changed. The reservation outlasts what the operator does to the drain, until 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from dnm.converters import nodeset, standing_node, to_batch, to_k8s
 from dnm.converters.claim import check_claim, clear_marks, in_slurm, settle_drain
@@ -34,6 +35,8 @@ from dnm.model.errors import ConverterError, KubeError
 from dnm.model.node import Node
 from dnm.model.slinky import OPERATOR_REASON
 from dnm.model.value import Unreadable
+
+_OPERATOR_PATIENCE = timedelta(minutes=2)  # slurm-operator looks at a pod each 30 seconds
 
 
 def _place(conversion: NodeConversion) -> OnNode:
@@ -160,8 +163,17 @@ def back(conversion: NodeConversion) -> str:
     """Gives the Node the NodeSet's label again, and takes off all that lending has put on it: also
     our cordon, or no pod of slurmd would come. All of it goes in one change: a cordon after that is
     not ours."""
+    _read_uncordoned(conversion)
+    uncharge(conversion)  # the new pod's record takes the drain off
+    conversion.change_node(lambda: _put_label_on(conversion))
+    conversion.book.remember({CORDONED: ""})
+    return f"label {standing_node.label_of(conversion.settings)[0]} put on"
+
+
+def _read_uncordoned(conversion: NodeConversion) -> Node:
+    """Returns the Node. Raises ConverterError if an administrator has cordoned it."""
     node = standing_node.read_own_node(conversion)
-    labels, mark, taints = standing_node.undress(conversion, node)
+    labels, mark, _ = standing_node.undress(conversion, node)
     if standing_node.is_label_on(conversion, node) and not labels and not mark:
         conversion.book.remember({CORDONED: ""})
     if node.is_cordoned and not standing_node.is_our_cordon(conversion, node):
@@ -169,13 +181,16 @@ def back(conversion: NodeConversion) -> str:
             f"{conversion.node} is cordoned by an administrator, and no slurmd comes to a cordoned "
             f"node: 'kubectl uncordon {conversion.node}', then repeat"
         )
+    return node
+
+
+def _put_label_on(conversion: NodeConversion) -> None:
+    node = _read_uncordoned(conversion)
+    labels, mark, taints = standing_node.undress(conversion, node)
     key, value = standing_node.label_of(conversion.settings)
-    uncharge(conversion)  # the new pod's record takes the drain off
     conversion.kube.change(
         node, {**labels, key: value}, [*taints, FENCE], is_uncordoned=True, annotations=mark
     )
-    conversion.book.remember({CORDONED: ""})
-    return f"label {key} put on"
 
 
 def slurmd(conversion: NodeConversion) -> str:
@@ -217,7 +232,24 @@ def hand_over(conversion: NodeConversion) -> str:
     )
     clear_marks(conversion)
     release(conversion)
-    return note
+    return "; ".join(filter(None, (note, _await_operator(conversion))))
+
+
+def _await_operator(conversion: NodeConversion) -> str:
+    """Waits until slurm-operator shows on the pod that the node is up, and drained if Slurm has it
+    drained. It shows a change up to 30 s later, and the node can't be lent before. Slurm has the
+    node already, so an operator that shows nothing is a note and no failure."""
+
+    def look() -> str:
+        is_drained = "DRAIN" in conversion.slurm.read_node(conversion.node).state.flags
+        pods = conversion.kube.node_sets.read_pods(conversion.node)
+        return "; ".join(filter(None, (nodeset.why_outdated(pod, is_drained) for pod in pods)))
+
+    try:
+        conversion.wait_until(look, _OPERATOR_PATIENCE)
+    except ConverterError as error:
+        return str(error)
+    return ""
 
 
 def _show_leave(run: DryRun) -> list[str]:

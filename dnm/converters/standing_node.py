@@ -45,10 +45,14 @@ def is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 def fence(conversion: NodeConversion) -> str:
     """Keeps pods off from now on; for dnm too the Node is none from now on."""
-    node = read_own_node(conversion)
-    if not is_fenced(node):
-        conversion.kube.change(node, {}, (*node.taints, FENCE))
-    return "fenced"
+
+    def attempt() -> str:
+        node = read_own_node(conversion)
+        if not is_fenced(node):
+            conversion.kube.change(node, {}, (*node.taints, FENCE))
+        return "fenced"
+
+    return conversion.change_node(attempt)
 
 
 def open_to_pods(

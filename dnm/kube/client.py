@@ -228,6 +228,7 @@ class KubeClient:
         the rest stays as it is.
 
         Raises KubeConflict if the Node is no longer at `resource_version`, KubeError otherwise.
+        Without one, the change is repeated if another client writes the Node in between.
         """
         metadata: dict[str, Any] = {}
         if annotations:
@@ -242,12 +243,18 @@ class KubeClient:
         if taints is not None:
             spec = patch.setdefault("spec", {})
             spec["taints"] = [taint_fields(one) for one in taints] or None
-        changing = self.requests.changing(f"patch node {name}", "patch nodes")
-        with changing, fault_point("kube.patch_node"):
-            answer = self.requests.session.write(
-                "PATCH", path_of("nodes", name), patch, MERGE_PATCH
-            )
-            check_kind(answer.body, "Node")
+        path = path_of("nodes", name)
+
+        def change() -> None:
+            changing = self.requests.changing(f"patch node {name}", "patch nodes")
+            with changing, fault_point("kube.patch_node"):
+                answer = self.requests.session.write("PATCH", path, patch, MERGE_PATCH)
+                check_kind(answer.body, "Node")
+
+        if resource_version is None:
+            self.requests.change_node(change)
+        else:
+            change()
 
     def show_state(self, show: ShowState, now: datetime) -> bool:
         """Shows a node's state in Slurm on its Node; False: it is gone. Raises KubeError."""

@@ -5,8 +5,11 @@ Texts of the cluster are cut and stripped of control characters before they are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +19,8 @@ from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.printable import printable
 from dnm.model.quantity import QuantityError
 
+T = TypeVar("T")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between two attempts
 NO_DRY_RUN = "does not support dry run"  # of a webhook that declares side effects
 
 
@@ -98,3 +103,23 @@ def _explain_refusal(access: Access, what: str, rule: str, error: ApiRefused) ->
     refusal = ApiRefused(error.status, error.reason, error.message)
     refusal.args = (sentence,)
     return refusal
+
+
+def repeat_on_conflict(
+    attempt: Callable[[], T],
+    timeout: timedelta,
+    pause: Callable[[timedelta], object] = lambda length: time.sleep(length.total_seconds()),
+) -> T:
+    """Repeats an attempt that reads an object and changes it, while another client writes that
+    object in between. Kubelets and operators write Nodes at any time. Raises KubeConflict if the
+    last attempt within `timeout` meets one too."""
+    deadline = time.monotonic() + timeout.total_seconds()
+    length = _FIRST_PAUSE
+    while True:
+        try:
+            return attempt()
+        except KubeConflict:
+            if time.monotonic() > deadline:
+                raise
+        pause(timedelta(seconds=length))
+        length = min(1.6 * length, _LONGEST_PAUSE)

@@ -25,7 +25,7 @@ import msgspec
 
 from dnm.http.reader import LARGEST_BODY, AnswerTooLarge
 from dnm.kube.access import Access
-from dnm.kube.errors import ApiRefused, ListTooLarge, asking
+from dnm.kube.errors import ApiRefused, ListTooLarge, asking, repeat_on_conflict
 from dnm.kube.objects import ListPage, check_kind, read_version
 from dnm.kube.session import JSON, ApiAnswer, Session
 from dnm.kube.whole_list import cut_list
@@ -209,6 +209,12 @@ class ApiRequests:
     def changing(self, what: str, rule: str) -> AbstractContextManager[None]:
         """The same for a write, whose outcome is unknown where its answer was lost."""
         return asking(self.access, what, rule, is_write=True)
+
+    def change_node(self, change: Callable[[], T]) -> T:
+        """Makes a change of a Node that does not depend on the Node's version. The API server
+        refuses such a change too (409) if other clients write the Node often: it is repeated for
+        as long as a request may take."""
+        return repeat_on_conflict(change, timedelta(seconds=self.session.timeout))
 
     def list_pages(
         self, what: List, take: Callable[[memoryview], None], forget: Callable[[], None]

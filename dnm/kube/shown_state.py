@@ -27,8 +27,12 @@ def show_state(requests: ApiRequests, show: ShowState, now: datetime) -> bool:
     path = path_of("nodes", show.node) + "/status"
     what = f"show on node {show.node} how Slurm has it"
     body = make_patch(show, now)
-    with requests.changing(what, "patch nodes/status"), fault_point("kube.show_state"):
-        return requests.change("PATCH", path, body, ("Node",), _STRATEGIC)
+
+    def change() -> bool:
+        with requests.changing(what, "patch nodes/status"), fault_point("kube.show_state"):
+            return requests.change("PATCH", path, body, ("Node",), _STRATEGIC)
+
+    return requests.change_node(change)
 
 
 def make_patch(show: ShowState, now: datetime) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from dnm.converter.contract import LEAVE_DRAINED
+from dnm.kube.errors import repeat_on_conflict
 from dnm.model.config import Config
-from dnm.model.errors import ConverterError, KubeConflict, KubeError
+from dnm.model.errors import ConverterError, KubeError
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import Action
@@ -25,7 +26,6 @@ from dnm.run.state import State
 
 log = logging.getLogger("dnm")
 
-_TRIES = 3
 Clock: TypeAlias = Callable[[], datetime]
 
 
@@ -102,28 +102,28 @@ class Step:
         labels: Mapping[str, str | None] = {},
         taints: Callable[[Node], Sequence[Taint] | None] = lambda node: None,
     ) -> bool:
-        """Patches the Node as it is now, under its resourceVersion; False if it is not wanted."""
-        for attempt in range(_TRIES):
+        """Patches the Node as it is now, under its resourceVersion; False if it is not wanted.
+        Another client may write the Node in between: the patch is repeated for as long as a
+        request may take."""
+
+        def attempt() -> bool:
             node = self.kube.read_node(name)
             if node is None:
                 raise KubeError(f"Node {name} is gone from Kubernetes")
             if self.uids.get(name, node.uid) != node.uid or not is_wanted(node):
                 return False
             self.state.keep()  # whoever took this run's place in its sleep is found here
-            try:
-                self.kube.patch_node(
-                    name,
-                    resource_version=node.resource_version,
-                    cordon=cordon,
-                    annotations=annotations,
-                    labels=labels,
-                    taints=taints(node),
-                )
-                return True
-            except KubeConflict:
-                if attempt == _TRIES - 1:
-                    raise
-        return False
+            self.kube.patch_node(
+                name,
+                resource_version=node.resource_version,
+                cordon=cordon,
+                annotations=annotations,
+                labels=labels,
+                taints=taints(node),
+            )
+            return True
+
+        return repeat_on_conflict(attempt, self.config.request_timeout)
 
     def why_not_called(self, name: str) -> str | None:
         """What the batch side says of it, where the node is not out of its service, or somebody is

@@ -19,7 +19,7 @@ from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.kube.nodes import MARK_PREFIX
 from dnm.model.cluster import PodOnNode
-from dnm.model.errors import KubeError
+from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Toleration
@@ -78,6 +78,8 @@ class World:
         self.tolerations = (TOLERATES,)
         self.tells = True  # the operator has an answer of Slurm
         self.is_stuck = False  # the operator does nothing
+        self.conflicts = 0
+        self.second_writer = 0.0  # chance that another client writes a Node after each read of it
         self.calls = 0
         self.kill_at = -1  # before this call; its effect comes about where `kill_after`
         self.kill_after = False
@@ -287,13 +289,15 @@ class KubeSide:
 
     def read_node(self, name: str) -> Node | None:
         def read() -> Node | None:
-            one = self.world.machines.get(name)
+            one, world = self.world.machines.get(name), self.world
             if one is None:
                 return None
-            return Node(
+            node = Node(
                 name=name, allocatable={}, labels=dict(one.labels), taints=one.taints,
                 is_cordoned=one.is_cordoned, mark=one.mark, resource_version=str(one.version),
             )  # fmt: skip
+            one.version += bool(world.second_writer and world.random.random() < world.second_writer)
+            return node
 
         return self.world.call("read Node", read)
 
@@ -373,9 +377,10 @@ class KubeSide:
         annotations: Mapping[str, str | None] = {},
     ) -> None:
         def act() -> None:
-            one = self.world.machines[node.name]
+            world, one = self.world, self.world.machines[node.name]
             if str(one.version) != node.resource_version:
-                raise KubeError("the Node has changed meanwhile")
+                world.conflicts += 1
+                raise KubeConflict("the Node has changed meanwhile")
             for key, value in labels.items():
                 if value is None:
                     one.labels.pop(key, None)

@@ -88,6 +88,39 @@ def test_a_node_is_lent_and_comes_back(tmp_path: Path, kind: Kind) -> None:
     assert made.bring_back().result == "skipped"
 
 
+@pytest.mark.parametrize("seed", range(3))
+@of_each_kind
+def test_another_client_that_writes_the_node_fails_no_conversion(
+    tmp_path: Path, kind: Kind, seed: int
+) -> None:
+    """Kubelets and operators write Nodes at any time, so a change is refused again and again."""
+    made = kind.program(tmp_path, seed)
+    made.world.second_writer = 0.8
+    found = made.lend()
+    assert found.result == "ok", found.error
+    kind.assert_lent(made.world)
+    found = made.bring_back()
+    assert found.result == "ok", found.error
+    assert_in_peace(kind, made.world)
+    assert made.world.conflicts
+
+
+@of_each_kind
+def test_a_node_that_is_written_all_the_time_fails_after_the_stage_s_time(
+    tmp_path: Path, kind: Kind
+) -> None:
+    made = kind.program(tmp_path)
+    assert made.lend().result == "ok"
+    made.world.second_writer = 1.0
+    made.change_settings(stage_timeout_seconds=SOON)
+    found = made.bring_back()
+    assert found.result == "failed" and "has changed meanwhile" in found.error
+    made.world.second_writer = 0.0
+    made.change_settings(stage_timeout_seconds=LONG)
+    assert made.bring_back().result == "ok"
+    assert_in_peace(kind, made.world)
+
+
 @of_each_kind
 def test_another_host_brings_it_back_and_another_instance_does_not(
     tmp_path: Path, kind: Kind

@@ -16,6 +16,7 @@ import pytest
 from dnm.converters.nodeset import FENCE
 from tests.real.cluster import QUEUES
 from tests.real.rig import Rig
+from tests.real.second_writer import SecondWriter
 from tests.real.site import PODS, add_pods
 from tests.real.slinky import roles
 from tests.real.slurm_operator import Slinky, slinky
@@ -50,7 +51,8 @@ def at_work(rig: Rig, directory: Path, mode: str) -> Iterator[Slinky]:
             lambda: made.told() == {name: {"Idle"} for name in NAMES},
             "the operator says of each machine that it is idle", 120,
         )  # fmt: skip
-        yield made
+        with SecondWriter(rig, NAMES):
+            yield made
 
 
 @pytest.mark.parametrize("mode", ["DaemonSet", "StatefulSet"])

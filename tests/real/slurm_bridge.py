@@ -19,7 +19,7 @@ from dnm.model.errors import SlurmError
 from tests.converters.bridge_world import LABEL as EXTERNAL
 from tests.converters.bridge_world import PARTITIONS
 from tests.real.checkouts import SLURM_BRIDGE
-from tests.real.http_api import Api, Json
+from tests.real.http_api import Api, ApiError, Json
 from tests.real.rig import Rig
 from tests.real.slinky import GROUP, Controller
 from tests.real.slurm_roots import programs_of
@@ -161,16 +161,25 @@ class Bridge(Controller):
         """On whatever Slurm knows by its name, also where it is no external node."""
         name, taints = node["metadata"]["name"], node["spec"].get("taints", [])
         self._unknown[name] = 0 if is_known else self._unknown[name] + 1
-        others = [taint for taint in taints if taint["key"] != MANAGED["key"]]
-        if is_known and len(others) == len(taints):
-            self._set_taints(node, [*taints, MANAGED])
-        elif len(others) < len(taints) and self._unknown[name] > TAINT_LAG:
-            self._set_taints(node, others)
+        is_tainted = any(taint["key"] == MANAGED["key"] for taint in taints)
+        if is_known and not is_tainted:
+            self._set_taint(name, [MANAGED])
+        elif is_tainted and self._unknown[name] > TAINT_LAG:
+            self._set_taint(name, [])
 
-    def _set_taints(self, node: Json, taints: list[Json]) -> None:
-        version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-        body = {"metadata": version, "spec": {"taints": taints}}
-        self.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", body)
+    def _set_taint(self, name: str, wanted: list[Json]) -> None:
+        """Reads the Node again while another client writes it in between."""
+        for _ in range(50):
+            node = self.node(name)
+            others = [one for one in node["spec"].get("taints", []) if one["key"] != MANAGED["key"]]
+            version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+            body = {"metadata": version, "spec": {"taints": [*others, *wanted]}}
+            try:
+                self.api.patch(f"/api/v1/nodes/{name}", body)
+                return
+            except ApiError as error:
+                if error.code != 409:
+                    raise
 
     def _follow_cordon(self, node: Json, record: Json | None) -> None:
         """A drain that is there already stays as it is; lifted is only its own."""

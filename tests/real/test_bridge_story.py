@@ -23,6 +23,7 @@ from tests.converters.bridge_world import PARTITIONS, TAKEN
 from tests.real.cluster import QUEUES
 from tests.real.http_api import Json
 from tests.real.rig import Rig
+from tests.real.second_writer import SecondWriter
 from tests.real.site import PODS, add_pods
 from tests.real.slurm_bridge import (
     BRIDGED_PODS,
@@ -76,7 +77,8 @@ def at_work(rig: Rig, slurm: BridgedSlurm, kind: type[Bridge]) -> Iterator[Bridg
                 lambda: all(MANAGED in taints(rig, name) for name in NAMES),
                 "slurm-bridge has all machines",
             )
-            yield bridge
+            with SecondWriter(rig, NAMES):
+                yield bridge
     finally:
         rig.remove_pods(NAMESPACE)
         slurm.forget_external()

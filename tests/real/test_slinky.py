@@ -19,6 +19,7 @@ from tests.converters.nodeset_world import LABEL, SlurmSide
 from tests.real.account import KUBECONFIG
 from tests.real.http_api import Json
 from tests.real.rig import Rig
+from tests.real.second_writer import SecondWriter
 from tests.real.slinky import CRD, FENCE, SETS, Operator, SlurmState, roles
 
 NAMES = ["a001", "a002"]
@@ -94,7 +95,7 @@ def test_a_machine_with_its_slurmd_in_a_pod(slinky: Rig, tmp_path: Path, mode: s
     slinky.wait_for(lambda: slinky.ready_nodes() >= set(NAMES), "both are Ready")
     slinky.api.post(SETS, {"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
                            "metadata": {"name": "b"}, "spec": spec})  # fmt: skip
-    with Operator(slinky, state):
+    with Operator(slinky, state), SecondWriter(slinky, NAMES) as writer:
         is_up = [lambda one=one: "Idle" in str(slinky.pods("slurm")) and one.is_in_slurm
                  for one in state.machines.values()]  # fmt: skip
         slinky.wait_for(lambda: all(look() for look in is_up), "slurmd is up on both")
@@ -113,9 +114,11 @@ def test_a_machine_with_its_slurmd_in_a_pod(slinky: Rig, tmp_path: Path, mode: s
         assert [pod["spec"]["nodeName"] for pod in slinky.pods("slurm")] == ["a002"]
         if mode == "StatefulSet":
             assert slinky.api.get(f"{SETS}/b")["spec"]["replicas"] == 1
-        slinky.wait_for(lambda: made.bring_back("a001").result in ("ok", "skipped"), "it is back")
+        found = made.bring_back("a001")
+        assert found.result == "ok", (found, made.said)
         node = node_of(slinky, "a001")
         assert node["spec"]["taints"] == [FENCE] and "dev" not in node["metadata"]["labels"]
         assert {pod["spec"]["nodeName"] for pod in slinky.pods("slurm")} == set(NAMES)
         assert slinky.api.get(f"{SETS}/b")["spec"]["replicas"] == 2
+        assert writer.writes > 20
     assert state.machines["a002"].jobs and not state.lost and not state.reservations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,14 @@ def apply(
 
 
 def carry_out(
-    home: Path, kube: Kube, converter: Converter, plan: Plan, is_stopped: bool = False
+    home: Path,
+    kube: Kube,
+    converter: Converter,
+    plan: Plan,
+    is_stopped: bool = False,
+    **settings: Any,
 ) -> Outcome:
-    config = a_config(home)
+    config = a_config(home, **settings)
     converter.registry_path = config.converted_nodes_path
     edges = (kube, converter)
     actuator = Actuator(config, edges, file_state(config), lambda: is_stopped, lambda: NOW)
@@ -187,13 +193,20 @@ def test_a_node_that_came_after_the_look_is_neither_marked_nor_fenced(home: Path
     assert "the one that was looked at" in outcome.errors[0]
 
 
-@pytest.mark.parametrize(("conflicts", "is_done"), [(2, True), (3, False)])
-def test_a_node_that_others_change_is_read_again_three_times(
-    home: Path, conflicts: int, is_done: bool
+@pytest.mark.parametrize(
+    ("conflicts", "timeout", "is_done"),
+    [
+        pytest.param(8, timedelta(minutes=1), True, id="eight-writes"),
+        pytest.param(8, timedelta(0), False, id="longer-than-a-request-may-take"),
+    ],
+)
+def test_a_node_that_another_client_writes_is_read_again(
+    home: Path, conflicts: int, timeout: timedelta, is_done: bool
 ) -> None:
     kube = Kube([OPEN])
     kube.conflicts = conflicts
-    outcome = apply(home, kube, Converter(), [Fence(node="a001")], nodes={"a001": a_lent_node()})
+    plan = Plan(registry=Registry(nodes={"a001": a_lent_node()}), actions=(Fence(node="a001"),))
+    outcome = carry_out(home, kube, Converter(), plan, request_timeout=timeout)
     assert (kube.nodes["a001"] == SHUT) is is_done
     assert bool(outcome.errors) is not is_done
 
