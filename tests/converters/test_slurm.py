@@ -23,6 +23,7 @@ from dnm.converters.to_k8s import STAGES
 from dnm.model.errors import ConverterError
 from tests.night import by_night, night
 from tests.real_slurm import SlurmLab
+from tests.second_writer import second_writer
 from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 
 pytestmark = needs_slurm
@@ -449,4 +450,14 @@ def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> 
     sandbox.delete("poddisruptionbudgets", "keep", "dev")
     answer = finished(returning)
     assert answer.returncode == 0, heard + answer.stderr
+    site.assert_in_service("a001")
+
+
+def test_a_node_that_another_client_writes_is_lent_and_returned(site: SlurmSite) -> None:
+    with second_writer(site.sandbox):
+        lent = site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
+        assert lent.returncode == 0, lent.stderr
+        site.assert_lent("a001")
+        back = site.run("--set", "batch", "--node-name", "a001")
+        assert back.returncode == 0, back.stderr
     site.assert_in_service("a001")
