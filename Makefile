@@ -8,13 +8,13 @@ PYTHON ?= $(shell /usr/bin/python3 -c 'import ensurepip, sys; sys.exit(sys.versi
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# A checkout by its path: setuptools' finder costs each start of a Python half of what it takes.
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKED := $(PIP) --require-hashes --requirement
 
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: commits mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
+.PHONY: commits lock mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -24,6 +24,7 @@ help:
 	@echo "make test-night     the rest: all kills, long histories, the model, storm, soak, economy"
 	@echo "make test-real      the short row on kube-apiserver, YuniKorn and Slurm; builds them once"
 	@echo "make test-real-all  all stories on real servers, in all their releases; builds more of them"
+	@echo "make lock           lock/: the newest versions of all dependencies, with their hashes"
 	@echo "make packages       dist/: a deb and an rpm"
 	@echo "make test-operator  nodeset-convert beside the real slurm-operator; builds it once"
 	@echo "make test-bridge    bridge-convert beside slurm-bridge's controllers, of a named checkout"
@@ -38,11 +39,24 @@ help:
 	@echo "make booked         nodes of an event, booked in a real Slurm ahead of time (minutes)"
 	@echo "make storm          the installed command under 1,000 runs of blows, in real time (minutes)"
 
-$(STAMP): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The path of the checkout (compat) instead of setuptools' finder, which slows each start of a Python.
+$(STAMP): pyproject.toml lock/test.txt | $(BIN)/python
 	@echo "installing dnm and what its tests need into $(VENV), once: a minute or so"
-	$(INSTALL) --editable '.[test]'
+	$(LOCKED) lock/test.txt
+	PYTHONWARNINGS=ignore $(PIP) --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	touch $(STAMP)
+
+# Writes the newest versions that pyproject.toml allows, with their hashes, for each Python.
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
+	--no-emit-index-url --custom-compile-command 'make lock'
+lock: | $(BIN)/python
+	$(PIP) uv
+	$(BIN)/$(COMPILE) pyproject.toml --extra test --output-file lock/test.txt
+	$(BIN)/$(COMPILE) --group mutants --constraint lock/test.txt --output-file lock/mutants.txt
+	$(BIN)/$(COMPILE) --group browser --constraint lock/test.txt --output-file lock/browser.txt
 
 demo: $(STAMP)
 	$(BIN)/dnm demo
@@ -170,13 +184,13 @@ bench-economy: $(STAMP)
 
 # Not in CI: an hour at most, of every tenth mutant; MUTANTS="--every 1 sizing" tries all of a room.
 mutants: $(STAMP)
-	$(INSTALL) --editable '.[mutants]'
+	$(LOCKED) lock/mutants.txt
 	nice $(BIN)/python -m tests.mutants $(MUTANTS)
 
 # Not in CI: a browser of a hundred megabytes.
 report-page: $(STAMP)
 	@sh tests/packages.sh chromium npm
-	$(INSTALL) --editable '.[browser]'
+	$(LOCKED) lock/browser.txt
 	$(BIN)/python -m tests.report_page
 
 soak: $(STAMP)
