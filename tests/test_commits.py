@@ -1,8 +1,10 @@
-"""The check of commit subjects: its rules, the hook and the step of CI, with real repositories."""
+"""The checks before a commit: the rules of its subject, the hook and the step of CI in real
+repositories, and pre-commit's list."""
 
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.docs.pages import PAGES, ROOT
 
@@ -176,3 +179,17 @@ def test_hook_and_ci_are_switched_on_as_contributing_says() -> None:
     assert "\ncommits:\n\t@$(PYTHON) .ci/commit_subjects.py\n" in (ROOT / "Makefile").read_text()
     assert "git config core.hooksPath .git-hooks" in PAGES["CONTRIBUTING.md"]
     assert os.access(ROOT / ".git-hooks" / "commit-msg", os.X_OK)
+
+
+def test_pre_commit_has_the_checks_of_make_lint() -> None:
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert local["repo"] == "local"  # nothing is fetched
+    assert {hook["language"] for hook in local["hooks"]} == {"system"}
+    recipe = re.search(r"^lint: .*\n((?:\t.+\n)+)", (ROOT / "Makefile").read_text(), re.M)
+    assert recipe
+    checks = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
+    stages = {hook["entry"]: hook.get("stages", ["pre-commit"]) for hook in local["hooks"]}
+    assert [entry for entry, of in stages.items() if of == ["pre-commit"]] == checks
+    assert [entry for entry, of in stages.items() if of == ["commit-msg"]] == [
+        ".git-hooks/commit-msg"
+    ]
