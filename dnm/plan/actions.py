@@ -30,7 +30,6 @@ from dnm.plan.fate import Fate
 from dnm.plan.fates import Fates
 from dnm.plan.inputs import Inputs
 from dnm.plan.requests import calls_until
-from dnm.plan.rule import rules_of
 
 _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
 _GOES = (Phase.RELEASING, Phase.MOVING)
@@ -69,17 +68,9 @@ def list_actions(decided: Decided) -> list[Action]:
     ]
     if any(entry.emptying for _, entry in ours):
         actions += _evictions(decided)
-    rules = rules_of(inputs.config, registry, inputs.facts)
-    actions += [
-        rule.relabels(inputs, name, registry.nodes[name])
-        for rule in rules
-        if rule.relabels
-        for name in fates.relabelled
-    ]
+    actions += fates.relabels
     actions += [StartConversion(request=one) for one in decided.conversions.requests]
     actions += [ReturnNode(node=name) for name in fates.returned]
-    for rule in rules:
-        actions += rule.shows(inputs.config, registry, inputs.facts) if rule.shows else ()
     return actions
 
 

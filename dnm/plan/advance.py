@@ -19,10 +19,11 @@ from dnm.model.verdict import NodeVerdict
 from dnm.plan.breaker import ConversionResult, after_conversions, after_transition
 from dnm.plan.facts import NodeTransition
 from dnm.plan.found import Found, adopt_marked_nodes, by_hand_verdict, claim_verdict, find_by_hand
+from dnm.plan.hooks import Change
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import advance_requests, set_aside_interrupted, take_in_claims
-from dnm.plan.rule import rules_of
+from dnm.plan.rule import need_lent_since, rules_of
 
 
 class Advanced(Value):
@@ -141,7 +142,7 @@ def _unwelcome(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]
 def _dated(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
     """With the time since when each is lent, where a rule asks for it."""
     rules = rules_of(inputs.config, inputs.registry, inputs.facts) if nodes else ()
-    if not any(rule.counts_lending for rule in rules):
+    if not need_lent_since(rules):
         return dict(nodes)
     return {
         name: entry if entry.lent_since else msgspec.structs.replace(entry, lent_since=entry.since)
@@ -150,13 +151,14 @@ def _dated(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]
 
 
 def _with_rules(inputs: Inputs, registry: Registry) -> Registry:
-    """With what the rules book and remember before anything is decided: what a node has used that
-    has just gone is spent."""
-    for rule in rules_of(inputs.config, registry, inputs.facts):
-        if rule.books:
-            registry = rule.books(inputs.config, inputs.registry, registry, inputs.now)
-        if rule.remembers:
-            registry = rule.remembers(inputs, registry)
+    """Returns the registry with what the rules record before anything is decided, such as the hours
+    of a node that has just gone."""
+    config, before, now = inputs.config, inputs.registry, inputs.now
+    for rule in rules_of(config, registry, inputs.facts):
+        if rule.records:
+            registry = rule.records(
+                Change(config=config, before=before, after=registry, now=now, inputs=inputs)
+            )
     return registry
 
 

@@ -234,8 +234,8 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
         "a person returns it" if entry.leaves == Leaving.BY_HAND else "what spoke for it is over"
     )
     for rule in rules_of(inputs.config, case.registry, inputs.facts):
-        if rule.leaving == entry.leaves:
-            detail = rule.why_leaving
+        if rule.leave and rule.leave.word == entry.leaves:
+            detail = rule.leave.reason
     if entry.emptying is not None:
         stopped = case.objection.detail if case.objection else None
         stopped = Reason.PAUSED.text if case.pause else stopped

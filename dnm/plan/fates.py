@@ -20,6 +20,7 @@ from dnm.demand.demand import Demand
 from dnm.model.lent import TOLD_TO_GO, Leaving, LentNode, Phase
 from dnm.model.observed import StalledPods
 from dnm.model.orders import Way
+from dnm.model.plan import RelabelNode
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
@@ -39,14 +40,14 @@ from dnm.sizing.releases import IS_USED, Candidates, Releases, choose_releases, 
 
 class Fates(Value):
     """`of`: of the nodes that are up for anything; of the others the look has said all.
-    `demand`: without the pods that were found to wait for something else. `relabelled`: nodes whose
-    labels and taints are exchanged now. `returned`: those that the converter is called for."""
+    `demand`: without the pods that were found to wait for something else. `relabels`: the exchange
+    of labels and taints. `returned`: those that the converter is called for."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
     demand: Demand | None
     of: Mapping[str, Fate] = {}
-    relabelled: tuple[str, ...] = ()
+    relabels: tuple[RelabelNode, ...] = ()
     returned: tuple[str, ...] = ()
 
     def fated(self, fate: Fate) -> list[str]:
@@ -70,7 +71,7 @@ def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fa
             fates,
             registry=moves.registry,
             verdicts={**fates.verdicts, **moves.verdicts},
-            relabelled=moves.relabelled,
+            relabels=moves.relabels,
         )
         left -= len(moves.begun)
     serving = [
@@ -145,8 +146,8 @@ def _with_leaving(inputs: Inputs, registry: Registry) -> Registry:
 
 def _who_leaves(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, str]]:
     for rule in rules_of(inputs.config, registry, inputs.facts):
-        if rule.leaves and rule.leaving:
-            yield from ((name, rule.leaving) for name in rule.leaves(inputs, registry))
+        if rule.leave and rule.leave.find_nodes:
+            yield from ((name, rule.leave.word) for name in rule.leave.find_nodes(inputs, registry))
 
 
 def _can_leave(inputs: Inputs, name: str) -> bool:
@@ -162,7 +163,8 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
     if leaves == Leaving.BY_HAND:
         return False
     rules = rules_of(inputs.config, registry, inputs.facts)
-    found = next((rule for rule in rules if rule.leaving == leaves), None)
+    reasons = (rule.leave for rule in rules if rule.leave)
+    found = next((one for one in reasons if one.word == leaves), None)
     return found is None or bool(found.is_over and found.is_over(inputs, registry, name))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -68,13 +68,13 @@ class NodeFloor(Value):
 
 
 class Moves(Value):
-    """`begun`: nodes that are fenced now to change their queue. `relabelled`: those whose labels
-    and taints are exchanged."""
+    """`begun`: nodes that are fenced now to change their queue. `relabels`: the exchange of labels
+    and taints on the others."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict] = {}
     begun: tuple[str, ...] = ()
-    relabelled: tuple[str, ...] = ()
+    relabels: tuple[RelabelNode, ...] = ()
 
 
 class Additions(Value):
@@ -85,41 +85,56 @@ class Additions(Value):
     notes: tuple[str, ...] = ()
 
 
+class Leave(Value):
+    """Why a node leaves although its queue uses it. `word` is what the registry records in
+    `LentNode.leaves`, `reason` a clause that people read."""
+
+    word: str
+    reason: str
+    find_nodes: Callable[[Inputs, Registry], Iterable[str]] | None = None
+    is_over: Callable[[Inputs, Registry, str], bool] | None = None  # None: never
+    needs_lent_since: bool = False
+
+
+class Change(Value):
+    """A change of the registry, by a run or by an administrator's command; `inputs` is None for a
+    command."""
+
+    config: Config
+    before: Registry
+    after: Registry
+    now: datetime
+    inputs: Inputs | None = None
+
+
+def in_a_run(record: Callable[[Inputs, Registry], Registry]) -> Callable[[Change], Registry]:
+    """Returns the hook `records` of a rule that records something in runs alone."""
+    return lambda one: one.after if one.inputs is None else record(one.inputs, one.after)
+
+
 class Rule(Value):
-    """The hooks of one rule, each None where it has nothing to say. `reasons`: its own, in the
-    order in which they are told."""
+    """The hooks of one rule, each None if the rule does not need it. `reasons` are the rule's own,
+    in the order in which pages list them."""
 
     reasons: tuple[Why, ...] = ()
-    # What is wanted that no pod asks for yet.
+    # What is desired before any pod requests it: before the snapshot, and after it.
     wants: Callable[[Config, Registry, datetime], Config] | None = None
-    mark: Callable[[Config], Callable[[int], int]] | None = None  # demand -> its limit at least
-    floors: Callable[[Inputs], Iterable[NodeFloor]] | None = None
-    notes: Callable[[Config, Registry, datetime], Iterable[str]] | None = None
-    excuses: Callable[[Inputs, LentNode], bool] | None = None  # a node that nobody used
-    # How many nodes may be had, and which not.
+    prepares: Callable[[Inputs], Inputs] | None = None
+    excuses: Callable[[Inputs, LentNode], bool] | None = None  # a node that no pod used
+    # How many nodes can be lent, and which cannot.
     bounds: Callable[[CountedFrom], Iterable[Bound]] | None = None
     keeps_out: Callable[[Config, Registry, Rows, datetime], Mapping[str, KeptOut]] | None = None
     refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Found] | None = None
-    # What becomes of a lent node; for how long it is kept idle.
-    stays: Callable[[NamespacePolicy], timedelta | None] | None = None
+    # What happens to a lent node.
     looks_at: Callable[[Config, Registry, Sequence[Node]], Iterable[Asked]] | None = None
     phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
     is_anothers: Callable[[Config, LentNode, Node], bool] | None = None
-    why_late: Callable[[Config, str], str] | None = None
     tells: Callable[[Inputs, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None = None
-    books: Callable[[Config, Registry, Registry, datetime], Registry] | None = None
-    counts_lending: bool = False  # it asks for how long a node is lent
-    # Which nodes leave although they are used, by which word, and until when.
-    leaving: str | None = None  # the word of the record
-    why_leaving: str = ""
-    remembers: Callable[[Inputs, Registry], Registry] | None = None
-    leaves: Callable[[Inputs, Registry], Iterable[str]] | None = None
-    is_over: Callable[[Inputs, Registry, str], bool] | None = None  # None: never
+    records: Callable[[Change], Registry] | None = None
+    leave: Leave | None = None
     # What is done.
     asks: Callable[[Inputs, ConversionRequest], ConversionRequest] | None = None
     moves: Callable[[Look, Registry], Moves] | None = None
-    relabels: Callable[[Inputs, str, LentNode], RelabelNode] | None = None
-    shows: Callable[[Config, Registry, Facts], Iterable[Action]] | None = None
     adds: Callable[[Inputs, Registry, Registry], Additions] | None = None
 
 

@@ -33,7 +33,6 @@ from dnm.model.observed import IdleGaps, LendTimes
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict
-from dnm.plan.rule import rules_of
 
 KEPT_GAPS = 40
 FEWEST_GAPS = 5
@@ -73,15 +72,14 @@ def _mean(seconds: Iterable[int]) -> float:
 
 
 def idle_times(config: Config, registry: Registry) -> dict[str, timedelta]:
-    """Returns by namespace for how long its idle nodes are kept: as the first rule says that
-    speaks, else as long as pays."""
-    rules = [rule.stays for rule in rules_of(config, registry) if rule.stays]
-    found = {}
-    for name, policy in config.namespaces.items():
-        said = (stays(policy) for stays in rules)
-        known = next((one for one in said if one is not None), None)
-        found[name] = _paying_time(config, registry, policy) if known is None else known
-    return found
+    """Returns how long idle nodes are kept, by namespace: for `reversion_idle_seconds` if it is
+    set, otherwise for as long as that costs less than lending them again."""
+    return {
+        name: policy.reversion_idle
+        if policy.reversion_idle is not None
+        else _paying_time(config, registry, policy)
+        for name, policy in config.namespaces.items()
+    }
 
 
 def _paying_time(config: Config, registry: Registry, policy: NamespacePolicy) -> timedelta:

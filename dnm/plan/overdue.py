@@ -3,7 +3,7 @@ converter died or failed, or whose nodes came too late. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
@@ -24,21 +24,17 @@ from dnm.plan.facts import (
     fails,
     show_time,
 )
-from dnm.plan.hooks import Rule
 
 MAX_ATTEMPTS = 3
 
 
-def late_to_join(
-    config: Config, name: str, entry: LentNode, facts: Facts, rules: Iterable[Rule]
-) -> NodeTransition:
+def late_to_join(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     """Says what has become of a node that was lent and does not serve in time."""
     node = facts.node(name)
     why = "is not in Kubernetes" if node is None else _why_not_joined(config, entry, node)
-    likely = "".join(rule.why_late(config, entry.node_type) for rule in rules if rule.why_late)
     error = (
-        f"{name} {why} since {show_time(entry.since)};{likely} look at it, then `dnm reset {name}` "
-        "to return it to Slurm"
+        f"{name} {why} since {show_time(entry.since)}; look at it, then `dnm reset {name}` to "
+        "return it to Slurm"
     )
     failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)
     return becomes(name, failed, Verdict.FAILED, Reason.LATE, error, conversion_failed=True)

@@ -115,8 +115,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     deadline = entry.since + config.join_timeout
     if facts.now <= deadline:
         return becomes(name, entry, Verdict.WAIT, Reason.JOINING, f"until {show_time(deadline)}")
-    rules = _rules(config, name, entry, facts)
-    return late_to_join(config, name, entry, facts, rules)
+    return late_to_join(config, name, entry, facts)
 
 
 def _serving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:

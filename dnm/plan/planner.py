@@ -32,7 +32,7 @@ from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided, plan_conversions
 from dnm.plan.doubted_pods import with_doubts
 from dnm.plan.fates import Fates, decide_fates
-from dnm.plan.hooks import Additions, raise_floors
+from dnm.plan.hooks import Additions
 from dnm.plan.idle_times import idle_times, note_gaps, note_lends
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
@@ -85,16 +85,14 @@ def _fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fates:
 def with_floors(inputs: Inputs) -> Inputs:
     """Returns what is known, with the configuration as it is in force now, what limits are to be
     for a demand, and for how long idle nodes stay."""
-    config, facts, demand = inputs.config, inputs.facts, inputs.demand
     replace = msgspec.structs.replace
-    rules = rules_of(config, inputs.registry, facts)
+    rules = rules_of(inputs.config, inputs.registry, inputs.facts)
     if inputs.registry.nodes:
-        facts = replace(facts, idle_times=idle_times(config, inputs.registry))
-    if demand is not None and (marks := [rule.mark(config) for rule in rules if rule.mark]):
-        demand = replace(demand, mark=marks[0])
-    inputs = replace(inputs, facts=facts, demand=demand)
-    wanted = [floor for rule in rules if rule.floors for floor in rule.floors(inputs)]
-    return replace(inputs, config=raise_floors(config, wanted)) if wanted else inputs
+        times = idle_times(inputs.config, inputs.registry)
+        inputs = replace(inputs, facts=replace(inputs.facts, idle_times=times))
+    for rule in rules:
+        inputs = rule.prepares(inputs) if rule.prepares else inputs
+    return inputs
 
 
 def fold_plan(decided: Decided) -> Plan:
@@ -151,7 +149,6 @@ def fold_plan(decided: Decided) -> Plan:
 def _with_rules(decided: Decided, noted: Registry) -> Additions:
     """What the rules add when all else is decided, and what they say."""
     inputs, after = decided.inputs, decided.conversions.registry
-    at = inputs.snapshot.foreseen_at or inputs.now
     actions: list[Action] = []
     notes: list[str] = []
     for rule in rules_of(inputs.config, inputs.registry, inputs.facts):
@@ -160,7 +157,6 @@ def _with_rules(decided: Decided, noted: Registry) -> Additions:
             noted = more.registry
             actions += more.actions
             notes += more.notes
-        notes += rule.notes(inputs.config, inputs.registry, at) if rule.notes else ()
     return Additions(registry=noted, actions=tuple(actions), notes=tuple(notes))
 
 

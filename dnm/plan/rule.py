@@ -8,7 +8,7 @@ whose option was taken away stays on for as long as the record holds something o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -79,10 +79,6 @@ def _charges(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return any(one.charge_account for one in told) or any(one.account for one in lent)
 
 
-def _has_fixed_time(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    return any(one.reversion_idle is not None for one in config.namespaces.values())
-
-
 SITS = timedelta(hours=2)  # until people are told of who uses little of what he holds
 
 
@@ -93,6 +89,7 @@ def _serve_for_hours(config: Config, registry: Registry, facts: Facts | None) ->
 
 # The file of each rule below `plan/rules`, and whether it is on.
 TABLE: tuple[tuple[str, IsOn], ...] = (
+    ("warm_share", lambda config, registry, facts: config.headroom < 1),
     ("events", lambda config, registry, facts: has_events(config, registry)),
     ("kept_out", _keeps_nodes_out),
     ("kubelets", lambda config, registry, facts: config.has_kubelets),
@@ -106,14 +103,17 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("charges", _charges),
     ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),
     ("sitting", _serve_for_hours),
-    ("fixed_idle", _has_fixed_time),
-    ("warm_share", lambda config, registry, facts: config.headroom < 1),
 )
 
 
 def rules_of(config: Config, registry: Registry, facts: Facts | None = None) -> tuple[Rule, ...]:
     """Returns the rules that are on, in the table's order."""
     return tuple(rule_named(name) for name, is_on in TABLE if is_on(config, registry, facts))
+
+
+def need_lent_since(rules: Iterable[Rule]) -> bool:
+    """Checks whether one of the rules needs to know since when each node is lent."""
+    return any(rule.leave and rule.leave.needs_lent_since for rule in rules)
 
 
 def rule_named(name: str) -> Rule:

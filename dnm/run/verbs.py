@@ -14,6 +14,7 @@ from dnm.model.config import Config
 from dnm.model.errors import LockedError
 from dnm.model.history import Operation
 from dnm.model.registry import Registry, run_name
+from dnm.plan.hooks import Change
 from dnm.plan.rule import rules_of
 from dnm.record.tell import tell_change, tell_operation
 from dnm.record.transitions import Cause
@@ -52,8 +53,8 @@ def change_in(
     if changed == registry:
         return False
     for rule in rules_of(config, changed):  # what was used is so, whoever takes a node out
-        if rule.books:
-            changed = rule.books(config, registry, changed, now)
+        if rule.records:
+            changed = rule.records(Change(config=config, before=registry, after=changed, now=now))
     if operation is None:
         changed = tell_change(registry, changed, _cause_at(config, now))
     else:

@@ -37,7 +37,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.idle_times import idle_times, next_closed
 from dnm.plan.planner import make_plan
-from dnm.plan.rule import rules_of
+from dnm.plan.rule import need_lent_since, rules_of
 from dnm.plan.rules.foreseen import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
 from dnm.queues.edit import edit_source
@@ -143,7 +143,7 @@ class DnmPolicy:
         young = self._config.pending_grace.total_seconds() + 1
         is_settled = (
             self.may_rest
-            and not any(rule.counts_lending for rule in rules_of(self._config, self._registry))
+            and not need_lent_since(rules_of(self._config, self._registry))
             and all(one.reason in _LASTING for one in plan.queues)
             and all(one.phase in (Phase.SERVING, Phase.RETURNING) for one in nodes)
             and all(key in self._calls for key in (one.id for one in self._registry.requests))

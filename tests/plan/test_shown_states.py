@@ -15,7 +15,6 @@ from dnm.model.node_type import Taint
 from dnm.model.plan import ReturnNode, ShowState
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry
-from dnm.plan.actions import list_actions
 from dnm.plan.inputs import needs_batch_side
 from dnm.plan.rules.node_conditions import list_shown
 from tests.builders import FENCED, QUEUE, a_batch_node, a_config, a_lent_node, a_node, facts
@@ -132,7 +131,7 @@ def test_all_that_counts_is_done_before_anything_is_shown() -> None:
     world = World().configured(node_conditions=True)
     world.lent("a001", Phase.RETURNING, retry_after=LONG_AGO)
     world.node("a001", is_cordoned=True, mark=FENCED).set(batch={"a001": away})
-    kinds = [type(action) for action in list_actions(world.decided())]
+    kinds = [type(action) for action in world.plan().actions]
     assert kinds[-2:] == [ReturnNode, ShowState]
 
 

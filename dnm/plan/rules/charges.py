@@ -18,7 +18,7 @@ import msgspec
 from dnm.model.lent import ConversionRequest, LentNode, Use
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry
-from dnm.plan.hooks import Additions, Rule
+from dnm.plan.hooks import Additions, Rule, in_a_run
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import has_events
 from dnm.plan.rules.foreseen import foreseen_at
@@ -118,4 +118,4 @@ def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
     return Additions(registry=noted, notes=notes)
 
 
-RULE = Rule(asks=_asked, remembers=_used, adds=_add)
+RULE = Rule(asks=_asked, records=in_a_run(_used), adds=_add)

@@ -21,7 +21,7 @@ from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.registry import Registry
-from dnm.plan.hooks import NodeFloor, Rule
+from dnm.plan.hooks import Additions, NodeFloor, Rule, raise_floors
 from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import node_supply
 from dnm.plan.limits import queue_wants, serving_sizes
@@ -190,9 +190,15 @@ def _was_foreseen(inputs: Inputs, entry: LentNode) -> bool:
     return bool(list_windows(events, entry.since, inputs.now))
 
 
-RULE = Rule(
-    wants=with_wants,
-    floors=floors_in_force,
-    notes=why_incomplete,
-    excuses=_was_foreseen,
-)
+def _raise_floors(inputs: Inputs) -> Inputs:
+    config = raise_floors(inputs.config, floors_in_force(inputs))
+    return msgspec.structs.replace(inputs, config=config)
+
+
+def _add_notes(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+    at = inputs.snapshot.foreseen_at or inputs.now
+    notes = tuple(why_incomplete(inputs.config, inputs.registry, at))
+    return Additions(registry=noted, notes=notes)
+
+
+RULE = Rule(wants=with_wants, prepares=_raise_floors, excuses=_was_foreseen, adds=_add_notes)

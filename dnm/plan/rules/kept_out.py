@@ -29,7 +29,7 @@ from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult
 from dnm.plan.facts import Facts
 from dnm.plan.found import Found
-from dnm.plan.hooks import KeptOut, Rule
+from dnm.plan.hooks import KeptOut, Leave, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import unwelcome_nodes
 
@@ -160,7 +160,9 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 RULE = Rule(
     keeps_out=kept_out,
     refuses=refuse_unwelcome,
-    leaving=Leaving.KEPT_OUT,
-    why_leaving="it came although it is kept out of lending",
-    is_over=_is_over,
+    leave=Leave(
+        word=Leaving.KEPT_OUT,
+        reason="it came although it is kept out of lending",
+        is_over=_is_over,
+    ),
 )

@@ -15,7 +15,7 @@ from dnm.kubelet.compare import difference_sentence, differences
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
-from dnm.model.reason import Why
+from dnm.model.reason import Reason, Why
 from dnm.plan.facts import NodeTransition, changed, with_words
 from dnm.plan.hooks import CountedFrom, Rule
 from dnm.plan.inputs import Inputs
@@ -57,12 +57,6 @@ def differing_kubelets(
     return found
 
 
-def likely_refusal(config: Config, node_type: str) -> str:
-    """What may keep the kubelet of a node of this type from starting, with a blank before it."""
-    likely = compare.likely_refusal(config.node_types.get(node_type))
-    return f" {likely};" if likely else ""
-
-
 def _hold_against_types(
     inputs: Inputs, after: Mapping[str, NodeTransition]
 ) -> dict[str, NodeTransition]:
@@ -72,6 +66,8 @@ def _hold_against_types(
     differing = differing_kubelets(inputs.config, entries, inputs.facts.nodes or {})
     said = dict(after)
     for name, entry in entries.items():
+        if after[name].verdict.reason is Reason.LATE:
+            said[name] = _with_likely_refusal(inputs.config, after[name], entry)
         sentence = differing.get(name, "")
         if entry.phase is not Phase.SERVING or sentence == entry.error == "":
             continue
@@ -80,9 +76,18 @@ def _hold_against_types(
     return said
 
 
+def _with_likely_refusal(config: Config, after: NodeTransition, entry: LentNode) -> NodeTransition:
+    """Adds to the error of a late node what may keep its kubelet from starting."""
+    likely = compare.likely_refusal(config.node_types.get(entry.node_type))
+    if not likely:
+        return after
+    error = f"{entry.error}; {likely}"
+    verdict = msgspec.structs.replace(after.verdict, detail=error)
+    return msgspec.structs.replace(after, entry=changed(entry, error=error), verdict=verdict)
+
+
 RULE = Rule(
     reasons=(KUBELET_SETTINGS,),
     bounds=_closed_types,
-    why_late=likely_refusal,
     tells=_hold_against_types,
 )

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from dnm.model.lent import Phase
 from dnm.model.registry import Registry
-from dnm.plan.hooks import Rule
+from dnm.plan.hooks import Leave, Rule
 from dnm.plan.inputs import Inputs
 
 
@@ -27,9 +27,11 @@ def _is_overdue(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 
 RULE = Rule(
-    counts_lending=True,
-    leaving="overdue",
-    why_leaving="it has been lent for max_lend_hours",
-    leaves=_overdue,
-    is_over=lambda inputs, registry, name: not _is_overdue(inputs, registry, name),
+    leave=Leave(
+        word="overdue",
+        reason="it has been lent for max_lend_hours",
+        find_nodes=_overdue,
+        is_over=lambda inputs, registry, name: not _is_overdue(inputs, registry, name),
+        needs_lent_since=True,
+    )
 )

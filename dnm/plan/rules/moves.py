@@ -94,7 +94,7 @@ def _go_on(look: Look, registry: Registry) -> Moves:
     moving = registry.nodes_of(inputs.config.instance_id, Phase.MOVING)
     if not moving:
         return Moves(registry=registry)
-    nodes, verdicts, relabelled = dict(registry.nodes), {}, []
+    nodes, verdicts, relabels = dict(registry.nodes), {}, []
     before = {name: one for name, one in moving.items() if _is_not_relabelled(inputs, name, one)}
     unwanted = _unwanted(look, registry, before)
     for name, entry in moving.items():
@@ -107,11 +107,11 @@ def _go_on(look: Look, registry: Registry) -> Moves:
         elif name in before and (pause := inputs.paused()):
             verdicts[name] = node_verdict(name, Verdict.WAIT, pause.reason, pause.detail)
         elif look.nodes[name].wants_relabel and _is_uncounted(inputs, name):
-            relabelled.append(name)
+            relabels.append(relabel_action(inputs, name, entry))
     return Moves(
         registry=msgspec.structs.replace(registry, nodes=nodes),
         verdicts=verdicts,
-        relabelled=tuple(relabelled),
+        relabels=tuple(relabels),
     )
 
 
@@ -287,7 +287,7 @@ def _begun(
     if pool.queue in breakers and sizing.for_pods:  # it is open for pods alone
         breakers[pool.queue] = take_chance(inputs.config, breakers[pool.queue])
     registry = msgspec.structs.replace(registry, nodes=nodes, breakers=breakers)
-    return Moves(registry=registry, verdicts=verdicts, begun=names, relabelled=before.relabelled)
+    return Moves(registry=registry, verdicts=verdicts, begun=names, relabels=before.relabels)
 
 
 def _move_budget(
@@ -318,5 +318,4 @@ RULE = Rule(
     phases={Phase.MOVING: advance_moving},
     is_anothers=is_another_s,
     moves=plan_moves,
-    relabels=relabel_action,
 )

@@ -17,7 +17,7 @@ from dnm.model.reason import OTHERS_DRAIN
 from dnm.model.registry import Registry
 from dnm.model.slurm_state import condition_names, parse_state
 from dnm.plan.facts import Facts, NodeTransition, with_words
-from dnm.plan.hooks import Rule
+from dnm.plan.hooks import Additions, Rule
 from dnm.plan.inputs import Inputs
 
 
@@ -98,4 +98,10 @@ def _with_drains(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[st
     return said
 
 
-RULE = Rule(tells=_with_drains, shows=list_shown)
+def _add_shown(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+    return Additions(
+        registry=noted, actions=tuple(list_shown(inputs.config, registry, inputs.facts))
+    )
+
+
+RULE = Rule(tells=_with_drains, adds=_add_shown)

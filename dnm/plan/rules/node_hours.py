@@ -19,7 +19,7 @@ from dnm.model.lent import LentNode, Phase
 from dnm.model.observed import SpentHours
 from dnm.model.reason import Why
 from dnm.model.registry import Registry
-from dnm.plan.hooks import CountedFrom, Rule
+from dnm.plan.hooks import CountedFrom, Leave, Rule
 from dnm.sizing.caps import Bound
 
 if TYPE_CHECKING:  # `dnm status` asks for what is left of the hours, and of nothing else
@@ -127,11 +127,13 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 RULE = Rule(
     reasons=(HOURS_SPENT,),
-    counts_lending=True,
     bounds=_bounds,
-    books=note_hours,
-    leaving="spent",
-    why_leaving="node_hours_per_week of its namespace is used up",
-    leaves=_overdrawn,
-    is_over=_is_over,
+    records=lambda one: note_hours(one.config, one.before, one.after, one.now),
+    leave=Leave(
+        word="spent",
+        reason="node_hours_per_week of its namespace is used up",
+        find_nodes=_overdrawn,
+        is_over=_is_over,
+        needs_lent_since=True,
+    ),
 )

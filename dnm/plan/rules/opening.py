@@ -25,7 +25,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
 from dnm.plan.facts import Facts, NodeTransition, becomes, changed, enter_phase
-from dnm.plan.hooks import Rule
+from dnm.plan.hooks import Additions, Leave, Rule, in_a_run
 from dnm.plan.inputs import Inputs
 
 OPENING = Why(
@@ -363,12 +363,18 @@ def _missing_pods(door: _Door) -> Iterator[PodOrder]:
             yield PodOrder(namespace=namespace, name=_pod_name("probe", node), template=template)
 
 
+def _add_actions(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+    actions = list_actions(inputs.config, registry, inputs.facts)
+    return Additions(registry=noted, actions=tuple(actions))
+
+
 RULE = Rule(
     reasons=(OPENING, NOT_OPENED),
     looks_at=asked_looks,
     tells=hold_back,
-    remembers=back_queues_off,
-    shows=list_actions,
-    leaving=Leaving.NOT_OPENED,
-    why_leaving="what its type opens by did not come in time",
+    records=in_a_run(back_queues_off),
+    leave=Leave(
+        word=Leaving.NOT_OPENED, reason="it did not pass the readiness checks of its type in time"
+    ),
+    adds=_add_actions,
 )

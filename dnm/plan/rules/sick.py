@@ -15,7 +15,7 @@ from dnm.model.lent import Emptying, Leaving, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.opening import Step
 from dnm.model.registry import Registry
-from dnm.plan.hooks import Rule
+from dnm.plan.hooks import Leave, Rule, in_a_run
 from dnm.plan.inputs import Inputs
 
 _IN_USE = (Phase.SERVING, Phase.RELEASING)
@@ -60,8 +60,6 @@ def _sick(inputs: Inputs, registry: Registry) -> Iterator[str]:
 
 
 RULE = Rule(
-    leaving=Leaving.SICK,
-    why_leaving="it is sick in Kubernetes",
-    remembers=_noted,
-    leaves=_sick,
+    records=in_a_run(_noted),
+    leave=Leave(word=Leaving.SICK, reason="it is sick in Kubernetes", find_nodes=_sick),
 )

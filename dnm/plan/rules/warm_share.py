@@ -10,8 +10,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from math import ceil
 
+from msgspec.structs import replace
+
 from dnm.model.config import Config
 from dnm.plan.hooks import Rule
+from dnm.plan.inputs import Inputs
 
 
 def mark_of(config: Config) -> Callable[[int], int]:
@@ -20,4 +23,10 @@ def mark_of(config: Config) -> Callable[[int], int]:
     return lambda demand: ceil(demand / share)
 
 
-RULE = Rule(mark=mark_of)
+def _prepare(inputs: Inputs) -> Inputs:
+    if inputs.demand is None:
+        return inputs
+    return replace(inputs, demand=replace(inputs.demand, mark=mark_of(inputs.config)))
+
+
+RULE = Rule(prepares=_prepare)
