@@ -22,6 +22,7 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.orders import LOST
 from dnm.model.printable import count_of, duration, printable
 from dnm.model.registry import Registry
+from dnm.plan.breaker import backoffs_in_force
 from dnm.plan.counting import count_missing, count_missing_of_floor
 from dnm.run.lock_holder import LockHolder, find_lock_holder
 from dnm.run.recorded import LastRun, read_last_run
@@ -66,9 +67,27 @@ def judge_health(
         return "person", "; ".join([*(failed or run.errors), *held]), _CRITICAL
     if run.exit_code != ExitCode.OK:
         return "failed", "; ".join([*run.errors, *held]), _WARNING
-    if troubles := warn_of_quiet(config, registry, now):
+    if troubles := [
+        *_warn_of_attempts(config, registry, now),
+        *warn_of_quiet(config, registry, now),
+    ]:
         return "warning", "; ".join([*troubles, *held]), _WARNING
     return "ok", "; ".join(held), _OK
+
+
+def _warn_of_attempts(config: Config, registry: Registry, now: datetime) -> Iterator[str]:
+    """What failed in an earlier run and is tried again, or waits for a person."""
+    for name, entry in registry.nodes.items():
+        if entry.failed_attempts and entry.owner == config.instance_id:
+            yield f"{name} is not returned to Slurm: {entry.failed_attempts}"
+    for node_type, backoff in backoffs_in_force(registry, now).items():
+        yield (
+            f"type {node_type} lends no node for {duration(backoff.until - now)}: "
+            f"{count_of(backoff.failures, 'attempt')} failed: {backoff.last_error}"
+        )
+    for name, claim in registry.claimed.items():
+        if claim.since is not None and claim.since <= now - config.convert_timeout:
+            yield f"{name} {claim.why}"
 
 
 def warn_of_quiet(config: Config, registry: Registry, now: datetime) -> list[str]:

@@ -145,7 +145,7 @@ def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> d
         "stays_until": entry.stays_until if entry.is_kept_at(now) else None,
         "leaves": entry.leaves or "",
         "emptying": msgspec.structs.asdict(entry.emptying) if entry.emptying else None,
-        "error": entry.error,
+        "error": entry.failed_attempts or entry.error,
         "reason": registry.last_run.nodes.get(name, ""),
         "converter_host": _converter_host(
             entry.converter if entry.phase is Phase.RETURNING else None

@@ -12,6 +12,8 @@ from dnm.model.node import Mark
 from dnm.model.opening import Opening
 from dnm.model.value import Moment, Value
 
+MAX_ATTEMPTS = 3  # to return a node, before a person is asked
+
 
 class Phase(Enum):
     """The recorded, durable state of a lent node."""
@@ -121,6 +123,17 @@ class LentNode(Value):
         """Whether a person has lent it, or extended it, for a time that is not over."""
         is_in_time = self.stays_until is not None and now < self.stays_until
         return is_in_time and self.leaves not in TOLD_TO_GO
+
+    @property
+    def failed_attempts(self) -> str:
+        """Returns how many attempts to return it have failed, and why the last one did; empty:
+        none has."""
+        is_under_way = self.converter is not None or self.is_handed_over
+        failed = self.attempts - is_under_way if self.phase is Phase.RETURNING else 0
+        if failed <= 0:
+            return ""
+        why = self.error or "the node has not come back"
+        return f"{failed} of {MAX_ATTEMPTS} attempts failed: {why}"
 
     @property
     def account(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
+from dnm.model.lent import MAX_ATTEMPTS, ClaimedNode, ConversionRequest, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.printable import printable
 from dnm.model.reason import Reason
@@ -24,8 +24,6 @@ from dnm.plan.facts import (
     fails,
     show_time,
 )
-
-MAX_ATTEMPTS = 3
 
 
 def late_to_join(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
@@ -81,8 +79,12 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
         detail = f"and drained there: {entry.sick}"
         return becomes(name, None, Verdict.REVERT, Reason.RETURNED, detail)
     retry_after = entry.retry_after or entry.since
-    if facts.now < retry_after:
-        detail = f"until {show_time(retry_after)}" + (f"; {entry.error}" if entry.error else "")
+    is_last = entry.attempts >= MAX_ATTEMPTS and bool(entry.error)
+    if facts.now < retry_after and not is_last:
+        if failed := entry.failed_attempts:
+            detail = f"{failed}; the next one is at {show_time(retry_after)}"
+            return becomes(name, entry, Verdict.WAIT, Reason.RETRY, detail)
+        detail = f"until {show_time(retry_after)}"
         return becomes(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
     if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
         return unreturnable(name, entry, facts)
@@ -96,16 +98,22 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
         )
         return fails(name, entry, facts.now, Reason.GAVE_UP, error)
     if entry.attempts >= MAX_ATTEMPTS:
-        why = entry.error or "it did not end"
+        failed = _ended(entry).failed_attempts
         error = (
-            f"{name} was not back in Slurm after {entry.attempts} tries ({why}); look at it, then "
-            f"`dnm reset {name}` to try again, or `dnm forget {name}` once it is back"
+            f"{name} is not back in Slurm: {failed}; look at it, then `dnm reset {name}` to try "
+            f"again, or `dnm forget {name}` once it is back"
         )
         return fails(name, entry, facts.now, Reason.GAVE_UP, error)
     if (node := facts.node(name)) is not None and not node.is_cordoned:  # as when it was released
         fenced = enter_phase(entry, Phase.RELEASING, facts.now)
         return becomes(name, fenced, Verdict.REVERT, Reason.RETRY, "it is fenced first")
-    return becomes(name, entry, Verdict.REVERT, Reason.RETRY, entry.error, wants_return=True)
+    failed = _ended(entry).failed_attempts
+    return becomes(name, entry, Verdict.REVERT, Reason.RETRY, failed, wants_return=True)
+
+
+def _ended(entry: LentNode) -> LentNode:
+    """Returns the entry with its last attempt counted as failed."""
+    return msgspec.structs.replace(entry, is_handed_over=False, converter=None)
 
 
 def unreturnable(name: str, entry: LentNode, facts: Facts) -> NodeTransition:

@@ -207,7 +207,8 @@ def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
     node, in_service = facts.node(name), facts.is_in_service(name)
     if facts.is_running(entry.converter):
         where = f" on {entry.converter.host}" if entry.converter in facts.elsewhere else ""
-        detail = f"a converter is at work{where}"
+        failed = f"; {entry.failed_attempts}" if entry.failed_attempts else ""
+        detail = f"a converter is at work{where}{failed}"
         return becomes(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
     if in_service and node is None:
         return becomes(name, None, Verdict.REVERT, Reason.RETURNED)

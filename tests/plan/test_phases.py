@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import ConverterProcess, Leaving, Phase
+from dnm.model.lent import MAX_ATTEMPTS, ConverterProcess, Leaving, Phase
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType
 from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from dnm.plan.facts import Facts, enter_phase
-from dnm.plan.overdue import MAX_ATTEMPTS
 from tests.builders import (
     FENCED,
     NOW,
@@ -327,20 +326,27 @@ def test_a_node_that_comes_too_late_is_said_to_lack_something(node: Any, why: st
     assert f"a001 {why} since 2026-03-02 10:00:00 UTC" in after.verdict.detail
 
 
+SOON = NOW + timedelta(minutes=1)
+
+
 @pytest.mark.parametrize(
     ("entry", "detail"),
     [
-        pytest.param({"retry_after": NOW + timedelta(minutes=1)}, "until 2026-03-02 12:01:00 UTC",
+        pytest.param({"retry_after": SOON}, "until 2026-03-02 12:01:00 UTC",
             id="waits"),
-        pytest.param({"retry_after": NOW + timedelta(minutes=1), "error": "no power"},
-            "until 2026-03-02 12:01:00 UTC; no power", id="waits-after-an-error"),
-        pytest.param({"attempts": MAX_ATTEMPTS, "error": "no power"},
-            "a001 was not back in Slurm after 3 tries (no power); look at it, then `dnm reset a001`"
-                " to try again, or `dnm forget a001` once it is back", id="tries-used-up"),
-        pytest.param({"attempts": MAX_ATTEMPTS},
-            "a001 was not back in Slurm after 3 tries (it did not end); look at it, then "
+        pytest.param({"attempts": 1, "error": "no power", "retry_after": SOON},
+            "1 of 3 attempts failed: no power; the next one is at 2026-03-02 12:01:00 UTC",
+            id="waits-after-an-error"),
+        pytest.param({"attempts": 2, "is_handed_over": True},
+            "2 of 3 attempts failed: the node has not come back", id="did-not-boot"),
+        pytest.param({"attempts": MAX_ATTEMPTS, "error": "no power", "retry_after": SOON},
+            "a001 is not back in Slurm: 3 of 3 attempts failed: no power; look at it, then "
                 "`dnm reset a001` to try again, or `dnm forget a001` once it is back",
-            id="tries-used-up-in-silence"),
+            id="the-last-attempt-failed"),
+        pytest.param({"attempts": MAX_ATTEMPTS},
+            "a001 is not back in Slurm: 3 of 3 attempts failed: the node has not come back; look "
+                "at it, then `dnm reset a001` to try again, or `dnm forget a001` once it is back",
+            id="the-last-attempt-brought-nothing"),
     ],
 )  # fmt: skip
 def test_a_return_that_takes_long_says_until_when_and_why(

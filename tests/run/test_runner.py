@@ -120,7 +120,7 @@ def test_a_failed_node_is_an_error_until_it_is_not_failed_and_stops_no_run(confi
     """However often runs come beside check_interval_seconds: it is said once, it is over when it
     is, and the runs have done what they could."""
     kube, converter = cluster()
-    error = "a001 was not back in Slurm after 3 tries"
+    error = "a001 is not back in Slurm: 3 of 3 attempts failed: no power"
     failed = a_lent_node(Phase.FAILED, since=NOW, error=error)
     save_registry(config, Registry(nodes={"a001": failed}))
     said = []
