@@ -14,6 +14,7 @@ from dnm.model.config import Config
 from dnm.model.queue_edit import QueueWants
 from dnm.model.value import Resources
 from dnm.queues.edit import edit_source
+from dnm.queues.source import DEFAULT_PLACE
 from dnm.queues.writer import QueueOutcome, apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient
 
@@ -34,7 +35,7 @@ def write(
     wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remembered)
     try:
         return apply_queue_edit(
-            kube, NAMESPACE, lambda source: edit_source(source, wants), yunikorn, uptake
+            kube, DEFAULT_PLACE, lambda source: edit_source(source, wants), yunikorn, uptake
         )
     finally:
         kube.close()

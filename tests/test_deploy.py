@@ -37,7 +37,6 @@ from dnm.model.batch import BatchList
 from dnm.model.calendar import Booking, booking_name
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
-from dnm.queues.source import CONFIGS_NAME
 from tests.docs.pages import PAGES, ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -80,7 +79,7 @@ def test_every_configuration_is_valid(tmp_path: Path, folder: str) -> None:
                                     "/namespace_queue_paths.json")  # fmt: skip
     path.write_text(text)
     config = load_config(path, {})
-    assert config.state == "kubernetes" and not config.retired
+    assert config.state == "kubernetes"
     assert config.state_dir.parent == Path("/dev/shm")
     assert str(config.node_convert_path) in mounted()
 
@@ -208,7 +207,7 @@ def test_argo_cd_is_told_to_ignore_what_dnm_writes_and_nothing_else() -> None:
     told = block("Application")["spec"]
     (ignored,) = told["ignoreDifferences"]
     where = (ignored["namespace"], ignored["name"])
-    assert where == (DEFAULTS.yunikorn_cm_namespace, CONFIGS_NAME)
+    assert where == DEFAULTS.queue_document
     assert ignored["jsonPointers"] == ["/data/queues.yaml"]
     assert told["syncPolicy"]["automated"]["selfHeal"] is False
     assert "syncOptions" not in told["syncPolicy"]

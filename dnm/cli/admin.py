@@ -36,7 +36,7 @@ from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.record_lease import acts_elsewhere
 from dnm.queues.document import read_document
 from dnm.queues.rebase import Reading, rebase_document
-from dnm.queues.source import CONFIGS_NAME, SourceDocument
+from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.planning import connect
 from dnm.run.record_lease import judge_here, new_lease, put_lease
@@ -136,7 +136,7 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: st
 def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") -> str:
     """Makes this host's registry the one that acts for the instance, in another's place."""
     with closing(KubeClient.connect(config)) as kube:
-        found = kube.read_config_map(config.yunikorn_cm_namespace, CONFIGS_NAME)
+        found = kube.read_config_map(*config.queue_document)
         if found is None or found.immutable:
             raise LeaseError(
                 "there is no ConfigMap of the queue document that can be written, so nobody's name "
@@ -191,10 +191,10 @@ def move_state(config: Config, kind: str, reason: str = "") -> str:
 # --- the queue document ----------------------------------------------------------------------
 
 
-def queue_edges(config: Config) -> tuple[KubeClient, str, YunikornClient | None]:
-    """Where the queue document is (in which namespace), and who can be asked about it."""
+def queue_edges(config: Config) -> tuple[KubeClient, tuple[str, str], YunikornClient | None]:
+    """Returns the clients for the queue document, and the place of its ConfigMap."""
     yunikorn = YunikornClient(config.yunikorn_url) if config.yunikorn_url else None
-    return KubeClient.connect(config), config.yunikorn_cm_namespace, yunikorn
+    return KubeClient.connect(config), config.queue_document, yunikorn
 
 
 def used_by_queue(config: Config, environ: Mapping[str, str]) -> dict[str, Resources] | None:
@@ -214,7 +214,7 @@ def rebase(
 ) -> int:
     """Writes down, under the lock, what a person says of the limits, with the nodes that serve."""
     operation = new_operation("rebase", ", ".join(queues), reason, reading=reading)
-    kube, namespace, yunikorn = queue_edges(config)
+    kube, place, yunikorn = queue_edges(config)
     paths = [queue.lower() for queue in queues]
 
     def change(source: SourceDocument) -> QueueEdit:
@@ -229,7 +229,7 @@ def rebase(
         return rebase_document(read_document(source), wants, Reading(reading), paths)
 
     return rebase_queues(
-        kube, namespace, change, is_sure, _locked_and_told(config, operation), yunikorn
+        kube, place, change, is_sure, _locked_and_told(config, operation), yunikorn
     )
 
 

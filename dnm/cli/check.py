@@ -32,7 +32,6 @@ from dnm.cli.health import at_work, warn_of_last_run
 from dnm.cli.output import print_document
 from dnm.cli.verbs import is_console_log_asked
 from dnm.config.files import read_ini
-from dnm.config.former import HAS_GONE
 from dnm.config.load import find_config_path, load_config
 from dnm.host.trust import find_distrust
 from dnm.model.blackout import LEAST, is_too_short
@@ -122,15 +121,11 @@ def find_everything(
 
 @looks_at("configuration")
 def check_configuration(config: Config) -> Iterator[Finding]:
-    """What it is, and keys in it that have gone."""
+    """Shows the file, the instance, the namespaces and the node types."""
     yield fine(
         f"{config.path}: instance {config.instance_id}, "
         f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}"
     )
-    for sentence in config.retired:
-        takes = "take the key out of the file"
-        remedy = takes if HAS_GONE in sentence else f"where that says what you need, {takes}"
-        yield doubtful(sentence, remedy)
 
 
 def check_kubelets(config: Config) -> Iterator[Finding]:

@@ -280,7 +280,7 @@ def check_queue_document(
     if isinstance(snapshot.queue_maps, Unreadable):
         yield wrong(f"{snapshot.queue_maps.what}: {snapshot.queue_maps.error}")
         return
-    source = resolve_document(*snapshot.queue_maps, config.yunikorn_cm_namespace)
+    source = resolve_document(*snapshot.queue_maps, config.queue_document)
     for warning in source.warnings:
         yield doubtful(warning)
     document = read_document(source)

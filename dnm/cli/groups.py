@@ -177,8 +177,8 @@ def queues_check(
         url = load_named_config(config_path).yunikorn_url if config_path else ""
         yunikorn = YunikornClient(url) if url else None
         return queue_verbs.check_files(files, output, yunikorn)
-    kube, namespace, yunikorn = queue_edges(load_named_config(config_path))
-    return queue_verbs.check_cluster(kube, namespace, yunikorn, output)
+    kube, place, yunikorn = queue_edges(load_named_config(config_path))
+    return queue_verbs.check_cluster(kube, place, yunikorn, output)
 
 
 @queues_app.command("show", cls=Verb)
@@ -187,9 +187,9 @@ def queues_show(config: ConfigOption, output: NamesOption = "text") -> int:
     from dnm.cli.admin import queue_edges, used_by_queue
     from dnm.cli.queue_verbs import show_queues
 
-    kube, namespace, _ = queue_edges(config)
+    kube, place, _ = queue_edges(config)
     used = used_by_queue(config, os.environ)
-    return show_queues(kube, namespace, used, output)
+    return show_queues(kube, place, used, output)
 
 
 @queues_app.command("rebase", cls=Verb)

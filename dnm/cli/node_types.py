@@ -23,7 +23,7 @@ from dnm.model.node_type import NodeType
 from dnm.model.quantity import format_amount
 
 _LONGEST_ANSWER = 1024 * 1024  # bytes; a configuration has some thousand
-_FACTS = ("numa_memory", "hugepages_2mi", "hugepages_1gi", "kubelet_minor")
+_FACTS = ("numa_memory", "hugepages_2mi", "hugepages_1gi")
 
 
 class _Configz(msgspec.Struct):

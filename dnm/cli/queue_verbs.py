@@ -39,10 +39,10 @@ def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | N
 
 
 def check_cluster(
-    kube: ConfigMaps, namespace: str, yunikorn: YunikornClient | None, output: str
+    kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, output: str
 ) -> int:
     """Judges the document in force."""
-    source = read_source(kube, namespace)
+    source = read_source(kube, place)
     judged = _ask(judge_text(_name_of(source), source.text), yunikorn)
     advice = tuple(_advice("document", one) for one in (source.refusal, *source.warnings) if one)
     return _report([msgspec.structs.replace(judged, advice=(*advice, *judged.advice))], output)
@@ -113,12 +113,12 @@ def _print_judgement(judged: Judgement) -> None:
 
 def show_queues(
     kube: ConfigMaps,
-    namespace: str,
+    place: tuple[str, str],
     used: Mapping[str, Resources] | None,
     output: str,
 ) -> int:
     """The tree with its limits. `used`: what is allocated, by queue path (None: not known)."""
-    source = read_source(kube, namespace)
+    source = read_source(kube, place)
     document = read_document(source)
     if document.ledger_problem:
         raise QueueError(document.ledger_problem)
@@ -210,7 +210,7 @@ _NOTHING_LENT = (
 
 def rebase_queues(
     kube: ConfigMaps,
-    namespace: str,
+    place: tuple[str, str],
     change: Callable[[SourceDocument], QueueEdit],
     is_sure: Callable[[str], bool],
     lock: AbstractContextManager[Callable[[str | None], None]],
@@ -223,13 +223,13 @@ def rebase_queues(
     """
     asked = _Question(is_sure)
     try:
-        edit = asked.confirm(change(read_source(kube, namespace)))
+        edit = asked.confirm(change(read_source(kube, place)))
         if not (edit.is_changed or edit.is_answer):
             print(_NOTHING_LOST if any(n.lent for n in edit.numbers.values()) else _NOTHING_LENT)
             return ExitCode.OK
         with lock as keep_ledger:
             outcome = apply_queue_edit(
-                kube, namespace, lambda source: asked.confirm(change(source)), yunikorn
+                kube, place, lambda source: asked.confirm(change(source)), yunikorn
             )
             keep_ledger(outcome.edit.noted)
     except _DeclinedError:

@@ -103,8 +103,9 @@ def _of_changes(problems: str, changes: Mapping[str, str]) -> str:
     """What is wrong with the changes alone, as they were written."""
     _, *lines = problems.splitlines()
     for key, text in changes.items():
-        written, meant = f"[settings] {shown(key)} = {shown(text)}: ", f"--set {key}={text}: "
-        lines = [line.strip().replace(written, meant) for line in lines]
+        written = f"[settings] {shown(key)}"
+        for value, meant in ((f" = {shown(text)}: ", f"={text}: "), (": unknown", ": unknown")):
+            lines = [line.strip().replace(written + value, f"--set {key}{meant}") for line in lines]
     return "\n".join(line if line.startswith("--set ") else f"--set: {line}" for line in lines)
 
 

@@ -31,7 +31,7 @@ from dnm.config.files import (
     split_events,
 )
 from dnm.config.keys import RESOURCE, Keys
-from dnm.config.problems import problem, shown
+from dnm.config.problems import line_start, problem, shown
 from dnm.config.sections import parse_section
 from dnm.model.calendar import CalendarEvent, CalendarReading
 from dnm.model.printable import printable
@@ -333,7 +333,9 @@ def parse_events_alone(text: str) -> tuple[EventSections, tuple[str, ...]]:
             section = header[1]
             problems.append(f"[{shown(section)}]: is no section [event:NAME]")
         elif not section:
-            problems.append(f"line {number + 1}: '{shown(line)}' is of no section [event:NAME]")
+            problems.append(
+                f"line {number + 1}: '{line_start(line)}' is of no section [event:NAME]"
+            )
         if len(problems) == _MOST_TOLD:
             break
     return parse_sections(lines, events), tuple(problems)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dnm.config.problems import problem, shown
+from dnm.config.problems import line_start, problem, shown
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import read_trusted
 from dnm.model.errors import ConfigError
@@ -190,15 +190,15 @@ def _parse_into(
             lines[place - 1] = f"\0{attempt} ="
         except configparser.MissingSectionHeaderError as error:
             problems.append(
-                f"line {numbers[error.lineno - 1] + 1}: '{shown(error.line.strip())}' stands "
-                "before the first section; write [settings] above it"
+                f"line {numbers[error.lineno - 1] + 1}: '{line_start(error.line)}' is before the "
+                "first section; write [settings] above it"
             )
             return
         except configparser.ParsingError as error:
             problems.extend(
-                f"line {numbers[number - 1] + 1}: {shown(str(line))} is neither a section, nor "
-                "key = value, nor a comment"
-                for number, line in error.errors
+                f"line {numbers[number - 1] + 1}: '{line_start(lines[number - 1])} …' is neither a "
+                "section, nor key = value, nor a comment"
+                for number, _ in error.errors
             )
             return
         except (configparser.Error, ValueError, AttributeError) as error:
@@ -218,7 +218,8 @@ def resolve_section(name: str, section: Mapping[str, str], problems: list[str]) 
         try:
             resolved[key] = _check_text(_fill_references(text, folded))
         except ValueError as error:
-            problems.append(problem(name, key, text, error))
+            # The key may be unknown, and its value a secret.
+            problems.append(problem(name, key, text, error, has_value=False))
     return resolved
 
 

@@ -70,6 +70,13 @@ SETTINGS: Keys = {
     "check_interval_seconds": ("check_interval", values.seconds(1, 86_400)),
     "max_converted_nodes": ("max_converted_nodes", numbers.cap),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
+    "yunikorn_cm_name": ("yunikorn_cm_name", names.object_name),
+    "yunikorn_queue_annotation": ("yunikorn_queue_annotation", names.label_key),
+    "node_cpu_capacity": ("", values.quantity("vcore")),
+    "node_memory_capacity": ("", values.quantity("memory")),
+    "global_cooldown_seconds": ("global_cooldown", values.seconds(0, YEAR)),
+    "default_cpu_request_m": ("", numbers.whole_number(0, 10**9)),
+    "default_mem_request": ("", values.quantity("memory")),
     "namespace_queue_paths": ("", path_text),
     "state": ("*", names.state_place),
     "state_dir": ("state_dir", path_text),
@@ -165,15 +172,15 @@ BY_KIND: Mapping[str, Keys] = {
     "settings": SETTINGS,
     "namespace": NAMESPACE_KEYS,
     "node_type": {**NODE_TYPE_KEYS, **KUBELET_KEYS},
-    "partition": {},
     "node_convert": NODE_CONVERT_KEYS,
 }
 PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT", "lab")
-NAMED_SECTIONS = ("namespace", "node_type", "partition", "event")
-# What a person may take over from slurm.conf, and how it is said here.
-ELSEWHERE = {
-    "gres": "; write a resource as Kubernetes names it, with its number, e.g. nvidia.com/gpu = 4",
-}
+NAMED_SECTIONS = ("namespace", "node_type", "event")
+# Names of a GPU that are no keys, and what to write instead.
+ELSEWHERE = dict.fromkeys(
+    ("gres", "gpu", "gpus", "nvidia_gpu", "gpu_count"),
+    "; write a resource as Kubernetes names it, with its number, e.g. nvidia.com/gpu = 4",
+)
 RESOURCE = re.compile(
     r"(?!gres/)[a-z0-9.-]+/[A-Za-z0-9._-]+|hugepages-[A-Za-z0-9]+|ephemeral-storage|pods"
 )

@@ -16,9 +16,7 @@ from dnm.model.quantity import parse_kubernetes, parse_whole
 
 _PERCENTAGE = r"[0-9]{1,3}(\.[0-9]{1,6})?%"
 _CPUS = r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*"
-_VERSION = r"v?1\.([0-9]{1,2})(\.[0-9]{1,3})?([-+][0-9A-Za-z.+-]{1,40})?"
 _NUMA_NODE = r"[0-9]{1,4}"
-_PAGES = {"2Mi": 2 * 1024**2, "1Gi": 1024**3}
 _MOST = 2**60  # bytes; more is a slip of the pen, and beyond what every part of Kubernetes counts
 
 
@@ -140,20 +138,6 @@ def numa_memory(text: str) -> dict[int, int]:
     return found
 
 
-def huge_pages(size: str) -> Callable[[str], int]:
-    """A parser of the memory that a machine has in huge pages of this size."""
-
-    def parse(text: str) -> int:
-        amount = _whole_memory(text)
-        if amount % _PAGES[size]:
-            raise ValueError(
-                f"is not a multiple of {size}; write the memory of all these pages, e.g. 4Gi"
-            )
-        return amount
-
-    return parse
-
-
 def cpu_list(text: str) -> str:
     if not re.fullmatch(_CPUS, text):
         raise ValueError("is not a list of CPUs; write e.g. 0-3,64-67")
@@ -162,11 +146,3 @@ def cpu_list(text: str) -> str:
         if dash and int(first) > int(last):
             raise ValueError(f"'{part}' counts backwards; write e.g. 0-3")
     return text
-
-
-def kubelet_minor(text: str) -> int:
-    """The minor version: all that is known of kubelets goes by it."""
-    match = re.fullmatch(_VERSION, text)
-    if match is None:
-        raise ValueError("is not a version of the kubelet; write e.g. 1.34 or 1.34.4")
-    return int(match[1])

@@ -40,10 +40,8 @@ from dnm.config.problems import list_problems, problem, shown
 from dnm.config.sections import (
     check_section_names,
     fields_of,
-    follow_old_keys,
     given,
     known_entries,
-    known_keys,
     named_sections,
     parse_section,
     resolve_paths,
@@ -53,7 +51,6 @@ from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
 from dnm.model.node_type import NodeType, fill_namespace
-from dnm.model.queue_path import is_under
 
 DEFAULT_PATH = Path("/etc/dynamic-node/dynamic_node_config.ini")
 SITE_CONVERTER = Path("/usr/site/rcac/sbin/node-convert")
@@ -81,25 +78,18 @@ def load_config(
     sections, lines, of_events = read_ini_with_events(file, problems)
     events = parse_sections(lines, of_events) if of_events else {}
     check_section_names(sections, problems)
-    retired, sections = follow_old_keys(sections)
     entries = {**sections.get("settings", {}), **(changes or {})}
-    keys = known_keys("settings", entries, SETTINGS)
-    gone = {key: text for key, text in (changes or {}).items() if key.lower() not in keys}
-    problems += follow_old_keys({"settings": gone})[0]  # else nothing would come of it
-    settings = parse_section("settings", entries, keys, problems)
-    resolve_paths("settings", settings, keys, (file.parent, environ), problems)
+    settings = parse_section("settings", entries, SETTINGS, problems)
+    resolve_paths("settings", settings, SETTINGS, (file.parent, environ), problems)
     namespaces = _namespaces(sections, settings, problems)
     node_types = _node_types(sections, settings, namespaces, problems)
-    fields = fields_of(settings, keys) | _by_default(settings, environ)
+    fields = fields_of(settings, SETTINGS) | _by_default(settings, environ)
     if "lab" in sections:
         from dnm.config import lab  # no site has it
 
         fields |= lab.read_lab(sections, lab.RUN_KEYS, problems)
-    fields["retired"] = retired
     if texts := settings.get("calendar"):
         fields = {**calendar_places(texts, (file.parent, environ), problems), **fields}
-    for section in named_sections(sections, "partition").values():  # of an older dnm
-        parse_section(section, sections[section], {}, problems)
     _check_group(settings.get("state_group") or "", problems)
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
@@ -129,13 +119,16 @@ def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict
     """What a key says, or what follows from others where it says nothing."""
     state_dir = state_folder(settings.get("state_dir") or _DEFAULTS.state_dir)
     lent = given(settings, "max_conversions_per_run", _DEFAULTS.max_conversions_per_run)
-    most = max(_DEFAULTS.max_reversions_per_run, lent)
-    registry = state_dir / _DEFAULTS.converted_nodes_path.name
+    request = _DEFAULTS.default_request
     return {
         "state_dir": state_dir,
-        "converted_nodes_path": given(settings, "converted_nodes_path", registry),
+        "converted_nodes_path": state_dir / _DEFAULTS.converted_nodes_path.name,
         "node_convert_path": settings.get("node_convert_path") or find_converter(environ),
-        "max_reversions_per_run": given(settings, "max_reversions_per_run", most),
+        "max_reversions_per_run": max(_DEFAULTS.max_reversions_per_run, lent),
+        "default_request": {
+            "vcore": given(settings, "default_cpu_request_m", request["vcore"]),
+            "memory": given(settings, "default_mem_request", request["memory"]),
+        },
     }
 
 
@@ -177,9 +170,8 @@ def _namespaces(
     policies = {}
     for name in monitored:
         section = named.get(name, "")
-        entries = sections.get(section, {})
-        keys = known_keys("namespace", entries, NAMESPACE_KEYS)
-        fields = fields_of(parse_section(section, entries, keys, problems), keys)
+        own = parse_section(section, sections.get(section, {}), NAMESPACE_KEYS, problems)
+        fields = fields_of(own, NAMESPACE_KEYS)
         fields.setdefault("node_types", given(settings, "node_type", DEFAULT_NODE_TYPES))
         if settings.get("reversion_idle_seconds") is not None:
             fields.setdefault("reversion_idle", settings["reversion_idle_seconds"])
@@ -214,17 +206,6 @@ def _queue_of(
     except ValueError as error:
         problems.append(f'{file}: "{namespace}": "{shown(queues[namespace])}": {error}')
         return ""
-    prefixes = settings.get("allowed_queue_prefixes") or ()
-    if prefixes and not any(is_under(queue, prefix) for prefix in prefixes):
-        problems.append(
-            problem(
-                "settings",
-                "allowed_queue_prefixes",
-                ", ".join(prefixes),
-                f"does not cover {queue} of the namespace {namespace}; allow it "
-                f"there or correct it in {file}",
-            )
-        )
     return queue
 
 
@@ -276,8 +257,7 @@ def load_node_types(
     problems: list[str] = []
     sections = read_ini(file, problems)
     own = ("node_type", "node_cpu_capacity", "node_memory_capacity")
-    every = known_keys("settings", sections.get("settings", {}), SETTINGS)
-    keys = {key: every[key] for key in own if key in every}
+    keys = {key: SETTINGS[key] for key in own}
     entries = known_entries(sections.get("settings", {}), keys)
     settings = parse_section("settings", entries, keys, problems)
     return file, _node_types(sections, settings, {}, problems), problems
@@ -305,7 +285,7 @@ def check_together(config: Config, queue_map: Path, problems: list[str]) -> None
     if config.converted_nodes_path in (config.path, queue_map, config.kubeconfig_path):
         why = "is a file that dnm only reads; name one of its own"
         path = str(config.converted_nodes_path)
-        problems.append(problem("settings", "converted_nodes_path", path, why))
+        problems.append(problem("settings", "state_dir", path, why))
     _check_label_lengths(config, problems)
 
 

@@ -11,7 +11,7 @@ from dnm.config import names, values
 from dnm.config.files import Sections
 from dnm.config.keys import KUBELET_KEYS, NODE_TYPE_KEYS, RESOURCE
 from dnm.config.problems import shown
-from dnm.config.sections import fields_of, given, known_keys, parse_section
+from dnm.config.sections import fields_of, given, parse_section
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node_type import NodeType
 from dnm.model.printable import printable
@@ -27,7 +27,8 @@ def read_node_type(
         problems.append(f"[{shown(section)}]: {printable(str(error))}")
     resources = {key: values.quantity(key) for key in sections[section] if RESOURCE.fullmatch(key)}
     keys = {
-        **known_keys("node_type", sections[section], {**NODE_TYPE_KEYS, **KUBELET_KEYS}),
+        **NODE_TYPE_KEYS,
+        **KUBELET_KEYS,
         **{key.lower(): ("", parse) for key, parse in resources.items()},
     }
     parsed = parse_section(section, sections[section], keys, problems)
@@ -46,13 +47,11 @@ def read_node_type(
 
 def kubelet_settings(parsed: Mapping[str, Any]) -> KubeletSettings | None:
     """What a section says about its kubelets; None where it says nothing."""
-    keys = known_keys("node_type", parsed, {**NODE_TYPE_KEYS, **KUBELET_KEYS})
-    fields = fields_of(parsed, {key: keys[key] for key in keys if key not in NODE_TYPE_KEYS})
+    fields = fields_of(parsed, KUBELET_KEYS)
     return KubeletSettings(**fields) if fields else None
 
 
 def _with_huge_pages(kubelet: KubeletSettings, size: Mapping[str, int]) -> KubeletSettings:
-    """The machine's huge pages are those that its nodes bring, where nothing else is said."""
+    """Returns the settings with the huge pages that the nodes of the type bring."""
     pages = {"hugepages_2mi": size.get("hugepages-2Mi"), "hugepages_1gi": size.get("hugepages-1Gi")}
-    brought = {key: amount for key, amount in pages.items() if getattr(kubelet, key) is None}
-    return replace(kubelet, **brought)
+    return replace(kubelet, **pages)

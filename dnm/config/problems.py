@@ -8,12 +8,20 @@ from collections.abc import Collection
 from dnm.model.printable import printable
 
 _MOST_SHOWN = 50  # problems in one answer
-_CONTINUED = re.compile(r"\n((\S+?)\s*[=:].*)")
+_CONTINUED = re.compile(r"\n(\S+?)\s*([=:])")
+_CREDENTIALS = re.compile(r"//[^/\s]*@")
 
 
 def shown(text: str) -> str:
-    """Returns what stands in a file as a message quotes it: printable, at most 80 characters."""
-    return printable(text, 80)
+    """Returns a text of a file as a message quotes it: printable, at most 80 characters, without
+    the user and password of a URL."""
+    return printable(_CREDENTIALS.sub("//…@", text), 80)
+
+
+def line_start(line: str) -> str:
+    """Returns the part of a line that a message may quote: a key without its value, or the first
+    word. The rest may be a secret."""
+    return shown(re.split(r"[=:\s]", line.strip(), maxsplit=1)[0])
 
 
 def list_problems(where: str, problems: list[str]) -> str:
@@ -24,23 +32,29 @@ def list_problems(where: str, problems: list[str]) -> str:
     return "\n  ".join([f"{where}: {count}", *found[:_MOST_SHOWN], *more])
 
 
-def problem(section: str, key: str, text: str, why: object) -> str:
-    """Returns the sentence about one key. Where its text has swallowed the next key, since the line
-    of that begins with a blank, it is about that."""
+def problem(section: str, key: str, text: str, why: object, has_value: bool = True) -> str:
+    """Returns the sentence about one key, with its value or without. If the next line begins with
+    a blank, it continues the value of the key, and the sentence is about that line."""
     from dnm.config.keys import BY_KIND
 
     known = {one for keys in BY_KIND.values() for one in keys}
     for line in _CONTINUED.finditer(text):
         if "=" in text[: line.start()]:
             break  # a list of pairs, whose names may be those of keys
-        if line[2].lower() in known:
+        if line[2] == "=" or line[1].lower() in known:
             text = text[: line.start()]
             why = (
-                f"the line '{shown(line[1])}' below begins with a blank, so it continues "
-                f"'{shown(key)}'; take the blank away"
+                f"the line '{shown(line[1])} {line[2]} …' below begins with a blank, so it "
+                f"continues '{shown(key)}'; take the blank away"
             )
             break
-    return f"[{shown(section)}] {shown(key)} = {shown(text)}: {why}"
+    value = f" = {shown(text)}" if has_value else ""
+    return f"[{shown(section)}] {shown(key)}{value}: {why}"
+
+
+def unknown_key(section: str, key: str, known: Collection[str]) -> str:
+    """Returns the sentence about an unknown key, without its value, which may be a secret."""
+    return f"[{shown(section)}] {shown(key)}: unknown key{key_hint(key.lower(), known)}"
 
 
 def comment_hint(text: str) -> str:
@@ -52,10 +66,11 @@ def comment_hint(text: str) -> str:
 
 def key_hint(key: str, keys: Collection[str]) -> str:
     """Returns what is added of a key that is none of these: where it stands, or which was meant."""
-    from dnm.config.keys import BY_KIND, ELSEWHERE, NAMED_SECTIONS
+    from dnm.config.keys import BY_KIND, ELSEWHERE, NAMED_SECTIONS, RESOURCE
     from dnm.config.values import suggest
 
     kinds = [kind for kind, known in BY_KIND.items() if key in known]
+    kinds += ["node_type"] if RESOURCE.fullmatch(key) else []
     places = [f"[{kind}:NAME]" if kind in NAMED_SECTIONS else f"[{kind}]" for kind in kinds]
     there = f"; write it in {' or '.join(places)}" if places else ""
     return ELSEWHERE.get(key.partition("/")[0]) or there or suggest(key, keys)

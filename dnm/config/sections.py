@@ -13,8 +13,8 @@ from typing import Any
 
 from dnm.config import values
 from dnm.config.files import Sections, expand_path
-from dnm.config.keys import BY_KIND, MAY_BE_EMPTY, NAMED_SECTIONS, PLAIN_SECTIONS, Keys
-from dnm.config.problems import comment_hint, key_hint, problem, shown
+from dnm.config.keys import MAY_BE_EMPTY, NAMED_SECTIONS, PLAIN_SECTIONS, Keys
+from dnm.config.problems import comment_hint, problem, shown, unknown_key
 from dnm.config.values import path_text
 
 _REGISTRY = "converted_nodes.json"
@@ -41,31 +41,6 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
         problems.append(f"[{shown(name)}]: unknown section{hint}")
 
 
-def follow_old_keys(sections: Sections) -> tuple[tuple[str, ...], Sections]:
-    """Returns a sentence for each key of an older dnm, and the sections as they are meant today."""
-    today = ((name, BY_KIND.get(name.partition(":")[0])) for name in sections)
-    if all(keys is None or keys.keys() >= _low(sections[name]) for name, keys in today):
-        return (), sections
-    from dnm.config import former  # most sites have none
-
-    taken_over = former.take_over(sections)
-    return former.old_keys(sections, taken_over), taken_over
-
-
-def _low(entries: Mapping[str, str]) -> set[str]:
-    return set(map(str.lower, entries))
-
-
-def known_keys(section: str, entries: Mapping[str, str], keys: Keys) -> Keys:
-    """Returns the keys of a section, where it has one that is none of today's with those of an old
-    dnm that are still followed."""
-    if keys.keys() >= _low(entries):
-        return keys
-    from dnm.config.former import with_former
-
-    return with_former(section, keys)
-
-
 def named_sections(sections: Sections, kind: str) -> dict[str, str]:
     """Returns NAME -> the section `kind:NAME` as it is written."""
     named = {}
@@ -85,11 +60,7 @@ def parse_section(
     for written, text in entries.items():
         key = written.lower()
         if key not in keys:
-            from dnm.config.former import is_gone  # most sites have none
-
-            if is_gone(section, key):
-                continue
-            problems.append(problem(section, written, text, f"unknown key{key_hint(key, keys)}"))
+            problems.append(unknown_key(section, written, keys))
             continue
         if key in parsed:
             problems.append(problem(section, written, text, "is there twice; keep one"))

@@ -120,10 +120,6 @@ def queue_path(text: str) -> str:
     return path
 
 
-def queue_prefixes(text: str) -> tuple[str, ...]:
-    return tuple(queue_path(name) for name in names(text))
-
-
 def path_text(text: str) -> str:
     """A path as it is written; `resolve_paths` takes the place of its file into account."""
     if "\n" in text:

@@ -13,18 +13,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from dnm.config import names, values
 from dnm.config.files import Sections, read_ini
-from dnm.config.former import FORMER
-from dnm.config.keys import KUBELET_KEYS, NODE_CONVERT_KEYS, NODE_TYPE_KEYS, SETTINGS
+from dnm.config.keys import KUBELET_KEYS, NODE_CONVERT_KEYS, NODE_TYPE_KEYS, SETTINGS, Keys
 from dnm.config.load import find_config_path
-from dnm.config.names import request_id
 from dnm.config.node_types import kubelet_settings
 from dnm.config.problems import list_problems, shown
 from dnm.config.sections import (
     fields_of,
-    follow_old_keys,
     known_entries,
-    known_keys,
     named_sections,
     parse_section,
     resolve_paths,
@@ -146,8 +143,13 @@ _SHARED = {
     )
 }
 _TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints", "opens_when")}
-# Variables of the script before that are no keys any more.
-_OF_THE_SCRIPT = ("mark_reason", "preempt_user", "preempt_account", "preempt_grace_seconds")
+# Variables of the predecessor's node-convert that are no keys.
+PREDECESSOR_VARIABLES: Keys = {
+    "MARK_REASON": ("mark_reason", names.slurm_reason),
+    "PREEMPT_USER": ("preempt_user", names.account_name),
+    "PREEMPT_ACCOUNT": ("preempt_account", names.account_name),
+    "PREEMPT_GRACE_SECONDS": ("preempt_grace_seconds", values.seconds(0, 86_400)),
+}
 # Too common a name to be taken from the environment for it.
 _NOT_IN_ENVIRONMENT = ("hooks_dir", "order_file", "slurmrestd_token_file")
 
@@ -163,14 +165,13 @@ def load_settings(
     problems: list[str] = []
     file = find_config_path(config, environ)
     is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
-    there = read_ini(file, problems) if is_named or file.exists() else {}
-    sections, at = follow_old_keys(there)[1], (file.parent, environ)
+    sections = read_ini(file, problems) if is_named or file.exists() else {}
+    at = (file.parent, environ)
     found = {"machines": machines, **_shared(sections, at, problems, machines.value)}
-    entries = sections.get("node_convert", {})
-    keys = known_keys("node_convert", entries, NODE_CONVERT_KEYS)
-    own = parse_section("node_convert", entries, keys, problems)
-    resolve_paths("node_convert", own, keys, at, problems)
-    found |= fields_of(own, keys)
+    written = sections.get("node_convert", {})
+    own = parse_section("node_convert", written, NODE_CONVERT_KEYS, problems)
+    resolve_paths("node_convert", own, NODE_CONVERT_KEYS, at, problems)
+    found |= fields_of(own, NODE_CONVERT_KEYS)
     if "lab" in sections:
         from dnm.config import lab
 
@@ -206,26 +207,25 @@ def _shared(
         found["state_dir"] = state_folder(found["state_dir"]) / program
     types: dict[str, NodeType] = {}
     for name, section in named_sections(sections, "node_type").items():
-        keys = known_keys("node_type", sections[section], {**_TYPE_KEYS, **KUBELET_KEYS})
-        entries = known_entries(sections[section], keys)
+        entries = known_entries(sections[section], keys := {**_TYPE_KEYS, **KUBELET_KEYS})
         parsed = parse_section(section, entries, keys, problems)
-        kubelet = kubelet_settings(parsed)
-        fields = fields_of(parsed, _TYPE_KEYS)
-        types[name] = NodeType(name=name, size={}, kubelet=kubelet, **fields)
+        fields = {"kubelet": kubelet_settings(parsed), **fields_of(parsed, _TYPE_KEYS)}
+        types[name] = NodeType(name=name, size={}, **fields)
     return {**found, "node_types": types}
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
     """A name that is exported but empty counts as not given, as it always has."""
     found: dict[str, Any] = {}
-    names = {key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}
-    names["DNM_INSTANCE"] = _SHARED["instance_id"]
-    names["RES_NAME"] = _SHARED["slurm_reservation_name"]
-    names |= {key.upper(): (key, FORMER["node_convert"][key][1]) for key in _OF_THE_SCRIPT}
-    names["PREEMPT_ENABLED"] = SETTINGS["allow_preempt"]
-    names["DNM_REQUEST"] = "request", request_id
-    names["DNM_WAKE"] = "wake", Path
-    for name, (field, parse) in names.items():
+    variables = {
+        **{key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}, **PREDECESSOR_VARIABLES,
+        "DNM_INSTANCE": _SHARED["instance_id"],
+        "RES_NAME": _SHARED["slurm_reservation_name"],
+        "PREEMPT_ENABLED": SETTINGS["allow_preempt"],
+        "DNM_REQUEST": ("request", names.request_id),
+        "DNM_WAKE": ("wake", Path),
+    }  # fmt: skip
+    for name, (field, parse) in variables.items():
         text = environ.get(name, "")
         if not text or field in _NOT_IN_ENVIRONMENT:
             continue

@@ -179,10 +179,20 @@ def application_id(
     return asked or f"yunikorn-{namespace}-autogen"[:_LONGEST_APP_ID]
 
 
-def requested_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Returns the queue a pod asks for, as written; empty: none."""
-    asked = labels.get(QUEUE_KEY) or annotations.get(QUEUE_KEY) or labels.get("queue") or ""
-    return asked[:LONGEST_PATH]
+def requested_queue(
+    labels: Mapping[str, str], annotations: Mapping[str, str], site_key: str = QUEUE_KEY
+) -> str:
+    """Returns the queue that a pod names, as it is written; empty: none. `site_key` is the
+    configured key: it is read as label and as annotation, before YuniKorn's own keys."""
+    queue = (
+        labels.get(site_key)
+        or annotations.get(site_key)
+        or labels.get(QUEUE_KEY)
+        or annotations.get(QUEUE_KEY)
+        or labels.get("queue")
+        or ""
+    )
+    return queue[:LONGEST_PATH]
 
 
 def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:

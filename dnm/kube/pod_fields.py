@@ -116,11 +116,12 @@ def decode_all_labels(page: Page) -> list[dict[str, str]]:
     return [item.metadata.labels or {} for item in _decode_labels(page).items]
 
 
-def make_page_decoder(user: str = "") -> Callable[[Page], Any]:
-    """The decoder of a PodList; `user`: the label that says whose a pod is."""
-    known = LABELS if user in ("", *LABELS.values()) else {**LABELS, "user": user}
-    annotations = _define_texts("_Annotations", ANNOTATIONS)
-    labels = _define_texts("_Labels", known)
+def make_page_decoder(user: str = "", queue_key: str = QUEUE_KEY) -> Callable[[Page], Any]:
+    """Returns the decoder of a PodList. `user`: the label with a pod's user. `queue_key`: the
+    site's own label and annotation for the queue."""
+    annotations = _define_texts("_Annotations", _with_key(ANNOTATIONS, "site_queue", queue_key))
+    known = _with_key(LABELS, "site_queue", queue_key)
+    labels = _define_texts("_Labels", _with_key(known, "user", user))
     metadata = _define("_Metadata", [
         ("name", str), ("namespace", str, ""), ("uid", str, ""), ("resource_version", str, ""),
         ("creation_timestamp", str | None, None), ("deletion_timestamp", str | None, None),
@@ -131,6 +132,10 @@ def make_page_decoder(user: str = "") -> Callable[[Page], Any]:
     items: Any = list[pod]  # type: ignore[valid-type]
     page = _define("_PodPage", [("items", items)])
     return msgspec.json.Decoder(page).decode
+
+
+def _with_key(known: dict[str, str], field: str, key: str) -> dict[str, str]:
+    return known if key in ("", *known.values()) else {**known, field: key}
 
 
 def _define_texts(name: str, known: dict[str, str]) -> Any:

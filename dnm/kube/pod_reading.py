@@ -180,9 +180,15 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def read_identity(
-    metadata: Any, notes: Mapping[str, str], labels: Mapping[str, str], is_yunikorn: bool, user: str
+    metadata: Any,
+    texts: tuple[Mapping[str, str], Mapping[str, str]],
+    is_yunikorn: bool,
+    user: str,
+    queue_key: str,
 ) -> Identity:
-    """Returns what they say; `notes` and `labels` are those that are known, `user` is a label."""
+    """Returns the identity that annotations and labels (`texts`) give a pod. `user`: the label with
+    its user. `queue_key`: the site's own key for the queue."""
+    notes, labels = texts
     rare: dict[str, Any] = {}
     if notes or LABELS["placeholder"] in labels:
         placeholder = (
@@ -206,7 +212,7 @@ def read_identity(
         app_id = application_id(labels, notes, metadata.namespace, metadata.uid)
     return Identity(
         app_id=app_id,
-        queue=requested_queue(labels, notes),
+        queue=requested_queue(labels, notes, queue_key),
         rare={field: value for field, value in rare.items() if value},
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.demand.pod_request import effective_request, with_counted_names
+from dnm.demand.pod_request import QUEUE_KEY, effective_request, with_counted_names
 from dnm.kube.errors import clean
 from dnm.kube.objects import decode_raw_page
 from dnm.kube.pod_fields import (
@@ -87,13 +87,16 @@ class PodReducer:
     pod itself stays in `pods`, for it may be at work on its node.
     """
 
-    def __init__(self, with_qos: bool = False, user_label: str = "") -> None:
-        """`with_qos`: what is aligned to a NUMA node is wanted too; `user_label`: whose it is."""
+    def __init__(
+        self, with_qos: bool = False, user_label: str = "", queue_key: str = QUEUE_KEY
+    ) -> None:
+        """`with_qos`: also reads what is aligned to a NUMA node. `user_label`: the label with the
+        user. `queue_key`: the site's own key for the queue, as label and as annotation."""
         self.pods: list[Pod] = []
         self.versions = array("q")  # of the pods, in their order; -1: none that can be compared
         self.unreadable: dict[str, str] = {}
-        self._decode = make_page_decoder(user_label)
-        self._with_qos, self._user_label = with_qos, user_label
+        self._decode = make_page_decoder(user_label, queue_key)
+        self._with_qos, self._user_label, self._queue_key = with_qos, user_label, queue_key
         self._book = ShapeBook()
         self._strings: dict[str, str] = {}
         self._identities: dict[object, Identity] = {}
@@ -170,7 +173,8 @@ class PodReducer:
             key = short_key(msgspec.json.encode(key))
             known = self._identities.get(key)
         if known is None:
-            known = read_identity(metadata, notes, labels, is_yunikorn, self._user_label)
+            keys = self._user_label, self._queue_key
+            known = read_identity(metadata, (notes, labels), is_yunikorn, *keys)
             if len(self._identities) >= _MOST_KNOWN:
                 self._identities.clear()
             if not (known.app_id and known.app_id.endswith(metadata.uid)):
@@ -211,7 +215,8 @@ def _number(version: str) -> int:
 
 def make_reducer(config: Config) -> PodReducer:
     """Returns what makes pods of pages, as the configuration wants it."""
-    return PodReducer(config.has_aligned_pods, config.charge_user_label)
+    queue_key = config.yunikorn_queue_annotation
+    return PodReducer(config.has_aligned_pods, config.charge_user_label, queue_key)
 
 
 def _read_claims(item: Any) -> tuple[str, ...]:

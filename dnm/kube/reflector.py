@@ -109,7 +109,8 @@ class Reflector:
 
         config = self._config
         read = f"{config.has_aligned_pods} {config.has_kubelets} {config.charge_user_label}"
-        return version("dnm"), access.server, UNFINISHED, read
+        queue_key = config.yunikorn_queue_annotation
+        return version("dnm"), access.server, UNFINISHED, read, queue_key
 
     def _read_changes(self, requests: ApiRequests, file: StoreFile) -> Store:
         head = file.head

@@ -28,8 +28,6 @@ from dnm.model.value import Value
 
 MOST_NUMA_NODES = 8  # of the topology manager, unless its option says otherwise
 _ALIGNED = ("single-numa-node", "restricted")
-_FIRST_OPTION = 31  # minor version that knows max-allowable-numa-nodes
-_FIRST_DROP_INS = 30  # minor version; 28 and 29 have them as alpha
 
 
 class KubeletProblem(Value):
@@ -279,31 +277,9 @@ def _cpus(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
         yield _warning("reserved_system_cpus", text)
 
 
-def _version(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    minor = kubelet.kubelet_minor
-    if minor is not None and minor < _FIRST_OPTION and kubelet.max_allowable_numa_nodes:
-        text = f"a kubelet 1.{minor} does not know it and does not start; 1.{_FIRST_OPTION} does"
-        yield KubeletProblem(key="max_allowable_numa_nodes", text=text)
-    if minor is not None and minor < _FIRST_DROP_INS:
-        yield _warning("kubelet_version", drop_in_text(minor))
-
-
-def drop_in_text(minor: int) -> str:
-    """Says what a drop-in directory is worth on a kubelet before 1.30."""
-    if minor < 28:
-        return f"a kubelet 1.{minor} has no drop-in directory"
-    if minor == 28:
-        return "on 1.28 a drop-in sets what it does not name back to its default: don't use one"
-    return (
-        "on 1.29 a drop-in directory needs the variable KUBELET_CONFIG_DROPIN_DIR_ALPHA in the "
-        "kubelet's environment, or it does not start"
-    )
-
-
 _RULES: tuple[Callable[[KubeletSettings], Iterator[KubeletProblem]], ...] = (
     _entries,
     _static,
     _machine,
     _cpus,
-    _version,
 )

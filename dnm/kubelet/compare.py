@@ -59,7 +59,7 @@ def _huge_pages(kubelet: KubeletSettings, node: Node) -> list[str]:
         there = node.capacity.get(f"{_HUGE_PAGES}{size}", 0)
         if amount is not None and there != amount:
             left, right = in_one_unit(there, amount)
-            found.append(f"it has {left} of huge pages of {size}, hugepages_{size} = {right}")
+            found.append(f"it has {left} of huge pages of {size}, hugepages-{size} = {right}")
     return found
 
 
@@ -78,7 +78,7 @@ def likely_refusal(node_type: NodeType | None) -> str:
     if node_type is None or kubelet is None:
         return ""
     problems = check_node_type(node_type)
-    about = ("reserved_memory", "eviction_hard_memory_available", "numa_memory", "kubelet_version")
+    about = ("reserved_memory", "eviction_hard_memory_available", "numa_memory")
     likely = next((one.sentence for one in problems if one.is_error or one.key in about), "")
     if not likely and (kubelet.is_static or kubelet.cpu_manager_policy == "static"):
         likely = (

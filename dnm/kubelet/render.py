@@ -10,7 +10,6 @@ import json
 from enum import StrEnum
 from typing import Any
 
-from dnm.kubelet.check import drop_in_text
 from dnm.model.kubelet import KubeletSettings, ReservedMemory
 
 HEAD = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
@@ -36,8 +35,6 @@ def render(kubelet: KubeletSettings | None, form: Format = Format.dropin) -> str
 def cautions(kubelet: KubeletSettings, form: Format) -> tuple[str, ...]:
     """Returns what is to be known of a file of this form, whatever the settings are worth."""
     found = []
-    if form is Format.dropin and kubelet.kubelet_minor is not None and kubelet.kubelet_minor < 30:
-        found.append(drop_in_text(kubelet.kubelet_minor))
     if form is not Format.dropin and kubelet.eviction_hard_memory_available is not None:
         found.append(
             "evictionHard is set with memory.available alone: in a file that names no other signal "

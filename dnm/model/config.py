@@ -46,7 +46,6 @@ class Config(Value):
     exclude_features: tuple[str, ...] = ()
     exclude_reservations: tuple[str, ...] = ()
     kubeconfig_path: Path | None = None
-    retired: tuple[str, ...] = ()  # a sentence for each key that has no effect any more
     calendar_events: tuple[CalendarEvent, ...] = ()  # [event:NAME]
     unread_events: Mapping[str, tuple[str, ...]] = {}  # those that can't be read: name -> why
     events_dir: Path | None = None  # files *.ini with such sections
@@ -79,6 +78,8 @@ class Config(Value):
     charge_account: str = ""  # of Slurm, whom lends are charged to; empty: they are not
     charge_user_label: str = ""  # of pods, whose they are; empty: it is not read
     yunikorn_cm_namespace: str = "yunikorn"
+    yunikorn_cm_name: str = "yunikorn-configs"
+    yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
     yunikorn_url: str = ""
     default_request: Resources = msgspec.field(
         default_factory=lambda: {"vcore": 1000, "memory": 2 * 1024**3}
@@ -98,6 +99,11 @@ class Config(Value):
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter
     state_group: str = ""  # who may read the record besides its owner; empty: nobody
     options: Mapping[str, Any] = {}  # keys of rules that are set
+
+    @property
+    def queue_document(self) -> tuple[str, str]:
+        """Namespace and name of the ConfigMap with YuniKorn's queues."""
+        return self.yunikorn_cm_namespace, self.yunikorn_cm_name
 
     @property
     def lock_path(self) -> Path:

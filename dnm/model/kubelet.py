@@ -39,7 +39,6 @@ class KubeletSettings(Value):
     numa_memory: Mapping[int, int] = {}  # NUMA node -> bytes
     hugepages_2mi: int | None = None  # bytes
     hugepages_1gi: int | None = None  # bytes
-    kubelet_minor: int | None = None  # of its version: 34 for 1.34.4
 
     @property
     def is_static(self) -> bool:

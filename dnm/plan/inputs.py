@@ -104,7 +104,7 @@ def _read_queues(
     if isinstance(maps, Unreadable):
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=maps.error)
     try:
-        source = resolve_document(*maps, config.yunikorn_cm_namespace)
+        source = resolve_document(*maps, config.queue_document)
         return read_document(source), None
     except QueueError as error:
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=str(error))

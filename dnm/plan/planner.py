@@ -112,7 +112,6 @@ def fold_plan(decided: Decided) -> Plan:
     status = queue_statuses(decided)
     added = _with_rules(decided, _with_learned(decided))
     notes = (
-        *inputs.config.retired,
         *decided.seen.notes,
         *(edit.notes if edit else ()),
         *added.notes,

@@ -16,7 +16,8 @@ from dnm.model.queue_edit import DocumentVersion
 from dnm.model.value import Value
 
 LEDGER_ANNOTATION = "dynamic-node-manager/ledger"
-CONFIGS_NAME, DEFAULTS_NAME = "yunikorn-configs", "yunikorn-defaults"
+DEFAULTS_NAME = "yunikorn-defaults"
+DEFAULT_PLACE = ("yunikorn", "yunikorn-configs")
 
 _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))  # of Go's strconv.ParseBool
 _BUILT_IN = """
@@ -66,33 +67,35 @@ class SourceDocument(Value):
 
 
 def read_config_maps(
-    read: Callable[[str, str], ConfigMap | None], namespace: str
+    read: Callable[[str, str], ConfigMap | None], place: tuple[str, str]
 ) -> tuple[ConfigMap | None, ConfigMap | None]:
-    """Returns both ConfigMaps that the document is put together from, for `resolve_document`;
-    `read` takes a namespace and a name. The defaults are asked for also where the site's map has a
-    document: `service.policyGroup` may stand there and name another one."""
-    return read(namespace, CONFIGS_NAME), read(namespace, DEFAULTS_NAME)
+    """Returns both ConfigMaps of the document, for `resolve_document`: that of `place`, which is a
+    namespace and a name, and the defaults. dnm always reads the defaults, because
+    `service.policyGroup` may be there and name another document."""
+    return read(*place), read(place[0], DEFAULTS_NAME)
 
 
 def resolve_document(
-    configs: ConfigMap | None, defaults: ConfigMap | None, namespace: str = "yunikorn"
+    configs: ConfigMap | None,
+    defaults: ConfigMap | None,
+    place: tuple[str, str] = DEFAULT_PLACE,
 ) -> SourceDocument:
-    """Puts together what YuniKorn does from `yunikorn-configs` and `yunikorn-defaults`: key by key,
-    the former first, `binaryData` before `data`, the key after `service.policyGroup`. `namespace`:
-    where they were looked for.
+    """Merges both ConfigMaps as YuniKorn does: key by key, `configs` before `defaults`,
+    `binaryData` before `data`, the key after `service.policyGroup`. `place`: the namespace and the
+    name of `configs`.
 
     Raises QueueError for a compressed document that can't be unpacked: YuniKorn would then silently
     fall back on another one.
     """
     maps = [found for found in (configs, defaults) if found is not None]
-    missing = "" if configs else _NO_CONFIG_MAP.format(namespace)
+    missing = "" if configs else _NO_CONFIG_MAP.format(*place)
     settings = {key: text for found in reversed(maps) for key, text in found.data.items()}
     group = settings.get("service.policyGroup", "").strip() or "queues"
     is_hot = settings.get("service.enableConfigHotRefresh", "").strip() not in _FALSE
     for found in maps:
         if stored := _find(found, f"{group}.yaml"):
             key, text, is_gzip = stored
-            why = _why_not_there(found, key, text, found is configs)
+            why = _why_not_there(found, key, text, "" if found is configs else place[1])
             return SourceDocument(
                 text=text or _BUILT_IN,
                 config_map=found,
@@ -111,7 +114,7 @@ def resolve_document(
 
 
 _NO_CONFIG_MAP = (
-    "there is no ConfigMap {}/yunikorn-configs (yunikorn_cm_namespace): correct the namespace; if "
+    "there is no ConfigMap {}/{} (yunikorn_cm_namespace, yunikorn_cm_name): correct them; if "
     "YuniKorn really has none, "
 )
 _NO_HOT_REFRESH = (
@@ -143,14 +146,15 @@ def _unpack(config_map: ConfigMap, key: str, packed: str) -> str:
         ) from error
 
 
-def _why_not_there(config_map: ConfigMap, key: str, text: str, is_own: bool) -> str | None:
+def _why_not_there(config_map: ConfigMap, key: str, text: str, instead: str) -> str | None:
+    """Returns why dnm must not edit the document there; `instead`: the ConfigMap to copy it to."""
     where = f"{key} of ConfigMap {config_map.namespace}/{config_map.name}"
     if not text:
         return f"{where} is empty, so YuniKorn uses its built-in queues; write the queues into it"
-    if not is_own:
+    if instead:
         return (
-            f"the queues stand only in {where}, which Helm owns and rewrites; copy {key} into "
-            "yunikorn-configs, where it takes precedence, and dnm will edit it there"
+            f"the queues are only in {where}, which Helm owns and rewrites; copy {key} into "
+            f"{instead}, where it takes precedence, and dnm will edit it there"
         )
     if config_map.immutable:
         return (

@@ -20,7 +20,6 @@ from dnm.model.errors import KubeConflict, KubeError, QueueError, StoppedError, 
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Value
 from dnm.queues.source import (
-    CONFIGS_NAME,
     SourceDocument,
     read_config_maps,
     resolve_document,
@@ -51,27 +50,27 @@ class QueueOutcome(Value):
     notes: tuple[str, ...] = ()
 
 
-def read_source(kube: ConfigMaps, namespace: str) -> SourceDocument:
+def read_source(kube: ConfigMaps, place: tuple[str, str]) -> SourceDocument:
     """Returns the document in force. Raises KubeError, and QueueError for a broken gzip."""
-    maps = read_config_maps(kube.read_config_map, namespace)
-    return resolve_document(*maps, namespace)
+    maps = read_config_maps(kube.read_config_map, place)
+    return resolve_document(*maps, place)
 
 
 def apply_queue_edit(
     kube: ConfigMaps,
-    namespace: str,
+    place: tuple[str, str],
     plan: Callable[[SourceDocument], QueueEdit],
     yunikorn: YunikornClient | None = None,
     uptake: timedelta = _UPTAKE,
 ) -> QueueOutcome:
-    """Makes the document of a namespace what `plan` says, planned anew on what stands there
-    whenever somebody wrote in between.
+    """Writes the document that `plan` makes of the ConfigMap `place` (namespace and name), and
+    plans again if another writer was faster.
 
     Raises QueueError where the plan refuses, YuniKorn refuses, or it does not take the document up
     in time (the old one is put back); KubeError where it can't be read or written.
     """
     for _ in range(_TRIES):
-        source = read_source(kube, namespace)
+        source = read_source(kube, place)
         edit = plan(source)
         if edit.refusal:
             raise QueueError(edit.refusal)
@@ -84,15 +83,15 @@ def apply_queue_edit(
         except KubeConflict:
             continue
         except KubeError as error:
-            if not _stands_there(kube, namespace, edit):
+            if not _stands_there(kube, place, edit):
                 raise
             notes = (*notes, f"the write took effect although its answer was lost: {error}")
         outcome = QueueOutcome(edit=edit, is_written=True, notes=notes)
         if yunikorn is None or not has_new_text:
             return outcome
-        return _confirm(kube, namespace, yunikorn, (source, outcome), uptake)
+        return _confirm(kube, place, yunikorn, (source, outcome), uptake)
     raise KubeConflict(
-        f"ConfigMap {namespace}/{CONFIGS_NAME} was changed by others {_TRIES} times in a row while "
+        f"ConfigMap {'/'.join(place)} was changed by others {_TRIES} times in a row while "
         "dnm wanted to write; the next run tries again"
     )
 
@@ -110,14 +109,14 @@ def _prove(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
     return ()
 
 
-def _stands_there(kube: ConfigMaps, namespace: str, edit: QueueEdit) -> bool:
-    found = read_source(kube, namespace)
+def _stands_there(kube: ConfigMaps, place: tuple[str, str], edit: QueueEdit) -> bool:
+    found = read_source(kube, place)
     return found.text == edit.text and found.ledger_text == edit.ledger
 
 
 def _confirm(
     kube: ConfigMaps,
-    namespace: str,
+    place: tuple[str, str],
     yunikorn: YunikornClient,
     step: tuple[SourceDocument, QueueOutcome],
     uptake: timedelta,
@@ -130,7 +129,7 @@ def _confirm(
 
     def is_over(seen: str) -> bool:
         """Ours is taken up, or another one is, which somebody has written over ours."""
-        return seen == wanted or (seen != old and not _stands_there(kube, namespace, edit))
+        return seen == wanted or (seen != old and not _stands_there(kube, place, edit))
 
     try:
         with waiting():
@@ -141,9 +140,9 @@ def _confirm(
         return _unconfirmed(outcome, problem)
     if seen == wanted:
         return replace(outcome, is_confirmed=True)
-    if not _stands_there(kube, namespace, edit):
+    if not _stands_there(kube, place, edit):
         return _unconfirmed(outcome, "somebody changed the document before YuniKorn was asked")
-    _put_back(kube, namespace, before, edit)
+    _put_back(kube, place, before, edit)
     raise QueueError(
         f"YuniKorn did not take the edited queue document up within {uptake.total_seconds():.0f} s "
         f"(it runs one with checksum {seen[:12] or 'none'}…): the old document was put back; its "
@@ -174,10 +173,12 @@ def _wait_for(
         time.sleep(min(_LOOK_EVERY.total_seconds(), max(deadline - time.monotonic(), 0)))
 
 
-def _put_back(kube: ConfigMaps, namespace: str, before: SourceDocument, edit: QueueEdit) -> None:
+def _put_back(
+    kube: ConfigMaps, place: tuple[str, str], before: SourceDocument, edit: QueueEdit
+) -> None:
     """The document as it was, unless somebody else has changed it by now."""
     for _ in range(_TRIES):
-        now = read_source(kube, namespace)
+        now = read_source(kube, place)
         if now.text != edit.text or now.ledger_text != edit.ledger:
             return
         try:
@@ -185,7 +186,7 @@ def _put_back(kube: ConfigMaps, namespace: str, before: SourceDocument, edit: Qu
         except KubeConflict:
             continue
         except KubeError:
-            if not _stands_there(kube, namespace, edit):
+            if not _stands_there(kube, place, edit):
                 return
             raise
         return

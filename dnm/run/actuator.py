@@ -135,7 +135,7 @@ class Actuator(Step):
         try:
             outcome = apply_queue_edit(
                 self.kube,
-                config.yunikorn_cm_namespace,
+                config.queue_document,
                 lambda source: edit_source(self._still_ours(source), wants, planned),
                 YunikornClient(config.yunikorn_url) if config.yunikorn_url else None,
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dnm.model.config import Config
 from dnm.model.value import Value
-from dnm.queues.source import CONFIGS_NAME, DEFAULTS_NAME
+from dnm.queues.source import DEFAULTS_NAME
 from dnm.run.kube_state import object_name
 
 
@@ -63,7 +63,7 @@ def _for_opening(config: Config) -> Iterator[Permission]:
 
 def permissions(config: Config) -> tuple[Permission, ...]:
     """What a run asks for; etc/rbac.yaml grants exactly this."""
-    where = config.yunikorn_cm_namespace
+    where, name = config.queue_document
     only_converter = "node-convert can't do it, where it uses dnm's kubeconfig"
     return (
         Permission(verb="list", resource="nodes", without="nothing is decided"),
@@ -73,9 +73,9 @@ def permissions(config: Config) -> tuple[Permission, ...]:
                    without="pods are read by namespace, and no node is ever returned, since pods "
                    "of any namespace may run on it"),
         *_FOR_CHANGES,
-        Permission(verb="get", resource="configmaps", namespace=where, name=CONFIGS_NAME,
+        Permission(verb="get", resource="configmaps", namespace=where, name=name,
                    without="the queues are not known"),
-        Permission(verb="update", resource="configmaps", namespace=where, name=CONFIGS_NAME,
+        Permission(verb="update", resource="configmaps", namespace=where, name=name,
                    without="no limit is changed, and nothing is done: nobody knows who acts"),
         Permission(verb="get", resource="configmaps", namespace=where, name=DEFAULTS_NAME,
                    is_needed=False, without="queues that stand only there are not known"),

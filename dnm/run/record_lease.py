@@ -16,7 +16,6 @@ from dnm.model.errors import KubeConflict, LeaseError
 from dnm.model.lease import RecordLease
 from dnm.model.registry import Registry
 from dnm.plan.record_lease import Actor, Judgement, after_refusal, judge_lease, with_lease
-from dnm.queues.source import CONFIGS_NAME
 
 if TYPE_CHECKING:
     from dnm.kube.client import KubeClient
@@ -87,7 +86,7 @@ def new_lease(config: Config, at: datetime) -> RecordLease:
 
 def _read(config: Config, kube: KubeClient) -> ConfigMap | None:
     """The ConfigMap; None: there is none to be written, so nobody can change a limit either."""
-    found = kube.read_config_map(config.yunikorn_cm_namespace, CONFIGS_NAME)
+    found = kube.read_config_map(*config.queue_document)
     return None if found is None or found.immutable else found
 
 

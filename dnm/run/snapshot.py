@@ -25,7 +25,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.inputs import asks_anyway, needs_batch_side
 from dnm.plan.requests import calls_until
-from dnm.queues.source import CONFIGS_NAME, read_config_maps
+from dnm.queues.source import read_config_maps
 
 if TYPE_CHECKING:
     from dnm.converter.node_convert import NodeConvert
@@ -114,11 +114,10 @@ def _at_work_elsewhere(
 def _read_queue_maps(
     config: Config, kube: KubeClient
 ) -> tuple[ConfigMap | None, ConfigMap | None] | Unreadable:
-    namespace = config.yunikorn_cm_namespace
     try:
-        return read_config_maps(kube.read_config_map, namespace)
+        return read_config_maps(kube.read_config_map, config.queue_document)
     except KubeError as error:
-        return Unreadable(what=f"ConfigMap {namespace}/{CONFIGS_NAME}", error=str(error))
+        return Unreadable(what=f"ConfigMap {'/'.join(config.queue_document)}", error=str(error))
 
 
 def _with_zones(

@@ -41,7 +41,7 @@ from dnm.plan.rule import need_lent_since, rules_of
 from dnm.plan.rules.foreseen import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
 from dnm.queues.edit import edit_source
-from dnm.queues.source import CONFIGS_NAME, resolve_document, with_document
+from dnm.queues.source import resolve_document, with_document
 from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
 from dnm.simulate.world import World
 
@@ -70,7 +70,7 @@ class DnmPolicy:
         self._registry = Registry()
         self._queue_map = ConfigMap(
             namespace=config.yunikorn_cm_namespace,
-            name=CONFIGS_NAME,
+            name=config.yunikorn_cm_name,
             resource_version="1",
             data={"queues.yaml": queues_text(workload)},
         )

@@ -60,7 +60,7 @@ def test_each_problem_is_one_that_is_wrong(
     assert run_checks(site.ini, os.environ) == 2
     *_, last_but_one, last = capsys.readouterr().out.splitlines()
     assert last == "2 wrong, 1 not looked at" and str(site.ini) in last_but_one
-    site.write("dnm.ini", INI + "[node_convert]\nparalel = 4\n")
+    site.write("dnm.ini", INI + "[node_convert]\nmin_idle_second = 4\n")
     assert run_checks(site.ini, os.environ) == 1
     assert ", 1 wrong" in capsys.readouterr().out.splitlines()[-1]
 
@@ -168,9 +168,9 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
         "converter failed", "chmod +x", 1),
     "converter of everybody": (lambda s: (s.directory / "sandbox/node-convert").chmod(0o777),
         "converter failed", "chmod go-w", 1),
-    "converter section": (lambda s: add_settings(s, "[node_convert]\nparalel = 4\n"),
-        "converter failed", "did you mean 'parallel'?", 1),
-    "converter section right": (lambda s: add_settings(s, "[node_convert]\nparallel = 4\n"),
+    "converter section": (lambda s: add_settings(s, "[node_convert]\nmin_idle_second = 4\n"),
+        "converter failed", "did you mean 'min_idle_seconds'?", 1),
+    "converter section right": (lambda s: add_settings(s, "[node_convert]\nmin_idle_seconds = 4\n"),
         "converter ok", "[node_convert]", 0),
     "list fails": (lambda s: _replace_converter(s, "echo no >&2; exit 3"),
         "batch nodes failed", "exit 3 no", 1),
@@ -233,8 +233,6 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
         lambda s: _pods(s, schedulingGates=[{"name": "x"}]),
         "pods warning", "don't count: held back by a scheduling gate", 0,
     ),
-    "a key that is gone": (lambda s: add_settings(s, "forecast_share = 1\n"),
-        "configuration warning", "min_nodes or an event", 0),
     "the scheduler has another document": (_another_document,
         "YuniKorn failed", "another document in force", 1),
     "its limit is another": (_another_document,

@@ -15,8 +15,8 @@ cpu = 64
 memory = 200Gi
 memory_manager_policy = Static
 topology_manager_policy = single-numa-node
-kube_reserved_memory = 8500Mi
-system_reserved_memory = 0
+kube_reserved = memory=8500Mi
+system_reserved = memory=0
 eviction_hard_memory_available = 100Mi
 reserved_memory = 0: 4300Mi, 1: 4300Mi
 numa_memory = 0: 128Gi, 1: 128Gi
@@ -61,7 +61,7 @@ def test_every_problem_comes_at_once_with_exit_code_1(tmp_path: Path) -> None:
     code, out, _ = said(tmp_path, ini, "check")
     assert code == 1
     assert "memory_manager_policy = static: is not known to the kubelet, did you mean" in out
-    assert "reserved_memori = 1: unknown key, did you mean 'reserved_memory'?" in out
+    assert "reserved_memori: unknown key, did you mean 'reserved_memory'?" in out
     code, out, _ = said(tmp_path, GOOD.replace("1: 4300Mi", "1: 4.5Gi"), "check", "g")
     assert code == 1 and "2 wrong" in out
     document = json.loads(said(tmp_path, GOOD, "check", "-o", "json")[1])

@@ -20,12 +20,12 @@ from dnm.plan.queue_reports import headroom
 from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.document import read_document
 from dnm.queues.rebase import Reading, rebase_document
-from dnm.queues.source import SourceDocument
+from dnm.queues.source import DEFAULT_PLACE, SourceDocument
 from dnm.queues.tree import parse_tree
 from dnm.queues.writer import read_source
 from dnm.queues.yunikorn_rest import YunikornClient
 from tests.queue_kit import TREE, A, B, change, lend, nodes_of
-from tests.queue_writer import NAMESPACE, write
+from tests.queue_writer import write
 from tests.site import WORKSHOP_QUEUES, a_workshop_site
 
 
@@ -42,11 +42,11 @@ def kube(sandbox: Sandbox) -> Iterator[KubeClient]:
 def test_the_clusters_document_is_judged(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check_cluster(kube, NAMESPACE, YunikornClient(sandbox.url), output="text") == 0
+    assert check_cluster(kube, DEFAULT_PLACE, YunikornClient(sandbox.url), output="text") == 0
     assert "queues.yaml: dnm can edit it, 5 queues; YuniKorn takes it" in capsys.readouterr().out
     sandbox.yunikorn.has_webhook = False
     sandbox.set_queues(change(TREE, "vcore: 80", "vcore: 7"))
-    assert check_cluster(kube, NAMESPACE, None, output="text") == 1
+    assert check_cluster(kube, DEFAULT_PLACE, None, output="text") == 1
     printed = capsys.readouterr().out
     assert "configmap/yunikorn/yunikorn-configs/queues.yaml:13: root.science.a:" in printed
 
@@ -58,7 +58,7 @@ def test_what_only_the_scheduler_knows_is_a_violation_too(
         def validate(self, text: str) -> str:
             return "an extension says no"
 
-    assert check_cluster(kube, NAMESPACE, Strict(sandbox.url), output="json") == 1
+    assert check_cluster(kube, DEFAULT_PLACE, Strict(sandbox.url), output="json") == 1
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["violations"][0]["rule"] == "yunikorn"
     assert "an extension says no" in entry["violations"][0]["message"]
@@ -68,7 +68,7 @@ def test_a_scheduler_out_of_reach_is_only_advice(
     kube: KubeClient, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sandbox.fault("down", path="/ws/v1")
-    assert check_cluster(kube, NAMESPACE, YunikornClient(sandbox.url), output="text") == 0
+    assert check_cluster(kube, DEFAULT_PLACE, YunikornClient(sandbox.url), output="text") == 0
     assert "advice: YuniKorn at" in capsys.readouterr().out
 
 
@@ -83,7 +83,7 @@ def test_show(
         A: {"vcore": 100_000},
         "root.science": {"vcore": 1_300_000, "memory": 10**12},
     }
-    assert show_queues(kube, NAMESPACE, used, output="text") == 0
+    assert show_queues(kube, DEFAULT_PLACE, used, output="text") == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "queue resource limit baseline lent used headroom" in printed
     assert "root the cluster's size" in printed
@@ -91,17 +91,17 @@ def test_show(
     assert "a vcore 336 80 256 100 84 memory 832G 320G 512G 0G 832G" in printed
     assert "free none" in printed
     assert "root.science.b test m1 128 vcore" in printed
-    assert show_queues(kube, NAMESPACE, None, output="text") == 0
+    assert show_queues(kube, DEFAULT_PLACE, None, output="text") == 0
     assert "336 80 256 ? ?" in " ".join(capsys.readouterr().out.split())
 
 
 def test_show_for_machines(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_queues(kube, NAMESPACE, None, output="text")
+    show_queues(kube, DEFAULT_PLACE, None, output="text")
     assert "no node serves a queue yet" in capsys.readouterr().out
     write(sandbox.kubeconfig, None, "prod", nodes_of(A, "n1"))
-    show_queues(kube, NAMESPACE, {}, output="json")
+    show_queues(kube, DEFAULT_PLACE, {}, output="json")
     shown = json.loads(capsys.readouterr().out)
     assert shown["schema"] == "dnm.queues.show/1"
     row = next(row for row in shown["queues"] if row["queue"] == A)
@@ -136,7 +136,7 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
             return is_sure
 
         lock = nullcontext(kept.append)
-        assert rebase_queues(kube, NAMESPACE, change_it, answer, lock) == 0
+        assert rebase_queues(kube, DEFAULT_PLACE, change_it, answer, lock) == 0
         return "".join(asked) + "| " + capsys.readouterr().out
 
     before = sandbox.queues_text()
@@ -152,7 +152,7 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
         said = say(reading)
         assert said.startswith("| these limits stand as dnm knows") and "nothing was wr" in said
     assert sandbox.queues_text() == before
-    assert kept == [read_source(kube, NAMESPACE).ledger_text]
+    assert kept == [read_source(kube, DEFAULT_PLACE).ledger_text]
 
 
 def test_older_export_is_asked_about_after_every_node_was_returned(
@@ -207,8 +207,8 @@ def test_a_document_that_changes_while_a_person_thinks_is_asked_about_again(
         return rebase_document(read_document(source), wants, Reading.BASELINE)
 
     kept: list[str | None] = []
-    assert rebase_queues(kube, NAMESPACE, change_it, answer, nullcontext(kept.append)) == 0
-    assert kept == [read_source(kube, NAMESPACE).ledger_text]
+    assert rebase_queues(kube, DEFAULT_PLACE, change_it, answer, nullcontext(kept.append)) == 0
+    assert kept == [read_source(kube, DEFAULT_PLACE).ledger_text]
     assert questions == 2 and "max: {vcore: 428," in sandbox.queues_text()
 
 

@@ -259,7 +259,7 @@ def test_a_report_names_no_option_that_it_has_not(site: Site, tmp_path: Path) ->
 
 QUESTIONS = {
     "a key that there is not": (("--set", "headrom=0.8"), "did you mean 'headroom'?"),
-    "a key like none": (("--set", "Foo = 1"), "dnm: --set foo=1: unknown key"),
+    "a key like none": (("--set", "Foo = 1"), "dnm: --set foo: unknown key"),
     "a value that is none": (("--set", "headroom=much"), "dnm: --set headroom=much: is "),
     "of two changes one": (
         ("--set", "max_conversions_per_run=9", "--set", "max_converted_nodes=-1"),

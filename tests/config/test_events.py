@@ -54,7 +54,7 @@ WRONG: dict[str, tuple[str, list[str], dict[str, str]]] = {
     "no line of an ini": (
         EVENT + "nodes = 1\nwhat is this\n",
         [],
-        {"w": "line 9: 'what is this"},
+        {"w": "line 9: 'what …' is neither"},
     ),
     "a key twice": (EVENT + "nodes = 1\nnodes = 2\n", [], {"w": "line 9: the key nodes is twice"}),
     "a section twice": (

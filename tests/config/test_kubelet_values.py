@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dnm.config.former import with_former
 from dnm.config.keys import KUBELET_KEYS
 from dnm.model.kubelet import ReservedMemory
 
 
 def parsed(key: str, text: str) -> object:
-    return with_former("node_type", KUBELET_KEYS)[key][1](text)
+    """`kube_reserved_cpu`: the amount of CPU in kube_reserved."""
+    part, _, resource = key.partition("_reserved_")
+    if resource in ("cpu", "memory"):
+        return KUBELET_KEYS[f"{part}_reserved"][1](f"{resource}={text}")[key]
+    return KUBELET_KEYS[key][1](text)
 
 
 TAKEN = [
@@ -31,10 +34,8 @@ TAKEN = [
         ),
     ),
     ("numa_memory", "0: 512Gi, 1: 0", {0: 2**39, 1: 0}),
-    ("hugepages_1gi", "4Gi", 2**32),
     ("reserved_system_cpus", "0-3,64", "0-3,64"),
     ("kube_reserved_cpu", "500m", "500m"),
-    ("kubelet_version", "v1.34.4-gke.100", 34),
     ("max_pods", "737", 737),
 ]
 
@@ -76,8 +77,6 @@ REFUSED = [
     ("numa_memory", "0: 0", "is no memory at all"),
     ("numa_memory", "0: -512Gi", "is not a whole number of bytes"),
     ("numa_memory", "0", "is not an entry"),
-    ("hugepages_2mi", "3Mi", "is not a multiple of 2Mi"),
-    ("hugepages_1gi", "4", "is not a multiple of 1Gi"),
     ("reserved_system_cpus", "3-0", "counts backwards"),
     ("reserved_system_cpus", "0-99999999", "is not a list of CPUs"),
     ("reserved_system_cpus", "0, 1", "is not a list of CPUs"),
@@ -85,8 +84,6 @@ REFUSED = [
     ("kube_reserved_cpu", "-1", "is not an amount of CPU"),
     ("kube_reserved_cpu", "1e30", "is not an amount of CPU"),
     ("max_pods", "0", "is out of range"),
-    ("kubelet_version", "1", "is not a version"),
-    ("kubelet_version", "2.34", "is not a version"),
     ("max_allowable_numa_nodes", "4", "is out of range"),
 ]
 

@@ -8,18 +8,15 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.config.former import FORMER, INSTEAD, RETIRED, with_former
-from dnm.config.keys import BY_KIND, KUBELET_KEYS, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
+from dnm.config.keys import KUBELET_KEYS, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
 from dnm.config.lab import RUN_KEYS
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
 from dnm.config.opening_values import opening_steps
 from dnm.config.sections import state_folder
-from dnm.converters.settings import load_settings
 from dnm.host.trust import check_trust
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
@@ -49,15 +46,6 @@ def site(directory: Path, more: str = "", queue_map: str | bytes = MAP) -> Path:
 
 def load(directory: Path, more: str = "", queue_map: str | bytes = MAP) -> Config:
     return load_config(site(directory, more, queue_map), HOME)
-
-
-def told(kind: str, key: str, section: str = "") -> str:
-    """What is said of a key of an older dnm."""
-    if key in RETIRED.get(kind, {}):
-        return f"[{section or kind}] {key}: this key is gone: {RETIRED[kind][key]}"
-    return (
-        f"[{section or kind}] {key}: this key is followed, and not needed any more: {INSTEAD[key]}"
-    )
 
 
 def refusal(path: Path) -> str:
@@ -113,13 +101,6 @@ def test_what_was_lent_before_is_found_where_it_lies(tmp_path: Path, name: str) 
     assert state_folder(tmp_path / "srv", etc, lib) == tmp_path / "srv"
 
 
-OF_THE_PREDECESSOR = (
-    "log_console", "allowed_queue_prefixes", "global_cooldown_seconds", "shutdown_grace_seconds",
-    "node_cpu_capacity", "node_memory_capacity", "yunikorn_cm_name", "yunikorn_queue_annotation",
-    "default_cpu_request_m", "default_mem_request",
-)  # fmt: skip
-
-
 def test_validation_file_of_the_predecessor_is_relative_to_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +110,6 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
     assert config == Config(
         path=path,
         instance_id="validation",
-        retired=tuple(told("settings", key) for key in OF_THE_PREDECESSOR),
         state_dir=tmp_path / "state",
         converted_nodes_path=tmp_path / "state" / "converted_nodes.json",
         kubeconfig_path=tmp_path / "kubeconfig",
@@ -159,27 +139,24 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
     built = {"path", "namespaces", "node_types", "default_request",
-             "calendar_events", "unread_events", "retired", "lead"}  # fmt: skip
-    followed = {**with_former("settings", SETTINGS), **RUN_KEYS}
+             "calendar_events", "unread_events", "lead", "converted_nodes_path",
+             "max_reversions_per_run"}  # fmt: skip
+    keys = {**SETTINGS, **RUN_KEYS}
     several = {field for key in ("exclude_nodes", "state", "batch_floor")
                for field in SETTINGS[key][1]({"state": "file"}.get(key, "1"))}  # fmt: skip
-    several |= {"state_namespace", "batch_floor", "calendar"}
-    filled = {field for field, _ in followed.values()} | several
+    several |= {"state_namespace", "batch_floor", "calendar", "events_dir"}
+    filled = {field for field, _ in keys.values()} | several
     assert filled - {"", "*"} == set(Config.__struct_fields__) - built
-    followed = with_former("namespace", NAMESPACE_KEYS)
-    assert {field for field, _ in followed.values()} == set(NamespacePolicy.__struct_fields__) - {
-        "name",
-        "queue",
-        "min_nodes_by",
-        "min_of_type",
-    }
+    assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
+        NamespacePolicy.__struct_fields__
+    ) - {"name", "queue", "min_nodes_by", "min_of_type", "reversion_idle"}
     assert {field for field, _ in NODE_TYPE_KEYS.values()} - {""} == set(
         NodeType.__struct_fields__
     ) - {"name", "size", "kubelet"}
-    followed = with_former("node_type", KUBELET_KEYS)
-    assert {field for field, _ in followed.values()} - {"*"} == set(
+    kept_back = {f"{part}_reserved_{of}" for part in ("kube", "system") for of in ("cpu", "memory")}
+    assert {field for field, _ in KUBELET_KEYS.values()} - {"*"} == set(
         KubeletSettings.__struct_fields__
-    )
+    ) - {*kept_back, "hugepages_2mi", "hugepages_1gi"}
 
 
 # --- values ----------------------------------------------------------------------------------
@@ -195,20 +172,9 @@ GOOD = {
     "half": ("join_timeout_seconds = 1.5", "join_timeout", timedelta(seconds=1.5)),
     "booked-a-week": ("event_reservations = yes", "book_ahead", timedelta(days=7)),
     "booked-two": ("event_reservations = 14", "book_ahead", timedelta(days=14)),
-    "booked-as-before": ("event_reservations = true\nBook_Days = 30", "book_ahead",
-        timedelta(days=30)),
-    "never-booked-before": ("book_days = 30", "book_ahead", timedelta()),
-    "reservation-as-before": ("[node_convert]\nres_name = lent", "slurm_reservation_name", "lent"),
-    "the-new-place-first": ("slurm_reservation_name = new\n[node_convert]\nres_name = lent",
-        "slurm_reservation_name", "new"),
-    "preemption-as-before": ("[node_convert]\npreempt_enabled = yes", "allow_preempt", True),
-    "variables-add-up": ("pass_environment = A\n[node_convert]\npass_environment = A, B",
-        "pass_environment", ("A", "B")),
     "no-grace": ("[lab]\npending_grace_seconds = 0", "pending_grace", timedelta(0)),
     "as-many-return": ("max_conversions_per_run = 9", "max_reversions_per_run", 9),
     "four-at-least": ("max_conversions_per_run = 1", "max_reversions_per_run", 4),
-    "returns-as-before": ("max_reversions_per_run = 2", "max_reversions_per_run", 2),
-    "file-as-before": ("converted_nodes_path = /srv/x", "converted_nodes_path", Path("/srv/x")),
     "bool-no": ("adjust_guaranteed = No", "adjust_guaranteed", False),
     "bool-1": ("allow_preempt = 1", "allow_preempt", True),
     "home": ("kubeconfig_path = ~/k", "kubeconfig_path", Path("/home/operator/k")),
@@ -230,14 +196,8 @@ GOOD = {
     "floor-of-a-partition": ("batch_floor = 1, partition gpu: 2.5 %", "partition_floors",
         {"gpu": Floor(percent=2.5)}),
     "of-a-type": ("batch_floor = 1, a: 5 %", "type_floors", {"a": Floor(percent=5)}),
-    "floors-as-before": (
-        "batch_floor = 1\n[node_type:a]\nbatch_floor = 2\n[partition:gpu]\nbatch_floor = 3",
-        "partition_floors", {"gpu": Floor(nodes=3)}),
     "kept-out": ("exclude_nodes = a[1,3],\n partition gpu, b2", "exclude_nodes",
         frozenset({"a1", "a3", "b2"})),
-    "partitions-as-before": ("exclude_nodes = a1, partition gpu\nexclude_partitions = long, debug",
-        "exclude_partitions", ("gpu", "long", "debug")),
-    "features-as-before": ("exclude_features = ib", "exclude_features", ("ib",)),
     "namespace-of-the-state": ("state = kubernetes gpu", "state_namespace", "gpu"),
     "icalendar": ("calendar = d, /x/w.ics", "calendar", Path("/x/w.ics")),
     "events.d": ("calendar = /x/events.d", "events_dir", Path("/x/events.d")),
@@ -272,7 +232,6 @@ node_type = g, a
 max_nodes = 4
 min_nodes = 1
 priority = -5
-reversion_idle_seconds = 60
 [node_type:g]
 cpu = 64
 memory = 1Ti
@@ -290,7 +249,7 @@ taints = dedicated={namespace}:NoSchedule, nvidia.com/gpu:PreferNoSchedule
         max_nodes=4,
         min_nodes=1,
         priority=-5,
-        reversion_idle=timedelta(seconds=60),
+        reversion_idle=timedelta(seconds=900),
     )
     assert config.namespaces["test"].reversion_idle == timedelta(seconds=900)
     assert config.namespaces["test"].node_types == ("a",)
@@ -315,7 +274,7 @@ BAD = {
     "key-of-a-namespace": ("min_nodes = 1", "unknown key; write it in [namespace:NAME]"),
     "key-of-two": ("max_nodes = 1", "write it in [namespace:NAME] or [node_type:NAME]"),
     "key-of-all": ("[namespace:dev]\nbatch_floor = 1", "unknown key; write it in [settings]"),
-    "unknown-key-no-guess": ("zzz = 3", "[settings] zzz = 3: unknown key"),
+    "unknown-key-no-guess": ("zzz = 3", "[settings] zzz: unknown key"),
     "sec": ("[setings]\n", "[setings]: unknown section, did you mean [settings]?"),
     "section-no-guess": ("[qqq]\n", "there are [settings], [namespace:NAME]"),
     "named-section": ("[namespaces:dev]\n", "did you mean [namespace:dev]?"),
@@ -336,7 +295,6 @@ BAD = {
     "empty": ("max_converted_nodes =", "is empty"),
     "suffix": ("reversion_idle_seconds = 10y", "is no duration; write seconds"),
     "interval-days": ("check_interval_seconds = 2d", "is out of range"),
-    "days-in-weeks": ("history_days = 2w", "is not a whole number"),
     "interval-zero": ("check_interval_seconds = 0", "out of range"),
     "floor-word": ("batch_floor = some", "write a number of nodes, e.g. 10, or a"),
     "floor-above-all": ("batch_floor = 101%", "or a percentage, e.g. 5%"),
@@ -349,7 +307,6 @@ BAD = {
     "budget-word": ("[namespace:dev]\nnode_hours_per_week = much", "is no number"),
     "budget-exponent": ("[namespace:dev]\nnode_hours_per_week = 1e9", "is no number"),
     "partition": ("batch_floor = partition a?: 1", "is no name of a partition"),
-    "partition-key": ("[partition:a]\nfloor = 1", "unknown key"),
     "floor-of": ("batch_floor = part a: 1", "write TYPE: 5, or partition NAME: 5"),
     "no-type": ("batch_floor = c: 1", "there is no node type c; write partition c"),
     "feature": ("exclude_nodes = feature ?", "is no name of a feature"),
@@ -380,8 +337,6 @@ BAD = {
     "url-secret": ("yunikorn_url = http://u:p@yk/", "without user name"),
     "node-type-alphabet": ("node_type = a;b", "is not a node type"),
     "node-type-upper": ("node_type = A", "is not a node type"),
-    "prefix": ("allowed_queue_prefixes = root..x", "is not a queue path"),
-    "outside-prefix": ("allowed_queue_prefixes = root.service", "does not cover root.services.dev"),
     "variable": ("state_dir = $NOWHERE/x", "has no variable NOWHERE"),
     "user": ("state_dir = ~nobody-here-at-all/x", "has no home"),
     "path-lines": (
@@ -389,22 +344,21 @@ BAD = {
         "runs over several lines"),
     "blank-before-a-key": (
         "batch_floor = 10%\n  max_converted_nodes = 30",
-        "[settings] batch_floor = 10%: the line 'max_converted_nodes = 30' below begins with a "
+        "[settings] batch_floor: the line 'max_converted_nodes = …' below begins with a "
         "blank, so it continues 'batch_floor'; take the blank away"),
     "tab-before-a-key": ("headroom = 0.5\n\tinstance_id: x", "continues 'headroom'; take the"),
     "several-lines-and-no-key": ("exclude_nodes = a1,\n  b[", "'a1,b[' can't be read"),
     "reference": ("state_dir = %(absent)s", "write the value out"),
     "control-character": ("state_dir = /\x07", "can't be shown"),
-    "registry-is-ini": ("converted_nodes_path = dnm.ini", "that dnm only reads"),
     "twice": ("headroom = 1\nheadroom = 1", "line 5: the key headroom is twice"),
     "twice-by-case": ("headroom = 1\nHeadroom = 1", "is there twice; keep one"),
     "sections": ("[node_type:g]\n[node_type:g]\n", "[node_type:g] is there twice"),
-    "no-equals": ("just words", "line 4: 'just words"),
+    "no-equals": ("just words", "line 4: 'just …' is neither"),
     "no-type-of-a-namespace": ("[namespace:dev]\nnode_type = g", "write a section [node_type:g]"),
     "min-above-max": ("[namespace:dev]\nmax_nodes = 1\nmin_nodes = 2", "is above max_nodes = 1"),
     "min-above-cap": ("max_converted_nodes = 1\n[namespace:dev]\nmin_nodes = 2",
         "is below the sum of all min_nodes, 2"),
-    "resource": ("[node_type:g]\ngpus = 4", "[node_type:g] gpus = 4: unknown key"),
+    "resource": ("[node_type:g]\ngpus = 4", "[node_type:g] gpus: unknown key; write a resource as"),
     "amount": ("[node_type:g]\nnvidia.com/gpu = four", "write e.g. 4"),
     "label": ("[node_type:g]\nlabels = a", "write key=value, key=value"),
     "label-twice": ("[node_type:g]\nlabels = a=1, a=2", "two values"),
@@ -476,7 +430,7 @@ def test_queue_map_problem(tmp_path: Path, queue_map: str | bytes, expected: str
 
 FORMS = {
     "no section": ("[node_convert]\n", "is missing; write it with monitored_namespaces"),
-    "before one": ("headroom = 1\n" + BASE, "line 1: 'headroom = 1' stands before the first sec"),
+    "before one": ("headroom = 1\n" + BASE, "line 1: 'headroom' is before the first sec"),
     "no map": (BASE, "/map.json is missing"),
 }
 
@@ -535,140 +489,10 @@ def test_option_then_environment_then_default(tmp_path: Path) -> None:
         find_config_path(None, {"DNM_CONFIG": "$NONE/x"})
 
 
-@pytest.mark.parametrize(
-    ("kind", "key"), [(kind, key) for kind, keys in RETIRED.items() for key in keys]
-)
-def test_a_key_that_is_gone_says_what_took_its_place_and_stops_nothing(
-    tmp_path: Path, kind: str, key: str
-) -> None:
-    named = {"namespace": "namespace:dev", "node_type": "node_type:a", "partition": "partition:x"}
-    section = named.get(kind, kind)
-    head = "" if kind == "settings" else f"[{section}]\n"
-    config = load_config(site(tmp_path, f"{head}{key.upper()} = whatever"), {})
-    assert config.retired == (told(kind, key, section),)
-    load_settings({}, {"DNM_CONFIG": str(config.path)})
-    assert "unknown key" in refusal(site(tmp_path, f"[node_type:a]\n{key}_ = 7"))
-    assert key not in BY_KIND[kind]
-
-
-FOLLOWED = {
-    ("settings", "converted_nodes_path"): "/srv/dnm/nodes.json",
-    ("settings", "global_cooldown_seconds"): "90",
-    ("settings", "max_reversions_per_run"): "2",
-    ("settings", "history_days"): "30",
-    ("settings", "node_cpu_capacity"): "96",
-    ("settings", "node_memory_capacity"): "1Ti",
-    ("settings", "state_namespace"): "gpu",
-    ("settings", "events_dir"): "/srv/events",
-    ("namespace", "reversion_idle_seconds"): "60",
-    **{
-        ("node_type", f"{part}_reserved_{kind}"): "1"
-        for part in ("kube", "system")
-        for kind in ("cpu", "memory")
-    },
-    ("node_type", "hugepages_2mi"): "4Gi",
-    ("node_type", "hugepages_1gi"): "4Gi",
-    ("node_type", "kubelet_version"): "1.29",
-    ("node_convert", "preempt_user"): "fill",
-    ("node_convert", "preempt_account"): "spare",
-    ("node_convert", "preempt_grace_seconds"): "9",
-    ("node_convert", "drain_timeout_seconds"): "99",
-    ("node_convert", "parallel"): "2",
-    ("node_convert", "state_dir"): "/srv/journal",
-    ("node_convert", "mark_reason"): "lent",
-}
-
-
-def test_a_key_that_is_followed_still_does_what_it_says(tmp_path: Path) -> None:
-    every = {(kind, key) for kind, keys in FORMER.items() for key in keys}
-    assert every - FOLLOWED.keys() == {("settings", "allowed_queue_prefixes")}  # see PROBLEMS
-    for (kind, key), text in FOLLOWED.items():
-        field, parse = FORMER[kind][key]
-        section = {"namespace": "namespace:dev", "node_type": "node_type:a"}.get(kind, kind)
-        for value in (text, ""):
-            path = site(tmp_path, f"[{section}]\n{key} = {value}".removeprefix("[settings]\n"))
-            config = load_config(path, {})
-            assert config.retired == (told(kind, key, section),)
-            size = {"vcore" if "cpu" in key else "memory": config.node_types["a"].size}
-            found = {
-                "settings": config,
-                "namespace": config.namespaces["dev"],
-                "node_type": config.node_types["a"].kubelet,
-                "node_convert": load_settings({}, {"DNM_CONFIG": str(path)}),
-            }[kind]
-            known = (
-                getattr(found, field, None)
-                if field
-                else next(one[kind] for kind, one in size.items())
-            )
-            assert (str(known) == str(parse(text))) is bool(value), key
-
-
-def test_a_key_that_is_gone_changes_nothing_unsaid(tmp_path: Path) -> None:
-    """As `dnm simulate --set` asks; one that is followed is."""
-    path = site(tmp_path)
-    with pytest.raises(ConfigError, match=r"breaker_strikes: this key is gone: a queue gets no"):
-        load_config(path, HOME, {"breaker_strikes": "9"})
-    assert load_config(path, HOME, {"max_reversions_per_run": "9"}).max_reversions_per_run == 9
-
-
 def test_huge_pages_of_a_machine_are_those_that_its_nodes_bring(tmp_path: Path) -> None:
     lines = "[node_type:a]\nhugepages-1Gi = 4Gi\nnuma_memory = 0: 64Gi\n"
-    for more, pages in (("", 4), ("hugepages_1gi = 8Gi\n", 8)):
-        kubelet = load(tmp_path, lines + more).node_types["a"].kubelet
-        assert kubelet is not None and kubelet.hugepages_1gi == pages * 1024**3
-
-
-MOVES = {
-    "elsewhere": (
-        "event_reservations = true\nbook_days = 9\n[node_convert]\nRES_name = lent\n",
-        ("[settings] book_days: 'event_reservations = 9'",
-         "[node_convert] res_name: 'slurm_reservation_name = lent'"),
-    ),
-    "into a list": (
-        "exclude_nodes = a[001-002]\nexclude_partitions = debug, long\nbatch_floor = 3\n"
-        "[node_type:a]\nbatch_floor = 20%\n[partition:long]\nbatch_floor = 5\n",
-        ("[settings] exclude_partitions: "
-         "'exclude_nodes = a[001-002], partition debug, partition long'",
-         "[node_type:a] batch_floor: 'batch_floor = 3, a: 20%, partition long: 5'",
-         "[partition:long] batch_floor: 'batch_floor = 3, a: 20%, partition long: 5'"),
-    ),
-    "where the list has it already": (
-        "exclude_nodes = partition  debug\nexclude_partitions = debug\nbatch_floor = 3, a: 30%\n"
-        "[node_type:a]\nbatch_floor = 20%\n",
-        ("[settings] exclude_partitions: 'exclude_nodes = partition debug'",
-         "[node_type:a] batch_floor: 'batch_floor = 3, a: 30%'"),
-    ),
-    "and says nothing": ("exclude_partitions =\n", ("[settings] exclude_partitions: ",)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MOVES)
-def test_a_key_that_has_moved_is_read_and_says_what_to_write(tmp_path: Path, name: str) -> None:
-    """Whoever writes that, with the old one beside it or without it, has the same."""
-    lines, said = MOVES[name]
-    config = load_config(site(tmp_path, lines), {})
-    moved = "this key has moved: write "
-    assert config.retired == tuple(
-        f"{one.replace(': ', f': {moved}', 1)} in [settings]" if "'" in one
-        else f"{one}this key is gone"
-        for one in said
-    )  # fmt: skip
-    plain = [line for line in lines.splitlines() if not line.startswith("[")]
-    keys = {line.partition(" =")[0].lower(): line for line in plain}
-    new = {one.split("'")[1].partition(" =")[0]: one.split("'")[1] for one in said if "'" in one}
-    old = {one.partition("] ")[2].partition(":")[0] for one in said} - new.keys()
-    kept = [line for key, line in {**keys, **new}.items() if key not in old]
-    again = load_config(site(tmp_path, "\n".join(kept) + "\n"), {})
-    assert not again.retired
-    forget = {"retired": (), "path": None, "digest": ""}
-    assert msgspec.structs.asdict(again) | forget == msgspec.structs.asdict(config) | forget
-
-
-def test_what_has_moved_is_the_converters_too(tmp_path: Path) -> None:
-    config = load_config(site(tmp_path, MOVES["elsewhere"][0]), {})
-    settings = load_settings({}, {"DNM_CONFIG": str(config.path)})
-    assert settings.res_name == config.slurm_reservation_name == "lent"
+    kubelet = load(tmp_path, lines).node_types["a"].kubelet
+    assert kubelet is not None and kubelet.hugepages_1gi == 4 * 1024**3
 
 
 def test_converter_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

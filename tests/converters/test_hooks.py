@@ -169,7 +169,7 @@ KUBELETS = """\
 [settings]
 state_dir = {directory}/state
 [node_type:g]
-kube_reserved_memory = 1Gi
+kube_reserved = memory=1Gi
 [node_type:a]
 [node_type:w]
 memory_manager_policy = Static

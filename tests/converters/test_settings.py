@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dnm.config.former import FORMER
 from dnm.config.keys import NODE_CONVERT_KEYS
 from dnm.config.lab import CONVERTER_KEYS
-from dnm.converters.settings import Settings, load_settings
+from dnm.converters.settings import PREDECESSOR_VARIABLES, Settings, load_settings
 from dnm.model.errors import ConfigError, ExitCode
 from packages.reference import default_of
 
@@ -30,7 +29,9 @@ def test_without_anything_the_defaults_stand() -> None:
 
 def test_precedence(tmp_path: Path) -> None:
     environ = ini(
-        tmp_path, "[node_convert]\nmin_idle_seconds = 1\nres_name = ini\nVerify_Seconds=2"
+        tmp_path,
+        "[settings]\nslurm_reservation_name = ini\n"
+        "[node_convert]\nmin_idle_seconds = 1\n[lab]\nVerify_Seconds=2\n",
     )
     assert load_settings({}, environ).min_idle_seconds == timedelta(seconds=1)
     environ |= {"MIN_IDLE_SECONDS": "2", "RES_NAME": ""}
@@ -39,7 +40,7 @@ def test_precedence(tmp_path: Path) -> None:
     assert settings.res_name == "ini"  # exported but empty counts as not given
     assert settings.force and not settings.allow_preempt
     other = tmp_path / "other.ini"
-    other.write_text("[node_convert]\nres_name = other\n")
+    other.write_text("[settings]\nslurm_reservation_name = other\n")
     assert load_settings({}, environ, other).res_name == "other"
 
 
@@ -96,15 +97,14 @@ def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
         ("[node_convert]\nmin_idle = 3", "unknown key, did you mean 'min_idle_seconds'?"),
         ("[node_convert]\nmin_idle_seconds = soon", "min_idle_seconds = soon: is no duration"),
         ("[node_convert]\npreempt_mode = kill", "neither requeue nor cancel"),
-        ("[node_convert]\nres_name = a b", "not a name that Slurm takes"),
-        ("[node_convert]\nmark_reason = a [b]", "no reason for Slurm"),
+        ("[settings]\nslurm_reservation_name = a b", "not a name that Slurm takes"),
         ("[node_convert]\npreempt_jobs_of = a;b/c", "no name of Slurm's; write letters, digits"),
         ("[node_convert]\npreempt_jobs_of = a", "write USER/ACCOUNT"),
-        ("[node_convert]\nparallel = 0", "out of range"),
+        ("[node_convert]\nmin_idle_seconds = -1", "is no duration"),
         ("[settings]\ninstance_id = a b", "[settings] instance_id = a b"),
         ("[node_type:a]\ntaints = x", "is not a taint"),
         ("[node_convert]\nhooks_dir = $NOSUCH/x", "no variable NOSUCH"),
-        ("parallel = 1", "before the first section"),
+        ("min_idle_seconds = 1", "before the first section"),
         ("[node_convert]\nslurmrestd_url = h:6820", "not the address of slurmrestd"),
         ("[node_convert]\nslurmrestd_url = unix:run/s", "not the address of slurmrestd"),
         ("[node_convert]\nslurmrestd_url = http://a:b@h", "not the address of slurmrestd"),
@@ -132,10 +132,10 @@ def test_slurmrestd_is_asked_over_a_socket_or_with_a_token(tmp_path: Path) -> No
 
 
 def test_all_problems_come_at_once(tmp_path: Path) -> None:
-    environ = ini(tmp_path, "[node_convert]\nparallel = x\nparalel = 1\n")
+    environ = ini(tmp_path, "[node_convert]\nmin_idle_seconds = x\nmin_idle_second = 1\n")
     with pytest.raises(ConfigError) as wrong:
         load_settings({}, environ | {"PREEMPT_MODE": "kill"})
-    for said in ("parallel = x", "did you mean 'parallel'?", "PREEMPT_MODE=kill"):
+    for said in ("min_idle_seconds = x", "did you mean 'min_idle_seconds'?", "PREEMPT_MODE=kill"):
         assert said in str(wrong.value)
 
 
@@ -157,7 +157,8 @@ def test_every_key_fills_a_setting_and_has_the_default_that_its_page_tells(tmp_p
     told = {key: default_of("[node_convert]", key) for key in NODE_CONVERT_KEYS}
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
            "account", "leave_drained", "request", "wake", "machines", "res_name",
-           "pass_environment", *FORMER["node_convert"], *CONVERTER_KEYS}  # fmt: skip
+           "pass_environment", "state_dir", "parallel", *CONVERTER_KEYS,
+           *(field for field, _ in PREDECESSOR_VARIABLES.values())}  # fmt: skip
     assert told.keys() - {"preempt_jobs_of"} == set(Settings.__struct_fields__) - own
     lines = [f"{key} = {text}" for key, text in told.items() if text != "none"]
     settings = load_settings({}, ini(tmp_path, "\n".join(["[node_convert]", *lines])))

@@ -433,8 +433,8 @@ def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> 
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "served"}}},
         }
     )  # fmt: skip
-    hasty = site.config.with_name("hasty.ini")  # whose last section is [node_convert]
-    hasty.write_text(f"{site.config.read_text()}drain_timeout_seconds = 2\n")
+    hasty = site.config.with_name("hasty.ini")
+    hasty.write_text(site.config.read_text().replace("[lab]", "[lab]\ndrain_timeout_seconds = 2"))
     refused = site.run(*arguments, "--force", DNM_CONFIG=str(hasty))
     assert refused.returncode == 1 and "disruption budget" in refused.stderr
     assert "reset a001" not in site.hook_calls

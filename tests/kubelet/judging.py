@@ -10,17 +10,18 @@ import random
 from fractions import Fraction
 from typing import Any
 
-from dnm.config.former import with_former
+import msgspec
+
 from dnm.config.keys import KUBELET_KEYS
 from dnm.config.node_types import kubelet_settings
+from dnm.config.values import quantity
 from dnm.kubelet.check import check_node_type
 from dnm.kubelet.render import Format, render
 from dnm.kubelet.reservation import computed_allocatable, memory_sides
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node_type import NodeType
 
-KEYS = with_former("node_type", KUBELET_KEYS)
-Settings = dict[str, str]  # as they stand in the ini
+Settings = dict[str, str]  # keys of the ini; an amount of kube_reserved or of huge pages by itself
 Machine = dict[str, Any]  # as the judge is asked: memory, numa
 
 MI = 2**20
@@ -36,12 +37,17 @@ class Said:
     def __init__(self, settings: Settings) -> None:
         self.why: list[str] = []
         parsed = {}
-        for key, text in settings.items():
+        pages: dict[str, int] = {}
+        for key, text in as_written(settings).items():
             try:
-                parsed[key] = KEYS[key][1](text)
+                if key.startswith("hugepages-"):
+                    pages[key.lower().replace("-", "_")] = quantity(key)(text)
+                else:
+                    parsed[key] = KUBELET_KEYS[key][1](text)
             except ValueError as error:
                 self.why.append(f"{key} = {text}: {error}")
-        self.kubelet: KubeletSettings = kubelet_settings(parsed) or KubeletSettings()
+        named = kubelet_settings(parsed) or KubeletSettings()
+        self.kubelet: KubeletSettings = msgspec.structs.replace(named, **pages)
         self.is_form = bool(self.why)  # a key's own text is refused
         if self.is_form:
             return
@@ -62,6 +68,22 @@ class Said:
         return render(self.kubelet, Format.kubelet) or (
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         )
+
+
+def as_written(settings: Settings) -> Settings:
+    """The settings as a site writes them: amounts that dnm has in one key, joined."""
+    found = {key: text for key, text in settings.items() if key in KUBELET_KEYS}
+    for part in ("kube", "system"):
+        amounts = [
+            f"{resource}={settings[key]}"
+            for resource in ("cpu", "memory")
+            if (key := f"{part}_reserved_{resource}") in settings
+        ]
+        found |= {f"{part}_reserved": ", ".join(amounts)} if amounts else {}
+    pages = {
+        f"hugepages-{size}": settings.get(f"hugepages_{size.lower()}") for size in ("2Mi", "1Gi")
+    }
+    return found | {key: text for key, text in pages.items() if text}
 
 
 def amount(text: str) -> Fraction:
@@ -108,8 +130,6 @@ def stricter(settings: Settings, machine: Machine) -> str:
         fractions.append(eviction)
     if any(amount(text).denominator != 1 for text in fractions):
         return "a fraction of a byte"
-    if settings.get("kubelet_version") == "1.30" and "max_allowable_numa_nodes" in settings:
-        return "an option that this version does not know"
     return ""
 
 
@@ -153,9 +173,9 @@ def an_amount(draw: random.Random, most: int = 24) -> int:
     return draw.randrange(0, max(1, most * 2**30 // unit)) * unit if draw.random() < 0.9 else 0
 
 
-def some_settings(draw: random.Random, machine: Machine, version: str) -> Settings:
+def some_settings(draw: random.Random, machine: Machine) -> Settings:
     """About half of them are meant to be right."""
-    settings: Settings = {"kubelet_version": version}
+    settings: Settings = {}
     settings["numa_memory"] = ", ".join(
         f"{number}: {node['memory']}" for number, node in enumerate(machine["numa"])
     )

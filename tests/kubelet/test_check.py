@@ -66,9 +66,6 @@ ERRORS = {
         {**RIGHT, "numa_memory": ", ".join(f"{number}: 16Gi" for number in range(9))},
         "topology_manager_policy: the topology manager refuses 9 NUMA nodes, at most 8; set "
         "max_allowable_numa_nodes = 9 (kubelet 1.31 and later), or none"),
-    "an option before its time": ({**RIGHT, "max_allowable_numa_nodes": "9",
-         "kubelet_version": "1.30.2"},
-        "max_allowable_numa_nodes: a kubelet 1.30 does not know it and does not start; 1.31 does"),
     "static CPUs without any kept back": ({"cpu_manager_policy": "static"},
         "cpu_manager_policy: static needs CPUs that are kept back: name cpu in kube_reserved or "
         "system_reserved, or reserved_system_cpus; without any the kubelet does not start"),
@@ -114,12 +111,6 @@ WARNINGS = {
         "numa_memory does not name: whether the sums agree can't be told; write an amount"),
     "CPUs by number": ({"reserved_system_cpus": "0-3,64", "kube_reserved_cpu": "1"},
         "reserved_system_cpus: takes the place of cpu of kube_reserved: 5 CPUs are kept back"),
-    "drop-ins on 1.29": ({"kubelet_version": "1.29"},
-        "kubelet_version: on 1.29 a drop-in directory needs the variable "
-        "KUBELET_CONFIG_DROPIN_DIR_ALPHA in the kubelet's environment, or it does not start"),
-    "drop-ins on 1.28": ({"kubelet_version": "v1.28.15"},
-        "kubelet_version: on 1.28 a drop-in sets what it does not name back to its default: "
-        "don't use one"),
     "all of a NUMA node": (
         {**RIGHT, "reserved_memory": "0: 8600Mi", "numa_memory": "0: 8600Mi, 1: 128Gi"},
         "reserved_memory: 0: 8600Mi: with huge pages nothing of this NUMA node is left for pods"),

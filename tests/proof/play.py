@@ -30,6 +30,7 @@ from dnm.plan.facts import enter_phase
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.document import read_document
 from dnm.queues.rebase import Reading, rebase_document
+from dnm.queues.source import DEFAULT_PLACE
 from dnm.queues.text_edit import replace_limits
 from dnm.queues.tree import LimitPlace, parse_tree
 from dnm.queues.writer import apply_queue_edit
@@ -43,7 +44,6 @@ from tests.proof.persons import say, silent
 from tests.proof.remembering import RememberingKube, Told
 from tests.proof.world import (
     BROKEN_DOCUMENTS,
-    NAMESPACE,
     QUEUES,
     SIZES,
     TAINT,
@@ -673,7 +673,7 @@ class Play:
         wants = queue_wants(host.config, registry, nodes)
         apply_queue_edit(
             kube,
-            NAMESPACE,
+            DEFAULT_PLACE,
             lambda source: rebase_document(read_document(source), wants, Reading.BASELINE),
         )
 

@@ -25,7 +25,7 @@ from dnm.model.lease import RunLease
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape, Toleration
-from dnm.queues.source import CONFIGS_NAME
+from dnm.queues.source import DEFAULT_PLACE
 from dnm.queues.tree import parse_tree
 from tests.queue_kit import check_text
 
@@ -322,7 +322,7 @@ class World:
 
     def put_config_map(self, data: Mapping[str, str], annotations: Mapping[str, str]) -> None:
         self.config_map = ConfigMap(
-            namespace=NAMESPACE, name=CONFIGS_NAME, resource_version=str(self.number()),
+            namespace=NAMESPACE, name=DEFAULT_PLACE[1], resource_version=str(self.number()),
             data=data, annotations=annotations,
         )  # fmt: skip
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.yunikorn_config import CONFIGS_NAME
 from dnm.model.errors import DnmError, KubeConflict, KubeError, QueueError
 from dnm.model.value import Resources
-from dnm.queues.source import CONFIGS_NAME, LEDGER_ANNOTATION
+from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
 from dnm.queues.writer import QueueOutcome
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of

@@ -107,7 +107,6 @@ memory = 256Gi
 
 [node_convert]
 min_idle_seconds = 0
-drain_timeout_seconds = 180
 boot_timeout_seconds = 180
 stage_timeout_seconds = 60
 {more}
@@ -126,5 +125,6 @@ class StandingSite(_OnSlurm):
         super().__init__(
             rig, directory, KUBECONFIG, sections=STANDING.format(more=more),
             node_convert_path=self.program,
-            **{"verify_seconds": 0.5, "poll_seconds": 0.5, **settings},
+            **{"verify_seconds": 0.5, "poll_seconds": 0.5, "drain_timeout_seconds": 180,
+               **settings},
         )  # fmt: skip

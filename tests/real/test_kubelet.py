@@ -59,11 +59,10 @@ def config_of(vector: dict[str, Any]) -> str:
 @pytest.mark.parametrize("version", KUBELETS)
 def test_ten_thousand_settings_are_judged_alike(version: str) -> None:
     draw = random.Random(SEED)
-    minor = ".".join(version.split(".")[:2])
     cases: list[tuple[Settings, Machine, Said]] = []
     while len(cases) < DRAWN:
         machine = a_machine(draw)
-        settings = some_settings(draw, machine, minor)
+        settings = some_settings(draw, machine)
         said = Said(settings)
         if not said.is_form:
             cases.append((settings, machine, said))

@@ -32,7 +32,7 @@ from tests.slurm_lab import is_running
 
 @pytest.fixture
 def site(rig: Rig, lab: SlurmLab, tmp_path: Path) -> SlurmSite:
-    return SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, more="drain_timeout_seconds = 8")
+    return SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, drain_timeout_seconds=8)
 
 
 def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:

@@ -22,8 +22,8 @@ cpu = 64
 memory = 253544Mi
 memory_manager_policy = Static
 topology_manager_policy = single-numa-node
-kube_reserved_memory = 8500Mi
-system_reserved_memory = 0
+kube_reserved = memory=8500Mi
+system_reserved = memory=0
 eviction_hard_memory_available = 100Mi
 reserved_memory = 0: 4300Mi, 1: {second}
 numa_memory = 0: 128Gi, 1: 128Gi

@@ -14,7 +14,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.pod import Pod
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.queues.source import DEFAULTS_NAME, resolve_document
+from dnm.queues.source import DEFAULT_PLACE, DEFAULTS_NAME, resolve_document
 from dnm.queues.writer import read_source
 from dnm.run.snapshot import nothing_readable, take_snapshot
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
@@ -105,7 +105,7 @@ def test_the_snapshot_finds_the_document_that_the_writer_will_write() -> None:
     assert not isinstance(seen.queue_maps, Unreadable)
     found = resolve_document(*seen.queue_maps)
     assert (found.key, found.text) == ("ours.yaml", both["ours.yaml"])
-    assert found == read_source(cluster, "yunikorn")
+    assert found == read_source(cluster, DEFAULT_PLACE)
 
 
 def test_claims_are_read_of_pods_that_wait_with_one() -> None:

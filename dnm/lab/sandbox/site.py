@@ -54,12 +54,12 @@ _SETTINGS = {
     "max_converted_nodes": "8",
     "max_conversions_per_run": "2",
     "reversion_idle_seconds": "30",
+    "global_cooldown_seconds": "10",
     "check_interval_seconds": "10",
     "join_timeout_seconds": "60",
     "convert_timeout_seconds": "120",
 }
-_LAB = {"global_cooldown_seconds": "10", "pending_grace_seconds": "0",
-        "shutdown_grace_seconds": "15"}  # fmt: skip
+_LAB = {"pending_grace_seconds": "0", "shutdown_grace_seconds": "15"}
 
 
 def build_site(sandbox: Sandbox, machines: int) -> None:
