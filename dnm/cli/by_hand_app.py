@@ -24,6 +24,7 @@ from dnm.cli.options import (
     YesOption,
 )
 from dnm.model.config import Config
+from dnm.model.printable import printable
 
 _YEAR = timedelta(days=366)
 NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
@@ -248,9 +249,11 @@ def give_back(
 def _grace(text: str) -> timedelta:
     from dnm.model.quantity import parse_span
 
-    length = parse_span(text or "0m", "m")
+    length = parse_span(text or "0m")
     if length is None or length > timedelta(days=7):
-        raise typer.BadParameter("write 10m or 2h, a week at most", param_hint="--grace")
+        wrong = "has no unit" if text.isdecimal() else "is no duration"
+        hint = f"'{printable(text, 40)}' {wrong}; write 10m or 2h, a week at most"
+        raise typer.BadParameter(hint, param_hint="--grace")
     return length
 
 
@@ -356,7 +359,9 @@ def parse_deadline(length: str, until: str, now: datetime, zone: str = "UTC") ->
     moment = _after(length, now) if length else _moment(until, now, zone)
     if moment is None:
         hint = f"write 17:00 or 2026-12-01T17:00 ({zone}, or with an offset: 17:00+01:00)"
-        hint = "write 90m, 2h or 1d, a year at most" if length else hint
+        if length:
+            wrong = "has no unit" if length.isdecimal() else "is no duration"
+            hint = f"'{printable(length, 40)}' {wrong}; write 90m, 2h or 1d, a year at most"
         raise typer.BadParameter(hint, param_hint=option)
     if not now < moment <= now + _YEAR:
         why = "is over" if moment <= now else "is more than a year ahead"
@@ -368,7 +373,7 @@ def parse_deadline(length: str, until: str, now: datetime, zone: str = "UTC") ->
 def _after(length: str, now: datetime) -> datetime | None:
     from dnm.model.quantity import parse_span
 
-    span = parse_span(length, "m")
+    span = parse_span(length)
     return None if span is None or not timedelta(0) < span <= _YEAR else now + span
 
 

@@ -44,7 +44,7 @@ HistoryOption = Annotated[
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-ForOption = Annotated[str, typer.Option("--for", help="90m, 2h, 1d, or minutes.")]
+ForOption = Annotated[str, typer.Option("--for", help="Duration: 90m, 2h or 1d.")]
 UntilOption = Annotated[
     str,
     typer.Option("--until", help="17:00 or 2026-12-01T17:00, in events_zone, or an offset."),

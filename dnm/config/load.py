@@ -230,6 +230,10 @@ def _node_types(
     for name in given(settings, "node_type", DEFAULT_NODE_TYPES):
         is_used = any(name in policy.node_types for policy in namespaces.values())
         if name not in types and (is_used or not types):
+            if named and settings.get("node_type") is None:  # nobody named the default type
+                example = shown(", ".join(named))
+                problems.append(f"[settings] node_type: is missing; name what to lend: {example}")
+                break
             types[name] = NodeType(name=name, size=usual)
     for policy in namespaces.values():
         for name in policy.node_types:

@@ -22,7 +22,9 @@ _KINDS = {
     "image": "image NAME",
     "probe": "probe NAMESPACE/PODTEMPLATE",
 }
-_SICK = ("condition", "taint")
+# How a sign of a faulty node is written. Ready=True is a sign of every healthy node.
+_SICK = {"condition": "condition TYPE=STATUS, e.g. condition Ready=False", "taint": "taint KEY"}
+_HEALTHY = ("Ready", "True")
 
 
 def _image(text: str) -> None:
@@ -47,15 +49,18 @@ _CHECKS: Mapping[str, Callable[[str], object]] = {
 
 def opening_steps(text: str) -> tuple[Step, ...]:
     """Parses what a node must have before it is opened: each step with `within TIME`, or not."""
-    return _steps(text, tuple(_KINDS), has_time=True)
+    return _steps(text, _KINDS, has_time=True)
 
 
 def sick_signs(text: str) -> tuple[Step, ...]:
-    """Parses by what a lent node is known to be sick."""
-    return _steps(text, _SICK, has_time=False)
+    """Parses the signs of a faulty lent node."""
+    steps = _steps(text, _SICK, has_time=False)
+    if any((step.name, step.status) == _HEALTHY for step in steps):
+        raise ValueError("has 'condition Ready=True', which every healthy node has; name the fault")
+    return steps
 
 
-def _steps(text: str, kinds: tuple[str, ...], has_time: bool) -> tuple[Step, ...]:
+def _steps(text: str, kinds: Mapping[str, str], has_time: bool) -> tuple[Step, ...]:
     written = [one for line in re.split(r"[,\n]", text) if (one := " ".join(line.split()))]
     if len(written) > _MOST_STEPS:
         raise ValueError(f"has {len(written)} steps; write {_MOST_STEPS} at most")
@@ -67,18 +72,15 @@ def _steps(text: str, kinds: tuple[str, ...], has_time: bool) -> tuple[Step, ...
     return steps
 
 
-def _step(text: str, kinds: tuple[str, ...], has_time: bool) -> Step:
+def _step(text: str, kinds: Mapping[str, str], has_time: bool) -> Step:
     what, within, span = text.partition(" within ") if has_time else (text, "", "")
     kind, _, rest = what.partition(" ")
     if kind not in kinds:
-        hint = (
-            values.suggest(kind, kinds)
-            or f"; write one of {', '.join(_KINDS[one] for one in kinds)}"
-        )
+        hint = values.suggest(kind, kinds) or f"; write one of {', '.join(kinds.values())}"
         raise ValueError(f"has no step '{kind[:60]}'{hint}")
-    wrong = ValueError(f"has '{what[:100]}'; write {_KINDS[kind]}")
+    wrong = ValueError(f"has '{what[:100]}'; write {kinds[kind]}")
     name, _, status = rest.partition("=") if kind == "condition" else (rest, "", "")
-    if " " in rest or bool(rest) != (" " in _KINDS[kind]):
+    if " " in rest or bool(rest) != (" " in kinds[kind]):
         raise wrong
     if kind == "condition" and status not in _STATUS:
         raise wrong
@@ -88,7 +90,7 @@ def _step(text: str, kinds: tuple[str, ...], has_time: bool) -> Step:
         raise wrong from error
     if not within:
         return Step(kind=kind, name=name, status=status)
-    wait = parse_span(span, "m")
+    wait = parse_span(span)
     if wait is None or not 0 < wait.total_seconds() <= 86_400:
-        raise ValueError(f"has 'within {span[:40]}'; write minutes, or e.g. 90s, 10m, 1h")
+        raise ValueError(f"has 'within {span[:40]}'; write a number and a unit, e.g. 90s, 10m, 1h")
     return Step(kind=kind, name=name, status=status, within=wait)

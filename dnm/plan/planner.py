@@ -18,6 +18,9 @@ unreadable fact plans no step that rests on it; without a change in demand the n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 import msgspec
 
 from dnm.model.batch import WaitingJobs
@@ -95,12 +98,15 @@ def with_floors(inputs: Inputs) -> Inputs:
     return inputs
 
 
+_MOST_PROBLEMS = 50  # of events that are reported as errors
+
+
 def fold_plan(decided: Decided) -> Plan:
     """The plan that all the stages together are."""
     inputs, limits, conversions = decided.inputs, decided.limits, decided.conversions
     registry, edit = conversions.registry, limits.edit
     verdicts = {**decided.fates.verdicts, **conversions.nodes}
-    questions = [*limits.questions, *conversions.questions]
+    questions = [*limits.questions, *conversions.questions, *_event_problems(inputs.config)]
     errors = (
         *_unread(inputs.snapshot),
         inputs.objection.detail if inputs.objection else "",
@@ -114,7 +120,7 @@ def fold_plan(decided: Decided) -> Plan:
     notes = (
         *decided.seen.notes,
         *(edit.notes if edit else ()),
-        *added.notes,
+        *(note for note in added.notes if note not in questions),
     )
     waiting_jobs = _waiting_jobs(inputs)
     plan = Plan(
@@ -143,6 +149,13 @@ def fold_plan(decided: Decided) -> Plan:
         waiting_jobs=waiting_jobs,
     )
     return with_doubts(plan, inputs) if inputs.snapshot.waits else plan
+
+
+def _event_problems(config: Config) -> Iterator[str]:
+    """Yields why events of the configuration can't be read. The run does the rest and ends with
+    exit code 2."""
+    texts = (text for texts in config.unread_events.values() for text in texts)
+    yield from (f"{config.path}: {text}" for text in islice(texts, _MOST_PROBLEMS))
 
 
 def _with_rules(decided: Decided, noted: Registry) -> Additions:

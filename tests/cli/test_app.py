@@ -221,7 +221,7 @@ def test_people_can_pause_and_forget(sandbox: Sandbox, site: Site) -> None:
     said = site.command("status", SUDO_USER="erin").stdout
     assert re.search(r"paused by \S+ on \S+ since 20.* UTC until `dnm resume`: maintenance", said)
     assert site.command("run").returncode == 0 and not site.registry.requests
-    site.command("pause", "--for", "30", "--reason", "rack 7", "--force")
+    site.command("pause", "--for", "30m", "--reason", "rack 7", "--force")
     pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]
     assert pause["reason"] == "rack 7" and pause["until"].endswith("Z")
     site.command("resume")
@@ -273,8 +273,8 @@ def test_a_wrong_name_of_the_config_map_is_named(site: Site, command: str) -> No
     site.change(yunikorn_cm_namespace="yunicorn")
     done = site.command(*command.split())
     said = " ".join((done.stdout + done.stderr).split())
-    assert "no ConfigMap yunicorn/yunikorn-configs (yunikorn_cm_namespace)" in said
-    assert "correct the name" in said
+    keys = "(yunikorn_cm_namespace, yunikorn_cm_name): correct them"
+    assert f"no ConfigMap yunicorn/yunikorn-configs {keys}" in said
 
 
 @pytest.mark.parametrize("is_mute", [False, True], ids=["", "the document out of reach at first"])
@@ -417,7 +417,9 @@ def test_status_and_help_start_in_twice_the_time_of_their_libraries(tmp_path: Pa
 def test_the_history_says_which_half_was_paused_and_until_when_as_people_read_it(
     site: Site,
 ) -> None:
-    assert site.command("pause", "--lending", "--for", "60", "--reason", "firmware").returncode == 0
+    assert (
+        site.command("pause", "--lending", "--for", "60m", "--reason", "firmware").returncode == 0
+    )
     assert site.command("exclude", "a002", "--for", "2h").returncode == 0
     assert site.command("resume").returncode == 0
     lines = site.command("history").stdout.splitlines()

@@ -103,8 +103,10 @@ MISTAKES = [
     ("lend --namespace dev --node a[1-", "brackets don't match"),
     ("lend 1 --namespace dev --for 2h --until 17:00", "write --for or --until, not both"),
     ("lend 1 --namespace dev --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
+    ("lend 2 --namespace dev --for 4", "'4' has no unit; write 90m, 2h or 1d"),
     # extend
     ("extend a001", "say how long: --for 2h or --until 17:00"),
+    ("extend a001 --for 4", "'4' has no unit; write 90m, 2h or 1d"),
     ("extend --for 2h", "Missing argument 'NODE...'"),
     ("extend a099 --for 2h", "'a099' is not a node that this dnm has lent; lent are: a[001-007]"),
     ("extend a001 a002 --for 2h", "a002 is on its way back (failed)"),
@@ -115,6 +117,7 @@ MISTAKES = [
     ("return a001 --evict --when-empty", "write --when-empty or --evict, not both"),
     ("return a001 --grace 10m", "it is for --evict; without, pods run on"),
     ("return a001 --evict --grace soon", "write 10m or 2h, a week at most"),
+    ("return a001 --evict --grace 10", "'10' has no unit; write 10m or 2h"),
     ("return a001 --evict --grace 8d", "write 10m or 2h, a week at most"),
     ("return a001 --force", "No such option: --force"),
     ("return a001 --evict --yes", "no kubeconfig is found: set kubeconfig_path"),
@@ -129,6 +132,8 @@ MISTAKES = [
     ("hold x17", "'x17' is not lent, and no name of a node that could be: these are"),
     ("exclude a[011-012] x17", "shows them; nothing is done"),
     ("hold a001 --for 2h --until 17:00", "write --for or --until, not both"),
+    ("hold a001 --for 30", "'30' has no unit; write 90m, 2h or 1d"),
+    ("exclude a050 --for 30", "'30' has no unit; write 90m, 2h or 1d"),
     ("exclude a050 --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
     ("exclude lend-1", "'lend-1' is not lent, and no name of a node"),
     ("hold a[001-", "the node list 'a[001-' can't be read: its brackets don't match; nothing is"),
@@ -141,6 +146,7 @@ MISTAKES = [
     ("nodes --type q", "there is no 'q'; there are a, b"),
     # pause
     ("pause --until 17:00 --for 2h", "write --for or --until, not both"),
+    ("pause --for 30", "'30' has no unit; write 90m, 2h or 1d"),
     ("pause --half lending", "No such option: --half"),
 ]
 
@@ -262,7 +268,6 @@ BERLIN = "Europe/Berlin"
     [
         ("", "", "UTC", None),
         ("90m", "", "UTC", NOW + timedelta(minutes=90)),
-        ("30", "", "UTC", NOW + timedelta(minutes=30)),
         ("", "9:30", "UTC", NOW + timedelta(hours=21, minutes=30)),
         ("", "12:00", "UTC", NOW + timedelta(days=1)),
         ("", "15:00+02:00", "UTC", NOW + timedelta(hours=1)),

@@ -358,6 +358,11 @@ BAD = {
     "min-above-max": ("[namespace:dev]\nmax_nodes = 1\nmin_nodes = 2", "is above max_nodes = 1"),
     "min-above-cap": ("max_converted_nodes = 1\n[namespace:dev]\nmin_nodes = 2",
         "is below the sum of all min_nodes, 2"),
+    "type-that-nobody-lends": ("[node_type:gpu]\nnvidia.com/gpu = 4",
+        "[settings] node_type: is missing; name what to lend: gpu"),
+    "gpu": ("[node_type:a]\ngpu = 4", "[node_type:a] gpu: unknown key; write a resource as"),
+    "gpu-of-all": ("gpu = 4", "e.g. nvidia.com/gpu = 4"),
+    "resource-of-all": ("nvidia.com/gpu = 4", "unknown key; write it in [node_type:NAME]"),
     "resource": ("[node_type:g]\ngpus = 4", "[node_type:g] gpus: unknown key; write a resource as"),
     "amount": ("[node_type:g]\nnvidia.com/gpu = four", "write e.g. 4"),
     "label": ("[node_type:g]\nlabels = a", "write key=value, key=value"),
@@ -589,8 +594,9 @@ def test_a_list_of_what_a_node_opens_by() -> None:
         ("images now", "write images"),
         ("demonsets", "did you mean 'daemonsets'"),
         ("xyzzy", "write one of daemonsets, daemonset NAMESPACE/NAME"),
-        ("images within soon", "write minutes"),
-        ("images within 0", "write minutes"),
+        ("images within soon", "write a number and a unit"),
+        ("images within 0m", "write a number and a unit"),
+        ("images within 5", "has 'within 5'; write a number and a unit, e.g. 90s"),
         ("images, images within 5m", "twice"),
         (", ".join(f"image x{number}" for number in range(21)), "write 20 at most"),
     ],
@@ -598,6 +604,22 @@ def test_a_list_of_what_a_node_opens_by() -> None:
 def test_a_step_that_is_none_is_refused_with_what_would_be_one(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         opening_steps(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Ready=False", "write one of condition TYPE=STATUS, e.g. condition Ready=False, taint"),
+        ("condition GpuOk", "write condition TYPE=STATUS, e.g. condition Ready=False"),
+        ("condition Ready=True", "which every healthy node has; name the fault"),
+        ("images", "has no step 'images'"),
+    ],
+)
+def test_a_sign_that_is_none_is_refused_and_a_healthy_node_is_no_example(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    message = refusal(site(tmp_path, f"sick_when = {text}"))
+    assert said in message and "TYPE=True" not in message
 
 
 def test_a_list_of_pairs_has_swallowed_no_key(tmp_path: Path) -> None:

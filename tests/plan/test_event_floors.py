@@ -186,8 +186,8 @@ def test_an_event_that_can_not_be_read_is_said_once_and_gives_back_what_is_over(
     asked.batch["a001"] = a_batch_node("a001")
     plan = asked.plan()
     assert [one.reason for one in plan.nodes] == [Reason.RETURNED]
-    assert plan.notes == ("/nonexistent/dnm.ini: [event:w] nodes = x: is no number",)
-    assert not plan.errors
+    assert plan.errors == ("/nonexistent/dnm.ini: [event:w] nodes = x: is no number",)
+    assert plan.needs_person and not plan.notes
 
 
 def test_one_event_in_two_places_counts_once() -> None:

@@ -49,7 +49,7 @@ class Day:
         sandbox.finish_pods(self.pods, "dev")
         self.run(12)
         self.site.command("unhold", self.lent[0], SUDO_USER="frank")
-        self.site.command("pause", "--for", "60", "--reason", "firmware", SUDO_USER="frank")
+        self.site.command("pause", "--for", "60m", "--reason", "firmware", SUDO_USER="frank")
         self.site.command("resume", SUDO_USER="frank")
         self.run(105)
 

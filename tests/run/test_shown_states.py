@@ -22,7 +22,7 @@ from tests.site import Site, a_workshop_site
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     """One node serves, with pods on it."""
     site = a_workshop_site(sandbox, tmp_path)
-    settings = "max_converted_nodes = 1\nnode_conditions = true\nevents = false\n"
+    settings = "max_converted_nodes = 1\nnode_conditions = true\n"
     site.path.write_text(site.path.read_text() + settings)
     site.run_until_rest()
     return site

@@ -199,7 +199,7 @@ def verb(world: World, rng: random.Random) -> str:
     """A person's verbs, the right ones and wrong ones."""
     node = pick(rng, ["a001", "a002", "b001", "k001", "nosuch", "../x", ""])
     words = rng.choice((
-        ("pause", "--for", "0.05", "--reason", "storm"), ("resume",), ("hold", node),
+        ("pause", "--for", "0.05m", "--reason", "storm"), ("resume",), ("hold", node),
         ("unhold", node), ("reset", node), ("reset", "a"), ("reset", "b"), ("reset", DEV),
         ("reset", LAB), ("forget", "--yes", node), ("plan",), ("status",), ("status", "--live"),
         ("check",), ("nodes",), ("queues", "check"), ("queues", "show"), ("plan", "-o", "json"),
