@@ -125,7 +125,7 @@ def _queue_of(manifest: dict[str, Any]) -> str:
 
 def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
     """Raises ConfigError if the queue document has no such queue that pods can use."""
-    known = read_document(read_source(kube, config.yunikorn_cm_namespace)).limits
+    known = read_document(read_source(kube, config.queue_document)).limits
     limits = known.get(queue.lower())
     leaves = [path for path, one in known.items() if one.is_leaf]
     if limits is None:
@@ -202,7 +202,7 @@ def make_manifest(config: Config, load: Load) -> dict[str, Any]:
     identity = {LABEL: name, INSTANCE_LABEL: config.instance_id, **dict.fromkeys(APP_LABELS, name)}
     # A queue's name may hold what no label value may; then the annotation alone carries it.
     labels = {**identity, **dict.fromkeys(QUEUE_LABELS if _is_label(queue) else (), queue)}
-    annotations = {QUEUE_LABELS[0]: queue}
+    annotations = dict.fromkeys((config.yunikorn_queue_annotation, QUEUE_LABELS[0]), queue)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
