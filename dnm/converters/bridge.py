@@ -24,7 +24,13 @@ from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
 from dnm.kube.objects import Described, ListPage, path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.node import BATCH_TAINT, Node
-from dnm.model.slinky import EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS, SLURM_NAME
+from dnm.model.slinky import (
+    EXTERNAL_NODE,
+    MANAGED_TAINT,
+    PARTITIONS,
+    SLURM_NAME,
+    bridge_labels,
+)
 from dnm.model.slurm_state import ABSENT, NodeState
 from dnm.model.value import Value
 
@@ -36,7 +42,7 @@ class Taken(Value):
     """What lending took off a Node, and who did, as it stands on the Node until it is back."""
 
     instance: str
-    label: str  # its value
+    labels: Mapping[str, str]  # those that had put it into Slurm
     partitions: str | None = None  # None: it had no such annotation
 
 
@@ -49,7 +55,7 @@ class BridgedNode(Value):
 
     @property
     def is_labelled(self) -> bool:
-        return EXTERNAL_NODE in self.node.labels
+        return bool(bridge_labels(self.node.labels))
 
 
 def why_not_moved(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:

@@ -29,7 +29,13 @@ from dnm.converters.slurm.text import SlurmNode
 from dnm.converters.to_batch import CORDONED, AlreadyBack
 from dnm.model.errors import ConverterError
 from dnm.model.node import Node
-from dnm.model.slinky import BRIDGE_REASON, EXTERNAL_NODE, MANAGED_TAINT, PARTITIONS
+from dnm.model.slinky import (
+    BRIDGE_REASON,
+    EXTERNAL_NODE,
+    MANAGED_TAINT,
+    PARTITIONS,
+    bridge_labels,
+)
 
 
 def find_slurm_node(conversion: NodeConversion) -> SlurmNode | None:
@@ -90,7 +96,7 @@ def leave(conversion: NodeConversion) -> str:
     release(conversion)
     check_claim(conversion, is_reserved=False)
     conversion.change_node(lambda: _take_label_off(conversion))
-    return f"label {EXTERNAL_NODE} taken off"
+    return "slurm-bridge's label is taken off"
 
 
 def _take_label_off(conversion: NodeConversion) -> None:
@@ -100,12 +106,12 @@ def _take_label_off(conversion: NodeConversion) -> None:
         raise NotClaimed(why or "its Node was uncordoned")
     taken = bridge.Taken(
         instance=conversion.settings.instance,
-        label=at.node.labels[EXTERNAL_NODE],
+        labels=bridge_labels(at.node.labels),
         partitions=at.partitions,
     )
     conversion.kube.change(
         at.node,
-        {EXTERNAL_NODE: None},
+        dict.fromkeys(taken.labels),
         (*at.node.taints, FENCE),
         annotations={bridge.TAKEN: bridge.write_taken(taken)},
     )
@@ -114,7 +120,8 @@ def _take_label_off(conversion: NodeConversion) -> None:
 def _not_gone(conversion: NodeConversion) -> str:
     at = read_bridged(conversion)
     if at.is_labelled:
-        raise ConverterError(f"somebody has put the label {EXTERNAL_NODE} on again")
+        labels = " ".join(bridge_labels(at.node.labels))
+        raise ConverterError(f"somebody has put the label {labels} on again")
     if node := find_slurm_node(conversion):
         return f"Slurm has it {node.state.text} yet"
     if at.node.is_managed:
@@ -141,8 +148,8 @@ def open_node(conversion: NodeConversion) -> str:
     """Labels and taints of the namespace, fence and cordon off, in one change."""
 
     def why_not(node: Node) -> str:
-        if EXTERNAL_NODE in node.labels:
-            return f"somebody has put the label {EXTERNAL_NODE} on again"
+        if labels := bridge_labels(node.labels):
+            return f"somebody has put the label {' '.join(labels)} on again"
         if node.is_managed:
             return f"slurm-bridge has put its taint {MANAGED_TAINT} on again"
         return ""
@@ -257,7 +264,7 @@ def back(conversion: NodeConversion) -> str:
     if at.taken is None and at.is_labelled:
         return "the label is on"
     conversion.change_node(lambda: _put_label_on(conversion))
-    return f"label {EXTERNAL_NODE} put on"
+    return "slurm-bridge's label is put on"
 
 
 def _put_label_on(conversion: NodeConversion) -> None:
@@ -279,7 +286,7 @@ def _put_label_on(conversion: NodeConversion) -> None:
     kept = {PARTITIONS: partitions} if partitions else {}
     conversion.kube.change(
         node,
-        {**labels, EXTERNAL_NODE: at.taken.label},
+        {**labels, **at.taken.labels},
         [*taints, FENCE],
         annotations={**mark, bridge.TAKEN: None, **kept},
     )

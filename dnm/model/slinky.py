@@ -7,6 +7,8 @@ theirs is nobody's here, whatever else it says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 OPERATOR_REASON = "slurm-operator:"  # with which each of its Reasons begins
@@ -15,8 +17,14 @@ MAINTENANCE = "SlurmOperatorMaint-"  # and the NodeSet's name: a reservation for
 MANAGED_TAINT = "slinky.slurm.net/managed-node"  # on each Node that Slurm knows by the same name
 WORKER_TAINT = "nodeset.slinky.slurm.net/worker"  # of an operator before 1.2, where it is set so
 EXTERNAL_NODE = "scheduler.slinky.slurm.net/external-node"  # a label: put the Node into Slurm
+BRIDGE_NODE = "scheduler.slinky.slurm.net/slurm-bridge-external-node"  # another name of that label
 PARTITIONS = f"{EXTERNAL_NODE}-partitions"  # an annotation: a comma list, its features in Slurm
 SLURM_NAME = "slinky.slurm.net/slurm-nodename"  # a label: what Slurm calls the Node
+
+
+def bridge_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Returns the labels of a Node that tell slurm-bridge to put it into Slurm."""
+    return {key: labels[key] for key in (EXTERNAL_NODE, BRIDGE_NODE) if key in labels}
 
 
 class _PodInfo(msgspec.Struct, rename="camel"):

@@ -24,6 +24,7 @@ from tests.converters import nodeset_world
 from tests.converters.nodeset_world import Machine, World, a_tenant
 
 LABEL = "scheduler.slinky.slurm.net/external-node"
+LONG_LABEL = "scheduler.slinky.slurm.net/slurm-bridge-external-node"
 PARTITIONS = "scheduler.slinky.slurm.net/external-node-partitions"
 MANAGED = Taint(key="slinky.slurm.net/managed-node", effect="NoExecute", value="slurm-bridge")
 TAKEN = "dynamic-node-manager/taken-from-slurm-bridge"
@@ -42,6 +43,10 @@ class BridgedMachine(Machine):
         self.is_in_slurm = False
         self.features: tuple[str, ...] = ()
         self.since_gone = 0
+
+    @property
+    def is_labelled(self) -> bool:
+        return LABEL in self.labels or LONG_LABEL in self.labels
 
     @property
     def is_managed(self) -> bool:
@@ -90,7 +95,7 @@ class BridgeWorld(World):
 
     def _register(self, one: BridgedMachine) -> None:
         may_go = "DRAIN" in one.flags and not one.jobs and not self._is_reserved(one)
-        if LABEL in one.labels:
+        if one.is_labelled:
             if self.recreates and one.is_in_slurm and may_go and self.random.random() < 0.05:
                 one.is_in_slurm = False
             wanted = tuple(name.strip() for name in one.annotations.get(PARTITIONS, "").split(","))
@@ -132,7 +137,7 @@ class BridgeWorld(World):
         if not one.is_cordoned and "DRAIN" in one.flags and is_theirs:
             one.flags.discard("DRAIN")
             one.reason = f"slurm-bridge: Corresponding Kubernetes node (/{one.name}) is schedulable"
-            self.flaps += [one.name] if LABEL not in one.labels else []
+            self.flaps += [one.name] if not one.is_labelled else []
 
     def _takes_jobs(self, one: Machine) -> bool:
         assert isinstance(one, BridgedMachine)

@@ -29,6 +29,7 @@ from dnm.model.node import Node
 from dnm.model.slurm_state import ABSENT, NodeState, in_service_of
 from tests.converters.bridge_world import (
     LABEL,
+    LONG_LABEL,
     MANAGED,
     PARTITIONS,
     TAKEN,
@@ -76,6 +77,23 @@ def assert_lent(world: BridgeWorld) -> None:
     assert not one.is_in_slurm and not world.reservations
     assert one.labels == {"dev": "true", "kubernetes.io/hostname": NODE}
     assert one.is_open and set(one.annotations) == {PARTITIONS, TAKEN}
+
+
+@pytest.mark.parametrize("names", [(LONG_LABEL,), (LABEL, LONG_LABEL)], ids=["long", "both"])
+def test_each_name_of_the_label_is_taken_off_and_put_on_again(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """Row of the contract: slurm-bridge's label has a long and a short name."""
+    made = program(tmp_path)
+    del made.one.labels[LABEL]
+    made.one.labels |= dict.fromkeys(names, "true")
+    made.lend()
+    assert_lent(made.world)
+    made.bring_back()
+    for _ in range(6):
+        made.world.step()
+    assert made.one.labels == {**dict.fromkeys(names, "true"), "kubernetes.io/hostname": NODE}
+    assert made.one.is_in_slurm and made.one.base == "IDLE"
 
 
 def test_the_label_alone_would_have_a_busy_node_flap() -> None:
@@ -410,7 +428,7 @@ def test_the_list_has_what_slurm_does_not_know(tmp_path: Path) -> None:
     made.lend()
     world.machines["a001"].is_cordoned = True
     world.machines["a001"].reason = ""
-    taken = Taken(instance="prod", label="yes")
+    taken = Taken(instance="prod", labels={LABEL: "yes"})
     world.machines["a003"].annotations[TAKEN] = msgspec.json.encode(taken).decode()
     world.machines["a003"].is_in_slurm = False
     slurm, kube = SlurmSide(world), KubeSide(world)

@@ -16,7 +16,7 @@ from dnm.model.node_type import Taint
 
 LABEL = "scheduler.slinky.slurm.net/external-node"
 PARTITIONS = f"{LABEL}-partitions"
-GONE = Taken(instance="prod", label="yes", partitions="b,c")
+GONE = Taken(instance="prod", labels={LABEL: "yes"}, partitions="b,c")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_node_of_the_bridge_is_taken_and_given_back(kube: KubeSide) -> None:
     kube.change(at.node, {LABEL: None}, (fence,), annotations=annotations)
     taken = kube.bridge.read_node("a000")
     assert taken is not None and taken.taken == GONE and not taken.is_labelled
-    kube.change(taken.node, {LABEL: GONE.label}, (), annotations={TAKEN: None, PARTITIONS: "b"})
+    kube.change(taken.node, GONE.labels, (), annotations={TAKEN: None, PARTITIONS: "b"})
     back = kube.bridge.read_node("a000")
     assert back is not None and back.is_labelled
     assert (back.taken, back.partitions) == (None, "b")

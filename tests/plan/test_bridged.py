@@ -148,13 +148,15 @@ def test_a_tainted_node_does_not_join(minutes: int, phase: Phase) -> None:
 LABELLED = {"scheduler.slinky.slurm.net/external-node": ""}
 
 
-def test_a_node_with_the_bridge_s_label_is_slurm_s_and_no_room_for_pods() -> None:
+@pytest.mark.parametrize("label", ["external-node", "slurm-bridge-external-node"])
+def test_a_node_with_the_bridge_s_label_is_slurm_s_and_no_room_for_pods(label: str) -> None:
     """bridge-convert lends it; a label that somebody puts on a lent Node makes it no less lent."""
-    assert bridged("a050", labels=LABELLED).is_with_batch
-    assert not a_node(labels=LABELLED).is_with_batch
+    labels = {f"scheduler.slinky.slurm.net/{label}": ""}
+    assert bridged("a050", labels=labels).is_with_batch
+    assert not a_node(labels=labels).is_with_batch
     world = wanting()
     for name in world.batch:
-        world.nodes.append(bridged(name, labels=LABELLED))
+        world.nodes.append(bridged(name, labels=labels))
     assert world.converted().requests
 
 
