@@ -59,7 +59,11 @@ _FOR_A_PERSON = ("configuration", "events", "state directory", "lock", "registry
 
 
 def run_checks(
-    path: Path | None, environ: Mapping[str, str], output: str = "text", is_deep: bool = False
+    path: Path | None,
+    environ: Mapping[str, str],
+    output: str = "text",
+    is_deep: bool = False,
+    is_wide: bool = False,
 ) -> int:
     """Looks, prints (`--output json` is schema dnm.check/1), and returns the exit code: 2 where the
     configuration or the state is wrong, 1 where anything else is, 0 for warnings or nothing."""
@@ -75,7 +79,7 @@ def run_checks(
         checks = list(map(msgspec.structs.asdict, findings))
         print_document({"schema": "dnm.check/1", "ok": not failed, "checks": checks}, output)
     else:
-        print_findings(findings)
+        print_findings(findings, is_wide=is_wide)
     if failed & set(_FOR_A_PERSON):
         return ExitCode.NEEDS_PERSON
     return ExitCode.FAILED if failed else ExitCode.OK

@@ -35,6 +35,9 @@ _SHOWN: Mapping[CheckResult, tuple[str, str, Meaning, str]] = {  # sign, word, m
 }
 
 
+_ORDER = (CheckResult.FAILED, CheckResult.WARNING, CheckResult.SKIPPED, CheckResult.OK)
+
+
 class Finding(Value, frozen=True):
     """One line: what was looked at, how it is, and what to do unless it is fine."""
 
@@ -87,15 +90,25 @@ def looks_at(check: str) -> Callable[[Look[P]], Look[P]]:
     return named
 
 
-def print_findings(findings: Sequence[Finding]) -> None:
-    """Prints a line each, with a tick or a cross, or words where the terminal has none."""
+def print_findings(findings: Sequence[Finding], *, is_wide: bool = True) -> None:
+    """Prints a line each, what is wrong first, with a tick or a cross, or words where the terminal
+    has none. Unless `is_wide`, all that is fine is one line."""
     can_tick = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     arrow = "→" if can_tick else "->"
-    for finding in findings:
+    for finding in sorted(findings, key=lambda one: _ORDER.index(one.result)):
+        if finding.result is CheckResult.OK and not is_wide:
+            continue
         sign, word, meaning, _ = _SHOWN[finding.result]
         remedy = f" {arrow} {finding.remedy}" if finding.remedy else ""
         text = f"{finding.check}: {finding.text}{remedy}"
         shown = text if can_tick else text.encode("ascii", "replace").decode()
         print_line((f"{sign if can_tick else word} ", meaning), shown)
+    good = Counter(one.check for one in findings if one.result is CheckResult.OK)
+    if good and not is_wide:
+        sign, word, meaning, _ = _SHOWN[CheckResult.OK]
+        names = ", ".join(
+            f"{name} ({count})" if count > 1 else name for name, count in good.items()
+        )
+        print_line((f"{sign if can_tick else word} ", meaning), f"fine: {names}; --wide shows each")
     counts = Counter(finding.result for finding in findings)
     print_line(", ".join(f"{counts[one]} {of}" for one, (*_, of) in _SHOWN.items() if counts[one]))

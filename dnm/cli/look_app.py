@@ -91,11 +91,12 @@ def check(
     deep: Annotated[
         bool, typer.Option("--deep", help="Compare what is kept of the cluster with full lists.")
     ] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="Show what is fine too.")] = False,
 ) -> int:
     """Try now what could go wrong at 3 a.m."""
     from dnm.cli.check import run_checks
 
-    return run_checks(config_path, os.environ, output, is_deep=deep)
+    return run_checks(config_path, os.environ, output, deep, wide)
 
 
 def nodes(

@@ -65,8 +65,8 @@ def pass_once(config: Config, log_console: bool) -> Pass:
 
 
 def print_run(result: Pass, zone: str = "UTC") -> None:
-    """Prints a line per action and a summary; nothing when nothing changed and nobody watches. Of
-    errors it prints those that are news, or all of them where somebody watches."""
+    """Prints what the run did in one line, with notes and errors below it. Without a terminal, as
+    in cron, it prints only news: nothing if the run did nothing and no error is new."""
     outcome = result.outcome
     actions = outcome.actions if outcome else ()
     errors = [*result.plan.errors, *(outcome.errors if outcome else ())]
@@ -82,17 +82,26 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
         from dnm.cli.status_view import print_pause
 
         print_pause(result.plan.pause, zone)
-    for line in (*actions, *(f"note: {note}" for note in (*notes, *over))):
-        print_line(line)
+    if actions or sys.stdout.isatty():
+        print_line(_describe(result))
+    for note in (*notes, *over):
+        print_line(f"note: {note}")
     for error in shown:
         print_line(("error: ", "error"), error, to=sys.stderr)
-    if actions or sys.stdout.isatty():
-        registry = outcome.registry if outcome else result.plan.registry
-        counts = [(len(actions), "action"), (len(errors), "error"),
-                  (len(registry.nodes), "lent node")]  # fmt: skip
-        coming = sum(request.count for request in registry.requests if not request.is_given_up)
-        parts = [*(count_of(*one) for one in counts), *([f"{coming} coming"] if coming else [])]
-        print_line(", ".join(parts))
+
+
+def _describe(result: Pass) -> str:
+    """Returns what a run did, as its lines of history tell it; or how many nodes are lent."""
+    from dnm.record.summary import summarize
+
+    if parts := summarize(result.outcome.told) if result.outcome else ():
+        return "; ".join(parts)
+    if result.outcome and result.outcome.actions:
+        return f"{count_of(len(result.outcome.actions), 'action')}, which the log names"
+    registry = result.outcome.registry if result.outcome else result.plan.registry
+    coming = sum(request.count for request in registry.requests if not request.is_given_up)
+    lent = f"{count_of(len(registry.nodes), 'node')} lent"
+    return f"nothing done; {lent}" + (f", {coming} coming" if coming else "")
 
 
 # --- how it ends before its end --------------------------------------------------------------

@@ -21,9 +21,10 @@ from dnm.cli.output import (
     told_together,
     waiting_lines,
 )
+from dnm.model.errors import ExitCode
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lent import Leaving
-from dnm.model.orders import Pause
+from dnm.model.lent import Leaving, Phase
+from dnm.model.orders import LOST, Pause
 from dnm.model.printable import Meanings, count_of, duration
 from dnm.model.reason import OTHERS_DRAIN, Reason
 from dnm.model.registry import NodePods
@@ -84,6 +85,30 @@ def print_status(
         print_line(("warning: ", "warning"), warning)
     for error in document["errors"]:
         print_line(("error: ", "error"), error)
+    if steps := list(to_do_lines(document)):
+        print_title("To do now")
+        for line in steps:
+            print_line(line, indent=2)
+
+
+def to_do_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what waits for a person, each with the command that ends it."""
+    run, pause = document["last_run"], document["brakes"]["pause"]
+    if failed := [one["node"] for one in document["nodes"] if one["phase"] == Phase.FAILED.value]:
+        names = fold_hostlist(failed)
+        yield f"{names} failed: fix the error above, then `dnm reset {names}` returns it to Slurm"
+    for queue, breaker in document["brakes"]["breakers"].items():
+        if breaker["tripped_at"]:
+            yield (
+                f"pods of {queue} did not use its nodes: `dnm explain {queue}` says why, "
+                f"`dnm reset {queue}` lends again"
+            )
+    if pause and pause["who"] == LOST:
+        yield str(pause["reason"])
+    for name in document["by_hand"]:
+        yield f"{name} is not recorded: `dnm adopt {name} --namespace NAMESPACE`"
+    if run["errors"] and run["exit_code"] == ExitCode.NEEDS_PERSON and not failed:
+        yield "fix the error of the last run above, then `dnm run`"
 
 
 # --- nodes -----------------------------------------------------------------------------------

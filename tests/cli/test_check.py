@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dnm.cli.check import check_syslog, run_checks
-from dnm.cli.findings import CheckResult
+from dnm.cli.findings import CheckResult, doubtful, fine, print_findings, wrong
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import LentNode, Phase
@@ -37,7 +37,7 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     before = {path: path.stat().st_mtime_ns for path in site.directory.rglob("*")}
     config_map = site.sandbox.get("configmaps", "yunikorn-configs", "yunikorn")
     site.sandbox.requests.clear()
-    assert run_checks(site.ini, os.environ) == 0
+    assert run_checks(site.ini, os.environ, is_wide=True) == 0
     assert {path: path.stat().st_mtime_ns for path in site.directory.rglob("*")} == before
     dry_run = ("PUT", "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs")
     assert list(map(_method_and_path, site.sandbox.requests.writes())) == [dry_run]
@@ -46,7 +46,18 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     assert "fine" in lines[-1]
     assert sum(line.startswith("✓ permission: ") for line in lines) == 16
     assert "✓ batch nodes: 3 of 3 nodes of the type a can be lent now" in lines
-    assert "✓ node types: each of the 3 pending pods that count would fit a node" in lines
+    assert "✓ node types: 3 pending pods counted, and each would fit a node" in lines
+    assert run_checks(site.ini, os.environ) == 0
+    folded = " ".join(capsys.readouterr().out.split())
+    assert "✓ fine: configuration, " in folded and "permission (16), " in folded
+
+
+def test_what_is_wrong_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [fine("a", "one"), doubtful("b", check="two"), wrong("c", check="three")]
+    print_findings(found, is_wide=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "✗ three: c", "! two: b", "✓ fine: one; --wide shows each", "1 fine, 1 to look at, 1 wrong",
+    ]  # fmt: skip
 
 
 def _method_and_path(request: object) -> tuple[str, str]:
@@ -231,7 +242,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
     ),
     "gated": (
         lambda s: _pods(s, schedulingGates=[{"name": "x"}]),
-        "pods warning", "don't count: held back by a scheduling gate", 0,
+        "pods warning", "not counted: held back by a scheduling gate", 0,
     ),
     "the scheduler has another document": (_another_document,
         "YuniKorn failed", "another document in force", 1),

@@ -233,7 +233,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 def test_what_can_be_lent_now_is_what_a_run_could_lend(site: Site, name: str) -> None:
     settings, said = SUPPLIES[name]
     site.change(**settings)
-    assert f"✓ batch nodes: {said}\n" in site.command("check").stdout
+    assert f"✓ batch nodes: {said}\n" in site.command("check", "--wide").stdout
     told = site.command("nodes").stdout.splitlines()[-1]
     assert (told == said) == ("could be had" in said)
 
@@ -271,14 +271,14 @@ def test_check_says_what_share_a_cap_is(site: Site, name: str) -> None:
     settings, said = SHARES[name]
     site.change(**settings)
     said = said.format("max_converted_nodes", "3 batch nodes")
-    assert f"{said}\n" in site.command("check").stdout.replace(" → see to", "\n")
+    assert f"{said}\n" in site.command("check", "--wide").stdout.replace(" → see to", "\n")
 
 
 def test_check_says_the_share_of_a_namespace(site: Site) -> None:
     site.write(site.path, f"{site.path.read_text()}[namespace:dev]\nmax_nodes = 67%\n")
     assert (
         "✓ caps: [namespace:dev] max_nodes = 67%: at most 2 of 3 batch nodes, 66.7 %"
-        in site.command("check").stdout
+        in site.command("check", "--wide").stdout
     )
 
 

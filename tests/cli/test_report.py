@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from dnm.cli.report import (
     print_plan,
     run_document,
 )
+from dnm.model.history import HistoryLine
 from dnm.model.lent import ConverterProcess
 from dnm.model.orders import Pause, Way
 from dnm.model.plan import (
@@ -165,7 +167,7 @@ def test_whoever_watches_a_run_sees_that_it_is_paused(
     print_run(result)
     first, *_, last = capsys.readouterr().out.splitlines()
     assert first.startswith("dnm is paused by erin on h1 since 20"), first
-    assert last == "0 actions, 0 errors, 0 lent nodes"
+    assert last == "nothing done; 0 nodes lent"
 
 
 def test_an_error_that_lasts_is_not_mailed_in_every_run(
@@ -181,7 +183,42 @@ def test_an_error_that_lasts_is_not_mailed_in_every_run(
     assert capsys.readouterr() == ("note: over, after 3 h 0 min: the API is away\n", "")
 
 
-def test_a_run_counts_its_actions_errors_and_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = ("max memory 320G, max vcore 80", "max memory 832G, max vcore 336")
+    told = (
+        a_line("request", "requested", "r1", numbers={"count": 2}),
+        a_line("node", "lent", "a002"),
+        a_line("node", "lent", "a003"),
+        a_line("node", "joined", "a002"),
+        a_line("node", "joined", "a003"),
+        a_line("node", "fenced", "b001"),
+        a_line("queue", "wait", QUEUE),
+        a_line("limit", "changed", QUEUE, before=limits[0], after=limits[1]),
+    )
+    outcome = Outcome(registry=Registry(), actions=("action=fence",), told=told)
+    print_run(Pass(plan=Plan(registry=Registry()), exit_code=0, outcome=outcome))
+    assert capsys.readouterr().out == (
+        "requested 2 nodes for dev; lent a[002-003] to dev; fenced b001; limit 80 -> 336 vcore\n"
+    )
+    registry = Registry(nodes={"a001": a_lent_node()}, requests=(a_request(count=3),))
+    idle = Pass(plan=Plan(registry=registry), exit_code=0, outcome=Outcome(registry=registry))
+    print_run(idle)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_run(idle)
+    assert capsys.readouterr().out == "nothing done; 1 node lent, 3 coming\n"
+
+
+def a_line(kind: str, event: str, name: str, **fields: Any) -> HistoryLine:
+    return HistoryLine(
+        schema=1, number=1, time=NOW, run="r", instance="prod", kind=kind, event=event,
+        object=name, namespace="dev", queue=QUEUE, **fields,
+    )  # fmt: skip
+
+
+def test_a_run_counts_actions_that_no_line_tells(capsys: pytest.CaptureFixture[str]) -> None:
     registry = Registry(nodes={"a001": a_lent_node()}, requests=(a_request(count=3),))
     outcome = Outcome(
         registry=registry, actions=("did it",), done=(Fence(node="a001"),), errors=("late",),
@@ -190,7 +227,7 @@ def test_a_run_counts_its_actions_errors_and_nodes(capsys: pytest.CaptureFixture
     result = Pass(plan=Plan(registry=registry), exit_code=1, outcome=outcome)
     print_run(result)
     shown = capsys.readouterr()
-    assert shown.out.splitlines() == ["did it", "1 action, 1 error, 1 lent node, 3 coming"]
+    assert shown.out.splitlines() == ["1 action, which the log names"]
     assert shown.err == "error: late\n"
     document = run_document(result)
     assert (document["exit_code"], document["lines"]) == (1, ["did it"])

@@ -15,6 +15,7 @@ from dnm.cli.status_view import by_hand_lines, print_status, run_lines
 from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.lent import ConverterProcess, Leaving, Phase
+from dnm.model.observed import Breaker
 from dnm.model.orders import LOST, LendOrder, Pause
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import QueueStatus, Registry, RunRecord
@@ -336,3 +337,38 @@ def test_how_the_last_run_has_ended(
     assert line == told
     assert (document["last_run"]["exit_code"] is None) == (ended < 0)
     assert [warning in one for one in document["warnings"]] == ([True] if warning else [])
+
+
+TO_DO = {
+    "nothing": (Registry(), []),
+    "failed nodes": (
+        Registry(nodes={f"a00{n}": a_lent_node(Phase.FAILED, error="no boot") for n in (1, 2)}),
+        ["a[001-002] failed: fix the error above, then `dnm reset a[001-002]` returns it to Slurm"],
+    ),
+    "breaker": (
+        Registry(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW)}),
+        [f"pods of {QUEUE} did not use its nodes: `dnm explain {QUEUE}` says why, "
+         f"`dnm reset {QUEUE}` lends again"],
+    ),
+    "lost registry": (
+        Registry(pause=Pause(since=NOW, who=LOST, reason="the registry is lost: `dnm resume`")),
+        ["the registry is lost: `dnm resume`"],
+    ),
+    "a person's pause": (Registry(pause=Pause(since=NOW, who="erin", reason="firmware")), []),
+    "a node that came by hand": (
+        Registry(by_hand=("a004",)),
+        ["a004 is not recorded: `dnm adopt a004 --namespace NAMESPACE`"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TO_DO)
+def test_status_ends_with_what_to_do(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry, steps = TO_DO[name]
+    document = status_document(ended_at(NOW, tmp_path), registry, NOW)
+    print_status(document, NOW)
+    lines = capsys.readouterr().out.splitlines()
+    end = lines[lines.index("To do now") + 1 :] if "To do now" in lines else []
+    assert [line.strip() for line in end] == steps

@@ -234,16 +234,16 @@ def test_from_a_bad_availability_to_the_setting(
         assert done.returncode in (0, 1), done.stderr
         return done.stdout
 
-    said = dnm("check")
+    said = dnm("check", "--wide")
     assert "sreport has the hours of lent nodes as Down; with charge_account = -" in said
     assert "docs/accounting.md" in said
     (lines,) = re.findall(r"^```ini\n(.*?)^```", section("docs/accounting.md", PAGE), re.S | re.M)
     of_all, of_dev = lines.split("[namespace:dev]\n")
     text = office.path.read_text().replace("[settings]\n", of_all, 1)
     office.write(office.path, f"{text}\n[namespace:dev]\n{of_dev}")
-    assert "Slurm has no account course" in dnm("check")
+    assert "Slurm has no account course" in dnm("check", "--wide")
     lab.run("sacctmgr", "-i", "add", "account", "course", "cluster=lab")
-    said = dnm("check")
+    said = dnm("check", "--wide")
     assert "sreport has lent nodes as planned, charged to -, course" in said
     assert "Slurm has no account" not in said
     begun = datetime.now(UTC)
@@ -256,7 +256,7 @@ def test_from_a_bad_availability_to_the_setting(
 
     lab.wait_for(serves, 60)
     assert reservation(lab, "k8s-a001") == "course"
-    assert "a001 is lent for" not in dnm("check")
+    assert "a001 is lent for" not in dnm("check", "--wide")
     dnm("return", "a001", "--now")
 
     def is_back() -> bool:

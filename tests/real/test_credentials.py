@@ -107,7 +107,10 @@ def test_what_every_pod_is_given_is_enough(rig: Rig, make_site: MakeSite, tmp_pa
     home = tmp_path / "home"
     home.mkdir()
     site.dnm("run", HOME=str(home))
-    assert "the service account of this pod" in site.dnm("check", code=None, HOME=str(home)).stdout
+    assert (
+        "the service account of this pod"
+        in site.dnm("check", "--wide", code=None, HOME=str(home)).stdout
+    )
     (given / "token").write_text("no-token-of-anybody")
     said = site.dnm("plan", code=1, HOME=str(home))
     told = said.stdout + said.stderr

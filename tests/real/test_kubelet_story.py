@@ -35,7 +35,7 @@ def test_a_type_with_right_settings_is_lent_and_counted_by_its_allocatable(
     assert lent
     assert rig.queue(DEV)["maxResource"]["memory"] == (400 + lent * 256) * 2**30
     assert "kubelet" not in site.dnm("plan").stdout
-    assert "pods get about 256Gi memory" in site.dnm("check", code=None).stdout
+    assert "pods get about 256Gi memory" in site.dnm("check", "--wide", code=None).stdout
     rig.api.ask("DELETE", PODS)
     site.run_until(site.has_given_back, "every node is back")
     assert rig.queues_text() == QUEUES

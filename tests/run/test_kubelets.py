@@ -89,7 +89,7 @@ def test_settings_that_would_stop_the_kubelet_keep_the_type_from_being_lent(
     assert queue.reason is KUBELET_SETTINGS
     assert "[node_type:g] reserved_memory: adds up to 8700Mi, 100Mi more than" in queue.detail
     assert "= 8600Mi: the kubelet would not start; e.g. 0: 4200Mi there" in queue.detail
-    said = site.command("check").stdout
+    said = site.command("check", "--wide").stdout
     assert "node type g: reserved_memory: adds up to 8700Mi" in said
 
 
@@ -118,7 +118,7 @@ def test_a_kubelet_that_came_up_with_others_is_said_and_its_node_counts_as_it_is
     assert difference in verdict.detail
     assert [note for note in plan.notes if difference in note]
     assert difference in " ".join(site.command("status").stdout.split())
-    assert difference in site.command("check").stdout
+    assert difference in site.command("check", "--wide").stdout
 
 
 def test_a_node_whose_kubelet_does_not_come_has_failed_with_the_likely_term(

@@ -189,7 +189,7 @@ def test_a_claim_is_understood_or_named(scene: Scene, name: str) -> None:
     assert (event.name, event.count) == ("w-0", 3) and event.uid == uid_of(scene.sandbox, "w-0")
     assert result in event.sentence
     assert result in scene.site.command("explain", "dev/w-0").stdout
-    assert result in scene.site.command("check").stdout
+    assert result in scene.site.command("check", "--wide").stdout
 
 
 def shared(scene: Scene) -> None:
@@ -237,7 +237,7 @@ def test_what_else_is_said_of_claims(scene: Scene, name: str) -> None:
         assert not plan.notes and plan.status[QUEUE].pending_pods == count
         return
     assert str(result) in "; ".join(plan.notes), plan.notes
-    assert str(result) in scene.site.command("check").stdout
+    assert str(result) in scene.site.command("check", "--wide").stdout
     assert plan.status[QUEUE].pending_pods == 0
 
 
@@ -286,7 +286,7 @@ def test_a_group_is_a_gang(scene: Scene, name: str) -> None:
             plan.queues[0].sentence)  # fmt: skip
     if says:
         assert says in scene.site.command("explain", "dev/w-0").stdout
-        assert says in scene.site.command("check").stdout
+        assert says in scene.site.command("check", "--wide").stdout
 
 
 def test_a_group_that_can_not_be_read_counts_for_the_pods_that_are_there(scene: Scene) -> None:

@@ -106,7 +106,8 @@ class Episode:
         self.counts["runs"] += 1
         self.counts[f"exit {ended.code}"] += 1
         self.counts["calm runs"] += is_calm
-        self.counts.update(f"action {word}" for word in re.findall(r"action=(\S+)", ended.out))
+        done = re.findall(r"\b(requested|lent|fenced|returning|returned|limit)\b", ended.out)
+        self.counts.update(f"run: {word}" for word in done)
         self.longest = max(self.longest, ended.seconds)
         problems = list(judge_run(ended))
         for verb in self.world.verbs:
