@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from dnm.cli.by_hand import named_nodes
 from dnm.cli.logs import log_operation
-from dnm.cli.output import shown
+from dnm.cli.output import shown, told_together
 from dnm.cli.person import (
     RefusedError,
     attempt,
@@ -99,7 +100,16 @@ def resume(config: Config, reason: str = "") -> str:
     return "lending and returning go on" if done.is_changed else "dnm was not paused"
 
 
-def reset(config: Config, name: str, reason: str = "") -> str:
+def reset(config: Config, name: str, reason: str = "") -> list[str]:
+    """Resets a queue, a node type, a failed node, or the failed nodes of a host list."""
+    names = named_nodes((name,)) if "[" in name or "," in name else (name,)
+    now = datetime.now(UTC)
+    registry = load_registry(config, now)
+    rehearse(config, registry, "reset", *({"name": one, "now": now} for one in names))
+    return told_together((one, _reset(config, one, reason)) for one in names)
+
+
+def _reset(config: Config, name: str, reason: str) -> str:
     """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
     to return it again."""
     meant = name.lower() if name.lower() in config.queues else name
@@ -107,7 +117,7 @@ def reset(config: Config, name: str, reason: str = "") -> str:
     before = carry_out(config, operation, name=name, now=datetime.now(UTC)).before
     kind = what_is_reset(config, before, name)
     if kind is Resettable.NODE:
-        return f"{name} will be returned to Slurm by the next run"
+        return "NODE will be returned to Slurm by the next run"
     if kind is Resettable.QUEUE:
         breaker = before.breakers.get(name.lower())
         if breaker is None or breaker.tripped_at is None:

@@ -3,6 +3,7 @@ registry under the lock, with a line of history for each node; the next run acts
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -20,6 +21,7 @@ from dnm.cli.person import (
     rehearse,
     said_by,
 )
+from dnm.config.values import suggest
 from dnm.converter.node_convert import NodeConvert
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import NO_DRY_RUN, ApiRefused
@@ -73,6 +75,8 @@ def lend(config: Config, wanted: Wanted) -> list[str]:
     asked = new_operation("lend", reason=wanted.reason)
     wanted = msgspec.structs.replace(wanted, reason=asked.reason)
     orders = granted(orders_of(config, registry, wanted, said_by(asked), now))
+    if wanted.nodes:
+        _check_batch_nodes(config, wanted.nodes)
     for order in orders:
         operation = new_operation(
             "lend",
@@ -88,6 +92,18 @@ def lend(config: Config, wanted: Wanted) -> list[str]:
         )
         carry_out(config, operation, order=order)
     return [_answer(config, order, registry, now) for order in orders]
+
+
+def _check_batch_nodes(config: Config, names: Iterable[str]) -> None:
+    """Raises RefusedError for a name that no batch node has, if the batch nodes can be read."""
+    listed = NodeConvert(config, os.environ).list_nodes()
+    if isinstance(listed, Unreadable):
+        return
+    if unknown := [name for name in names if name not in listed.nodes]:
+        raise RefusedError(
+            f"{fold_hostlist(unknown)}: the batch side has no such node"
+            f"{suggest(unknown[0], listed.nodes)}; `dnm nodes` shows those that it has"
+        )
 
 
 def _answer(config: Config, order: LendOrder, registry: Registry, now: datetime) -> str:

@@ -91,11 +91,11 @@ def reset(
     name: Annotated[str, typer.Argument(autocompletion=completion.resettable)],
     output: NamesOption = "text",
     reason: ReasonOption = "",
-) -> str:
-    """Reset a breaker, a back-off or a failed node.
+) -> list[str]:
+    """Reset a breaker, a back-off or failed nodes.
 
-    NAME is a queue (closes its breaker), a node type (ends its back-off), or a failed node (tries
-    to give it back again).
+    NAME is a queue (closes its breaker), a node type (ends its back-off), or a failed node or a
+    host list of them (tries to return them again).
     """
     from dnm.cli import admin
 

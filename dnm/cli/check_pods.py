@@ -171,20 +171,20 @@ def _check_fit(
     pending = sum(group.total for group in demand.groups)
     for one in unschedulable[:_MOST_KINDS]:
         yield doubtful(
-            f"{one.count} pending pods of {one.group.namespace} "
+            f"{count_of(one.count, 'pending pod')} of {one.group.namespace} "
             f"({', '.join(one.group.names)}): {one.why}",
             "they never bring a node; mend the pods, or the type's size, labels, taints",
         )
     for left_out in demand.uncounted[:_MOST_KINDS]:
         if left_out.namespace in config.namespaces:
             yield doubtful(
-                f"{left_out.count} pending pods of {left_out.namespace} "
-                f"({', '.join(left_out.names)}) don't count: {left_out.why.value}",
+                f"{count_of(left_out.count, 'pending pod')} of {left_out.namespace} "
+                f"({', '.join(left_out.names)}) not counted: {left_out.why.value}",
                 check="pods",
             )
     if not unschedulable:
         yield fine(
-            f"each of the {pending} pending pods that count would fit a node"
+            f"{count_of(pending, 'pending pod')} counted, and each would fit a node"
             if pending
             else "no pod is pending that would have to fit"
         )

@@ -195,7 +195,7 @@ def _find_event(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | Non
     event = next((e for e in list_events(known.config, plan.registry) if e.name == name), None)
     if event is None:
         return None
-    needs = f"{event.pods} pods" if event.pods else f"{event.nodes} nodes"
+    needs = count_of(event.pods, "pod") if event.pods else count_of(event.nodes, "node")
     when = f"{event.begins:%Y-%m-%d %H:%M} to {event.ends:%Y-%m-%d %H:%M} {event.zone}"
     weekly = ", weekly" if event.weekly else ""
     return {"reason": f"{needs} for namespace {event.namespace}, {when}{weekly}; `dnm event show "

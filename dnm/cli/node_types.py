@@ -20,6 +20,7 @@ from dnm.kubelet.reservation import computed_allocatable
 from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node_type import NodeType
+from dnm.model.printable import count_of
 from dnm.model.quantity import format_amount
 
 _LONGEST_ANSWER = 1024 * 1024  # bytes; a configuration has some thousand
@@ -61,6 +62,10 @@ def _settings(kubelet: KubeletSettings | None) -> dict[str, Any]:
         for key in kubelet.__struct_fields__
         if key not in (*_FACTS, "reserved_memory") and getattr(kubelet, key) is not None
     }
+    for part in ("kube_reserved", "system_reserved"):  # one key each in the ini
+        kept = {name: named.pop(f"{part}_{name}", None) for name in ("cpu", "memory")}
+        if text := ", ".join(f"{name}={amount}" for name, amount in kept.items() if amount):
+            named[part] = text
     if kubelet.reserved_memory:
         named["reserved_memory"] = ", ".join(
             f"{one.numa_node}: "
@@ -121,7 +126,8 @@ def judge(node_type: NodeType) -> list[Finding]:
     named = len(_settings(node_type.kubelet))
     memory = computed_allocatable(node_type.kubelet) if node_type.kubelet else None
     gets = "" if memory is None else f"; pods get about {format_amount('memory', memory)} memory"
-    return [fine(f"{named} kubelet settings{gets}" if named else "no kubelet settings", check)]
+    settings = count_of(named, "kubelet setting") if named else "no kubelet settings"
+    return [fine(f"{settings}{gets}", check)]
 
 
 def render_node_type(path: Path | None, environ: Mapping[str, str], name: str, form: Format) -> int:

@@ -14,6 +14,7 @@ from dnm.demand.constraints import tolerates
 from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Toleration
+from dnm.model.printable import count_of
 from dnm.model.slinky import OPERATOR_REASON
 from dnm.model.value import Value
 
@@ -152,7 +153,7 @@ def why_not_next(
         return why
     what = f"NodeSet {node_set.key}"
     if len(fellows) != node_set.replicas:
-        return f"{what} has {len(fellows)} pods and wants {node_set.replicas}"
+        return f"{what} has {count_of(len(fellows), 'pod')} and wants {node_set.replicas}"
     for other in fellows:
         if other.uid == pod.uid:
             continue

@@ -54,11 +54,12 @@ def doubt_lists(
     in_kubernetes = registry.nodes_of(instance, *_IN_USE)
     if snapshot.nodes == () and in_kubernetes:
         names = ", ".join(list(in_kubernetes)[:_SHOWN])
+        lent = count_of(len(in_kubernetes), "lent node")
         why = Unreadable(
             what="nodes",
-            error=f"the list of Nodes is empty although {len(in_kubernetes)} lent nodes should be "
-            f"there ({names}): it is not believed. Look at `kubectl get nodes`; if they are gone "
-            "indeed, `dnm forget NODE` for each",
+            error=f"the list of Nodes is empty although {lent} should be there ({names}): it is not "
+            "believed. Look at `kubectl get nodes`; if they are gone indeed, `dnm forget NODE` for "
+            "each",
         )
         return Snapshot(taken_at=snapshot.taken_at, pods=why, nodes=why, queue_maps=why), noted
     return _without_doubted(snapshot, registry.last_run, doubt), noted

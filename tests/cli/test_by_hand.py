@@ -185,6 +185,7 @@ SAID = [
     ("pause --returning", "returning is paused until `dnm resume`"),
     ("resume", "dnm was not paused"),
     ("reset a002", "a002 will be returned to Slurm by the next run"),
+    ("reset a[002,007]", "each of a[002,007] will be returned to Slurm by the next run"),
     (f"reset {QUEUE.upper()}", f"the breaker of {QUEUE} was not open; it counts anew"),
     ("reset a", "node type a backs off no more"),
 ]
@@ -405,12 +406,28 @@ def test_an_order_before_the_first_run_is_reported_alike_everywhere(site: Site) 
     assert (planned["missing"], planned["serving"]) == (2, [])
 
 
+def test_an_order_for_a_node_that_slurm_lacks_is_refused(site: Site) -> None:
+    done = site.command("lend", "-n", "dev", "--node", "a01")
+    assert (done.returncode, site.registry.orders) == (2, ())
+    assert "a01: the batch side has no such node, did you mean 'a001'?" in done.stderr
+    site.change(node_convert_path="/bin/false")  # which lists nothing: whether it is there is open
+    assert site.command("lend", "-n", "dev", "--node", "a01").returncode == 0
+
+
+def test_a_host_list_is_reset_whole_or_not_at_all(site: Site) -> None:
+    registry = replace(site.registry, nodes={"a001": a_lent_node(Phase.FAILED, error="no boot")})
+    save_registry(site.config, registry)
+    done = site.command("reset", "a[001-002]")
+    assert done.returncode == 2 and "'a002' is no lent node" in done.stderr
+    assert site.registry.nodes["a001"].phase is Phase.FAILED
+
+
 def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
     """Over HTTP, with the installed command: two nodes for an afternoon, one of them longer, one
     out at once; then one that an administrator has converted."""
     said = site.command("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
                         "--now")  # fmt: skip
-    assert said.returncode == 0 and "action=convert" in said.stdout, said.stderr
+    assert said.returncode == 0 and "requested 2 nodes for dev" in said.stdout, said.stderr
     sandbox.tick(1)
     site.command("run")
     site.command("run")

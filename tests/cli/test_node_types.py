@@ -47,6 +47,13 @@ def said(directory: Path, ini: str, *arguments: str, given: str = "") -> tuple[i
     return done.returncode, done.stdout, done.stderr
 
 
+def test_the_list_has_the_keys_of_the_configuration(tmp_path: Path) -> None:
+    code, out, _ = said(tmp_path, GOOD, "list")
+    words = " ".join(out.split())
+    assert code == 0 and "kube_reserved = memory=8500Mi" in words, out
+    assert "kube_reserved_memory" not in words and "system_reserved = memory=0" in words
+
+
 def test_right_settings_pass_without_queue_map_or_cluster(tmp_path: Path) -> None:
     code, out, err = said(tmp_path, GOOD, "check")
     assert (code, err) == (0, "")

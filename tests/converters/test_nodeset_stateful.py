@@ -198,7 +198,7 @@ def test_who_goes_next(name: str) -> None:
     turn = why_others_turn(node_set, fellows, OURS)
     found = turn or why_not_next(node_set, fellows, OURS, spares)
     assert (why in found) if why else found == ""
-    assert "has 1 pods and wants 2" in why_not_next(node_set, (OURS,), OURS, ())
+    assert "has 1 pod and wants 2" in why_not_next(node_set, (OURS,), OURS, ())
     for change, busy in (
         ({"is_settled": False}, "is being updated"), ({"is_deleting": True}, "is being deleted"),
         ({"scalers": ("keda",)}, "are set by keda too"),
