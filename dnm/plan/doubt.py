@@ -57,9 +57,9 @@ def doubt_lists(
         lent = count_of(len(in_kubernetes), "lent node")
         why = Unreadable(
             what="nodes",
-            error=f"the list of Nodes is empty although {lent} should be there ({names}): it is not "
-            "believed. Look at `kubectl get nodes`; if they are gone indeed, `dnm forget NODE` for "
-            "each",
+            error=f"the list of Nodes is empty although {lent} should be there ({names}): it is "
+            "not believed. Look at `kubectl get nodes`; if they are gone indeed, `dnm forget NODE` "
+            "for each",
         )
         return Snapshot(taken_at=snapshot.taken_at, pods=why, nodes=why, queue_maps=why), noted
     return _without_doubted(snapshot, registry.last_run, doubt), noted
