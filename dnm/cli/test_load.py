@@ -102,7 +102,10 @@ def delete_loads(config: Config, namespace: str, name: str = "") -> int:
     """Deletes the loads of this instance in a namespace, or one of them. Returns the exit code.
     Raises ConfigError if the namespace is unknown, KubeError otherwise."""
     with closing(KubeClient.connect(config)) as kube:
-        found = list_deployments(kube.requests, namespace, _selector(config, name))
+        try:
+            found = list_deployments(kube.requests, namespace, _selector(config, name))
+        except ApiRefused as error:
+            raise _explain(config, namespace, error) from error
         for one in found:
             delete_deployment(kube.requests, one)
             print_line(f"deleted Deployment {namespace}/{one.metadata.name} and its pods")
@@ -117,6 +120,19 @@ def delete_loads(config: Config, namespace: str, name: str = "") -> int:
 
 def _selector(config: Config, name: str = "") -> str:
     return f"{LABEL}{f'={name}' if name else ''},{INSTANCE_LABEL}={config.instance_id}"
+
+
+def _explain(config: Config, namespace: str, error: ApiRefused) -> DnmError:
+    """Returns the error, or ConfigError for a namespace that is unknown. A server that gives no
+    rights in a namespace does not say whether it exists."""
+    hint = values.suggest(namespace, config.namespaces)
+    if error.status == 404:
+        return ConfigError(f"test load: there is no namespace {namespace}{hint}")
+    if error.status == 403 and namespace not in config.namespaces:
+        return ConfigError(
+            f"test load: namespace {namespace} is not monitored{hint or ':'} {error}"
+        )
+    return error
 
 
 def _queue_of(manifest: dict[str, Any]) -> str:
@@ -158,10 +174,7 @@ def _create(config: Config, api: ApiRequests, manifest: dict[str, Any]) -> str:
         change_deployment(api, found[0], manifest)
         return f"changed Deployment {namespace}/{name}: {pods}"
     except ApiRefused as error:
-        if error.status == 404:
-            hint = values.suggest(namespace, config.namespaces)
-            raise ConfigError(f"test load: there is no namespace {namespace}{hint}") from error
-        raise
+        raise _explain(config, namespace, error) from error
     return f"created Deployment {namespace}/{name}: {pods}"
 
 

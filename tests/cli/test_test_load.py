@@ -277,6 +277,15 @@ def test_a_load_needs_its_role_and_nothing_else_of_deployments(
         run(config, cluster, replicas=1)
 
 
+@pytest.mark.parametrize("option", ["--queue=root.anvil.services.dev", "--delete"])
+def test_a_namespace_without_rights_is_an_error_with_the_closest_match(
+    cluster: Sandbox, site: Site, option: str
+) -> None:
+    cluster.access.rules = (Rule(("*",), ("*",), "dev"), Rule(("get",), ("configmaps",)))
+    result = site.command("test-load", "dve", option)
+    assert result.returncode == 2 and "dve is not monitored, did you mean 'dev'?" in result.stderr
+
+
 def test_a_load_that_is_deleted_meanwhile_ends_the_command(
     cluster: Sandbox, config: Config
 ) -> None:
