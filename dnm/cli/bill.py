@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -26,9 +26,8 @@ _KINDS = frozenset({"node", "request", "verb"})
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMNS = (
     "account", "namespace", "queue", "node", "node_type", "request", "line", "from", "until",
-    "lent_hours", "booting_hours", "used_hours", "idle_hours", "used", "billed", "user",
+    "lent_hours", "booting_hours", "used_hours", "idle_hours", "used", "billed",
 )  # fmt: skip
-_LEND = _COLUMNS[: _COLUMNS.index("lent_hours")]  # what a row is of
 # As XDMoD's shredder asks sacct for them (classes/OpenXdmod/Shredder/Slurm.php).
 SACCT = (
     "jobid", "jobidraw", "cluster", "partition", "qos", "account", "group", "gid", "user", "uid",
@@ -88,7 +87,7 @@ def show_bill(config: Config, span: tuple[datetime, datetime], form: str) -> int
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(_COLUMNS)
-        for row in (row for one in lends for row in sheet_rows(lend_row(one, weights))):
+        for row in (lend_row(one, weights) for one in lends):
             row["used"] = ";".join(f"{name}={amount}" for name, amount in row["used"].items())
             writer.writerow(
                 "" if row[name] is None else printable(str(row[name])) for name in _COLUMNS
@@ -108,7 +107,6 @@ def _sum_row(one: Sum) -> dict[str, Any]:
         "booting_hours": round(one.booting, 3), "used_hours": round(one.used, 3),
         "idle_hours": round(one.idle, 3),
         "billed": None if one.billed is None else round(one.billed, 3),
-        "users": {user: _in_hours(of) for user, of in one.users.items()},
     }  # fmt: skip
 
 
@@ -123,7 +121,6 @@ def lend_row(one: Lend, weights: Mapping[str, float]) -> dict[str, Any]:
         "used_hours": round(one.used_hours, 4), "idle_hours": round(one.idle, 4),
         "used": _in_hours(one.used or {}),
         "billed": None if weight is None else round(one.hours * weight, 3),
-        "users": {user: _in_hours(of) for user, of in one.users.items()},
     }  # fmt: skip
 
 
@@ -131,24 +128,9 @@ def _in_hours(amounts: Mapping[str, float]) -> dict[str, float]:
     return {name: round(amount / 3600, 3) for name, amount in amounts.items()}
 
 
-def sheet_rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a lend, over which each column adds up: the first has its hours and what
-    pods of nobody that is known asked for, the others what each user's did."""
-    users = row["users"]
-    rest = {
-        name: max(round(whole - sum(of.get(name, 0) for of in users.values()), 3), 0)
-        for name, whole in row["used"].items()
-    }
-    yield {**row, "used": rest, "user": ""}
-    whose = dict.fromkeys(row) | {name: row[name] for name in _LEND}
-    for user, used in users.items():
-        yield {**whose, "used": used, "user": user}
-
-
 def sacct_fields(config: Config, one: Lend, machine: Machine | None) -> list[str]:
-    """Returns a lend as sacct would print a job of a whole node; of several users it is none's."""
+    """Returns a lend as sacct would print a job of a whole node."""
     assert one.end is not None
-    user = next(iter(one.users)) if len(one.users) == 1 else one.namespace
     begin, end = (f"{when:%Y-%m-%dT%H:%M:%S}" for when in (one.begin, one.end))
     cpus = str(machine.cpus if machine else one.size.get("vcore", 0) // 1000)
     memory = f"{one.size.get('memory', 0) // 1024**2}M"
@@ -157,7 +139,7 @@ def sacct_fields(config: Config, one: Lend, machine: Machine | None) -> list[str
     fields = {
         "jobid": str(one.line), "jobidraw": str(one.line), "cluster": config.instance_id,
         "partition": one.queue, "qos": "normal", "account": one.account, "group": one.account,
-        "gid": "0", "user": user, "uid": "0", "submit": begin, "eligible": begin,
+        "gid": "0", "user": one.namespace, "uid": "0", "submit": begin, "eligible": begin,
         "start": begin, "end": end, "elapsed": elapsed, "exitcode": "0:0", "state": "COMPLETED",
         "nnodes": "1", "ncpus": cpus, "reqcpus": cpus, "reqmem": memory, "reqtres": tres,
         "alloctres": tres, "timelimit": elapsed, "nodelist": one.node,

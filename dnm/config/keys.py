@@ -88,7 +88,6 @@ SETTINGS: Keys = {
     "slurm_reservation_name": ("slurm_reservation_name", names.slurm_name),
     "allow_preempt": ("allow_preempt", values.boolean),
     "charge_account": ("charge_account", names.charged_account),
-    "charge_user_label": ("charge_user_label", names.label_key),
     "max_conversions_per_run": ("max_conversions_per_run", numbers.whole_number(0, 100_000)),
     "headroom": ("headroom", numbers.share),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, YEAR)),
@@ -145,7 +144,6 @@ KUBELET_KEYS: Keys = {
     "reserved_system_cpus": ("reserved_system_cpus", kubelet_values.cpu_list),
     "topology_manager_policy": ("topology_manager_policy", kubelet_values.topology_policy),
     "topology_manager_scope": ("topology_manager_scope", kubelet_values.topology_scope),
-    "max_allowable_numa_nodes": ("max_allowable_numa_nodes", numbers.whole_number(8, 1024)),
     "max_pods": ("max_pods", numbers.whole_number(1, 1_000)),
     "numa_memory": ("numa_memory", kubelet_values.numa_memory),
 }

@@ -116,12 +116,11 @@ def decode_all_labels(page: Page) -> list[dict[str, str]]:
     return [item.metadata.labels or {} for item in _decode_labels(page).items]
 
 
-def make_page_decoder(user: str = "", queue_key: str = QUEUE_KEY) -> Callable[[Page], Any]:
-    """Returns the decoder of a PodList. `user`: the label with a pod's user. `queue_key`: the
-    site's own label and annotation for the queue."""
+def make_page_decoder(queue_key: str = QUEUE_KEY) -> Callable[[Page], Any]:
+    """Returns the decoder of a PodList. `queue_key`: the site's own label and annotation for the
+    queue."""
     annotations = _define_texts("_Annotations", _with_key(ANNOTATIONS, "site_queue", queue_key))
-    known = _with_key(LABELS, "site_queue", queue_key)
-    labels = _define_texts("_Labels", _with_key(known, "user", user))
+    labels = _define_texts("_Labels", _with_key(LABELS, "site_queue", queue_key))
     metadata = _define("_Metadata", [
         ("name", str), ("namespace", str, ""), ("uid", str, ""), ("resource_version", str, ""),
         ("creation_timestamp", str | None, None), ("deletion_timestamp", str | None, None),

@@ -183,11 +183,10 @@ def read_identity(
     metadata: Any,
     texts: tuple[Mapping[str, str], Mapping[str, str]],
     is_yunikorn: bool,
-    user: str,
     queue_key: str,
 ) -> Identity:
-    """Returns the identity that annotations and labels (`texts`) give a pod. `user`: the label with
-    its user. `queue_key`: the site's own key for the queue."""
+    """Returns the identity that annotations and labels (`texts`) give a pod. `queue_key`: the
+    site's own key for the queue."""
     notes, labels = texts
     rare: dict[str, Any] = {}
     if notes or LABELS["placeholder"] in labels:
@@ -206,7 +205,6 @@ def read_identity(
         rare["group"] = f"{GROUPS[1]}/{label}"
     elif note := notes.get(ANNOTATIONS["group"]):
         rare["group"] = f"{GROUPS[2]}/{note[:LONGEST_GROUP]}"
-    rare["user"] = labels.get(user, "")[:63]  # as long as Kubernetes takes it
     app_id = ""
     if is_yunikorn:
         app_id = application_id(labels, notes, metadata.namespace, metadata.uid)

@@ -87,16 +87,14 @@ class PodReducer:
     pod itself stays in `pods`, for it may be at work on its node.
     """
 
-    def __init__(
-        self, with_qos: bool = False, user_label: str = "", queue_key: str = QUEUE_KEY
-    ) -> None:
-        """`with_qos`: also reads what is aligned to a NUMA node. `user_label`: the label with the
-        user. `queue_key`: the site's own key for the queue, as label and as annotation."""
+    def __init__(self, with_qos: bool = False, queue_key: str = QUEUE_KEY) -> None:
+        """`with_qos`: also reads what is aligned to a NUMA node. `queue_key`: the site's own key
+        for the queue, as label and as annotation."""
         self.pods: list[Pod] = []
         self.versions = array("q")  # of the pods, in their order; -1: none that can be compared
         self.unreadable: dict[str, str] = {}
-        self._decode = make_page_decoder(user_label, queue_key)
-        self._with_qos, self._user_label, self._queue_key = with_qos, user_label, queue_key
+        self._decode = make_page_decoder(queue_key)
+        self._with_qos, self._queue_key = with_qos, queue_key
         self._book = ShapeBook()
         self._strings: dict[str, str] = {}
         self._identities: dict[object, Identity] = {}
@@ -173,8 +171,7 @@ class PodReducer:
             key = short_key(msgspec.json.encode(key))
             known = self._identities.get(key)
         if known is None:
-            keys = self._user_label, self._queue_key
-            known = read_identity(metadata, (notes, labels), is_yunikorn, *keys)
+            known = read_identity(metadata, (notes, labels), is_yunikorn, self._queue_key)
             if len(self._identities) >= _MOST_KNOWN:
                 self._identities.clear()
             if not (known.app_id and known.app_id.endswith(metadata.uid)):
@@ -215,8 +212,7 @@ def _number(version: str) -> int:
 
 def make_reducer(config: Config) -> PodReducer:
     """Returns what makes pods of pages, as the configuration wants it."""
-    queue_key = config.yunikorn_queue_annotation
-    return PodReducer(config.has_aligned_pods, config.charge_user_label, queue_key)
+    return PodReducer(config.has_aligned_pods, config.yunikorn_queue_annotation)
 
 
 def _read_claims(item: Any) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ class Reflector:
         from importlib.metadata import version
 
         config = self._config
-        read = f"{config.has_aligned_pods} {config.has_kubelets} {config.charge_user_label}"
+        read = f"{config.has_aligned_pods} {config.has_kubelets} {config.yunikorn_queue_annotation}"
         queue_key = config.yunikorn_queue_annotation
         return version("dnm"), access.server, UNFINISHED, read, queue_key
 

@@ -201,11 +201,10 @@ def _corrected(kubelet: KubeletSettings, difference: int) -> str:
 
 def _machine(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     count = len(kubelet.numa_memory)
-    most = kubelet.max_allowable_numa_nodes or MOST_NUMA_NODES
-    if count > most and kubelet.topology_manager_policy not in (None, "none"):
+    if count > MOST_NUMA_NODES and kubelet.topology_manager_policy not in (None, "none"):
         text = (
-            f"the topology manager refuses {count} NUMA nodes, at most {most}; set "
-            f"max_allowable_numa_nodes = {count} (kubelet 1.31 and later), or none"
+            f"the topology manager of a kubelet refuses {count} NUMA nodes, at most "
+            f"{MOST_NUMA_NODES}; write none"
         )
         yield KubeletProblem(key="topology_manager_policy", text=text)
     if kubelet.is_static:

@@ -46,7 +46,6 @@ def cautions(kubelet: KubeletSettings, form: Format) -> tuple[str, ...]:
 
 def kubelet_fields(kubelet: KubeletSettings) -> dict[str, Any]:
     """Returns the fields of KubeletConfiguration v1beta1 that are named, sorted."""
-    numa_nodes = kubelet.max_allowable_numa_nodes
     fields: dict[str, Any] = {
         "cpuManagerPolicy": kubelet.cpu_manager_policy,
         "evictionHard": _named({"memory.available": kubelet.eviction_hard_memory_available}),
@@ -61,9 +60,6 @@ def kubelet_fields(kubelet: KubeletSettings) -> dict[str, Any]:
             {"cpu": kubelet.system_reserved_cpu, "memory": kubelet.system_reserved_memory}
         ),
         "topologyManagerPolicy": kubelet.topology_manager_policy,
-        "topologyManagerPolicyOptions": _named(
-            {"max-allowable-numa-nodes": None if numa_nodes is None else str(numa_nodes)}
-        ),
         "topologyManagerScope": kubelet.topology_manager_scope,
     }
     return _named(fields)

@@ -76,7 +76,6 @@ class Config(Value):
     move_in_place: bool = False  # nodes change their queue without a reboot
     allow_preempt: bool = False
     charge_account: str = ""  # of Slurm, whom lends are charged to; empty: they are not
-    charge_user_label: str = ""  # of pods, whose they are; empty: it is not read
     yunikorn_cm_namespace: str = "yunikorn"
     yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"

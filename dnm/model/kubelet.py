@@ -33,7 +33,6 @@ class KubeletSettings(Value):
     system_reserved_cpu: str | None = None
     topology_manager_policy: str | None = None
     topology_manager_scope: str | None = None  # container | pod
-    max_allowable_numa_nodes: int | None = None  # an option of the topology manager
     max_pods: int | None = None
     # facts of the machine
     numa_memory: Mapping[int, int] = {}  # NUMA node -> bytes

@@ -66,25 +66,20 @@ class Move(Value):
     goes_back: bool = False
 
 
-class Use(Value):
-    """What pods asked for: resource -> amount, now and since then; before, times seconds."""
+class Charge(Value):
+    """The account that a lent node is charged to, and what its pods requested: resource -> amount
+    since then (`rate`), and before, times seconds (`used`)."""
 
+    account: str
     since: Moment
     rate: dict[str, int] = {}
     used: dict[str, float] = {}
 
     def used_until(self, now: datetime) -> dict[str, float]:
-        """Returns all of it by then."""
+        """Returns what the pods have requested until then, times seconds."""
         seconds = max((now - self.since).total_seconds(), 0.0)
         names = {**self.used, **self.rate}
         return {name: self.used.get(name, 0) + self.rate.get(name, 0) * seconds for name in names}
-
-
-class Charge(Use, kw_only=True):
-    """Whom a lent node is charged to, and what its pods asked for; of that, what each user's."""
-
-    account: str
-    users: dict[str, Use] = {}
 
 
 class LentNode(Value):

@@ -108,7 +108,6 @@ class Pod(Value, gc=False, kw_only=False):
     task_group: str = ""
     task_groups: tuple[TaskGroup, ...] = ()
     claims: tuple[str, ...] = ()  # names of PersistentVolumeClaims, unbound pods only
-    user: str = ""  # value of the label charge_user_label; empty: none, or it is not read
 
     @property
     def counts_as_work(self) -> bool:

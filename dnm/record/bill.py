@@ -22,13 +22,11 @@ from dnm.record.totals import serves_since
 _SERVES = ("serving", "releasing", "moving")
 _HOUR = timedelta(hours=1)
 Amounts = Mapping[str, float]  # resource -> what pods asked for, times seconds
-Used = tuple[Amounts | None, Mapping[str, Amounts]]  # by all pods, and by each user's
-_UNKNOWN: Used = (None, {})
 
 
 class Lend(Value):
     """One node lent once for one queue, as far as it lies in the span. `end` None: it goes on.
-    `used` None: the record does not say; `users`: what of it each user's pods asked for."""
+    `used` None: the record does not say."""
 
     node: str
     node_type: str
@@ -43,7 +41,6 @@ class Lend(Value):
     booting: float  # hours, as is all that follows
     idle: float
     used: Amounts | None = None
-    users: Mapping[str, Amounts] = {}
     size: Mapping[str, int] = {}  # what its queue grew by
 
     @property
@@ -77,7 +74,9 @@ class _Open:
             self.spans.append((self._kind, self._since, now))
             self._kind, self._since = kind, now
 
-    def close(self, end: datetime, told: Used, span: tuple[datetime, datetime]) -> Lend | None:
+    def close(
+        self, end: datetime, used: Amounts | None, span: tuple[datetime, datetime]
+    ) -> Lend | None:
         """Returns what of it lies in the span; of what pods asked for a share by the time."""
         begin, stop = max(self.begin, span[0]), min(end, span[1])
         if begin >= stop:
@@ -85,7 +84,7 @@ class _Open:
         spans = [*self.spans, (self._kind, self._since, end)]
         whole = _hours_of("serving", spans, self.begin, end)
         share = _hours_of("serving", spans, begin, stop) / whole if whole else 0.0
-        line, (used, users) = self.first, told
+        line = self.first
         return Lend(
             node=line.object, node_type=line.node_type, namespace=line.namespace,
             queue=line.queue, account=self.account, request=self.request, line=line.number,
@@ -93,7 +92,7 @@ class _Open:
             booting=_hours_of("booting", spans, begin, stop),
             idle=_hours_of("idle", spans, begin, stop),
             used=None if used is None else _part(used, share),
-            users={user: _part(of, share) for user, of in users.items()}, size=self.size,
+            size=self.size,
         )  # fmt: skip
 
 
@@ -148,9 +147,9 @@ class Biller:
             self._open[name].turn(line.after, line.time, idle)
             self._open[name].size = numbers.get("counted") or self._open[name].size
 
-    def _close(self, name: str, end: datetime | None, told: Used = _UNKNOWN) -> None:
+    def _close(self, name: str, end: datetime | None, used: Amounts | None = None) -> None:
         stay = self._open.pop(name, None)
-        lend = stay.close(end or self._now, told, self.span) if stay else None
+        lend = stay.close(end or self._now, used, self.span) if stay else None
         if lend is not None:
             is_over = end is not None and end <= self.span[1]
             self._lends.append(lend if is_over else msgspec.structs.replace(lend, end=None))
@@ -172,11 +171,8 @@ class Biller:
             if entry is not None and entry.idle_since is not None:
                 idle = max(now - entry.idle_since, timedelta())
                 self._open[name].turn("serving", now, idle)
-            told = _UNKNOWN
-            if entry is not None and (charge := entry.charge) is not None:
-                users = {user: use.used_until(now) for user, use in charge.users.items()}
-                told = charge.used_until(now), users
-            self._close(name, None, told)
+            charge = entry.charge if entry is not None else None
+            self._close(name, None, charge.used_until(now) if charge else None)
         return tuple(
             sorted(self._lends, key=lambda one: (one.account, one.namespace, one.begin, one.node))
         )
@@ -196,11 +192,10 @@ def _unseen(name: str, registry: Registry, now: datetime) -> _Open:
     return found
 
 
-def _used_of(line: HistoryLine) -> Used:
+def _used_of(line: HistoryLine) -> Amounts | None:
     if "account" not in line.numbers:
-        return _UNKNOWN
-    used = msgspec.convert(line.numbers.get("used", {}), dict[str, float])
-    return used, msgspec.convert(line.numbers.get("users", {}), dict[str, dict[str, float]])
+        return None
+    return msgspec.convert(line.numbers.get("used", {}), dict[str, float])
 
 
 class Sum(Value):
@@ -216,7 +211,6 @@ class Sum(Value):
     used: float
     idle: float
     billed: float | None
-    users: Mapping[str, Amounts] = {}
 
 
 def sums_of(lends: Iterable[Lend], weights: Mapping[str, float]) -> Iterator[Sum]:
@@ -232,14 +226,4 @@ def sums_of(lends: Iterable[Lend], weights: Mapping[str, float]) -> Iterator[Sum
             lent=sum(one.hours for one in of), booting=sum(one.booting for one in of),
             used=sum(one.used_hours for one in of), idle=sum(one.idle for one in of),
             billed=sum(one.hours * weights[one.node] for one in of) if is_known else None,
-            users=_by_user(of),
         )  # fmt: skip
-
-
-def _by_user(lends: Iterable[Lend]) -> Mapping[str, Amounts]:
-    sums: dict[str, dict[str, float]] = {}
-    for user, of in (told for one in lends for told in one.users.items()):
-        total = sums.setdefault(user, {})
-        for name, amount in of.items():
-            total[name] = total.get(name, 0) + amount
-    return dict(sorted(sums.items()))

@@ -179,10 +179,8 @@ def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
     charge = entry.charge
     if charge is None:
         return {}
-    users = {user: {name: round(amount) for name, amount in use.used_until(cause.now).items()}
-             for user, use in {"": charge, **charge.users}.items()}  # fmt: skip
-    told = {"used": users.pop(""), "users": users}
-    return {"account": charge.account, **{name: one for name, one in told.items() if one}}
+    used = {name: round(amount) for name, amount in charge.used_until(cause.now).items()}
+    return {"account": charge.account, **({"used": used} if used else {})}
 
 
 def request_of(before: Registry, name: str, entry: LentNode) -> ConversionRequest | None:

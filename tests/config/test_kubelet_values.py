@@ -84,7 +84,6 @@ REFUSED = [
     ("kube_reserved_cpu", "-1", "is not an amount of CPU"),
     ("kube_reserved_cpu", "1e30", "is not an amount of CPU"),
     ("max_pods", "0", "is out of range"),
-    ("max_allowable_numa_nodes", "4", "is out of range"),
 ]
 
 

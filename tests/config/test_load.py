@@ -206,7 +206,6 @@ GOOD = {
     "price": ("pod_minute_worth = 0.3", "pod_minute_worth", 0.3),
     "nobody": ("charge_account = -", "charge_account", "-"),
     "an-account": ("charge_account = p_1.x", "charge_account", "p_1.x"),
-    "user-label": (f"charge_user_label = {JUPYTER}", "charge_user_label", JUPYTER),
 }  # fmt: skip
 
 
@@ -301,8 +300,6 @@ BAD = {
     "floor-negative": ("batch_floor = -1", "is no floor"),
     "blank": ("charge_account = a b", "is not a name that Slurm takes"),
     "option": ("charge_account = -x", "is not a name that Slurm takes"),
-    "user-label-blank": ("charge_user_label = a b", "'a b' is not a label key"),
-    "user-label-none": ("charge_user_label =", "is empty; write a value, or leave"),
     "half-an-hour": ("max_lend_hours = 1.5", "is not a whole number"),
     "budget-word": ("[namespace:dev]\nnode_hours_per_week = much", "is no number"),
     "budget-exponent": ("[namespace:dev]\nnode_hours_per_week = 1e9", "is no number"),

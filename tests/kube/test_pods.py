@@ -16,7 +16,6 @@ from dnm.demand.pod_request import (
     LONGEST_PATH,
     MOST_RESOURCES,
 )
-from dnm.kube.pod_columns import make_columns
 from dnm.kube.pods import MOST_CONTAINERS, PodReducer
 from dnm.model.pod import (
     NodeSelectorTerm,
@@ -332,30 +331,6 @@ def test_a_page_may_be_overwritten_once_it_was_added() -> None:
     before = str(reducer.pods)
     page[:] = b"x" * len(page)
     assert str(reducer.pods) == before
-
-
-@pytest.mark.parametrize(
-    ("key", "labels", "user"),
-    [
-        pytest.param(JUPYTER, {JUPYTER: "ada"}, "ada", id="labelled"),
-        pytest.param(JUPYTER, {JUPYTER: "ada", "queue": "root.a"}, "ada", id="among-others"),
-        pytest.param(JUPYTER, {"queue": "root.a"}, "", id="another-label"),
-        pytest.param(JUPYTER, {JUPYTER: ""}, "", id="empty"),
-        pytest.param(JUPYTER, {JUPYTER: "x" * 1000}, "x" * 63, id="long"),
-        pytest.param(JUPYTER, None, "", id="none"),
-        pytest.param("queue", {"queue": "root.a"}, "root.a", id="one-that-is-read-anyway"),
-        pytest.param("", {JUPYTER: "ada", "user": "bob", "": "eve"}, "", id="off"),
-    ],
-)
-def test_whose_a_pod_is_by_the_label_that_is_named(
-    key: str, labels: dict[str, str] | None, user: str
-) -> None:
-    reducer = PodReducer(user_label=key)
-    pods = [a_pod({"labels": labels, "name": name}) for name in ("p", "q")]
-    reducer.add(json.dumps({"items": pods}).encode())
-    assert [pod.user for pod in reducer.pods] == [user, user]
-    columns = make_columns(reducer.pods, reducer.versions)
-    assert columns.to_pods() == tuple(reducer.pods)
 
 
 # --- bad bytes -------------------------------------------------------------------------------

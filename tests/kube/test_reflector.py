@@ -148,21 +148,16 @@ def test_after_many_changes_a_run_lists_and_changes_are_followed_again_ten_minut
     runs.read_right("changes")
 
 
-def test_whose_a_pod_is_is_kept_from_run_to_run(runs: Runs) -> None:
-    label = "hub.jupyter.org/username"
+def test_another_key_for_the_queue_needs_the_full_list(runs: Runs) -> None:
+    (name,) = runs.sandbox.add_pods(1, "dev", name="nb", labels={"site/queue": "root.other"})
 
-    def users(seen: Seen) -> dict[str, str]:
-        return {pod.name: pod.user for pod in seen.pods if pod.name.startswith("nb")}
+    def queue_of(seen: Seen) -> str:
+        return next(pod.queue for pod in seen.pods if pod.name == name)
 
-    (before,) = runs.sandbox.add_pods(1, "dev", name="nb", labels={label: "ada"})
-    assert users(runs.read_right("list", "first")) == {before: ""}
-    runs.change(charge_user_label=label)
-    assert users(runs.read_right("list", "foreign")) == {before: "ada"}
-    (later,) = runs.sandbox.add_pods(1, "dev", name="nb", labels={label: "bob"})
-    assert users(runs.read_right("changes")) == {before: "ada", later: "bob"}
-    runs.sandbox.edit("pods", before, lambda pod: pod["metadata"].update(labels={}), "dev")
-    assert users(runs.read_right("changes")) == {before: "", later: "bob"}
-    assert users(runs.read_right("changes")) == {before: "", later: "bob"}
+    before = queue_of(runs.read_right("list", "first"))
+    runs.change(yunikorn_queue_annotation="site/queue")
+    assert queue_of(runs.read_right("list", "foreign")) == "root.other" != before
+    assert queue_of(runs.read_right("changes")) == "root.other"
 
 
 def replaced(runs: Runs) -> None:

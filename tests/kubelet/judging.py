@@ -258,8 +258,6 @@ def some_of_the_rest(draw: random.Random, settings: Settings, machine: Machine) 
         settings["topology_manager_policy"] = draw.choice(policies)
     if draw.random() < 0.3:
         settings["topology_manager_scope"] = draw.choice(["container", "pod"])
-    if len(machine["numa"]) > 8 and draw.random() < 0.5:
-        settings["max_allowable_numa_nodes"] = str(draw.choice([8, 9, 12, 16]))
     if draw.random() < 0.3:
         settings["max_pods"] = str(draw.choice([1, 110, 250, 737]))
     if draw.random() < 0.2:

@@ -64,8 +64,8 @@ ERRORS = {
         "reserved_memory: 1: 4300Mi: numa_memory has no NUMA node 1"),
     "nine NUMA nodes": (
         {**RIGHT, "numa_memory": ", ".join(f"{number}: 16Gi" for number in range(9))},
-        "topology_manager_policy: the topology manager refuses 9 NUMA nodes, at most 8; set "
-        "max_allowable_numa_nodes = 9 (kubelet 1.31 and later), or none"),
+        "topology_manager_policy: the topology manager of a kubelet refuses 9 NUMA nodes, at most "
+        "8; write none"),
     "static CPUs without any kept back": ({"cpu_manager_policy": "static"},
         "cpu_manager_policy: static needs CPUs that are kept back: name cpu in kube_reserved or "
         "system_reserved, or reserved_system_cpus; without any the kubelet does not start"),

@@ -89,7 +89,7 @@ def test_ten_thousand_settings_are_judged_alike(version: str) -> None:
 
 @pytest.mark.parametrize("version", KUBELETS)
 def test_the_vectors_are_what_the_kubelets_code_says(version: str) -> None:
-    vectors = [one for one in VECTORS if knows(version, one)]
+    vectors = VECTORS
     answers = judged(version, [(config_of(one), one["machine"]) for one in vectors])
     for vector, answer in zip(vectors, answers, strict=True):
         assert answer["stage"] == vector["stage"], (vector["name"], answer)
@@ -97,12 +97,6 @@ def test_the_vectors_are_what_the_kubelets_code_says(version: str) -> None:
         assert answer["allocatable"] in (vector["allocatable"], None), vector["name"]
         if version == KUBELETS[0]:
             assert answer["error"] == vector["error"]
-
-
-def knows(version: str, vector: dict[str, Any]) -> bool:
-    """1.30 does not know the option for more than eight NUMA nodes."""
-    is_new = "max_allowable_numa_nodes" in vector.get("settings", {})
-    return version == KUBELETS[0] or not is_new
 
 
 def admitted(questions: list[Question]) -> list[str]:
@@ -144,7 +138,7 @@ def test_the_kubelet_itself_starts_or_refuses_as_the_vectors_say(
     version: str, tmp_path: Path
 ) -> None:
     """All of them on the newer one, every third on the older."""
-    vectors = [one for one in VECTORS if knows(version, one)]
+    vectors = VECTORS
     started = refused = 0
     for vector in vectors if version == KUBELETS[0] else vectors[::3]:
         went = boot(tmp_path / "kubelet", version, config_of(vector), vector["machine"])

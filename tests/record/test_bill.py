@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dnm.model.history import SCHEMA, HistoryLine, Operation
-from dnm.model.lent import Charge, Use
+from dnm.model.lent import Charge
 from dnm.model.registry import Registry
 from dnm.record.bill import Biller, Lend, sums_of
 from dnm.record.tell import tell_operation
@@ -83,28 +83,19 @@ def test_of_a_span_it_has_what_lies_in_it(
 
 
 def test_what_pods_asked_for_is_shared_out_by_the_time_that_it_served() -> None:
-    users = {"ada": {"vcore": 20_000_000}, "(others)": {"vcore": 10_000_000, "memory": 5}}
-    back = msgspec.structs.replace(BACK, numbers={**BACK.numbers, "users": users})
-    months = [bill(*LENT, back, since=0, until=3), bill(*LENT, back, since=3, until=744)]
-    parts = [{"": one.used or {}, **one.users} for (one,) in months]
-    assert parts[0][""]["vcore"] == pytest.approx(14_400_000)
-    assert parts[0]["ada"]["vcore"] == pytest.approx(8_000_000)
-    for user, of in {"": {"vcore": 36_000_000}, **users}.items():
-        for name, amount in of.items():
-            assert sum(part[user][name] for part in parts) == pytest.approx(amount)
-    (total,) = sums_of([one for (one,) in months], {})
-    assert total.users["ada"]["vcore"] == pytest.approx(20_000_000)
+    months = [bill(*LENT, BACK, since=0, until=3), bill(*LENT, BACK, since=3, until=744)]
+    parts = [one.used or {} for (one,) in months]
+    assert parts[0]["vcore"] == pytest.approx(14_400_000)
+    assert sum(part["vcore"] for part in parts) == pytest.approx(36_000_000)
 
 
 def test_what_is_lent_now_is_billed_until_now() -> None:
     since = BEGIN + timedelta(hours=1.5)
-    users = {"ada": Use(since=since + timedelta(hours=1), rate={"vcore": 500})}
-    charge = Charge(account="proj", since=since, rate={"vcore": 1000}, users=users)
+    charge = Charge(account="proj", since=since, rate={"vcore": 1000})
     entry = a_lent_node(charge=charge, idle_since=BEGIN + timedelta(hours=3))
     (one,) = bill(*LENT[:3], until=4, registry=Registry(nodes={"a001": entry}))
     assert one.end is None and told(one) == (3, 0.5, 1.5, 1)
     assert one.used == {"vcore": 2.5 * 3600 * 1000}
-    assert one.users == {"ada": {"vcore": 1.5 * 3600 * 500}}
 
 
 def test_a_node_that_is_forgotten_owes_what_its_pods_used() -> None:
@@ -152,15 +143,13 @@ def a_month(seed: int) -> list[HistoryLine]:
             lines.append(at(hour, "request", "requested", f"r{number}"))
             hour += draw.uniform(0.05, 0.4)
             lines.append(at(hour, "node", "lent", after="joining", numbers=numbers, **of))
-            used: dict[str, dict[str, int]] = {}
+            used = 0
             hour += draw.uniform(0.05, 0.4)
             if draw.random() < 0.8:
                 lines.append(at(hour, "node", "joined", after="serving", **of))
                 served = draw.uniform(1, 40)
                 idle = draw.choice((0, draw.uniform(0, served)))
-                names = draw.sample(("ada", "bob", "(others)", ""), draw.randrange(4))
-                used = {user: {"vcore": round((served - idle) * 3600 * draw.uniform(0, MOST))}
-                        for user in names}  # fmt: skip
+                used = round((served - idle) * 3600 * draw.uniform(0, MOST))
                 hour += served
                 lines.append(at(hour, "node", "fenced", after="releasing",
                                 numbers={"idle_seconds": idle * 3600}, **of))  # fmt: skip
@@ -172,11 +161,9 @@ def a_month(seed: int) -> list[HistoryLine]:
     return sorted(lines, key=lambda line: line.time)
 
 
-def _told(account: str, used: dict[str, dict[str, int]]) -> dict[str, Any]:
-    """As a charged lend's end tells it; user "": pods without the label."""
-    total = {"vcore": sum(of["vcore"] for of in used.values())}
-    users = {user: of for user, of in used.items() if user}
-    return {"account": account, "used": total, "users": users} if account else {}
+def _told(account: str, vcore_seconds: int) -> dict[str, Any]:
+    """Returns the numbers of the history line that ends a charged lend."""
+    return {"account": account, "used": {"vcore": vcore_seconds}} if account else {}
 
 
 @pytest.mark.parametrize("seed", range(9))
@@ -191,16 +178,14 @@ def test_the_parts_of_a_month_add_up_to_the_whole(seed: int) -> None:
     assert sums.keys() == parts.keys() == {"proj", "course", "-", ""}
     for account, amounts in sums.items():
         assert parts[account] == pytest.approx(amounts), account
-        assert ("ada" in amounts) is bool(account)
 
 
 def summed(lends: tuple[Lend, ...], account: str) -> dict[str, float]:
-    """Hours by what they were, and what each user's pods asked for; "": all of them."""
+    """Returns the hours by kind, and what pods requested as "vcore"."""
     total = Counter[str]()
     for one in lends:
         if one.account == account:
             total.update({"lent": one.hours, "booting": one.booting, "idle": one.idle})
-            total.update({"": (one.used or {}).get("vcore", 0)})
-            total.update({user: of["vcore"] for user, of in one.users.items()})
+            total.update({"vcore": (one.used or {}).get("vcore", 0)})
     assert 0 <= total["booting"] + total["idle"] <= total["lent"] + 1e-6
     return dict(total)

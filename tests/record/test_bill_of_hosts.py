@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dnm.model.history import HistoryLine, Lent, Memory
-from dnm.model.lent import Charge, Phase, Use
+from dnm.model.lent import Charge, Phase
 from dnm.model.registry import Registry
 from dnm.record.accounts import Bookkeeper
 from dnm.record.bill import Biller
@@ -51,10 +51,7 @@ def test_a_beginning_that_is_not_told_here() -> None:
 
 
 def test_use_before_a_move_is_the_first_ones() -> None:
-    ada = Use(since=NOW - HOUR, rate={}, used={"vcore": 3_600_000})
-    charge = Charge(
-        account="proj", since=NOW - HOUR, rate={}, used={"vcore": 3_600_000}, users={"ada": ada}
-    )
+    charge = Charge(account="proj", since=NOW - HOUR, rate={}, used={"vcore": 3_600_000})
     world = moving(node=fenced("notebook"), charge=charge)
     before = world.registry
     after = world.plan().registry
@@ -76,4 +73,3 @@ def test_use_before_a_move_is_the_first_ones() -> None:
     assert (first.namespace, second.namespace) == ("dev", "notebook")
     told = [(one.used or {}).get("vcore", 0) for one in (first, second)]
     assert told == [3_600_000, 0], told
-    assert "ada" in first.users and "ada" not in second.users
