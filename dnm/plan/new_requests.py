@@ -3,6 +3,7 @@ and brake; how many, whose, and which nodes they may not bring. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -24,7 +25,8 @@ from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, lendable_names, why_not_counted, why_not_now
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.plan.rule import nodes_kept_out, rules_of
-from dnm.sizing.caps import NodePool, pool_of
+from dnm.sizing.caps import Bound, NodePool, budget_of, lent_in, pool_of
+from dnm.sizing.fair_shares import divide_fairly
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
 
 LONGEST_LIST = 60_000  # characters in one argument; Linux takes twice as many
@@ -58,18 +60,39 @@ class Conversions(Value):
 
 
 def ask_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conversions:
-    """One need after the other, in the order in which nodes are handed out; what is started for
-    one is no longer left to the next. `before`: the record before any conversion of this run."""
+    """Requests nodes for one pool after the other, in fair order. A pool gets its share of the
+    conversions that are left to this run; a pool that must wait leaves its share to those after it.
+    `before`: the record before any conversion of this run."""
     so_far = start
     wanted: dict[NodePool, int] = {}
-    for pool, count in sizing.granted().items():
+    granted = sizing.granted()
+    shares: dict[NodePool, int] | None = None
+    while granted:
+        if shares is None:
+            shares = _share_of_run(so_far, sizing, granted)
+        pool = next(iter(shares or granted))
+        share, count = shares.pop(pool, 0), granted.pop(pool)
         so_far, objection = _judge(so_far, sizing.queues[pool.queue], pool, count, before)
         asked = so_far
-        so_far = _wait_or_request(so_far, pool, count, objection)
+        so_far = _wait_or_request(so_far, pool, share, objection)
         new = sum(one.count for one in so_far.requests[len(asked.requests) :])
         is_wanted = objection is None or objection.reason is not Reason.BREAKER
         wanted[pool] = count - new if is_wanted else 0
+        if new < share:
+            shares = None  # the others share the rest
     return _give_back(so_far, wanted)
+
+
+def _share_of_run(
+    so_far: Conversions, sizing: Sizing, granted: Mapping[NodePool, int]
+) -> dict[NodePool, int]:
+    """Returns how many conversions of this run each pool gets, in the order of their turns."""
+    if sum(granted.values()) <= so_far.left:
+        return dict(granted)
+    held = Counter((name, node_type) for node_type, name in lent_in(so_far.registry))
+    bound = Bound(name="max_conversions_per_run", left=so_far.left)
+    priorities = {queue: one.priority for queue, one in sizing.queues.items()}
+    return dict(divide_fairly(budget_of([bound]), granted, held, priorities))
 
 
 def _judge(
@@ -123,11 +146,11 @@ def _wait_or_request(
     before: Conversions, pool: NodePool, granted: int, objection: Objection | None
 ) -> Conversions:
     """Writes one request down, or says why its queue waits."""
-    if objection is None and before.left <= 0:
+    if objection is None and granted <= 0:
         most = before.inputs.config.max_conversions_per_run
         objection = Objection(reason=Reason.CAPPED, detail=f"max_conversions_per_run = {most}")
     if objection is None:
-        after = _request(before, pool, min(granted, before.left))
+        after = _request(before, pool, granted)
         if after.requests != before.requests:  # another pool of the queue may have had to wait
             said = before.sizing.verdicts[pool.queue]
             return msgspec.structs.replace(after, verdicts={**after.verdicts, pool.queue: said})

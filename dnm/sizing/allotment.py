@@ -1,8 +1,8 @@
 """Handing out nodes, one queue after the other: the next queue finds what the last one left.
 
 The rule: an `Allotment` holds the free space, the limits and the budget of one decision and is
-thrown away with it. `serve` answers for one queue and books what it granted: space that is taken,
-quota that is used, limits that the granted nodes raise (for siblings too, through shared
+thrown away with it. `serve` answers for one queue and reserves what it granted: space that is
+taken, quota that is used, limits that the granted nodes raise (for siblings too, through shared
 ancestors).
 """
 
@@ -19,7 +19,8 @@ from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import NamespacePolicy
 from dnm.sizing.backlog import QueueBacklog, Schedulable
-from dnm.sizing.caps import UNBOUNDED, Bound, ConversionBudget
+from dnm.sizing.caps import UNBOUNDED, Bound, ConversionBudget, NodePool, budget_of
+from dnm.sizing.fair_shares import bounds_of_shares, divide_fairly, list_scarce_bounds
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing import least_nodes
 from dnm.sizing.packing_input import PackingInput
@@ -51,21 +52,59 @@ class Allotment:
         self._budget = UNBOUNDED
 
     def serve_within(
-        self, budget: ConversionBudget, backlogs: Iterable[QueueBacklog]
+        self, budget: ConversionBudget, backlogs: Sequence[QueueBacklog]
     ) -> list[QueueSizing]:
         """Decides for these queues in order, and grants no more than the budget. What each wants is
-        what it would get now if there were no budget."""
+        what it would get now if there were no budget. Queues of equal priority share what is
+        scarce (`fair_shares.py`)."""
         self._budget = budget
+        claims = self._list_claims(backlogs)
+        priorities = {one.queue: one.priority for one in backlogs}
+        shares: Mapping[NodePool, int] | None = None
         sizings = []
         for backlog in backlogs:
-            wanted = self._unbounded_copy().serve(backlog)
-            got = self.serve(backlog)
+            if shares is None:
+                scarce = list_scarce_bounds(self._budget, claims)
+                shares = divide_fairly(self._budget, claims, self._lent, priorities)
+            wanted = self._copy(UNBOUNDED).serve(backlog)
+            got = self._serve_share(backlog, bounds_of_shares(scarce, shares, backlog.queue))
             sizings.append(msgspec.structs.replace(wanted, granted=got.wanted, spent=got.spent))
+            own = {pool for pool in claims if pool.queue == backlog.queue}
+            claims = {pool: count for pool, count in claims.items() if pool not in own}
+            if sum(got.wanted.values()) < sum(shares.get(pool, 0) for pool in own):
+                shares = None  # the others share the rest
         return sizings
 
-    def _unbounded_copy(self) -> Allotment:
+    def _list_claims(self, backlogs: Sequence[QueueBacklog]) -> dict[NodePool, int]:
+        """Returns how many nodes each pool would get within the budget if no queue before it got a
+        new node. What is there already goes to the queues in order."""
+        found: dict[NodePool, int] = {}
+        others = self._copy(budget_of([Bound(name="new nodes", left=0)]))
+        for backlog in backlogs:
+            found |= others._copy(self._budget).serve(backlog).wanted
+            others.serve(backlog)
+        return found
+
+    def _serve_share(
+        self, backlog: QueueBacklog, shares: Mapping[str, tuple[Bound, Bound]]
+    ) -> QueueSizing:
+        """Decides for one queue that gets no more than its shares. A share is named only if the
+        bound that it is of leaves more nodes."""
+        whole = self._budget
+        self._budget = ConversionBudget(
+            bounds=(*whole.bounds, *(share for share, _ in shares.values())),
+            left={**whole.left, **{name: share.left for name, (share, _) in shares.items()}},
+        )
+        got = self.serve(backlog)
+        left = {name: self._budget.left[name] for name in whole.left}
+        self._budget = msgspec.structs.replace(whole, left=left)
+        is_of_spent = {name for name, (_, bound) in shares.items() if bound in got.spent}
+        spent = tuple(one for one in got.spent if one.name not in is_of_spent)
+        return msgspec.structs.replace(got, spent=spent)
+
+    def _copy(self, budget: ConversionBudget) -> Allotment:
         other = copy(self)
-        other._budget = UNBOUNDED
+        other._budget = budget
         other._bins = list(self._bins)
         other._quota = self._quota.copy()
         other._lent = Counter(self._lent)

@@ -51,8 +51,9 @@ def size_queues(
     """Returns what every monitored queue needs, and who gets what there is; without bounds, all
     that is wanted is granted.
 
-    Scarce nodes go to the queue of the highest priority, then to the one whose pods have lacked
-    something for the longest time.
+    Scarce nodes go to the queue of the highest priority. Queues of equal priority share them
+    (`fair_shares.py`); of equal claims, the pods that have lacked something for the longest time
+    come first.
     """
     at_rest = size_at_rest(config, demand, queues)
     return at_rest or size_wanting(config, demand, queues, node_supply, budget)

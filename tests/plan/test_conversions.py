@@ -182,3 +182,38 @@ def test_two_queues_share_what_a_run_may_convert() -> None:
     most_one = world.configured(max_conversions_per_run=1).converted()
     assert [request.count for request in most_one.requests] == [1]
     assert {one.detail for one in most_one.verdicts.values()} >= {"max_conversions_per_run = 1"}
+
+
+def two_queues(first: int, second: int, *types: str) -> World:
+    """Pods in two namespaces of equal priority that need so many nodes."""
+    world = wanting(first).with_pods(*pods(second, namespace="two", queue=OTHER, app_id="other"))
+    more = NamespacePolicy(name="two", queue=OTHER, node_types=types or ("a",))
+    return world.configured(namespaces={**world.config.namespaces, "two": more})
+
+
+def test_namespaces_share_the_conversions_of_one_run() -> None:
+    """A namespace that needs nine nodes took all conversions of each run."""
+
+    def by_namespace(world: World) -> dict[str, int]:
+        return {one.namespace: one.count for one in world.converted().requests}
+
+    world = two_queues(9, 2).configured(max_conversions_per_run=3)
+    assert by_namespace(world) == {"dev": 2, "two": 1}
+    world.lent("a001", Phase.JOINING).lent("a002", Phase.JOINING)
+    assert by_namespace(world) == {"dev": 1, "two": 2}
+    assert by_namespace(world.configured(max_conversions_per_run=1)) == {"two": 1}
+
+
+def test_namespace_that_must_wait_leaves_its_share_of_the_run() -> None:
+    backed_off = {"b": Backoff(failures=1, until=NOW + timedelta(minutes=1), ask_at_most=1)}
+    world = two_queues(9, 2, "b").lent("a001", Phase.JOINING)
+    world.configured(
+        node_types={**world.config.node_types, "b": NodeType(name="b", size=SIZE)},
+        max_conversions_per_run=2,
+    )
+    world.batch = {**world.batch, "b001": a_batch_node("b001"), "b002": a_batch_node("b002")}
+    shared = world.converted().requests
+    assert [(one.namespace, one.count) for one in shared] == [("two", 1), ("dev", 1)]
+    waits = world.recorded(backoffs=backed_off).converted()
+    assert [(one.namespace, one.count) for one in waits.requests] == [("dev", 2)]
+    assert waits.verdicts[OTHER].reason is Reason.BACKOFF

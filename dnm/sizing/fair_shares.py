@@ -1,0 +1,100 @@
+"""The fair division of nodes that are too few for every namespace.
+
+The rule: the queue of the higher priority comes first. Between equal priorities each node goes to
+the namespace that has the fewest nodes under the scarce bound, lent and incoming nodes included,
+then to the pool that comes first in the order of the claims.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from dnm.model.reason import Reason
+from dnm.sizing.caps import Bound, ConversionBudget, NodePool
+
+Claims = Mapping[NodePool, int]
+"""How many nodes each pool would get alone, the longest wait first."""
+
+Held = Mapping[tuple[str, str], int]
+"""(namespace, node type) -> lent and incoming nodes."""
+
+
+def divide_fairly(
+    budget: ConversionBudget, claims: Claims, held: Held, priorities: Mapping[str, int]
+) -> Counter[NodePool]:
+    """Returns how many nodes each pool gets. `priorities`: of each queue."""
+    bounds = {pool: budget.bounds_of(pool) for pool in claims}
+    scarce = list_scarce_bounds(budget, claims)
+    left, given = dict(budget.left), Counter[NodePool]()
+    under = Counter({
+        (bound.name, pool.namespace): sum(
+            count
+            for (namespace, node_type), count in held.items()
+            if namespace == pool.namespace and bound.holds_for(node_type, namespace)
+        )
+        for pool in claims
+        for bound in scarce[pool]
+    })  # fmt: skip
+
+    def level(pool: NodePool) -> int:
+        return max((under[bound.name, pool.namespace] for bound in scarce[pool]), default=0)
+
+    turns = [
+        (-priorities.get(pool.queue, 0), level(pool), rank, pool)
+        for rank, pool in enumerate(claims)
+    ]
+    heapify(turns)
+    while turns:
+        first, known, rank, pool = heappop(turns)
+        if given[pool] >= claims[pool] or any(left[one.name] <= 0 for one in bounds[pool]):
+            continue
+        if known == level(pool):  # another pool of the namespace may have got a node meanwhile
+            given[pool] += 1
+            for bound in bounds[pool]:
+                left[bound.name] -= 1
+            for bound in scarce[pool]:
+                under[bound.name, pool.namespace] += 1
+        heappush(turns, (first, level(pool), rank, pool))
+    return given
+
+
+def list_scarce_bounds(budget: ConversionBudget, claims: Claims) -> dict[NodePool, list[Bound]]:
+    """Lists for each pool the bounds that leave fewer nodes than several namespaces claim."""
+    claimed: dict[str, Counter[str]] = {}
+    for pool, count in claims.items():
+        for bound in budget.bounds_of(pool):
+            claimed.setdefault(bound.name, Counter())[pool.namespace] += count
+    scarce = {
+        name
+        for name, counts in claimed.items()
+        if len(counts) > 1 and 0 < budget.left[name] < counts.total()
+    }
+    return {pool: [one for one in budget.bounds_of(pool) if one.name in scarce] for pool in claims}
+
+
+def bounds_of_shares(
+    scarce: Mapping[NodePool, Sequence[Bound]], shares: Mapping[NodePool, int], queue: str
+) -> dict[str, tuple[Bound, Bound]]:
+    """Returns the share of each namespace of the queue in each scarce bound, as a bound, and the
+    scarce bound itself, by the name of the share."""
+    found: dict[str, tuple[Bound, Bound]] = {}
+    for pool, bounds in scarce.items():
+        for whole in bounds if pool.queue == queue else ():
+            count = sum(
+                share
+                for other, share in shares.items()
+                if other.namespace == pool.namespace
+                and whole.holds_for(other.node_type, other.namespace)
+            )
+            share = Bound(
+                name=f"share of namespace {pool.namespace} in {whole.name}",
+                left=count,
+                reason=Reason.OTHERS_FIRST,
+                node_types=whole.node_types,
+                namespaces=frozenset((pool.namespace,)),
+                why=f"{whole.name} is shared with other namespaces",
+            )
+            found[share.name] = (share, whole)
+    return found

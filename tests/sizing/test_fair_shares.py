@@ -1,0 +1,194 @@
+"""Nodes that are too few are shared fairly between namespaces of equal priority."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.model.node_type import NodeType
+from dnm.model.pod import Toleration
+from dnm.model.reason import Reason
+from dnm.sizing.caps import ConversionBudget, NodePool, budget_of, count_left
+from dnm.sizing.fair_shares import divide_fairly
+from dnm.sizing.queue_sizing import Sizing
+from dnm.sizing.sizing import size_queues
+from tests.scenes import (
+    TAINT,
+    IncomingNode,
+    budget,
+    config,
+    demand,
+    node_supply,
+    pods,
+    policy,
+    size,
+    tree,
+)
+
+NAMES = ("one", "two", "three", "four")
+NODE = size(100, 200)  # a pod that needs a node of 128 cores of its own
+
+
+def sizing_of(
+    wanted: dict[str, int],
+    left: ConversionBudget,
+    lent: dict[str, int] | None = None,
+    priorities: dict[str, int] | None = None,
+    types: tuple[str, ...] = ("a",),
+) -> Sizing:
+    """Each namespace has so many pods that need a node each; the first one has waited longest.
+    `lent`: nodes that are joining, and full when they have joined."""
+    lent, priorities = lent or {}, priorities or {}
+    conf = config(
+        namespaces={
+            name: policy(name, f"root.{name}", *types, priority=priorities.get(name, 0))
+            for name in wanted
+        },
+        node_types={
+            name: NodeType(name=name, size=size(128, 256), taints=(TAINT,)) for name in types
+        },
+    )  # fmt: skip
+    queues = {"root": tree()["root"]}
+    for name in wanted:
+        queues[f"root.{name}"] = msgspec.structs.replace(
+            tree()["root.anvil.dev"], path=f"root.{name}", parent="root"
+        )
+    some = [
+        pod
+        for rank, (name, count) in enumerate(wanted.items())
+        for pod in pods(
+            count + lent.get(name, 0), NODE, namespace=name, name=name, app=name,
+            ago=1000 - 10 * rank,
+            shape={"tolerations": (Toleration(key="dedicated", value=name),)},
+        )
+    ]  # fmt: skip
+    incoming = [
+        IncomingNode(node_type=types[0], namespace=name, queue=f"root.{name}")
+        for name, count in lent.items()
+        for _ in range(count)
+    ]
+    found = demand(some, conf, queues)
+    return size_queues(conf, found, queues, node_supply(incoming=incoming), left)
+
+
+def granted(sizing: Sizing) -> dict[str, int]:
+    return {
+        queue.removeprefix("root."): sum(one.granted.values())
+        for queue, one in sizing.queues.items()
+    }
+
+
+CASES = [
+    pytest.param({"one": 2000, "two": 3}, 4, {}, {"one": 2, "two": 2}, id="2000 and 3 at 4"),
+    pytest.param({"one": 2000, "two": 1}, 4, {}, {"one": 3, "two": 1}, id="2000 and 1 at 4"),
+    pytest.param({"one": 9, "two": 9}, 3, {}, {"one": 2, "two": 1}, id="the longest wait first"),
+    pytest.param({"one": 9, "two": 9}, 1, {"one": 1}, {"one": 0, "two": 1}, id="the lent count"),
+    pytest.param({"one": 9, "two": 9}, 4, {"one": 3}, {"one": 1, "two": 3}, id="up to the same"),
+    pytest.param({"one": 9, "two": 0}, 4, {}, {"one": 4, "two": 0}, id="alone"),
+    pytest.param({"one": 9, "two": 9}, 0, {}, {"one": 0, "two": 0}, id="none left"),
+    pytest.param({"one": 2, "two": 2}, 4, {}, {"one": 2, "two": 2}, id="enough for both"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "left", "lent", "expected"), CASES)
+def test_namespaces_take_turns(
+    wanted: dict[str, int], left: int, lent: dict[str, int], expected: dict[str, int]
+) -> None:
+    sizing = sizing_of(wanted, budget(total=left), lent)
+    assert granted(sizing) == expected
+    assert sum(sizing.queues["root.one"].wanted.values()) == wanted["one"]
+
+
+def test_verdict_names_the_cap_that_is_shared() -> None:
+    found = sizing_of({"one": 9, "two": 9, "three": 9}, budget(total=2))
+    details = {queue: one.detail for queue, one in found.verdicts.items()}
+    assert "1 can be had: max_converted_nodes is shared with other namesp" in details["root.one"]
+    assert "0 can be had: max_converted_nodes used up" in details["root.three"]
+    assert found.verdicts["root.three"].reason is Reason.OTHERS_FIRST
+
+
+@pytest.mark.parametrize(
+    "left",
+    [budget(batch={"a": 4, "b": 0}), budget(per_type={"a": 4, "b": 0})],
+    ids=["idle nodes", "cap of the type"],
+)
+def test_type_that_is_scarce_is_shared(left: ConversionBudget) -> None:
+    found = sizing_of({"one": 2000, "two": 9}, left, types=("a", "b"))
+    assert granted(found) == {"one": 2, "two": 2}
+
+
+def test_another_type_replaces_the_share_of_the_scarce_one() -> None:
+    found = sizing_of({"one": 9, "two": 2}, budget(batch={"a": 2, "b": 20}), types=("a", "b"))
+    assert granted(found) == {"one": 9, "two": 2}
+    assert {pool.namespace: count for one in found.queues.values()
+            for pool, count in one.granted.items() if pool.node_type == "a"} == {
+        "one": 1, "two": 1,
+    }  # fmt: skip
+
+
+def test_priority_comes_before_the_share() -> None:
+    found = sizing_of({"one": 9, "two": 3}, budget(total=4), {"two": 5}, {"two": 1})
+    assert granted(found) == {"one": 1, "two": 3}
+
+
+counts = st.integers(0, 6)
+
+
+@given(
+    wanted=st.fixed_dictionaries(dict.fromkeys(NAMES, counts)),
+    lent=st.fixed_dictionaries(dict.fromkeys(NAMES, st.integers(0, 3))),
+    priorities=st.fixed_dictionaries(dict.fromkeys(NAMES, st.integers(0, 1))),
+    cap=st.integers(0, 12),
+)
+def test_no_namespace_gets_a_node_before_one_that_has_fewer(
+    wanted: dict[str, int], lent: dict[str, int], priorities: dict[str, int], cap: int
+) -> None:
+    """Lent nodes count. So no namespace gets a second node from a scarce cap before each namespace
+    of its priority that can use a node has one."""
+    got = granted(sizing_of(wanted, budget(total=cap), lent, priorities))
+    assert sum(got.values()) == min(cap, sum(wanted.values()))
+    for name in NAMES:
+        for other in NAMES:
+            if got[name] and got[other] < wanted[other]:
+                assert priorities[name] >= priorities[other]
+                if priorities[name] == priorities[other]:
+                    assert lent[name] + got[name] <= lent[other] + got[other] + 1
+    assert got == granted(sizing_of(wanted, budget(total=cap), lent, priorities))
+
+
+POOLS = [NodePool(f"root.{name}", name, kind) for name in NAMES[:3] for kind in "ab"]
+
+
+@given(
+    claims=st.dictionaries(st.sampled_from(POOLS), counts),
+    caps=st.tuples(counts, counts, counts),
+    held=st.dictionaries(st.tuples(st.sampled_from(NAMES[:3]), st.sampled_from("ab")), counts),
+)
+def test_shares_keep_every_cap_and_leave_no_node_that_a_pool_can_use(
+    claims: dict[NodePool, int], caps: tuple[int, int, int], held: dict[tuple[str, str], int]
+) -> None:
+    whole, first, second = caps
+    conf = config(
+        max_converted_nodes=whole,
+        node_types={
+            name: NodeType(name=name, size={}, max_nodes=most)
+            for name, most in (("a", first), ("b", second))
+        },
+        namespaces={},
+    )
+    left = count_left(conf, (), {})
+    shares = divide_fairly(left, claims, held, {})
+    rest = left
+    for pool, count in shares.items():
+        assert count <= claims[pool]
+        for _ in range(count):
+            rest = rest.changed([pool], -1)
+    assert all(count >= 0 for count in rest.left.values())
+    for pool, count in claims.items():
+        is_open = all(rest.left[bound.name] > 0 for bound in rest.bounds_of(pool))
+        assert shares[pool] == count or not is_open
+    assert divide_fairly(budget_of(()), claims, held, {}) == +Counter(claims)
