@@ -26,18 +26,15 @@ class QueueWants(Value):
 
 
 class LimitChange(Value):
-    """One number of the document as it was and as it will be."""
+    """One number of the document as it was and as it will be. `why`: the reason, for log and
+    history."""
 
     queue: str
     kind: str  # max | guaranteed
     resource: str
     before: str
     after: str
-
-    @property
-    def why(self) -> str:
-        """As history and log tell it."""
-        return "its baseline and what serves it now"
+    why: str = ""
 
     @property
     def line(self) -> str:

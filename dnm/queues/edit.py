@@ -235,7 +235,7 @@ def _foresee(
         noted=noted,
         planned_on=source.version,
         is_changed=text != source.text or ledger_text != source.ledger_text,
-        changes=changes_of(tree, texts),
+        changes=changes_of(tree, texts, known, (ledger.sections, sections)),
         notes=chosen.notes + notes_of(tree, known, lent),
         held=held_of(tree, held, frozen, wants, blocked),
         blocked=blocked,

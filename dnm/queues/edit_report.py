@@ -8,16 +8,31 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from dnm.model.cluster import QueueLimits
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.printable import count_of
 from dnm.model.quantity import INT64_MAX, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
+from dnm.model.queue_path import lineage
+from dnm.model.value import Resources
 from dnm.queues.document import QueueDocument
 from dnm.queues.ledger import Lent, Section, lent_amounts
 from dnm.queues.limits import Baseline, current
 from dnm.queues.tree import DocumentTree, LimitPlace
 
+_LONGEST_LIST = 200  # characters
 
-def changes_of(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> tuple[LimitChange, ...]:
-    """Returns every number that changes, before and after."""
+
+def changes_of(
+    tree: DocumentTree,
+    texts: Mapping[LimitPlace, str],
+    known: Mapping[LimitPlace, Baseline],
+    sections: tuple[Mapping[str, Section], Mapping[str, Section]],
+) -> tuple[LimitChange, ...]:
+    """Returns every number that changes, before and after, and why. `sections`: of the ledger
+    before and after the edit."""
+    if not texts:
+        return ()
+    counted = tuple(_nodes_by_queue(one.values()) for one in sections)
     return tuple(
         LimitChange(
             queue=place.queue,
@@ -25,9 +40,51 @@ def changes_of(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> tuple[Lim
             resource=place.resource,
             before=tree.places[place].text.strip(),
             after=text.strip(),
+            why=_why_changed(known[place], *(nodes.get(place.queue, {}) for nodes in counted)),
         )
         for place, text in sorted(texts.items())
     )
+
+
+def _nodes_by_queue(sections: Iterable[Section]) -> dict[str, dict[str, Resources]]:
+    """Returns the nodes that each queue and the queues below it count."""
+    found: dict[str, dict[str, Resources]] = {}
+    for section in sections:
+        for queue, nodes in section.queues.items():
+            for path in lineage(queue):
+                found.setdefault(path, {}).update(nodes)
+    return found
+
+
+_NEWS = {
+    "reapplied": "the queue document was applied again without what is lent",
+    "applied": "the queue document was applied with a new baseline",
+    "changed": "the limit was changed manually",
+}
+
+
+def _why_changed(
+    baseline: Baseline, before: Mapping[str, Resources], after: Mapping[str, Resources]
+) -> str:
+    """Says which nodes the limit counts now and did not before, and the reverse."""
+    resized = [name for name in before.keys() & after.keys() if before[name] != after[name]]
+    parts = [
+        sentence.format(_host_list(names))
+        for names, sentence in (
+            (after.keys() - before.keys(), "it now contains {}"),
+            (before.keys() - after.keys(), "it no longer contains {}"),
+            (resized, "the size of {} has changed"),
+        )
+        if names
+    ]
+    if baseline.news:
+        parts.append(_NEWS[baseline.news])
+    return "; ".join(parts) or "a change that had to wait is possible now"
+
+
+def _host_list(names: Iterable[str]) -> str:
+    text = fold_hostlist(names)
+    return text if len(text) <= _LONGEST_LIST else count_of(len(set(names)), "node")
 
 
 def limits_of(

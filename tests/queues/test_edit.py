@@ -225,3 +225,33 @@ def test_a_config_map_beyond_its_size_may_still_shrink() -> None:
         resolve_document(full, None), wants(nodes_of(A, *(f"n{n}" for n in range(1, 9))))
     )
     assert "Kubernetes allows" in more.blocked[A]
+
+
+REASONS = {
+    "a node serves": (TREE, "", ONE, "it now contains n1"),
+    "a node was returned": (lend(TREE, TWO).text, lend(TREE, TWO).ledger, ONE,
+                            "it no longer contains n2"),
+    "one for another": (lend(TREE, ONE).text, lend(TREE, ONE).ledger,
+                        nodes_of(A, "n2", size={**NODE, "vcore": 64_000}),
+                        "it now contains n2; it no longer contains n1"),
+    "another size": (lend(TREE, ONE).text, lend(TREE, ONE).ledger,
+                     nodes_of(A, "n1", size={**NODE, "vcore": 64_000}),
+                     "the size of n1 has changed"),
+    "applied again": (TREE, lend(TREE, ONE).ledger, ONE,
+                      "the queue document was applied again without what is lent"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "ledger", "nodes", "why"), REASONS.values(), ids=REASONS)
+def test_change_of_limit_has_its_own_reason(
+    text: str, ledger: str, nodes: dict[str, dict[str, Resources]], why: str
+) -> None:
+    made = edit(text, ledger, nodes, remembered=ledger)
+    assert made.changes and {one.why for one in made.changes if one.queue == A} == {why}
+
+
+def test_reason_of_shrink_that_had_to_wait() -> None:
+    made = lend(TREE, ONE)
+    held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}}, remembered=made.noted)
+    later = edit(held.text, held.ledger, {}, remembered=held.noted)
+    assert {one.why for one in later.changes} == {"a change that had to wait is possible now"}
