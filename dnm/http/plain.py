@@ -19,7 +19,7 @@ class PlainAnswer(NamedTuple):
 
 class PlainClient:
     """One server, each request over a connection of its own; none is redirected or tried again.
-    `socket_path`: it is behind a unix socket."""
+    `socket_path`: it is behind a unix socket. `largest`: bytes of an answer."""
 
     def __init__(self, url: str, seconds: float, largest: int, socket_path: str = "") -> None:
         self._url = url.rstrip("/")
@@ -33,9 +33,16 @@ class PlainClient:
         return self._wire.was_sent
 
     def ask(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        largest: int | None = None,
     ) -> PlainAnswer:
-        """Returns the answer, whatever it says. Raises OSError and ValueError where none came."""
+        """Returns the answer, whatever it says. Raises OSError and ValueError if none came.
+        `largest`: bytes of this answer; None: those of the client."""
+        largest = self._largest if largest is None else largest
         try:
             response = self._wire.send(
                 lambda: self._manager.request(
@@ -50,6 +57,8 @@ class PlainClient:
                 self._seconds,
             )
             with self._wire.reading(response) as answer:
-                return PlainAnswer(response.status, bytes(BodyBuffer(self._largest).read(answer)))
+                return PlainAnswer(response.status, bytes(BodyBuffer(largest).read(answer)))
+        except (OSError, ValueError) as error:
+            raise error.with_traceback(None) from error.__cause__  # its frames hold the body
         finally:
             self._manager.clear()

@@ -265,26 +265,29 @@ class BodyBuffer:
 
     def __init__(self, largest: int | None = None) -> None:
         self._largest = LARGEST_BODY if largest is None else largest
-        self._bytes = bytearray(1 << 16)
+        self._bytes = bytearray(min(1 << 16, self._largest))
 
     def read(self, response: Answer) -> memoryview:
-        """The whole body, unpacked."""
-        size = 0
-        self._reserve(0, (response.length or 0) + 1)
+        """Returns the whole body, unpacked. The buffer never exceeds the largest body."""
+        size, known = 0, response.length or 0
+        if known > self._largest:
+            raise AnswerTooLarge(self._largest)
+        self._reserve(0, known + 1)
         while True:
             size += response.fill(memoryview(self._bytes)[size:])
-            if size > self._largest:
-                raise AnswerTooLarge(self._largest)
             if size < len(self._bytes):
                 return memoryview(self._bytes)[:size]
+            if size == self._largest:
+                if response.fill(memoryview(bytearray(1))):
+                    raise AnswerTooLarge(self._largest)
+                return memoryview(self._bytes)
             self._reserve(size, size)
 
     def _reserve(self, used: int, more: int) -> None:
-        """Room for `more` bytes behind `used`, as far as they are taken: one byte above the largest
-        is enough to know. A new buffer, so that views of the old one hold."""
-        if more < 0 or more > self._largest + 1:
-            raise AnswerTooLarge(self._largest)
-        if used + more > len(self._bytes):
-            larger = bytearray(min(used + more, self._largest + 1))
-            larger[:used] = memoryview(self._bytes)[:used]
+        """Provides `more` bytes behind `used`, up to the largest body. Views of the old buffer stay
+        valid. The copy goes from view to view: a slice of a bytearray would copy twice."""
+        wanted = min(used + more, self._largest)
+        if wanted > len(self._bytes):
+            larger = bytearray(wanted)
+            memoryview(larger)[:used] = memoryview(self._bytes)[:used]
             self._bytes = larger

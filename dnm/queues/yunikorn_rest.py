@@ -22,7 +22,8 @@ from dnm.model.cluster import YunikornView
 from dnm.model.errors import YunikornError
 from dnm.model.queue_path import is_under
 
-_LARGEST_ANSWER = 1 << 28  # bytes; /applications of 100,000 pods is some 50 MB
+_LARGEST_ANSWER = 1 << 24  # bytes; /queues of 2,000 queues has some 2 MB
+_LARGEST_LIST = 1 << 27  # bytes; /applications of 100,000 pods has some 50 MB
 _USER_QUOTA = "Not enough user quota"  # yunikorn-core, objects/application.go
 _PARTITION = "/ws/v1/partition/default"
 
@@ -108,7 +109,8 @@ class YunikornClient:
             queues = list(_flat(self._ask("GET", f"{_PARTITION}/queues", _Queue)))
         with self._translated(), fault_point("yunikorn.read_applications"):
             path = f"{_PARTITION}/applications/active"
-            applications = self._ask("GET", path, list[_Application] | None) or []
+            applications = self._ask("GET", path, list[_Application] | None, most=_LARGEST_LIST)
+            applications = applications or []
         queue_of_pod = {
             ask.key: application.queue.lower()
             for application in applications
@@ -142,9 +144,16 @@ class YunikornClient:
                 return int(found[1]), int(found[2])
         return None
 
-    def _ask(self, method: str, path: str, of: Any, body: bytes | None = None) -> Any:
-        """The answer, read as `of`; its deadline is that of all of it, however it drips in."""
-        answer = self._http.ask(method, path, body, {"Accept": "application/json"})
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        of: Any,
+        body: bytes | None = None,
+        most: int = _LARGEST_ANSWER,
+    ) -> Any:
+        """Returns the answer, read as `of`. The deadline and `most` bytes bound all of it."""
+        answer = self._http.ask(method, path, body, {"Accept": "application/json"}, most)
         if answer.status != 200:
             told = " ".join(answer.body[:300].decode("utf-8", "replace").split())
             hint = "; dnm needs YuniKorn 1.5 or later" if answer.status == 404 else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tracemalloc
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -143,6 +145,27 @@ def test_any_failure_is_a_sentence(said: bytes | Drip, reason: str) -> None:
         with pytest.raises(YunikornError, match=reason) as caught:
             client.read_checksum()
     assert server.url in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("read", "most"),
+    [(YunikornClient.read_checksum, 1 << 24), (YunikornClient.read_view, 1 << 24)],
+)
+def test_endless_answer_takes_little_memory(
+    read: Callable[[YunikornClient], object], most: int
+) -> None:
+    """It took 842 MB: a bound of 256 MiB, copied twice as the buffer grew."""
+    body = b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1 << 25)
+    with ScriptedServer([body], closes=True) as server:
+        client = YunikornClient(server.url, timeout=timedelta(seconds=300))
+        tracemalloc.start()
+        try:
+            with pytest.raises(YunikornError, match=f"larger than {most} bytes"):
+                read(client)
+            assert tracemalloc.get_traced_memory()[1] < 1.75 * most
+            assert tracemalloc.get_traced_memory()[0] < most / 8  # no error keeps the body
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.parametrize("url", ["", "yunikorn:9080", "ftp://x", "http://"])
