@@ -19,7 +19,7 @@ from dnm.plan.queue_reports import headroom
 from dnm.queues.decode import RuleViolation
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.files import Judgement, judge_file, judge_text
-from dnm.queues.ledger import lent_amounts
+from dnm.queues.ledger import decode_ledger, lent_amounts
 from dnm.queues.source import SourceDocument
 from dnm.queues.tree import LimitPlace
 from dnm.queues.writer import ConfigMaps, apply_queue_edit, read_source
@@ -41,11 +41,26 @@ def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | N
 def check_cluster(
     kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, output: str
 ) -> int:
-    """Judges the document in force."""
+    """Judges the document in force, and its ledger: all that keeps dnm from an edit."""
     source = read_source(kube, place)
-    judged = _ask(judge_text(_name_of(source), source.text), yunikorn)
-    advice = tuple(_advice("document", one) for one in (source.refusal, *source.warnings) if one)
-    return _report([msgspec.structs.replace(judged, advice=(*advice, *judged.advice))], output)
+    judged = judge_text(_name_of(source), source.text)
+    if not source.is_built_in:
+        judged = _ask(judged, yunikorn)
+    problems = (source.refusal, _ledger_problem(source))
+    judged = msgspec.structs.replace(
+        judged,
+        violations=(*(_advice("document", one) for one in problems if one), *judged.violations),
+        advice=(*(_advice("document", one) for one in source.warnings), *judged.advice),
+    )
+    return _report([judged], output)
+
+
+def _ledger_problem(source: SourceDocument) -> str | None:
+    try:
+        decode_ledger(source.ledger_text)
+    except QueueError as error:
+        return str(error)
+    return None
 
 
 def _ask(judged: Judgement, yunikorn: YunikornClient | None) -> Judgement:
@@ -120,8 +135,9 @@ def show_queues(
     """The tree with its limits. `used`: what is allocated, by queue path (None: not known)."""
     source = read_source(kube, place)
     document = read_document(source)
-    if document.ledger_problem:
-        raise QueueError(document.ledger_problem)
+    problem = document.ledger_problem or (source.refusal if source.is_built_in else None)
+    if problem:
+        raise QueueError(problem)
     rows = list(_queue_rows(document, used))
     if output != "text":
         shown = {"schema": SHOW_SCHEMA, "document": _name_of(source), "queues": rows}

@@ -55,7 +55,11 @@ def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) 
             **sizing.verdicts,
             **{queue: waiting(queue, one) for queue, one in objections.items()},
         },
-        errors=tuple(one.detail for queue, one in objections.items() if queue not in limits.limits),
+        errors=tuple(
+            one.detail
+            for queue, one in objections.items()
+            if queue not in limits.limits and not inputs.document.is_built_in
+        ),
         sizing=sizing,
     )
     if not (sizing.granted() or judged.registry.claimed):

@@ -101,6 +101,8 @@ def diff_of(document: QueueDocument | None, limits: PlannedLimits) -> str:
 
 def why_unjudged(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
     """Why nothing that is known of the queue's pods and limits may be acted on."""
+    if queue not in limits.limits and inputs.document and inputs.document.is_built_in:
+        return limits.objection  # the queues are missing because the document is
     if queue not in limits.limits:
         close = difflib.get_close_matches(queue, limits.limits, n=1)
         hint = (

@@ -37,6 +37,11 @@ class QueueDocument(Value):
         return self.tree.queues
 
     @property
+    def is_built_in(self) -> bool:
+        """Whether the cluster has no document, so that YuniKorn uses its built-in queues."""
+        return self.source.is_built_in
+
+    @property
     def refusal(self) -> str | None:
         """Why no limit may be edited, whatever the ledger says, with the next step."""
         return self.source.refusal or self.tree.refusal or _why_invalid(self.violations)

@@ -58,6 +58,11 @@ class SourceDocument(Value):
         return self.config_map.annotations.get(LEDGER_ANNOTATION, "") if self.config_map else ""
 
     @property
+    def is_built_in(self) -> bool:
+        """Whether YuniKorn uses its built-in queues, since no ConfigMap has any."""
+        return self.refusal is not None and self.text == _BUILT_IN
+
+    @property
     def version(self) -> DocumentVersion | None:
         """Tells this state of the document from every other; None where it can't be told."""
         found = self.config_map

@@ -20,7 +20,7 @@ from dnm.plan.queue_reports import headroom
 from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.document import read_document
 from dnm.queues.rebase import Reading, rebase_document
-from dnm.queues.source import DEFAULT_PLACE, SourceDocument
+from dnm.queues.source import DEFAULT_PLACE, LEDGER_ANNOTATION, SourceDocument
 from dnm.queues.tree import parse_tree
 from dnm.queues.writer import read_source
 from dnm.queues.yunikorn_rest import YunikornClient
@@ -49,6 +49,37 @@ def test_the_clusters_document_is_judged(
     assert check_cluster(kube, DEFAULT_PLACE, None, output="text") == 1
     printed = capsys.readouterr().out
     assert "configmap/yunikorn/yunikorn-configs/queues.yaml:13: root.science.a:" in printed
+
+
+def test_missing_config_map_is_an_error_of_check_and_the_first_line_of_a_run(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """`queues check` said that dnm could edit it, and a run first named queues that it missed."""
+    site = a_workshop_site(sandbox, tmp_path)
+    site.run_until_rest()
+    sandbox.delete("configmaps", "yunikorn-configs", "yunikorn")
+    cause = "there is no ConfigMap yunikorn/yunikorn-configs"
+    for words in (["queues", "check"], ["check"]):
+        checked = site.command(*words, COLUMNS="1000")
+        assert checked.returncode == 1 and cause in checked.stdout
+        assert "dnm can edit it" not in checked.stdout
+    shown = site.command("queues", "show")
+    assert shown.returncode != 0 and cause in shown.stderr
+    ended = site.run()
+    assert ended.exit_code == ExitCode.NEEDS_PERSON
+    assert ended.plan.errors[0].startswith(cause) and len(ended.plan.errors) == 1
+    assert cause in ended.plan.queues[0].detail
+
+
+def test_ledger_that_can_not_be_read_is_an_error_of_check(
+    sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(item: dict[str, dict[str, dict[str, str]]]) -> None:
+        item["metadata"].setdefault("annotations", {})[LEDGER_ANNOTATION] = "{"
+
+    sandbox.edit("configmaps", "yunikorn-configs", breaks, NAMESPACE)
+    assert check_cluster(kube, NAMESPACE, None, output="text") == 1
+    assert "can't be read" in capsys.readouterr().out
 
 
 def test_what_only_the_scheduler_knows_is_a_violation_too(
