@@ -22,7 +22,8 @@ from typing import Any
 
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, ProxyError
+from urllib3.exceptions import HTTPError, PoolError, ProxyError
+from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 from urllib3.util.connection import create_connection
 from urllib3.util.ssl_ import create_urllib3_context
 
@@ -103,7 +104,7 @@ def cause_of(error: BaseException) -> Exception:
     cause, is_of_proxy = error, False
     while isinstance(cause, HTTPError):
         is_of_proxy |= isinstance(cause, ProxyError)
-        cause = cause.__cause__ or cause.__context__ or ValueError(str(error))
+        cause = cause.__cause__ or cause.__context__ or _without_cause(cause)
     if is_of_proxy and isinstance(cause, OSError):
         return ProxyFailed(cause.strerror or str(cause))
     if isinstance(cause, SSLEOFError | IncompleteRead):
@@ -111,6 +112,15 @@ def cause_of(error: BaseException) -> Exception:
     if isinstance(cause, HTTPException):
         return NoHttp(f"the answer can't be understood: {cause or type(cause).__name__}")
     return cause if isinstance(cause, OSError | ValueError) else ValueError(str(error))
+
+
+def _without_cause(error: HTTPError) -> Exception:
+    """Returns what an error of urllib3 stands for. The sentences about its pools name none of what
+    an administrator knows."""
+    if isinstance(error, HTTPTimeoutError):
+        return TimeoutError("it took longer than it may")
+    is_of_pool = isinstance(error, PoolError)
+    return ValueError(f"the request failed ({type(error).__name__})" if is_of_pool else str(error))
 
 
 class _TimedReader(io.RawIOBase):

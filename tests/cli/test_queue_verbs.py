@@ -77,8 +77,8 @@ def test_ledger_that_can_not_be_read_is_an_error_of_check(
     def breaks(item: dict[str, dict[str, dict[str, str]]]) -> None:
         item["metadata"].setdefault("annotations", {})[LEDGER_ANNOTATION] = "{"
 
-    sandbox.edit("configmaps", "yunikorn-configs", breaks, NAMESPACE)
-    assert check_cluster(kube, NAMESPACE, None, output="text") == 1
+    sandbox.edit("configmaps", "yunikorn-configs", breaks, "yunikorn")
+    assert check_cluster(kube, DEFAULT_PLACE, None, output="text") == 1
     assert "can't be read" in capsys.readouterr().out
 
 

@@ -20,9 +20,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from urllib3 import HTTPConnectionPool
+from urllib3.exceptions import EmptyPoolError, ReadTimeoutError
 
+from dnm.http.reader import cause_of
 from dnm.kube.client import KubeClient
-from dnm.kube.errors import ApiRefused, clean
+from dnm.kube.errors import ApiRefused, clean, describe
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.kube.slinky import find_bridges
 from dnm.model.cluster import ConfigMap
@@ -602,3 +605,11 @@ def test_a_tunnel_carries_tls_to_the_server(authority: Path) -> None:
         )
         assert client.read_node("k1") is not None
         assert proxy.paths == ["CONNECT api.example.org:6443", "GET /api/v1/nodes/k1"]
+
+
+def test_error_of_urllib3_without_a_cause_is_told_in_our_words() -> None:
+    """After a stop of the process urllib3 raises a timeout of 0 s that has no cause."""
+    pool = HTTPConnectionPool("k1", 6443)
+    late = cause_of(ReadTimeoutError(pool, "/", "Read timed out. (read timeout=0)"))
+    assert isinstance(late, TimeoutError) and describe(late) == "no complete answer in its time"
+    assert str(cause_of(EmptyPoolError(pool, "full"))) == "the request failed (EmptyPoolError)"
