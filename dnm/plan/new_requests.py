@@ -26,7 +26,6 @@ from dnm.plan.lendable import conversion_budget, lendable_names, why_not_counted
 from dnm.plan.limits import PlannedLimits, why_unjudged
 from dnm.plan.rule import nodes_kept_out, rules_of
 from dnm.sizing.caps import Bound, NodePool, budget_of, lent_in, pool_of
-from dnm.sizing.fair_shares import divide_fairly
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
 
 LONGEST_LIST = 60_000  # characters in one argument; Linux takes twice as many
@@ -89,6 +88,10 @@ def _share_of_run(
     """Returns how many conversions of this run each pool gets, in the order of their turns."""
     if sum(granted.values()) <= so_far.left:
         return dict(granted)
+    if len(granted) == 1:
+        return dict.fromkeys(granted, so_far.left)
+    from dnm.sizing.fair_shares import divide_fairly
+
     held = Counter((name, node_type) for node_type, name in lent_in(so_far.registry))
     bound = Bound(name="max_conversions_per_run", left=so_far.left)
     priorities = {queue: one.priority for queue, one in sizing.queues.items()}

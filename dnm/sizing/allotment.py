@@ -20,7 +20,6 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.config import NamespacePolicy
 from dnm.sizing.backlog import QueueBacklog, Schedulable
 from dnm.sizing.caps import UNBOUNDED, Bound, ConversionBudget, NodePool, budget_of
-from dnm.sizing.fair_shares import bounds_of_shares, divide_fairly, list_scarce_bounds
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing import least_nodes
 from dnm.sizing.packing_input import PackingInput
@@ -55,25 +54,30 @@ class Allotment:
         self, budget: ConversionBudget, backlogs: Sequence[QueueBacklog]
     ) -> list[QueueSizing]:
         """Decides for these queues in order, and grants no more than the budget. What each wants is
-        what it would get now if there were no budget. Queues of equal priority share what is
-        scarce (`fair_shares.py`)."""
+        what it would get now if there were no budget. Namespaces of equal priority share what is
+        scarce."""
         self._budget = budget
+        names = {one.pool.namespace for backlog in backlogs for one in backlog.options}
+        if len(names) > 1:
+            return list(self._serve_shares(backlogs))
+        return [self._serve_share(backlog, {}) for backlog in backlogs]
+
+    def _serve_shares(self, backlogs: Sequence[QueueBacklog]) -> Iterator[QueueSizing]:
+        from dnm.sizing.fair_shares import bounds_of_shares, divide_fairly, list_scarce_bounds
+
         claims = self._list_claims(backlogs)
         priorities = {one.queue: one.priority for one in backlogs}
         shares: Mapping[NodePool, int] | None = None
-        sizings = []
         for backlog in backlogs:
             if shares is None:
                 scarce = list_scarce_bounds(self._budget, claims)
                 shares = divide_fairly(self._budget, claims, self._lent, priorities)
-            wanted = self._copy(UNBOUNDED).serve(backlog)
             got = self._serve_share(backlog, bounds_of_shares(scarce, shares, backlog.queue))
-            sizings.append(msgspec.structs.replace(wanted, granted=got.wanted, spent=got.spent))
+            yield got
             own = {pool for pool in claims if pool.queue == backlog.queue}
             claims = {pool: count for pool, count in claims.items() if pool not in own}
-            if sum(got.wanted.values()) < sum(shares.get(pool, 0) for pool in own):
+            if sum(got.granted.values()) < sum(shares.get(pool, 0) for pool in own):
                 shares = None  # the others share the rest
-        return sizings
 
     def _list_claims(self, backlogs: Sequence[QueueBacklog]) -> dict[NodePool, int]:
         """Returns how many nodes each pool would get within the budget if no queue before it got a
@@ -90,7 +94,7 @@ class Allotment:
     ) -> QueueSizing:
         """Decides for one queue that gets no more than its shares. A share is named only if the
         bound that it is of leaves more nodes."""
-        whole = self._budget
+        wanted, whole = self._copy(UNBOUNDED).serve(backlog), self._budget
         self._budget = ConversionBudget(
             bounds=(*whole.bounds, *(share for share, _ in shares.values())),
             left={**whole.left, **{name: share.left for name, (share, _) in shares.items()}},
@@ -100,7 +104,7 @@ class Allotment:
         self._budget = msgspec.structs.replace(whole, left=left)
         is_of_spent = {name for name, (_, bound) in shares.items() if bound in got.spent}
         spent = tuple(one for one in got.spent if one.name not in is_of_spent)
-        return msgspec.structs.replace(got, spent=spent)
+        return msgspec.structs.replace(wanted, granted=got.wanted, spent=spent)
 
     def _copy(self, budget: ConversionBudget) -> Allotment:
         other = copy(self)
