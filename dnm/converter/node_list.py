@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import shutil
 import subprocess
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -80,37 +85,63 @@ class _List(msgspec.Struct):
 
 def list_batch_nodes(config: Config, given: Environment, node: str = "") -> BatchList | Unreadable:
     """Returns every node, or the one named, as `node-convert --list` judges it: from JSON where the
-    converter speaks it, else from the table of the site's script. Anything else is Unreadable.
+    converter speaks it, else from the table of the site's script. If the converter has no list and
+    Slurm's commands are on this host, dnm's own lister asks Slurm. Anything else is Unreadable.
 
     Raises ConverterError for a name that may not reach a command line.
     """
     program = list_program(config)
     what = f"{program} --list"
+    try:
+        check_trust(program, ConverterError)
+    except ConverterError as error:
+        return Unreadable(what=what, error=str(error))
     command = list_command(config, node)
+    answer = _ask(command, what, given)
+    if isinstance(answer, BatchList):
+        listed = answer if program == config.node_convert_path else _of_another(answer)
+        return _without_secrets(listed, given.secrets, what)
+    if not answer.has_no_list or config.batch_list_command is not None:
+        return Unreadable(what=what, error=f"{what}: {answer.why}")
+    path = given.environment.get("PATH", os.defpath)
+    is_shipped = program.resolve().parent == Path(sys.executable).parent  # and has a list
+    if is_shipped or not shutil.which("scontrol", path=path):
+        return Unreadable(what=what, error=f"{what}: {answer.why}{_NO_LIST}")
+    what = f"node-convert {' '.join(command[1:])}"
+    own = _ask([sys.executable, "-I", "-m", "dnm.converters.cli", *command[1:]], what, given)
+    if isinstance(own, BatchList):
+        return _without_secrets(_of_another(own), given.secrets, what)
+    both = f"{program} has no list ({answer.why}), and dnm's own {what}: {own.why}"
+    return Unreadable(what=what, error=f"{both}{_NO_LIST}")
+
+
+class _NoAnswer(NamedTuple):
+    """Why there is no list. `has_no_list`: the program does not know the option."""
+
+    why: str
+    has_no_list: bool = False
+
+
+def _ask(command: Sequence[str], what: str, given: Environment) -> BatchList | _NoAnswer:
+    """Asks a program for its list: in JSON, then as a table."""
     seconds = _LIST_TIMEOUT.total_seconds()
-    answers: list[str] = []
+    failures: list[str] = []
     for options in (["--output", "json"], []):
         try:
-            check_trust(program, ConverterError)
             with fault_point("converter.list"):
                 answer = run_bounded([*command, *options], given.environment, seconds, _LIST_LIMIT)
         except TimeoutExpired:
-            return Unreadable(what=what, error=f"{what}: no answer in {seconds:.0f} s")
-        except ConverterError as error:
-            return Unreadable(what=what, error=str(error))
+            return _NoAnswer(f"no answer in {seconds:.0f} s")
         except OSError as error:
             why = "was ended" if error.errno == errno.EFBIG else "can't be started"
-            return Unreadable(what=what, error=f"{what} {why}: {error.strerror}")
-        if answer.returncode == 0:
-            listed = parse_list(answer.stdout)
-            if listed is not None:
-                listed = listed if program == config.node_convert_path else _of_another(listed)
-                return _without_secrets(listed, given.secrets, what)
-        answers.append(_describe_failure(answer, given.secrets))
-    both = "; ".join(dict.fromkeys(answers)) or "no table in its output"
-    has_none = answer.returncode in (0, 2) and config.batch_list_command is None  # 2: usage
-    hint = _NO_LIST if has_none else ""
-    return Unreadable(what=what, error=f"{what}: {both}{hint}")
+            return _NoAnswer(f"{why}: {error.strerror}")
+        if answer.returncode == 0 and (listed := parse_list(answer.stdout)) is not None:
+            return listed
+        failures.append(_describe_failure(answer, given.secrets))
+    return _NoAnswer(
+        "; ".join(dict.fromkeys(failures)) or "no table in its output",
+        has_no_list=answer.returncode in (0, 2),  # 2: usage
+    )
 
 
 def _of_another(listed: BatchList) -> BatchList:

@@ -13,6 +13,7 @@ from dnm.converter.node_list import list_batch_nodes
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.batch import BatchList
 from dnm.model.lent import Phase
+from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.site import QUEUE, Site, set_up_workshop
 from tests.slurm_lab import SlurmSite, needs_slurm
@@ -57,12 +58,17 @@ def test_it_lends_and_returns_with_a_list_and_without_says_what_it_lacks(
     assert site.lent() == [] and not sandbox.violations
 
 
-def test_the_shipped_node_convert_reads_slurm_for_it(site: SlurmSite, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_named", [True, False], ids=["as-configured", "by-itself"])
+def test_the_shipped_node_convert_reads_slurm_for_it(
+    site: SlurmSite, tmp_path: Path, is_named: bool
+) -> None:
     tmp_path.chmod(0o755)
     converter = program(tmp_path / "node-convert", TWO_VERBS)
     shipped = f'#!/bin/sh\nexec "{sys.executable}" -m dnm.converters.cli "$@"\n'
-    config = a_config(tmp_path, path=site.config, node_convert_path=converter,
-                      batch_list_command=program(tmp_path / "list", shipped))  # fmt: skip
+    lister = program(tmp_path / "list", shipped) if is_named else None
+    config = a_config(
+        tmp_path, path=site.config, node_convert_path=converter, batch_list_command=lister
+    )
     site.lab.run("scontrol", "update", "nodename=a001", "state=drain", "reason=fan")
     listed = list_batch_nodes(config, given_to_converter(config, site.lab.environ))
     assert isinstance(listed, BatchList), listed
@@ -70,3 +76,27 @@ def test_the_shipped_node_convert_reads_slurm_for_it(site: SlurmSite, tmp_path: 
     assert found["a001"] == ("SKIP", False) and found["a002"] == ("OK", True)
     assert listed.waiting == () and not (listed.leaves_out or listed.books)
     assert not any(row.tells_claim or row.claim for row in listed.nodes.values())
+
+
+@pytest.mark.parametrize(
+    ("is_there", "said"),
+    [
+        pytest.param(True, "has no list (exit 2 usage: node-convert", id="Slurm-does-not-answer"),
+        pytest.param(False, "--list: exit 2 usage: node-convert", id="no-command-of-Slurm"),
+    ],
+)
+def test_a_slurm_that_can_not_be_read_is_no_empty_list(
+    tmp_path: Path, is_there: bool, said: str
+) -> None:
+    tmp_path.chmod(0o755)
+    bin_directory = tmp_path / "bin"
+    bin_directory.mkdir(mode=0o755)
+    for name in ("scontrol", "sinfo", "squeue") if is_there else ():
+        program(bin_directory / name, "#!/bin/sh\necho 'Unable to contact slurmctld' >&2\nexit 1\n")
+    converter = program(tmp_path / "convert", TWO_VERBS)
+    config = a_config(tmp_path, node_convert_path=converter)
+    environ = {"PATH": f"{bin_directory}:/nonexistent"}
+    listed = list_batch_nodes(config, given_to_converter(config, environ))
+    assert isinstance(listed, Unreadable) and said in listed.error
+    assert "batch_list_command names a program that has" in listed.error
+    assert ("dnm's own node-convert --list" in listed.error) is is_there
