@@ -11,6 +11,7 @@ end of the reason: then the fence comes off. The reasons are rules of their own:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
@@ -35,7 +36,14 @@ from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import StandingLimits
 from dnm.plan.rule import rules_of
 from dnm.sizing.node_supply import is_sound
-from dnm.sizing.releases import IS_USED, Candidates, Releases, choose_releases, judge_fenced
+from dnm.sizing.releases import (
+    IS_USED,
+    Candidates,
+    Releases,
+    choose_releases,
+    judge_fenced,
+    keeps_ready,
+)
 
 
 class Fates(Value):
@@ -80,7 +88,7 @@ def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fa
         if entry.leaves or _was_serving(look, name)
     ]
     fates = _fence_empty(look, _judged(look, fates, serving), left)
-    return _fence_spare(look, fates, left - len(fates.fated(Fate.GOES)))
+    return _keep_ready(look, _fence_spare(look, fates, left - len(fates.fated(Fate.GOES))))
 
 
 def _ours(look: Look, fates: Fates, *phases: Phase) -> dict[str, LentNode]:
@@ -278,6 +286,26 @@ def _fence_spare(look: Look, fates: Fates, most: int) -> Fates:
         verdicts={**fates.verdicts, **chosen.verdicts},
         of={**fates.of, **of},
     )
+
+
+def _keep_ready(look: Look, fates: Fates) -> Fates:
+    """Reports that `min_nodes` keeps an idle node before its idle time is over: it does not go back
+    then."""
+    policies = look.inputs.config.namespaces
+    if not any(one.min_nodes for one in policies.values()):
+        return fates
+    nodes = _ours(look, fates, Phase.JOINING, Phase.SERVING)
+    verdicts = dict(fates.verdicts)
+    for namespace, policy in policies.items():
+        here = {name: one for name, one in nodes.items() if one.namespace == namespace}
+        ready = Counter(one.node_type for one in here.values() if not one.leaves)
+        for request in fates.registry.requests:
+            ready[request.node_type] += request.count * (request.namespace == namespace)
+        for name, entry in here.items():
+            kept = keeps_ready(policy, entry, ready)
+            if kept and entry.idle_since and verdicts[name].reason is Reason.IDLE:
+                verdicts[name] = node_verdict(name, Verdict.KEEP, kept.reason, kept.detail)
+    return msgspec.structs.replace(fates, verdicts=verdicts)
 
 
 def _with_clocks(

@@ -24,7 +24,7 @@ import msgspec
 
 from dnm.demand.demand import NO_USE, Demand, QueueDemand
 from dnm.model.cluster import QueueLimits
-from dnm.model.config import Config
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import LentNode
 from dnm.model.observed import StalledPods
 from dnm.model.printable import count_of
@@ -181,13 +181,21 @@ def _why_kept(
         for node, one in node_supply.lent.items()
         if one.namespace == entry.namespace and node not in gone
     )
-    if policy is not None and (
+    return keeps_ready(policy, entry, ready) or objection
+
+
+def keeps_ready(
+    policy: NamespacePolicy | None, entry: LentNode, ready: Counter[str]
+) -> Objection | None:
+    """Returns why `min_nodes` keeps a node of the namespace, of which so many of each type are
+    ready; None: it does not."""
+    if policy is None or not (
         ready.total() <= policy.min_nodes
         or ready[entry.node_type] <= policy.min_of_type.get(entry.node_type, 0)
     ):
-        detail = policy.min_nodes_by or f"min_nodes of {entry.namespace} is {policy.min_nodes}"
-        return Objection(reason=Reason.KEPT_READY, detail=detail)
-    return objection
+        return None
+    detail = policy.min_nodes_by or f"min_nodes of {entry.namespace} is {policy.min_nodes}"
+    return Objection(reason=Reason.KEPT_READY, detail=detail)
 
 
 def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, datetime]:

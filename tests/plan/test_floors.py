@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from dnm.model.reason import Reason
 from dnm.plan.hooks import NodeFloor, raise_floors
-from tests.builders import QUEUE, a_config
+from tests.builders import NOW, QUEUE, a_config
 from tests.plan.worlds import LONG_AGO, World, namespace_policy, serving
 
 WORKSHOP = "event workshop until 17:00"
@@ -52,6 +54,13 @@ def test_nodes_are_lent_for_a_floor_and_its_words_say_why() -> None:
     assert verdict.reason is Reason.MIN_NODES and verdict.detail.startswith(WORKSHOP)
 
 
-def test_an_idle_node_is_kept_for_a_floor_and_its_words_say_why() -> None:
-    (verdict,) = floored(serving(idle_since=LONG_AGO), 1).plan().nodes
+@pytest.mark.parametrize("idle_since", [LONG_AGO, NOW], ids=["for-long", "since-now"])
+def test_an_idle_node_is_kept_for_a_floor_and_its_words_say_why(idle_since: datetime) -> None:
+    """Also before its idle time is over: it would not go back then."""
+    (verdict,) = floored(serving(idle_since=idle_since), 1).plan().nodes
     assert (verdict.reason, verdict.detail) == (Reason.KEPT_READY, WORKSHOP)
+
+
+def test_an_idle_node_above_the_floor_is_not_kept_by_it() -> None:
+    world = serving(idle_since=NOW).lent("a002", idle_since=NOW).node("a002")
+    assert {one.reason for one in floored(world, 1).plan().nodes} == {Reason.IDLE}
