@@ -96,27 +96,30 @@ def list_batch_nodes(config: Config, given: Environment, node: str = "") -> Batc
         check_trust(program, ConverterError)
     except ConverterError as error:
         return Unreadable(what=what, error=str(error))
+    except OSError as error:
+        return Unreadable(what=what, error=f"{what} can't be started: {error.strerror}")
     command = list_command(config, node)
     answer = _ask(command, what, given)
     if isinstance(answer, BatchList):
         listed = answer if program == config.node_convert_path else _of_another(answer)
         return _without_secrets(listed, given.secrets, what)
     if not answer.has_no_list or config.batch_list_command is not None:
-        return Unreadable(what=what, error=f"{what}: {answer.why}")
+        return Unreadable(what=what, error=f"{what}{answer.why}")
     path = given.environment.get("PATH", os.defpath)
     is_shipped = program.resolve().parent == Path(sys.executable).parent  # and has a list
     if is_shipped or not shutil.which("scontrol", path=path):
-        return Unreadable(what=what, error=f"{what}: {answer.why}{_NO_LIST}")
+        return Unreadable(what=what, error=f"{what}{answer.why}{_NO_LIST}")
     what = f"node-convert {' '.join(command[1:])}"
     own = _ask([sys.executable, "-I", "-m", "dnm.converters.cli", *command[1:]], what, given)
     if isinstance(own, BatchList):
         return _without_secrets(_of_another(own), given.secrets, what)
-    both = f"{program} has no list ({answer.why}), and dnm's own {what}: {own.why}"
+    both = f"{program} has no list{answer.why}; dnm's own {what}{own.why}"
     return Unreadable(what=what, error=f"{both}{_NO_LIST}")
 
 
 class _NoAnswer(NamedTuple):
-    """Why there is no list. `has_no_list`: the program does not know the option."""
+    """The end of the sentence that says why there is no list. `has_no_list`: the program does not
+    know the option."""
 
     why: str
     has_no_list: bool = False
@@ -131,15 +134,15 @@ def _ask(command: Sequence[str], what: str, given: Environment) -> BatchList | _
             with fault_point("converter.list"):
                 answer = run_bounded([*command, *options], given.environment, seconds, _LIST_LIMIT)
         except TimeoutExpired:
-            return _NoAnswer(f"no answer in {seconds:.0f} s")
+            return _NoAnswer(f": no answer in {seconds:.0f} s")
         except OSError as error:
             why = "was ended" if error.errno == errno.EFBIG else "can't be started"
-            return _NoAnswer(f"{why}: {error.strerror}")
+            return _NoAnswer(f" {why}: {error.strerror}")
         if answer.returncode == 0 and (listed := parse_list(answer.stdout)) is not None:
             return listed
         failures.append(_describe_failure(answer, given.secrets))
     return _NoAnswer(
-        "; ".join(dict.fromkeys(failures)) or "no table in its output",
+        f": {'; '.join(dict.fromkeys(failures)) or 'no table in its output'}",
         has_no_list=answer.returncode in (0, 2),  # 2: usage
     )
 

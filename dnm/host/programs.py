@@ -21,6 +21,8 @@ from dnm.host.fault_points import waiting
 __all__ = ["TimeoutExpired", "run_bounded"]
 
 _AT_ONCE = 64 * 1024
+_PAUSE = 0.05  # seconds between two checks whether the program has ended
+_LAST_PAUSE = 0.005  # the same once its output is closed
 
 
 def run_bounded(
@@ -32,8 +34,9 @@ def run_bounded(
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command in a session of its own, with this input, and returns what it printed.
 
-    One that takes longer than `seconds` or prints more than `largest` bytes is killed with its
-    children. Raises TimeoutExpired and OSError, EFBIG for what is too much.
+    It ends with its own process: children that it leaves are killed, and hold nobody up by an open
+    output. One that takes longer than `seconds` or prints more than `largest` bytes is killed with
+    its children. Raises TimeoutExpired and OSError, EFBIG for what is too much.
     """
     child = None
     with _as_input(given) as stdin, ExitStack() as ends:
@@ -45,15 +48,12 @@ def run_bounded(
                 ))  # fmt: skip
             deadline = time.monotonic() + seconds
             assert child.stdout is not None and child.stderr is not None
-            printed = _read_all((child.stdout, child.stderr), deadline, largest)
+            printed = _read_all(child, (child.stdout, child.stderr), deadline, largest)
             if printed is None:
                 raise TimeoutExpired(command, seconds)
-            child.wait(max(deadline - time.monotonic(), 0))
-        except BaseException:
+        finally:
             if child is not None:
-                with suppress(OSError):
-                    os.killpg(child.pid, signal.SIGKILL)
-            raise
+                _kill_group(child.pid)
     return subprocess.CompletedProcess(command, child.returncode, *printed)
 
 
@@ -70,25 +70,45 @@ def _as_input(content: bytes) -> Iterator[int | IO[bytes]]:
 
 
 def _read_all(
-    streams: tuple[IO[bytes], IO[bytes]], deadline: float, largest: int
+    child: subprocess.Popen[bytes],
+    streams: tuple[IO[bytes], IO[bytes]],
+    deadline: float,
+    largest: int,
 ) -> tuple[bytes, bytes] | None:
-    """Until all are closed; None: the time was up."""
+    """Returns what the child has printed when it has ended; None: the time was up. What it printed
+    is in the pipes by then. Children that it leaves can hold these open, and are killed."""
     read: dict[int, list[bytes]] = {stream.fileno(): [] for stream in streams}
     total = 0
     with selectors.DefaultSelector() as selector:
-        for stream in streams:
-            selector.register(stream, selectors.EVENT_READ)
-        while selector.get_map():
+        for descriptor in read:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while True:
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
-            for event, _ in selector.select(left):
+            if has_ended := _has_ended(child.pid):
+                _kill_group(child.pid)
+            pause = _PAUSE if selector.get_map() else _LAST_PAUSE
+            events = selector.select(0 if has_ended else min(left, pause))
+            if has_ended and not events:
+                break
+            for event, _ in events:
                 content = os.read(event.fd, _AT_ONCE)
                 if not content:
-                    selector.unregister(event.fileobj)
+                    selector.unregister(event.fd)
                 read[event.fd].append(content)
                 total += len(content)
                 if total > largest:
                     raise OSError(errno.EFBIG, f"it printed more than {largest} bytes")
     out, err = (b"".join(parts) for parts in read.values())
     return out, err
+
+
+def _has_ended(pid: int) -> bool:
+    """Returns whether a child has ended. It is not reaped, so that its number stays its own."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)

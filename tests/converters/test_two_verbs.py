@@ -81,7 +81,7 @@ def test_the_shipped_node_convert_reads_slurm_for_it(
 @pytest.mark.parametrize(
     ("is_there", "said"),
     [
-        pytest.param(True, "has no list (exit 2 usage: node-convert", id="Slurm-does-not-answer"),
+        pytest.param(True, "has no list: exit 2 usage: node-convert", id="Slurm-does-not-answer"),
         pytest.param(False, "--list: exit 2 usage: node-convert", id="no-command-of-Slurm"),
     ],
 )

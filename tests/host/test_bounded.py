@@ -13,6 +13,7 @@ import pytest
 import dnm
 from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.host.trust import read_regular
+from tests.processes import wait_until
 
 PACKAGE = Path(dnm.__file__).parent
 
@@ -49,9 +50,26 @@ def test_one_that_prints_too_much_or_takes_too_long_is_ended_with_its_children()
     with pytest.raises(OSError, match="printed more than 100000 bytes") as raised:
         run("yes & yes >&2")
     assert raised.value.errno == errno.EFBIG
-    for late in ("sleep 3600", "sleep 3600 & exit 0", "exec >&- 2>&-; sleep 3600"):
+    for late in ("sleep 3600", "exec >&- 2>&-; sleep 3600"):
         with pytest.raises(TimeoutExpired):
             run(late, seconds=0.3)
+
+
+@pytest.mark.parametrize("child", ["sleep 3600", "exec yes", "exec >&- 2>&-; sleep 3600"])
+def test_a_child_that_a_program_leaves_holds_nobody_up_and_is_ended(child: str) -> None:
+    """It has the program's output open, and a reader would wait for its end."""
+    out, _, code = run(f"echo $$; sh -c '{child}' & exit 3", seconds=3600, largest=10**8)
+    assert code == 3
+    group = int(out.split(b"\n")[0])
+    wait_until(lambda: not is_any_left(group))
+
+
+def is_any_left(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 # --- the source ------------------------------------------------------------------------------
