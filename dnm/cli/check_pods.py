@@ -3,7 +3,7 @@ none would help, and what the scheduler has and counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -20,6 +20,7 @@ from dnm.kube.opening import list_daemons
 from dnm.model.close_look import CLOSED
 from dnm.model.cluster import YunikornView
 from dnm.model.config import Config
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.node import Node
 from dnm.model.opening import OPENING_TAINT
 from dnm.model.plan import Snapshot
@@ -29,6 +30,7 @@ from dnm.model.queue_path import is_under
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Resources, Unreadable
 from dnm.plan.doubted_pods import tell_doubts
+from dnm.plan.explain import describe_differences
 from dnm.plan.inputs import offered_resources
 from dnm.plan.limits import queue_wants
 from dnm.queues.advice import (
@@ -54,24 +56,26 @@ _IF_IT_STAYS = (
 
 @looks_at("nodes")
 def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
-    """What lent nodes bring against what the configuration expects of their type."""
+    """Lent nodes that differ from their type."""
     ours = [node for node in nodes if node.mark and node.mark.instance == config.instance_id]
     yield fine(f"{len(nodes)} in Kubernetes, {len(ours)} of them lent by this instance")
-    for node in ours:
+    for text, names in _differing_nodes(config, ours).items():
+        yield doubtful(
+            f"{fold_hostlist(names)}: {text}",
+            "repair the node or return it (`dnm return NODE`); if all nodes of the type are like "
+            "this, correct the type in the configuration",
+        )
+
+
+def _differing_nodes(config: Config, nodes: Sequence[Node]) -> dict[str, list[str]]:
+    """Returns each difference from the type that the mark names, with the nodes that have it."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
         node_type = config.node_types.get(node.mark.node_type) if node.mark else None
-        if node_type is None or not node.is_ready:
-            continue
-        less = {
-            name: node.allocatable.get(name, 0)
-            for name, amount in node_type.size.items()
-            if node.allocatable.get(name, 0) < 0.9 * amount
-        }
-        if less:
-            expected = amounts({name: node_type.size[name] for name in less})
-            yield doubtful(
-                f"{node.name} brings {amounts(less)}, not {expected} as type {node_type.name} has",
-                "write down what such a node really brings",
-            )
+        if node_type is not None and node.mark is not None and node.is_ready:
+            for text in describe_differences(node, node_type, node.mark.namespace):
+                found.setdefault(text, []).append(node.name)
+    return found
 
 
 @looks_at("pods")
@@ -169,11 +173,14 @@ def _check_fit(
     sizing = size_queues(config, demand, document.limits, NodeSupply(nodes=nodes))
     unschedulable = [one for queue in sizing.queues.values() for one in queue.unschedulable]
     pending = sum(group.total for group in demand.groups)
+    remedy = "they bring no node: change the pods, or the size, labels and taints of the node type"
+    if _differing_nodes(config, nodes):
+        remedy = "they bring no node: first repair the lent nodes that differ from their type"
     for one in unschedulable[:_MOST_KINDS]:
         yield doubtful(
             f"{count_of(one.count, 'pending pod')} of {one.group.namespace} "
             f"({', '.join(one.group.names)}): {one.why}",
-            "they never bring a node; mend the pods, or the type's size, labels, taints",
+            remedy,
         )
     for left_out in demand.uncounted[:_MOST_KINDS]:
         if left_out.namespace in config.namespaces:

@@ -33,13 +33,13 @@ from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lent import LentNode
+from dnm.model.lent import LentNode, Phase
 from dnm.model.plan import Plan
 from dnm.model.printable import count_of, duration, printable
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS
 from dnm.plan.conversions import Decided
-from dnm.plan.explain import as_slurm_has_it, explain_pod
+from dnm.plan.explain import as_slurm_has_it, describe_differences, explain_pod
 from dnm.plan.planner import fold_plan
 from dnm.plan.record_lease import judge_actor
 from dnm.run.looking import decide_now
@@ -141,8 +141,18 @@ def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None
         pods = msgspec.structs.asdict(holders) if holders else None
         found |= {"phase": entry.phase.value, "since": entry.since, "queue": entry.queue,
                   "node_type": entry.node_type, "pods": pods, "opening": _opening(decided, entry),
+                  "differences": _differences(decided, name, entry),
                   "waiting_jobs": _waiting(plan, {entry.node_type})}  # fmt: skip
     return found
+
+
+def _differences(decided: Decided, name: str, entry: LentNode) -> list[str]:
+    """In what a node that serves differs from its type."""
+    node = decided.inputs.facts.node(name)
+    node_type = decided.inputs.config.node_types.get(entry.node_type)
+    if node is None or node_type is None or entry.phase is not Phase.SERVING or not node.is_ready:
+        return []
+    return describe_differences(node, node_type, entry.namespace)
 
 
 def _opening(decided: Decided, entry: LentNode) -> dict[str, Any] | None:
@@ -277,6 +287,7 @@ def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterato
             yield f"  what would change that: {document['changed_by']}"
     if document.get("pods"):
         yield f"  {holders_text(document['pods'])}"
+    yield from (f"  {difference}" for difference in document.get("differences", ()))
     if opening := document.get("opening"):
         took = (f"{step} {duration(timedelta(seconds=seconds))}"
                 for step, seconds in opening["took_seconds"].items())  # fmt: skip

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 
 import msgspec
 
+from dnm.demand.constraints import describe_taint
 from dnm.demand.pending import PendingGroup
 from dnm.model.batch import BatchNode
+from dnm.model.close_look import CLOSED
+from dnm.model.node import Node
+from dnm.model.node_type import NodeType
 from dnm.model.pod import Pod, PodList
 from dnm.model.printable import count_of
 from dnm.model.queue_path import known_lineage
@@ -20,8 +24,10 @@ from dnm.plan.lendable import lendable_names, node_supply, why_wait
 from dnm.plan.rule import TABLE, nodes_kept_out, rule_named
 from dnm.plan.supply import supply_of
 from dnm.sizing.backlog import why_no_help
-from dnm.sizing.node_supply import expected_nodes
+from dnm.sizing.node_supply import expected_nodes, traits_of
 from dnm.sizing.wanted_words import amount_text
+
+_LEAST_SHARE = 0.9  # of a configured amount; kubelets keep a part back
 
 
 def list_reasons() -> Iterator[Why]:
@@ -154,6 +160,21 @@ def _helpful_types(
             else:
                 helpful.append(node_type)
     return list(dict.fromkeys(helpful)), list(dict.fromkeys(refusals))
+
+
+def describe_differences(node: Node, node_type: NodeType, namespace: str) -> list[str]:
+    """Returns in what a lent node differs from its type as the configuration describes it."""
+    configured = {CLOSED, *node_type.taints_for(namespace)}
+    return [
+        f"it has {amount_text(name, node.allocatable.get(name, 0))}, where type {node_type.name} "
+        f"has {amount_text(name, amount)}"
+        for name, amount in node_type.size.items()
+        if node.allocatable.get(name, 0) < _LEAST_SHARE * amount
+    ] + [
+        f"it has the taint {describe_taint(taint)}, which type {node_type.name} does not have"
+        for taint in traits_of(node).taints
+        if taint not in configured and taint.effect != "PreferNoSchedule"
+    ]
 
 
 # --- a node that is not lent -----------------------------------------------------------------

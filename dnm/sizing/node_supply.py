@@ -1,20 +1,20 @@
 """The nodes a decision counts with: those that are there, those on their way, those to be had.
 
-The rule: a node to come is expected to be like the nodes of its type that are there (allocatable,
-labels, taints, what DaemonSets take of it); only where there is none does the configuration speak.
-So a promise that the first node did not keep does not bring a second one.
+A new node is expected to be like most nodes of its type that are lent and healthy. If there is
+none, the configuration describes it. So a promise that the first node did not keep does not bring a
+second one, and a property of one node among several does not describe its type.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from typing import TypeVar
 
 import msgspec
 
 from dnm.demand.constraints import HOSTNAME, NodeTraits
 from dnm.demand.demand import NO_USE, Demand
-from dnm.demand.pod_request import most_of
 from dnm.model.config import Config
 from dnm.model.kubelet import NumaRoom
 from dnm.model.lent import LentNode
@@ -28,6 +28,7 @@ from dnm.sizing.caps import NodePool
 _PODS_OF_A_KUBELET = 110  # --max-pods, the kubelet's default
 _PLENTY = 2**62
 _OWN_TAINTS = ("node.kubernetes.io/", OPENING_TAINT)  # set and removed by Kubernetes, or by dnm
+T = TypeVar("T")
 _COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
@@ -128,6 +129,7 @@ def expected_nodes(
                         node_type,
                         policy.name,
                         [node for node in like_it if lent_as(node, node_supply)[1] == policy.name],
+                        like_it,
                         plain,
                     ),
                     numa=rooms.get(node_type.name),
@@ -147,20 +149,37 @@ def lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
 def _size_and_free(
     node_type: NodeType, like_it: Sequence[Node], demand: Demand, least_overhead: Resources
 ) -> tuple[Resources, Resources]:
-    """What a queue grows by, and what is left of it for pods when DaemonSets have taken theirs: the
-    most they take on a node like it; where there is none, the least they take on any node. The
-    first errs towards a node that is too small, the second towards one that proves it."""
+    """Returns what a queue grows by, and what of it is free for pods: all but what DaemonSets use.
+    If there is no node like it, that is the least that they use on any node."""
     if not like_it:
         size: Resources = {"pods": _PODS_OF_A_KUBELET, **node_type.size}
         free = {"ephemeral-storage": _PLENTY, **size}
         overhead = least_overhead
     else:
-        size = _least(node.allocatable for node in like_it)
+        size = _usual_size(node_type, like_it)
         free = dict(size)
-        daemonsets = (demand.nodes.get(node.name, NO_USE).daemonsets for node in like_it)
-        overhead = reduce(most_of, daemonsets, {})
+        uses = [demand.nodes.get(node.name, NO_USE).daemonsets for node in like_it]
+        overhead = _usual(uses, largest_first=False)
     add_to(free, overhead, -1)
     return size, free
+
+
+def _usual_size(node_type: NodeType, like_it: Sequence[Node]) -> dict[str, int]:
+    """Returns the usual amounts, and no less than the configured ones that a node confirms."""
+    size = _usual([node.allocatable for node in like_it])
+    for name, amount in node_type.size.items():
+        if any(node.allocatable.get(name, 0) >= amount for node in like_it):
+            size[name] = max(size.get(name, 0), amount)
+    return size
+
+
+def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, int]:
+    """Returns the median of each resource: of the two in the middle the first in this order."""
+    middle = (len(many) - 1) // 2
+    return {
+        name: sorted((one.get(name, 0) for one in many), reverse=largest_first)[middle]
+        for name in dict.fromkeys(name for one in many for name in one)
+    }
 
 
 def _least(many: Iterable[Resources]) -> dict[str, int]:
@@ -185,15 +204,33 @@ def _plain_labels(ready: Sequence[Node]) -> dict[str, str]:
 
 
 def _expected_traits(
-    node_type: NodeType, namespace: str, same: Sequence[Node], plain: Mapping[str, str]
+    node_type: NodeType,
+    namespace: str,
+    same: Sequence[Node],
+    like_it: Sequence[Node],
+    plain: Mapping[str, str],
 ) -> NodeTraits:
-    """Like `same`, the nodes of the type that are lent to the namespace; else as configured."""
-    if same:
-        common = set.intersection(*(set(node.labels.items()) for node in same))
-        off = {step.name for step in node_type.opens_when if step.kind == "taint"}
-        kept = (one for node in same for one in traits_of(node).taints if one.key not in off)
-        return NodeTraits(labels={**dict(common), HOSTNAME: ""}, taints=tuple(dict.fromkeys(kept)))
-    return NodeTraits(
-        labels={**plain, **node_type.labels_for(namespace), namespace: "true"},
-        taints=node_type.taints_for(namespace),
-    )
+    """Returns the labels and taints that most of `same` have, the nodes of the type that are lent
+    to the namespace. If half of them have one, the configuration decides. A taint that is not
+    configured must also be on most of `like_it`, all lent nodes of the type."""
+    labels = {**node_type.labels_for(namespace), namespace: "true"}
+    taints = node_type.taints_for(namespace)
+    if not same:
+        return NodeTraits(labels={**plain, **labels}, taints=taints)
+    off = {step.name for step in node_type.opens_when if step.kind == "taint"}
+    shown = Counter(taint for node in like_it for taint in set(traits_of(node).taints))
+    common = set(_most_common((node.labels.items() for node in same), labels.items()))
+    kept = [
+        taint
+        for taint in _most_common((traits_of(node).taints for node in same), taints)
+        if taint.key not in off and (taint in taints or 2 * shown[taint] > len(like_it))
+    ]
+    return NodeTraits(labels={**dict(common), HOSTNAME: ""}, taints=tuple(kept))
+
+
+def _most_common(many: Iterable[Iterable[T]], configured: Iterable[T]) -> list[T]:
+    """Returns what more than half of them have; what is configured, if half of them have it."""
+    sets = [dict.fromkeys(one) for one in many]
+    counts = Counter(item for one in sets for item in one)
+    expected = set(configured)
+    return [item for item, count in counts.items() if 2 * count + (item in expected) > len(sets)]

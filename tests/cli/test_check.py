@@ -233,7 +233,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
     "queue without limit": (lambda s: s.write("map.json", '{"dev": "root.parent.leaf"}'),
         "queue of dev ok", "without a limit of its own", 0),
     "smaller than promised": (_mark_small_node,
-        "nodes warning", "brings 96 vcore, not 128 vcore", 0),
+        "nodes warning", "it has 96 vcore, where type a has 128 vcore", 0),
     "pods too big": (lambda s: s.sandbox.add_pods(2, "dev", queue="root.dev", cpu="200"),
         "node types warning", "2 pending pods of dev (pod-0, pod-1)", 0),
     "pods that select": (

@@ -100,6 +100,13 @@ def row(
 ENOUGH, NOTHING_HELPS = Reason.ENOUGH, Reason.NOTHING_HELPS
 ROOM, QUOTA, BOTH = Reason.LACKS_ROOM, Reason.LACKS_QUOTA, Reason.LACKS_BOTH
 CARD = "nvidia.com/gpu"
+BROKEN = Taint(key="broken", effect="NoSchedule")
+DEV_TAINT = Taint(key="dedicated", value="dev", effect="NoSchedule")
+FULL = {"vcore": 1000}  # so that it has room for nothing, and no pod that would fill it
+THREE_LENT = {name: entry(name) for name in ("a001", "a002", "a003")}
+TWO_LENT = {name: entry(name) for name in ("a001", "a002")}
+LAB = "root.anvil.lab"
+DEV_AND_LAB = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", LAB, "a")}
 BESIDE = pods(1, SMALL, shape={**apart(anti=False), "labels": ()})
 TOO_BIG = [
     *pods(2, size(200, 1), name="w", ago=900),
@@ -218,6 +225,49 @@ TABLE = [
         NOTHING_HELPS, "asks for 127 vcore, an empty node of type a has 126 vcore",
         pods=pods(1, size(127, 16)), nodes=[lent("a001", more={"vcore": 126_000})],
         entries={"a001": entry("a001")}),
+    # --- one lent node that differs from the others of its type
+    row("a taint on one of two lent nodes is not expected of the next", ROOM,
+        pods=pods(1, SMALL), nodes=[lent("a001", taints=(BROKEN,)), lent("a002", more=FULL)],
+        entries=TWO_LENT),
+    row("a taint on two of three lent nodes is", NOTHING_HELPS, "the taint broken:NoSchedule",
+        pods=pods(1, SMALL), entries=THREE_LENT, nodes=[
+            *(lent(name, taints=(BROKEN,)) for name in ("a001", "a002")), lent("a003", more=FULL)]),
+    row("a taint on the only lent node is", NOTHING_HELPS, "the taint broken:NoSchedule",
+        pods=pods(1, SMALL), nodes=[lent("a001", taints=(BROKEN,))],
+        entries={"a001": entry("a001")}),
+    row("a taint on the only lent node of a namespace is not, if other namespaces' nodes lack it",
+        ROOM, pods=pods(1, SMALL), config=config(namespaces=DEV_AND_LAB), entries={
+            "a001": entry("a001"), "a002": entry("a002", namespace="lab", queue=LAB)},
+        nodes=[lent("a001", taints=(BROKEN,)), lent("a002", "lab", more=FULL)]),
+    row("a configured taint that one of two lent nodes has lost is expected", NOTHING_HELPS,
+        "the taint dedicated=dev:NoSchedule", pods=pods(1, SMALL), entries=TWO_LENT,
+        config=config(node_types=tainted()),
+        nodes=[lent("a001", taints=(DEV_TAINT,)), lent("a002", more=FULL)]),
+    row("a configured label that one of two lent nodes has lost is expected", ROOM,
+        pods=pods(1, SMALL, shape={"node_selector": (("pool", "fast"),)}), entries=TWO_LENT,
+        nodes=[lent("a001", more=FULL, labels={"dev": "true", "pool": "fast"}), lent("a002")],
+        config=of_type_a(size=size(128, 256), labels={"pool": "fast"})),
+    row("a label of one of two lent nodes is not", NOTHING_HELPS, "selects rack=r7",
+        pods=pods(1, SMALL, shape={"node_selector": (("rack", "r7"),)}), entries=TWO_LENT,
+        nodes=[lent("a001", more=FULL, labels={"dev": "true", "rack": "r7"}), lent("a002")]),
+    row("a lent node with less than its type does not make the next one small", ROOM,
+        pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a002"), entries=TWO_LENT,
+        nodes=[lent("a001", more={"vcore": 99_000}), lent("a002")]),
+    row("two of three lent nodes with less do not, if the third confirms the configured size", ROOM,
+        pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a003"), entries=THREE_LENT, nodes=[
+            *(lent(name, more={"vcore": 99_000}) for name in ("a001", "a002")), lent("a003")]),
+    row("if no node has the configured size, the next one has what most have", NOTHING_HELPS,
+        "asks for 127 vcore, an empty node of type a has 126 vcore", pods=pods(1, size(127, 16)),
+        entries=THREE_LENT, nodes=[
+            lent("a001", more={"vcore": 99_000}),
+            *(lent(name, more={"vcore": 126_000}) for name in ("a002", "a003"))]),
+    row("a lent node without a device that is not configured does not take it from the type", ROOM,
+        pods=pods(1, {**SMALL, CARD: 4}), entries=TWO_LENT,
+        nodes=[lent("a001"), lent("a002", more={CARD: 4, "vcore": 1000})]),
+    row("what DaemonSets use on one of two lent nodes is not expected of the next", ROOM,
+        pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a001") + bound(
+            1, size(60, 16), "a002", name="ds", is_daemonset=True, is_yunikorn=False),
+        entries=TWO_LENT, nodes=[lent("a001"), lent("a002")]),
     # --- on the way
     row("defect 16: nodes on their way count as there", Reason.ON_THE_WAY, pods=pods(75, SMALL),
         limits=WORKSHOP, incoming=coming(5)),
