@@ -11,7 +11,7 @@ import msgspec
 from dnm.cli.findings import Finding, doubtful, fine, looks_at, wrong
 from dnm.cli.output import amounts
 from dnm.config import values
-from dnm.demand.constraints import NodeTraits, tolerates, why_unfit
+from dnm.demand.constraints import NodeTraits, tolerates
 from dnm.demand.demand import Demand, gather_demand
 from dnm.demand.pod_waits import with_devices
 from dnm.demand.waiting import DemandFacts
@@ -33,6 +33,7 @@ from dnm.plan.doubted_pods import tell_doubts
 from dnm.plan.explain import describe_differences
 from dnm.plan.inputs import offered_resources
 from dnm.plan.limits import queue_wants
+from dnm.plan.rules.opening import required_daemons
 from dnm.queues.advice import (
     advise,
     warn_of_gangs,
@@ -249,7 +250,7 @@ def _differs(theirs: Resources, mine: Resources) -> bool:
 
 @looks_at("opening")
 def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
-    """DaemonSets that a node waits for, and whose pods its taint keeps off."""
+    """The DaemonSets that nodes of a type wait for, and those whose pods dnm's taint keeps off."""
     waiting = [
         one
         for one in config.node_types.values()
@@ -258,13 +259,12 @@ def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
     if not waiting:
         return
     daemons = list_daemons(kube.requests)
+    tenants = [one.name for one in daemons if one.name.partition("/")[0] in config.namespaces]
     for one in waiting:
         traits = NodeTraits(labels=one.labels, taints=one.taints)
+        required = required_daemons(daemons, config.namespaces, traits)
         late = sorted(
-            daemon.name
-            for daemon in daemons
-            if not tolerates(daemon.shape.tolerations, CLOSED)
-            and not why_unfit(daemon.shape, (), traits)
+            daemon.name for daemon in required if not tolerates(daemon.shape.tolerations, CLOSED)
         )
         if late:
             yield doubtful(
@@ -273,7 +273,16 @@ def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
                 "give them the toleration, or name in opens_when those that matter",
             )
         else:
-            yield fine(f"the DaemonSets that nodes of type {one.name} wait for can come")
+            names = ", ".join(sorted(daemon.name for daemon in required)[:_MOST_SHOWN]) or "none"
+            more = f" and {len(required) - _MOST_SHOWN} more" if len(required) > _MOST_SHOWN else ""
+            yield fine(f"nodes of type {one.name} wait for these DaemonSets: {names}{more}")
+        if tenants:
+            names = ", ".join(sorted(tenants)[:_MOST_SHOWN])
+            more = f" and {len(tenants) - _MOST_SHOWN} more" if len(tenants) > _MOST_SHOWN else ""
+            yield fine(
+                f"nodes of type {one.name} do not wait for DaemonSets of monitored namespaces "
+                f"({names}{more}); to wait for one, name it: opens_when = daemonset NAMESPACE/NAME"
+            )
 
 
 _MOST_SHOWN = 5  # violations, of many

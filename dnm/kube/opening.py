@@ -175,7 +175,8 @@ def _daemon_pods(one: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
     mine = [
         pod
         for pod in pods
-        if any(owner.uid == one.metadata.uid for owner in pod.metadata.owner_references or ())
+        if pod.metadata.namespace == one.metadata.namespace  # a tenant may name any owner
+        and any(owner.uid == one.metadata.uid for owner in pod.metadata.owner_references or ())
         and pod.metadata.deletion_timestamp is None
     ]
     if any(READY in (pod.status.conditions or ()) for pod in mine):

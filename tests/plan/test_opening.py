@@ -65,6 +65,7 @@ def with_daemons(*daemons: DaemonPods) -> CloseLook:
 READY = DaemonPods(name="net/cni", shape=PLAIN, is_ready=True)
 LATE = DaemonPods(name="gpu/driver", shape=PLAIN, why="is not Ready there: CrashLoopBackOff")
 STRICT = DaemonPods(name="log/agent", shape=PodShape(request={}))
+TENANTS = DaemonPods(name="dev/agent", shape=PLAIN)
 ELSEWHERE = DaemonPods(name="gpu/elsewhere", shape=GPU)
 WAITS = ImageUsers(shape=PLAIN, images=("busybox:1", "site.example/big:2"), secrets=("pull",))
 PULLED = frozenset(map(full_name, WAITS.images))
@@ -80,6 +81,9 @@ STEPS: Sequence[Any] = [
     pytest.param("daemonsets", with_daemons(READY, ELSEWHERE), "", id="not-selected"),
     pytest.param("daemonsets", with_daemons(READY, LATE), "gpu/driver is not Ready", id="one-late"),
     pytest.param("daemonsets", with_daemons(STRICT), "does not tolerate", id="not-tolerated"),
+    pytest.param("daemonsets", with_daemons(READY, TENANTS), "", id="of-a-monitored-namespace"),
+    pytest.param("daemonset dev/agent", with_daemons(READY, TENANTS), "dev/agent has no pod there",
+                 id="of-a-monitored-namespace-and-named"),
     pytest.param("daemonset net/cni", with_daemons(READY, LATE), "", id="the-named-one"),
     pytest.param("daemonset net/x", with_daemons(READY), "no DaemonSet net/x", id="no-such"),
     pytest.param("taint a/b", CloseLook(), "", id="no-taint"),

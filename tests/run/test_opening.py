@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from dnm.cli.check_batch import check_sick
+from dnm.cli.check_pods import check_opening
+from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.batch import BatchList
 from dnm.model.lent import Leaving, LentNode, Phase
@@ -101,29 +104,58 @@ def test_nobody_comes_before_the_list_holds(make_site: Callable[..., Site]) -> N
     assert set(joined["numbers"]["took"]) >= {"boot", "join", "images", "condition NetUp=True"}
 
 
-def test_daemon_sets_are_those_that_select_it(make_site: Callable[..., Site]) -> None:
+MAIN = {"containers": [{"name": "main", "image": "x"}]}
+
+
+def add_daemon_set(site: Site, key: str, selector: dict[str, str]) -> str:
+    """Returns its uid."""
+    namespace, _, name = key.partition("/")
+    spec = {**MAIN, "nodeSelector": selector, "tolerations": [{"operator": "Exists"}]}
+    made = site.sandbox.create({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"app": name}},
+                 "template": {"metadata": {"labels": {"app": name}}, "spec": spec}},
+    })  # fmt: skip
+    return str(made["metadata"]["uid"])
+
+
+def add_owned_pod(site: Site, key: str, uid: str) -> None:
+    namespace, _, name = key.partition("/")
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "here", "uid": uid}
+    site.sandbox.create({
+        "apiVersion": "v1", "kind": "Pod", "spec": {**MAIN, "nodeName": "a001"},
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
+    })  # fmt: skip
+    site.sandbox.tick(MINUTE)
+
+
+def test_required_daemon_sets_select_the_node_and_are_no_tenants(
+    make_site: Callable[..., Site],
+) -> None:
     site = make_site("opens_when = daemonsets")
-    main = {"containers": [{"name": "main", "image": "x"}]}
-    for name, selector in (("here", {"dev": "true"}), ("elsewhere", {"gpu": "yes"})):
-        spec = {**main, "nodeSelector": selector, "tolerations": [{"operator": "Exists"}]}
-        site.sandbox.create({
-            "apiVersion": "apps/v1", "kind": "DaemonSet",
-            "metadata": {"name": name, "namespace": "kube-system"},
-            "spec": {"selector": {"matchLabels": {"app": name}},
-                     "template": {"metadata": {"labels": {"app": name}}, "spec": spec}},
-        })  # fmt: skip
+    uid = add_daemon_set(site, "kube-system/here", {"dev": "true"})
+    add_daemon_set(site, "kube-system/elsewhere", {"gpu": "yes"})
+    add_daemon_set(site, "dev/never-ready", {"dev": "true"})
     join(site)
     opening = entry(site).opening
     assert opening is not None and opening.why == "DaemonSet kube-system/here has no pod there"
-    uid = site.sandbox.get("daemonsets", "here", "kube-system")["metadata"]["uid"]
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "here", "uid": uid}
-    site.sandbox.create({
-        "apiVersion": "v1", "kind": "Pod", "spec": {**main, "nodeName": "a001"},
-        "metadata": {"name": "here-1", "namespace": "kube-system", "ownerReferences": [owner]},
-    })  # fmt: skip
-    site.sandbox.tick(MINUTE)
+    add_owned_pod(site, "dev/forged", uid)
+    site.run()
+    assert entry(site).phase is Phase.JOINING
+    add_owned_pod(site, "kube-system/here-1", uid)
     site.run()
     assert entry(site).phase is Phase.SERVING
+
+
+def test_check_lists_the_daemon_sets_that_count(make_site: Callable[..., Site]) -> None:
+    site = make_site("opens_when = daemonsets")
+    add_daemon_set(site, "kube-system/here", {})
+    add_daemon_set(site, "dev/agent", {})
+    with closing(KubeClient.connect(site.config)) as kube:
+        required, left_out = check_opening(site.config, kube)
+    assert required.text == "nodes of type a wait for these DaemonSets: kube-system/here"
+    assert "do not wait for DaemonSets of monitored namespaces (dev/agent)" in left_out.text
 
 
 @pytest.mark.parametrize("body", ["{}", '{"items": 7}', '{"kind": "DaemonSetList"}', "<html>"])

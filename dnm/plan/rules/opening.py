@@ -6,7 +6,7 @@ that was missing. A fact that could not be read lets nothing pass, and ends noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -51,6 +51,7 @@ class _Door(NamedTuple):
     steps: tuple[Step, ...]
     opening: Opening
     look: CloseLook
+    tenants: Collection[str]  # the monitored namespaces
 
     @property
     def traits(self) -> NodeTraits:
@@ -165,7 +166,7 @@ def _at_the_door(
     if look is None or isinstance(look, Unreadable):
         why = look.error if look is not None else "the next run looks at it closely"
         return _goes_on(inputs, node.name, entry, msgspec.structs.replace(opening, why=why))
-    door = _with_pods(_Door(node, entry, steps, opening, look))
+    door = _with_pods(_Door(node, entry, steps, opening, look, inputs.config.namespaces))
     lacks = {step.text: why for step in steps if (why := _lack(step, door))}
     held = {text: at for text, at in opening.held.items() if text not in lacks}
     held |= {step.text: now for step in steps if step.text not in {*held, *lacks}}
@@ -242,16 +243,25 @@ def _lack(step: Step, door: _Door) -> str:
             is_there = any(one.key == step.name for one in door.node.taints)
             return f"it has the taint {step.name} still" if is_there else ""
         case "daemonsets":
-            daemons = door.look.daemons
-            return _lacking_daemon(
-                [one for one in daemons if not why_unfit(one.shape, (), door.traits)]
-            )
+            return _lacking_daemon(required_daemons(door.look.daemons, door.tenants, door.traits))
         case "daemonset":
             named = [one for one in door.look.daemons if one.name == step.name]
             return _lacking_daemon(named) if named else f"no DaemonSet {step.name} is there"
         case "probe":
             return _lacking_probe(step, door)
     return _lacking_image(door.images_of(step), door)
+
+
+def required_daemons(
+    daemons: Iterable[DaemonPods], tenants: Collection[str], traits: NodeTraits
+) -> list[DaemonPods]:
+    """Returns the DaemonSets that the step `daemonsets` requires on such a node: those that select
+    it. A DaemonSet of a monitored namespace is a tenant's, and only counts if it is named."""
+    return [
+        one
+        for one in daemons
+        if one.name.partition("/")[0] not in tenants and not why_unfit(one.shape, (), traits)
+    ]
 
 
 def _lacking_daemon(daemons: Sequence[DaemonPods]) -> str:
@@ -338,7 +348,8 @@ def list_actions(config: Config, registry: Registry, facts: Facts) -> list[Actio
         if entry.phase is not Phase.JOINING:
             actions.append(DropPods(node=name))
         elif isinstance(look, CloseLook):
-            door = _Door(node, entry, _steps(config, entry), opening, look)
+            steps = _steps(config, entry)
+            door = _Door(node, entry, steps, opening, look, config.namespaces)
             actions += [StartPod(node=name, pod=one) for one in _missing_pods(door)]
     return actions
 
