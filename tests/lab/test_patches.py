@@ -49,21 +49,8 @@ PATCHES = [
         id="strategic: $patch delete of an item",
     ),
     pytest.param(
-        STRATEGIC, {"containers": [{"name": "a"}]},
-        {"containers": [{"$patch": "replace"}, {"name": "c"}]}, {"containers": [{"name": "c"}]},
-        id="strategic: $patch replace of a list",
-    ),
-    pytest.param(
-        STRATEGIC, {"a": {"x": 1, "y": 2}}, {"a": {"$patch": "replace", "z": 3}}, {"a": {"z": 3}},
-        id="strategic: $patch replace of a map",
-    ),
-    pytest.param(
         STRATEGIC, {"finalizers": ["a"]}, {"finalizers": ["b"]}, {"finalizers": ["a", "b"]},
         id="strategic: finalizers are a set",
-    ),
-    pytest.param(
-        STRATEGIC, {"finalizers": ["a", "b"]}, {"$deleteFromPrimitiveList/finalizers": ["a"]},
-        {"finalizers": ["b"]}, id="strategic: deleteFromPrimitiveList",
     ),
     pytest.param(
         STRATEGIC, {"volumes": {"emptyDir": {}, "name": "v"}},
@@ -79,12 +66,6 @@ PATCHES = [
         JSON, {"l": [1, 3]}, [{"op": "add", "path": "/l/1", "value": 2},
                               {"op": "add", "path": "/l/-", "value": 4}], {"l": [1, 2, 3, 4]},
         id="json: add into a list and at its end",
-    ),
-    pytest.param(
-        JSON, {"a": 1, "b": {}}, [{"op": "test", "path": "/a", "value": 1},
-                                  {"op": "move", "from": "/a", "path": "/b/c"},
-                                  {"op": "copy", "from": "/b/c", "path": "/d"}],
-        {"b": {"c": 1}, "d": 1}, id="json: test, move, copy",
     ),
     pytest.param(JSON, {"a": 1}, [{"op": "remove", "path": "/a"}], {}, id="json: remove"),
 ]  # fmt: skip

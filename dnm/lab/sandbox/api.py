@@ -14,7 +14,6 @@ from dnm.lab.sandbox.kinds import Kind
 from dnm.lab.sandbox.lists import EVENTS, Lists, document, event_to_core
 from dnm.lab.sandbox.patches import apply_patch
 from dnm.lab.sandbox.store import ApiError, Object, Store
-from dnm.lab.sandbox.tables import table_answer, wants_table
 
 GIT_VERSION = "v1.30.0"
 
@@ -94,15 +93,10 @@ class Api:
         if verb == "watch":
             return self.lists.watch(kind, target.namespace, request.query)
         if verb == "list":
-            if wants_table(request):
-                entries = self.lists.selected(kind, target.namespace, request.query)
-                return table_answer(self.store, kind, entries)
             return self.lists.page(kind, target.namespace, request.query)
         entry = self.store.require(kind.plural, target.namespace, target.name)
         if target.subresource == "scale":
             return json_answer(_scale_of(entry.data))
-        if wants_table(request):
-            return table_answer(self.store, kind, [entry])
         return json_answer(document(kind, entry.data))
 
     # --- writing ----------------------------------------------------------------------------

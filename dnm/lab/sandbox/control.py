@@ -9,7 +9,6 @@ what it shall say.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -46,23 +45,6 @@ class Control:
 
     def __init__(self, sandbox: EmbeddedCluster) -> None:
         self.sandbox = sandbox
-        self._actions: dict[str, Callable[[Object], Any]] = {
-            "return-by-hand": lambda asked: sandbox.return_by_hand(asked["node"]),
-            "join-by-hand": lambda asked: sandbox.join_by_hand(
-                asked["node"], asked.get("namespace", "")
-            ),
-            "cordon": lambda asked: sandbox.cordon(asked["node"], asked.get("on", True)),
-            "set-ready": lambda asked: sandbox.set_ready(asked["node"], asked["ready"]),
-            "delete-node": lambda asked: sandbox.delete("nodes", asked["node"]),
-            "drain": lambda asked: sandbox.batch.drain(asked["node"], asked.get("reason", "")),
-            "resume": lambda asked: sandbox.batch.resume(asked["node"]),
-            "down": lambda asked: sandbox.batch.set_down(asked["node"], asked.get("on", True)),
-            "submit-job": self._submit_job,
-            "start-job": self._start_job,
-            "finish-job": lambda asked: sandbox.batch.finish_job(asked["job"]),
-            "add-machines": lambda asked: sandbox.add_machines(asked["count"], asked["type"]),
-            "restart-scheduler": lambda asked: sandbox.yunikorn.restart(),
-        }
 
     def handle(self, request: Request) -> Answer:
         """Raises ApiError: 404 for an unknown route or thing, 400 for a body that does not fit."""
@@ -100,14 +82,12 @@ class Control:
             return json_answer({})
         if route == "timing":
             return json_answer(self._set_timing(asked))
-        if route == "tick":
-            sandbox.tick(float(asked.get("seconds", 0)))
-            return json_answer({"now": sandbox.clock.now()})
-        action = self._actions[route]
-        with sandbox.lock:
-            done = action(asked)
-            sandbox.step()
-        return json_answer({"done": done if isinstance(done, int | list) else True})
+        if route == "return-by-hand":
+            with sandbox.lock:
+                sandbox.return_by_hand(asked["node"])
+                sandbox.step()
+            return json_answer({"done": True})
+        raise KeyError(route)
 
     def _set_timing(self, asked: Object) -> Timing:
         """Changes some durations; unknown names are refused."""
@@ -119,26 +99,12 @@ class Control:
             setattr(timing, name, getattr(known, name))
         return timing
 
-    def _submit_job(self, asked: Object) -> int:
-        return self.sandbox.batch.submit(
-            asked.get("nodes", 1), run_seconds=asked.get("run_seconds")
-        )
-
-    def _start_job(self, asked: Object) -> int:
-        return self.sandbox.batch.start_job(
-            asked["on"], run_seconds=asked.get("run_seconds"),
-        )  # fmt: skip
-
     # --- reading ----------------------------------------------------------------------------
 
     def _read(self, route: str) -> Any:
         sandbox = self.sandbox
         if route == "violations":
             return sandbox.violations
-        if route == "requests":
-            return [entry._asdict() for entry in sandbox.requests.all()]
-        if route == "calls":
-            return sandbox.conversion.calls
         if route == "state":
             with sandbox.lock:
                 return self.state()

@@ -58,20 +58,12 @@ def _merge(target: Any, patch: Any) -> Any:
 
 
 def _strategic(target: Object, patch: Object) -> Object:
-    directive = patch.pop("$patch", None)
-    if directive == "replace":
-        return patch
-    if directive == "delete":
-        return {}
     retained = patch.pop("$retainKeys", None)
     if retained is not None:
         for key in [key for key in target if key not in retained]:
             del target[key]
     for key, value in patch.items():
-        if key.startswith("$deleteFromPrimitiveList/"):
-            field = key.partition("/")[2]
-            target[field] = [item for item in target.get(field) or [] if item not in value]
-        elif key.startswith("$setElementOrder/"):
+        if key.startswith("$setElementOrder/"):
             continue
         elif value is None:
             target.pop(key, None)
@@ -91,8 +83,6 @@ def _strategic_value(key: str, old: Any, value: Any) -> Any:
 
 
 def _strategic_list(merge_key: str, old: list[Object], patch: list[Object]) -> list[Object]:
-    if any(item.get("$patch") == "replace" for item in patch):
-        return [item for item in patch if "$patch" not in item]
     result = list(old)
     for item in patch:
         if merge_key not in item:
@@ -126,11 +116,6 @@ def _operate(target: Any, operation: Object) -> Any:
         if _read(target, path) != operation.get("value"):
             raise ValueError(f"testing path {path} failed")
         return target
-    if name in ("move", "copy"):
-        value = _read(target, operation["from"])
-        if name == "move":
-            target = _remove(target, operation["from"])
-        return _add(target, path, value if name == "move" else copy_of({"v": value})["v"])
     if name == "add":
         return _add(target, path, operation["value"])
     if name == "remove":
