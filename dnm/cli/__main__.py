@@ -4,6 +4,8 @@ import gc
 import sys
 from io import BufferedWriter, TextIOWrapper
 
+from dnm.host.shortage import describe_shortage, end_command
+
 
 def main() -> None:
     """Runs the verb that the command line names."""
@@ -30,6 +32,13 @@ def main() -> None:
         if streams.Descriptor.failed:
             streams.tell_failure(streams.Descriptor.failed, error.code)
         raise
+    except (OSError, MemoryError, ImportError) as error:
+        shortage = describe_shortage(error)
+        if not shortage:
+            raise
+    else:
+        return
+    end_command(shortage)  # the files and the memory of the command's frames are free here
 
 
 def _open_streams() -> None:

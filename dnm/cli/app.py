@@ -17,6 +17,7 @@ from dnm.cli.groups import add_verbs
 from dnm.cli.one_run import make_run
 from dnm.cli.options import ConfigOption, DnmConfigOption, OutputOption
 from dnm.cli.verbs import ACT, Verb, Verbs, verb_in
+from dnm.host.shortage import describe_shortage
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 
@@ -91,6 +92,8 @@ def main() -> None:
             # cron mails what is printed, and a long conversion locks out many runs.
             said = "\n".join(map(printable, str(error).split("\n")))  # it may name an argument
             print(f"dnm: {said}", file=sys.stderr)
+            if shortage := describe_shortage(error):
+                print(f"dnm: {shortage}", file=sys.stderr)
         if "logging" in sys.modules:
             logger = sys.modules["logging"].getLogger("dnm")
             if logger.handlers:  # set up by `run` alone; without any, stderr would have it twice

@@ -22,6 +22,7 @@ from dnm.converters import listing
 from dnm.converters.claimed import Judge, describe_claims, look
 from dnm.converters.settings import Machines, Settings, load_settings
 from dnm.converters.slurm.commands import SlurmRefused
+from dnm.host.shortage import describe_shortage
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 
@@ -172,8 +173,9 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
         print(end="", flush=True)
     except BrokenPipeError:  # who reads has left, as head does
         os._exit(ExitCode.OK if options.list else ExitCode.FAILED)
-    except (DnmError, OSError) as error:  # of the machine: a disk that is full
-        print(f"{machines.value}: {printable(str(error))}", file=sys.stderr)
+    except (DnmError, OSError, MemoryError) as error:  # of the machine: a disk that is full
+        text = describe_shortage(error) or printable(str(error))
+        print(f"{machines.value}: {text}", file=sys.stderr)
         code = getattr(error, "exit_code", ExitCode.FAILED)
     sys.exit(code)
 

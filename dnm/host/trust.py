@@ -29,6 +29,7 @@ from dnm.model.errors import ConfigError, DnmError
 from dnm.model.value import Value
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_PIECE = 256 * 1024  # bytes that are read at once
 _MOST_LINKS = 40  # as the kernel follows at most
 
 
@@ -158,12 +159,14 @@ def read_regular(
         if judge is not None:
             judge(info)
         with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(largest + 1)
+            content = bytearray()  # a read of `largest` bytes would take that much memory
+            while len(content) <= largest and (piece := file.read(_PIECE)):
+                content += piece
     finally:
         os.close(descriptor)
     if len(content) > largest:
         raise OSError(errno.EFBIG, f"it is larger than {largest} bytes", str(path))
-    return content
+    return bytes(content)
 
 
 class Access(Value):

@@ -1,0 +1,42 @@
+"""The limits of this host that can end a command at any point: open files and memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import NoReturn
+
+_NEXT = "The next run continues where this command ended."
+
+
+def describe_shortage(error: BaseException | None) -> str:
+    """Returns which limit an error or its cause reports, and how to raise it, or an empty string.
+
+    An import that fails for lack of memory or of files can hide the reason in its context.
+    """
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        if number == errno.EMFILE:
+            most = os.sysconf("SC_OPEN_MAX")
+            return (
+                f"too many open files: this process may open {most}. Raise the limit to 1024 with "
+                f"'ulimit -n 1024', or with LimitNOFILE= in the systemd unit. {_NEXT}"
+            )
+        if number == errno.ENFILE:
+            return f"too many open files on this host. Raise fs.file-max with sysctl. {_NEXT}"
+        if number == errno.ENOMEM or isinstance(error, MemoryError):
+            return (
+                "too little memory. Free memory on this host, or raise the limit with "
+                f"'ulimit -v unlimited', or with MemoryMax= in the systemd unit. {_NEXT}"
+            )
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def end_command(shortage: str) -> NoReturn:
+    """Prints and logs a shortage, and ends the command with the exit code 2: a person is needed."""
+    print(f"dnm: {shortage}", file=sys.stderr)
+    if "logging" in sys.modules and (logger := sys.modules["logging"].getLogger("dnm")).handlers:
+        logger.error("error=%r", shortage)
+    sys.exit(2)

@@ -1,0 +1,77 @@
+"""Commands that lack open files or memory end with a sentence, and the next run continues."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from dnm.host.shortage import describe_shortage
+from dnm.host.trust import read_regular
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.errors import ExitCode
+from tests.site import a_workshop_site
+
+
+def test_a_shortage_is_found_in_an_error_or_in_its_cause() -> None:
+    assert "too many open files" in describe_shortage(OSError(errno.EMFILE, "x"))
+    assert "fs.file-max" in describe_shortage(OSError(errno.ENFILE, "x"))
+    assert "too little memory" in describe_shortage(MemoryError())
+    assert "too little memory" in describe_shortage(OSError(errno.ENOMEM, "x"))
+    by_import = ImportError("libm.so.6: cannot open shared object file")
+    by_import.__context__ = OSError(errno.EMFILE, "x")
+    assert "LimitNOFILE=" in describe_shortage(by_import)
+    for error in (OSError(errno.EACCES, "x"), KeyError("x"), ValueError()):
+        assert describe_shortage(error) == ""
+
+
+@pytest.mark.parametrize("limit", ["-n 5", "-n 6", "-n 7", "-n 8", "-v 75000"])
+def test_a_run_with_too_low_a_limit_is_continued_by_the_next(
+    sandbox: Sandbox, tmp_path: Path, limit: str
+) -> None:
+    site = a_workshop_site(sandbox, tmp_path)
+    answer = subprocess.run(
+        ["sh", "-c", f'ulimit {limit} && exec "$0" -m dnm.cli run', sys.executable],
+        env={**os.environ, "DNM_CONFIG": str(site.path)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert answer.returncode in (ExitCode.FAILED, ExitCode.NEEDS_PERSON), answer.stderr
+    assert "Traceback" not in answer.stderr
+    if answer.returncode == ExitCode.NEEDS_PERSON:
+        assert "raise the limit" in answer.stderr.lower()
+    site.run_until_rest()
+    assert site.lent
+    assert not sandbox.violations
+
+
+def test_a_small_file_takes_the_memory_of_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 1000)
+    tracemalloc.start()
+    try:
+        assert read_regular(path, 64 * 2**20) == b"x" * 1000
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("size", "is_read"), [(200_000, True), (200_001, False)])
+def test_a_file_that_grows_is_read_up_to_the_limit(
+    tmp_path: Path, size: int, is_read: bool
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+
+    def grow(info: os.stat_result) -> None:
+        path.write_bytes(b"x" * size)
+
+    if is_read:
+        assert len(read_regular(path, 200_000, grow)) == size
+    else:
+        with pytest.raises(OSError, match="larger than"):
+            read_regular(path, 200_000, grow)
