@@ -34,7 +34,6 @@ ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}  # the machine's name -> Go's and Debian's
 WHEELS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
-EXTRAS = "report,calendar"
 MAINTAINER = "the administrators of this site <root@localhost>"
 SCRIPT = "#!/opt/dnm/bin/python -I\nimport sys\nfrom {module} import {name}\nsys.exit({name}())\n"
 CONVERTERS = (
@@ -132,7 +131,7 @@ def install(wheel: Path, python: str, pins: Path, target: Path) -> None:
     run(
         sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
         "--no-compile", "--only-binary=:all:", "--implementation=cp", f"--python-version={python}",
-        *platforms, "--constraint", str(pins), "--target", str(target), f"{wheel}[{EXTRAS}]",
+        *platforms, "--constraint", str(pins), "--target", str(target), str(wheel),
     )  # fmt: skip
 
 

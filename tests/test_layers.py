@@ -95,8 +95,6 @@ HOUSE: dict[str, Rule] = {
     "run": _rule(
         "model host calendar config kube kubelet converter queues demand sizing plan record",
         SCREEN | TEXT | WIRES | CLIENTS,
-        calendars=frozenset({"sys"}),  # the interpreter of the program that plays them
-        ics=frozenset({"sys"}),  # which is a program of its own
     ),
     "cli": _rule(
         "model host calendar config kube kubelet converter queues demand sizing plan record run "

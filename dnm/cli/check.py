@@ -112,7 +112,7 @@ def find_everything(
         yield from check_by_hand(config, registry)
         yield from check_brakes(registry, now)
         yield from check_last_run(config, registry, now)
-    yield from check_events(config, read_calendars(config, registry, now), now)
+    yield from check_events(config, read_calendars(config, registry), now)
     yield from check_syslog(environ)
     yield from check_converter(config, environ)
     yield from check_batch_nodes(config, registry, environ)

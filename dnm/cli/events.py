@@ -122,7 +122,7 @@ def _window(window: Window, times: tuple[timedelta, timedelta] | None) -> dict[s
 
 
 def _local(window: Window) -> str:
-    zone = zone_named(window.event.seen_in or window.event.zone)
+    zone = zone_named(window.event.zone)
     begins, ends = window.begins.astimezone(zone), window.ends.astimezone(zone)
     is_same = begins.date() == ends.date()
     return f"{begins:{_LOCAL} %Z} to {ends:{'%H:%M' if is_same else '%a %H:%M'}}"
@@ -165,7 +165,7 @@ def show_event(config: Config, name: str, output: str) -> None:
 def _read_events(config: Config) -> tuple[list[dict[str, Any]], list[str]]:
     """All of them, and why some may be missing."""
     now = wall_clock()
-    registry = read_calendars(config, load_registry(config, now), now)
+    registry = read_calendars(config, load_registry(config, now))
     return event_rows(config, registry, now), list(why_incomplete(config, registry, now))
 
 

@@ -7,7 +7,6 @@ A problem is a sentence, as in `sections.py`.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -22,7 +21,6 @@ from dnm.config.files import (
     HEADER,
     MOST_EVENTS,
     EventSections,
-    expand_path,
     is_meant_only,
     lines_of_events,
     parse_lines,
@@ -31,7 +29,7 @@ from dnm.config.files import (
     split_events,
 )
 from dnm.config.keys import RESOURCE, Keys
-from dnm.config.problems import line_start, problem, shown
+from dnm.config.problems import line_start, shown
 from dnm.config.sections import parse_section
 from dnm.model.calendar import CalendarEvent, CalendarReading
 from dnm.model.printable import printable
@@ -146,23 +144,6 @@ EVENT_KEYS: Keys = {
     "nodes": ("nodes", numbers.whole_number(1, 100_000)),
     "charge_account": ("charge_account", names.charged_account),
 }
-
-
-def calendar_places(
-    texts: tuple[str, ...], at: tuple[Path, Mapping[str, str]], problems: list[str]
-) -> dict[str, Path]:
-    """Returns the field of each path that `calendar` names: a directory, or an iCalendar file."""
-    found: dict[str, Path] = {}
-    for text in texts:
-        try:
-            path = expand_path(text, *at)
-            place = "calendar" if path.suffix == ".ics" or os.path.isfile(path) else "events_dir"
-            if place in found:
-                raise ValueError("names two; name one directory and one iCalendar file at most")
-            found[place] = path
-        except ValueError as error:
-            problems.append(problem("settings", "calendar", text, error))
-    return found
 
 
 def read_events(sections: EventSections, usual_zone: str, source: str) -> CalendarReading:

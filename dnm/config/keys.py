@@ -94,7 +94,7 @@ SETTINGS: Keys = {
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, YEAR)),
     "batch_floor": ("*", numbers.floors),
     "events_zone": ("events_zone", names.time_zone),
-    "calendar": ("", values.names),
+    "calendar": ("events_dir", path_text),
     "event_reservations": ("book_ahead", numbers.booked_ahead),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
     "sick_when": ("sick_when", sick_signs),

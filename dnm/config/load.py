@@ -19,7 +19,7 @@ import msgspec
 
 from dnm.calendar.windows import why_of_no_use
 from dnm.config import values
-from dnm.config.events import calendar_places, parse_sections, read_events
+from dnm.config.events import parse_sections, read_events
 from dnm.config.files import (
     Sections,
     expand_path,
@@ -88,8 +88,6 @@ def load_config(
         from dnm.config import lab  # no site has it
 
         fields |= lab.read_lab(sections, lab.RUN_KEYS, problems)
-    if texts := settings.get("calendar"):
-        fields = {**calendar_places(texts, (file.parent, environ), problems), **fields}
     _check_group(settings.get("state_group") or "", problems)
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)

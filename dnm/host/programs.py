@@ -11,8 +11,8 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from subprocess import TimeoutExpired
 from typing import IO
 
@@ -30,20 +30,20 @@ def run_bounded(
     environment: Mapping[str, str],
     seconds: float,
     largest: int,
-    given: bytes = b"",
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs a command in a session of its own, with this input, and returns what it printed.
+    """Runs a command in a session of its own, without input, and returns what it printed.
 
     It ends with its own process: children that it leaves are killed, and hold nobody up by an open
     output. One that takes longer than `seconds` or prints more than `largest` bytes is killed with
     its children. Raises TimeoutExpired and OSError, EFBIG for what is too much.
     """
     child = None
-    with _as_input(given) as stdin, ExitStack() as ends:
+    with ExitStack() as ends:
         try:
             with waiting(float("inf")):  # one that nobody knows of would not be ended
                 child = ends.enter_context(subprocess.Popen(
-                    command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    command, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                     env=dict(environment), start_new_session=True,
                 ))  # fmt: skip
             deadline = time.monotonic() + seconds
@@ -55,18 +55,6 @@ def run_bounded(
             if child is not None:
                 _kill_group(child.pid)
     return subprocess.CompletedProcess(command, child.returncode, *printed)
-
-
-@contextmanager
-def _as_input(content: bytes) -> Iterator[int | IO[bytes]]:
-    """A file without a name: who reads it slowly holds nobody up."""
-    if not content:
-        yield subprocess.DEVNULL
-        return
-    with open(os.memfd_create("input"), "r+b") as file:
-        file.write(content)
-        file.seek(0)
-        yield file
 
 
 def _read_all(

@@ -31,7 +31,6 @@ class CalendarEvent(Value, omit_defaults=True):
     nodes: int = 0
     charge_account: str = ""  # empty: that of the namespace
     source: str = ""  # the file that it stands in; empty: the configuration
-    seen_in: str = ""  # the zone in which people are shown it; empty: `zone`
 
 
 class CalendarReading(Value):
@@ -45,11 +44,10 @@ class CalendarReading(Value):
 
 class KeptCalendar(Value):
     """What a calendar has said, as far as that is in force: of an event that can't be read now,
-    what was read last. `troubles`: sentences about those. `digest`: of what it was made from."""
+    what was read last. `troubles`: sentences about those."""
 
     events: tuple[CalendarEvent, ...] = ()
     troubles: tuple[str, ...] = ()
-    digest: str = ""
 
 
 class Window(Value):

@@ -49,7 +49,6 @@ class Config(Value):
     calendar_events: tuple[CalendarEvent, ...] = ()  # [event:NAME]
     unread_events: Mapping[str, tuple[str, ...]] = {}  # those that can't be read: name -> why
     events_dir: Path | None = None  # files *.ini with such sections
-    calendar: Path | None = None  # an iCalendar file
     book_ahead: timedelta = timedelta()  # nodes of events are reserved in Slurm; zero: not
     events_zone: str = "UTC"  # of events that name none
     lead: timedelta = timedelta(minutes=30)  # before an event, until it is known how long it takes

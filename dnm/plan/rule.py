@@ -29,7 +29,7 @@ IsOn = Callable[[Config, Registry, "Facts | None"], bool]
 
 def has_events(config: Config, registry: Registry) -> bool:
     """Whether any place names an event, or the record still has one."""
-    places = (config.events_dir, config.calendar, *config.calendar_events, *config.unread_events)
+    places = (config.events_dir, *config.calendar_events, *config.unread_events)
     return any(places) or bool(registry.events or registry.calendars)
 
 

@@ -107,7 +107,7 @@ def look(
     if has_events(config, recorded):
         from dnm.run.calendars import read_calendars  # few sites have one
 
-        registry = read_calendars(config, recorded, foreseen_at or taken_at)
+        registry = read_calendars(config, recorded)
     edges: Edges | None = None
     try:
         edges = connect()

@@ -62,7 +62,7 @@ def test_the_configuration_is_a_calendar_too(tmp_path: Path) -> None:
 
 def test_a_calendar_that_is_not_named_any_more_is_gone(tmp_path: Path) -> None:
     config = a_config(tmp_path)
-    registry = with_calendars(config, Registry(), {"w.ics": BEFORE})
+    registry = with_calendars(config, Registry(), {"w.ini": BEFORE})
     assert len(list_events(config, registry)) == 2
     assert not list_events(config, with_calendars(config, registry, {}))
 

@@ -144,7 +144,7 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
     keys = {**SETTINGS, **RUN_KEYS}
     several = {field for key in ("exclude_nodes", "state", "batch_floor")
                for field in SETTINGS[key][1]({"state": "file"}.get(key, "1"))}  # fmt: skip
-    several |= {"state_namespace", "batch_floor", "calendar", "events_dir"}
+    several |= {"state_namespace", "batch_floor"}
     filled = {field for field, _ in keys.values()} | several
     assert filled - {"", "*"} == set(Config.__struct_fields__) - built
     assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
@@ -199,7 +199,6 @@ GOOD = {
     "kept-out": ("exclude_nodes = a[1,3],\n partition gpu, b2", "exclude_nodes",
         frozenset({"a1", "a3", "b2"})),
     "namespace-of-the-state": ("state = kubernetes gpu", "state_namespace", "gpu"),
-    "icalendar": ("calendar = d, /x/w.ics", "calendar", Path("/x/w.ics")),
     "events.d": ("calendar = /x/events.d", "events_dir", Path("/x/events.d")),
     "out-of-sight": (f"calendar = /{300 * 'x'}", "events_dir", Path(f"/{300 * 'x'}")),
     "hours": ("max_lend_hours = 72", "options", {"max_lend_hours": timedelta(days=3)}),
@@ -310,7 +309,6 @@ BAD = {
     "partition-without-name": ("exclude_nodes = a1, partition", "which partition; write partition"),
     "state-namespace": ("state = kubernetes A", "is not a namespace name"),
     "file-namespace": ("state = file dnm", "write file or kubernetes, with its"),
-    "two-directories": ("calendar = a, b", "name one directory and one"),
     "kept-back": ("[node_type:a]\nkube_reserved = gpu=1", "write e.g. cpu=500m"),
     "headroom-high": ("headroom = 1.2", "above 0 and up to 1"),
     "headroom-zero": ("headroom = 0", "out of range"),

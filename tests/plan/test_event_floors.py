@@ -191,7 +191,7 @@ def test_an_event_that_can_not_be_read_is_said_once_and_gives_back_what_is_over(
 
 
 def test_one_event_in_two_places_counts_once() -> None:
-    asked = world(event(nodes=2), event(nodes=2, source="workshops.ics"))
+    asked = world(event(nodes=2), event(nodes=2, source="workshops.ini"))
     assert floor(asked) == {"a": 2}
 
 

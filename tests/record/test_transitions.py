@@ -151,8 +151,8 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
     "found once": (
         Registry(last_run=RunRecord(notes=(CHANGED,))), EMPTY, {"notes": (CHANGED,)}, []),
     "a calendar": (
-        EMPTY, Registry(calendars={"w.ics": KeptCalendar(troubles=("is cut off",))}), {},
-        ["calendar unreadable w.ics"]),
+        EMPTY, Registry(calendars={"w.ini": KeptCalendar(troubles=("is cut off",))}), {},
+        ["calendar unreadable w.ini"]),
 }  # fmt: skip
 
 
