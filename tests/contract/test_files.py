@@ -1,0 +1,251 @@
+"""The contract with the predecessor, its files and the shape of the command: one test for each
+row, and one with its ini, every key at a value that differs from its default, on its own paths. No
+change of dnm may remove a row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dnm.lab.sandbox.cluster import Sandbox
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
+
+ROOT = Path(__file__).parents[2]
+ETC = Path("etc/dynamic-node")
+CONVERTER = Path("usr/site/rcac/sbin/node-convert")
+INI = """\
+[settings]
+kubeconfig_path = {kubeconfig}
+monitored_namespaces = dev, notebook
+reversion_idle_seconds = 1
+check_interval_seconds = 20
+max_converted_nodes = 2
+yunikorn_cm_namespace = sched
+yunikorn_cm_name = site-queues
+yunikorn_queue_annotation = site.example/queue
+node_cpu_capacity = 64
+node_memory_capacity = 128G
+global_cooldown_seconds = 1
+default_cpu_request_m = 4000
+default_mem_request = 4Gi
+"""
+# The host's /etc and /usr with the predecessor's files in them, for one process alone.
+ON_ITS_PATHS = """
+mkdir -p {place}/old/usr {place}/old/etc
+mount --bind /usr {place}/old/usr
+mount --bind /etc {place}/old/etc
+mount --bind {place}/usr /usr
+mount --bind {place}/etc /etc
+exec "$@"
+"""
+UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def overlay(place: Path, of: str) -> None:
+    """Links to all that the host has in a directory, beside what is there already."""
+    for entry in Path("/", of).iterdir():
+        if not (there := place / of / entry.name).exists():
+            there.symlink_to(place / "old" / of / entry.name)
+
+
+@pytest.fixture
+def host(sandbox: Sandbox, tmp_path: Path) -> Run:
+    """`dnm` on a host that has the predecessor's files on their paths."""
+    sandbox.clock.set(time.time() - 60)  # pods that wait for so long are counted
+    place = tmp_path / "host"
+    for directory in (ETC, CONVERTER.parent):
+        (place / directory).mkdir(parents=True)
+    Site.write(place / ETC / "dynamic_node_config.ini", INI.format(kubeconfig=sandbox.kubeconfig))
+    queues = {"dev": "root.anvil.services.dev", "notebook": "root.anvil.services.notebook"}
+    Site.write(place / ETC / "namespace_queue_paths.json", json.dumps(queues))
+    Site.write(
+        place / CONVERTER,
+        f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\nexec {sandbox.node_convert_path} "$@"\n',
+    )
+    (place / CONVERTER).chmod(0o755)
+    for of in ("etc", "usr"):
+        overlay(place, of)
+    program = ON_ITS_PATHS.format(place=shlex.quote(str(place)))
+    environ = {key: text for key, text in os.environ.items() if key != "DNM_CONFIG"}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "dnm.cli", *words]
+        return subprocess.run(
+            [*UNSHARE, "sh", "-euc", program, "sh", *command],
+            env=environ, capture_output=True, text=True, timeout=120, cwd=ROOT,
+        )  # fmt: skip
+
+    return run
+
+
+def limit(sandbox: Sandbox) -> str:
+    found = sandbox.get("configmaps", "site-queues", "sched")
+    assert found is not None
+    root = yaml.safe_load(found["data"]["queues.yaml"])["partitions"][0]["queues"][0]
+    (dev,) = [one for one in root["queues"][0]["queues"] if one["name"] == "dev"]
+    return str(dev["resources"]["max"]["vcore"])
+
+
+def test_each_key_at_another_value_on_the_predecessors_own_paths(
+    sandbox: Sandbox, host: Run, tmp_path: Path
+) -> None:
+    """Effects: dnm finds ini and map in /etc/dynamic-node, and the site's converter. It finds pods
+    by the site's key and counts them by the defaults. sched/site-queues grows by 64 vcores, and no
+    other ConfigMap. The record is in /etc/dynamic-node. At most two nodes are lent, and returned
+    when they are idle."""
+    set_up_workshop(sandbox, 0)
+    sandbox.add_machine_type("a", cpu="64", memory="128G")
+    sandbox.add_machines(4)
+    for namespace in ("sched", "dev"):
+        sandbox.add_namespace(namespace)
+    sandbox.create({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "site-queues", "namespace": "sched"},
+        "data": {"queues.yaml": WORKSHOP_QUEUES},
+    })  # fmt: skip
+    untouched = sandbox.queues_text()
+    for number in range(15):  # of 4 cores each by the default: one node of 64
+        sandbox.create({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": f"p{number}", "namespace": "dev",
+                         "annotations": {"site.example/queue": QUEUE}},
+            "spec": {"schedulerName": "yunikorn", "containers": [{"name": "c", "image": "x"}]},
+        })  # fmt: skip
+    record = tmp_path / "host" / ETC / "converted_nodes.json"
+    seen = json.loads(host("plan", "-o", "json").stdout)
+    assert [one["queue"] for one in seen["queues"]] == sorted(
+        ["root.anvil.services.dev", "root.anvil.services.notebook"]
+    )
+    grown, lent = [], []
+    for _ in range(6):
+        grown.append(run_once(sandbox, host, limit))
+        lent.append(json.loads(record.read_text())["nodes"])
+    assert "144" in grown and set(grown) <= {"80", "144", "208"}
+    assert 1 <= max(map(len, lent)) <= 2
+    assert {one["namespace"] for nodes in lent for one in nodes.values()} == {"dev"}
+    calls = (tmp_path / "calls").read_text()
+    assert "--set k8s" in calls and "--namespace dev" in calls
+    for number in range(15):
+        sandbox.delete("pods", f"p{number}", "dev")
+    for _ in range(12):
+        run_once(sandbox, host, limit)
+    assert json.loads(record.read_text())["nodes"] == {} and limit(sandbox) == "80"
+    assert "--set batch --node-name" in (tmp_path / "calls").read_text()
+    assert sandbox.queues_text() == untouched and sandbox.violations == []
+
+
+def run_once(sandbox: Sandbox, host: Run, look: Callable[[Sandbox], str]) -> str:
+    """A run of the timer, and what time brings in the cluster."""
+    done = host("run")
+    assert done.returncode == 0, done.stderr
+    sandbox.clock.set(time.time())
+    sandbox.tick(2)
+    return look(sandbox)
+
+
+def test_the_flat_record_is_taken_over(sandbox: Sandbox, tmp_path: Path) -> None:
+    """converted_nodes.json: node -> namespace, last_pod_end, owner."""
+    set_up_workshop(sandbox, 3)
+    site = Site(sandbox, tmp_path / "site")
+    sandbox.add_pods(25, "dev", queue=QUEUE, cpu="4", memory="4G")
+    site.run_until_rest()
+    (name,) = site.lent()
+    entry = {"namespace": "dev", "last_pod_end": "2026-03-01T10:00:00.123456", "owner": "prod"}
+    site.write(site.config.converted_nodes_path, json.dumps({name: entry}))
+    assert site.lent() == [name]
+    assert site.run().exit_code == 0
+    assert json.loads(site.config.converted_nodes_path.read_text())["nodes"].keys() == {name}
+
+
+def test_the_queue_map_and_the_configuration_can_be_named(sandbox: Sandbox, tmp_path: Path) -> None:
+    """`--config` names another ini, namespace_queue_paths another map."""
+    set_up_workshop(sandbox, 1)
+    site = Site(sandbox, tmp_path / "site")
+    other = tmp_path / "other.ini"
+    site.write(tmp_path / "map.json", f'{{"dev": "{QUEUE}"}}')
+    text = site.path.read_text().replace(str(site.directory / "queues.json"), "map.json")
+    site.write(other, text)
+    done = site.command("plan", "--config", str(other), DNM_CONFIG="/nonexistent")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_converter_is_called_as_the_predecessor_calls_it(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """`--set k8s ... --namespace NS`, `--set batch --node-name NODE`."""
+    set_up_workshop(sandbox, 3)
+    calls, program = tmp_path / "calls", tmp_path / "node-convert"
+    site = Site(sandbox, tmp_path / "site", node_convert_path=program)
+    real = sandbox.node_convert_path
+    site.write(program, f'#!/bin/sh\necho "$*" >>{calls}\nexec {real} "$@"\n')
+    program.chmod(0o755)
+    pods = sandbox.add_pods(25, "dev", queue=QUEUE, cpu="4", memory="4G")
+    site.run_until_rest()
+    sandbox.finish_pods(pods, "dev")
+    site.run()
+    sandbox.tick(61)
+    site.run_until_rest()
+    lines = calls.read_text().splitlines()
+    assert any(line.startswith("--set k8s ") and "--namespace dev" in line for line in lines)
+    assert any("--set batch --node-name a001" in line for line in lines)
+
+
+# --- the shape that was asked for ---------------------------------------------------------------
+
+
+def test_packages_and_directories() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = " ".join(project["dependencies"]).lower()
+    for name in ("typer", "kubernetes", "pyyaml", "filelock", "rich"):
+        assert name in needed
+    assert "pytest" in " ".join(project["optional-dependencies"]["test"])
+    for name in ("dnm", "tests", "cron", "etc", "pyproject.toml", "README.md"):
+        assert (ROOT / name).exists()
+
+
+def test_a_run_is_one_idempotent_pass(sandbox: Sandbox, tmp_path: Path) -> None:
+    """It lends at most N nodes, writes the registry with its timestamps, and ends; without a change
+    in demand the next one changes nothing. A second one at the same time ends with 75."""
+    set_up_workshop(sandbox, 6)
+    site = Site(sandbox, tmp_path / "site", max_conversions_per_run=1)
+    sandbox.add_pods(80, "dev", queue=QUEUE, cpu="4", memory="4G")
+    site.run()
+    first = site.registry
+    assert len(first.nodes) + sum(one.count for one in first.requests) == 1
+    site.change(max_converted_nodes="1")
+    site.run_until_rest()
+    before = sandbox.queues_text()
+    result = site.run()
+    assert result.outcome and not result.outcome.actions and sandbox.queues_text() == before
+    with site.config.lock_path.open("w") as lock:
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert site.command("run").returncode == 75
+
+
+def test_status_is_a_table_for_people(sandbox: Sandbox, tmp_path: Path) -> None:
+    set_up_workshop(sandbox, 1)
+    site = Site(sandbox, tmp_path / "site")
+    sandbox.add_pods(25, "dev", queue=QUEUE, cpu="4", memory="4G")
+    site.run_until_rest()
+    shown = site.command("status").stdout
+    assert "Lent nodes" in shown and "a001" in shown and QUEUE in shown
+
+
+def test_cron_and_a_timer_start_it_every_minute() -> None:
+    files = [one.read_text() for one in (ROOT / "cron").iterdir() if one.is_file()]
+    assert any("* * * * *" in text for text in files)
+    assert any("OnCalendar=" in text or "OnUnitActiveSec=" in text for text in files)

@@ -1,0 +1,279 @@
+"""The contract with the predecessor, its keys: one test for each key of [settings], with its
+default and with its documented effect. No change of dnm may remove a row.
+
+`test_files.py` has the files and all keys at once, `test_behaviour.py` the behaviour.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dnm.config.load import load_config
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.config import Config
+from dnm.run.permissions import permissions
+from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
+
+SITE_KEY = "site.example/queue"
+YUNIKORN = {"schedulerName": "yunikorn"}
+# What the predecessor documents, as dnm's own values. None: the key is required there.
+DEFAULTS: dict[str, Any] = {
+    "kubeconfig_path": None,
+    "max_converted_nodes": 30,
+    "yunikorn_cm_namespace": "yunikorn",
+    "yunikorn_cm_name": "yunikorn-configs",
+    "yunikorn_queue_annotation": "yunikorn.apache.org/queue",
+    "global_cooldown": timedelta(seconds=30),
+    "default_request": {"vcore": 1000, "memory": 2 * 2**30},
+}
+WRONG = {
+    "kubeconfig_path": "/a\n  /b",
+    "monitored_namespaces": "dev, Dev_2",
+    "reversion_idle_seconds": "soon",
+    "check_interval_seconds": "0",
+    "max_converted_nodes": "-1",
+    "yunikorn_cm_namespace": "a.b",
+    "yunikorn_cm_name": "Site_Queues",
+    "yunikorn_queue_annotation": "a b",
+    "node_cpu_capacity": "none",
+    "node_memory_capacity": "256GB",
+    "global_cooldown_seconds": "-5",
+    "default_cpu_request_m": "1.5",
+    "default_mem_request": "2GiB",
+}
+
+
+@pytest.fixture
+def workshop(sandbox: Sandbox, tmp_path: Path) -> Site:
+    """A full queue of 80 vcores, six idle machines, and no pods."""
+    set_up_workshop(sandbox, 6)
+    return Site(sandbox, tmp_path / "site")
+
+
+def wait_in(sandbox: Sandbox, count: int, **more: Any) -> list[str]:
+    return sandbox.add_pods(count, "dev", **{"queue": QUEUE, "cpu": "4", "memory": "4G", **more})
+
+
+def limit(text: str) -> dict[str, str]:
+    """`max` of the queue of dev."""
+    root = yaml.safe_load(text)["partitions"][0]["queues"][0]
+    (found,) = [one for one in root["queues"][0]["queues"] if one["name"] == "dev"]
+    return {name: str(amount) for name, amount in found["resources"]["max"].items()}
+
+
+def pending(site: Site) -> dict[str, int]:
+    return dict(site.plan().plan.seen[QUEUE].pending)
+
+
+def conversions(site: Site) -> int:
+    registry = site.registry
+    return len(registry.nodes) + sum(one.count for one in registry.requests)
+
+
+def minimal(directory: Path) -> Config:
+    path = directory / "dnm.ini"
+    text = "[settings]\nmonitored_namespaces = dev\nnamespace_queue_paths = queues.json\n"
+    Site.write(path, text)
+    Site.write(directory / "queues.json", '{"dev": "root.services.dev"}')
+    return load_config(path, {})
+
+
+def test_the_defaults_are_those_that_the_predecessor_documents(tmp_path: Path) -> None:
+    config = minimal(tmp_path)
+    assert {field: getattr(config, field) for field in DEFAULTS} == DEFAULTS
+    assert config.node_types["a"].size == {"vcore": 128_000, "memory": 256 * 10**9}
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG.items())
+def test_a_value_that_cannot_be_followed_ends_a_run_with_2(
+    workshop: Site, key: str, value: str
+) -> None:
+    """The message names the key and the value."""
+    workshop.change(**{key: value})
+    done = workshop.command("run")
+    assert done.returncode == 2
+    assert f"[settings] {key} = {value.split()[0]}" in done.stderr
+
+
+def test_kubeconfig_path(sandbox: Sandbox, workshop: Site, tmp_path: Path) -> None:
+    """Without the key, the client's default loading: KUBECONFIG, then ~/.kube/config."""
+    wait_in(sandbox, 1)
+    assert workshop.plan().exit_code == 0
+    workshop.change(kubeconfig_path="")
+    home = tmp_path / "home"
+    (home / ".kube").mkdir(parents=True, mode=0o755)
+    Site.write(home / ".kube" / "config", sandbox.kubeconfig.read_text())
+    unset = {"KUBECONFIG": "", "HOME": str(tmp_path / "nobody")}
+    assert workshop.command("plan", **unset).returncode != 0
+    assert workshop.command("plan", **{**unset, "HOME": str(home)}).returncode == 0
+    named = {**unset, "KUBECONFIG": str(sandbox.kubeconfig)}
+    assert workshop.command("plan", **named).returncode == 0
+
+
+def test_monitored_namespaces(sandbox: Sandbox, workshop: Site) -> None:
+    """A comma-separated list: each of them is served, and no other."""
+    Site.write(
+        workshop.directory / "queues.json",
+        f'{{"dev": "{QUEUE}", "notebook": "root.anvil.services.notebook"}}',
+    )
+    wait_in(sandbox, 25)
+    notebook = "root.anvil.services.notebook"
+    sandbox.add_pods(70, "notebook", queue=notebook, cpu="4", memory="4G")
+    assert set(workshop.plan().plan.seen) == {QUEUE}
+    workshop.change(monitored_namespaces="dev, notebook")
+    assert set(workshop.plan().plan.seen) == {QUEUE, notebook}
+    workshop.run_until_rest()
+    lent = workshop.registry.nodes.values()
+    assert {one.namespace for one in lent} == {"dev", "notebook"}
+
+
+def test_reversion_idle_seconds(sandbox: Sandbox, workshop: Site) -> None:
+    """A lent node without active pods for longer than this is returned, and not before."""
+    workshop.change(reversion_idle_seconds="600")
+    pods = wait_in(sandbox, 25)
+    workshop.run_until_rest()
+    (name,) = workshop.lent()
+    sandbox.tick(3600)
+    workshop.run()
+    assert workshop.lent() == [name]  # its pods are active
+    sandbox.finish_pods(pods, "dev")
+    workshop.run()
+    sandbox.tick(590)
+    workshop.run()
+    assert workshop.lent() == [name]
+    sandbox.tick(20)
+    workshop.run_until_rest()
+    assert workshop.lent() == []
+
+
+def test_check_interval_seconds(sandbox: Sandbox, workshop: Site) -> None:
+    """The interval of evaluation: a run that is three of them late is reported."""
+    workshop.change(check_interval_seconds="86400")
+    workshop.command("run")
+    assert workshop.command("status", "--health").returncode == 0
+    workshop.change(check_interval_seconds="0.001")
+    assert workshop.command("run").returncode == 2  # below a second: an error, not a note
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_max_converted_nodes(sandbox: Sandbox, workshop: Site, most: int) -> None:
+    """At any time, for all namespaces together."""
+    workshop.change(max_converted_nodes=str(most))
+    wait_in(sandbox, 100)
+    workshop.run_until_rest()
+    assert len(workshop.lent()) == most
+
+
+@pytest.mark.parametrize("name", ["yunikorn-configs", "site-queues"])
+def test_yunikorn_cm_name(sandbox: Sandbox, workshop: Site, name: str) -> None:
+    """The ConfigMap of that name is edited, and no other."""
+    sandbox.set_queues(WORKSHOP_QUEUES, name="site-queues")
+    workshop.change(yunikorn_cm_name="" if name == "yunikorn-configs" else name)
+    wait_in(sandbox, 25)
+    workshop.run_until_rest()
+    limits = {
+        one: limit(sandbox.queues_text(name=one))["vcore"]
+        for one in ("yunikorn-configs", "site-queues")
+    }
+    assert limits == {**dict.fromkeys(limits, "80"), name: "208"}
+    shown = workshop.command("queues", "show", "-o", "json").stdout
+    assert f"configmap/yunikorn/{name}/queues.yaml" in shown
+    asked = {one.name for one in permissions(workshop.config) if one.verb == "update"}
+    assert asked == {name}
+
+
+def test_yunikorn_cm_namespace(sandbox: Sandbox, workshop: Site) -> None:
+    sandbox.add_namespace("sched")
+    sandbox.create({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "yunikorn-configs", "namespace": "sched"},
+        "data": {"queues.yaml": WORKSHOP_QUEUES},
+    })  # fmt: skip
+    workshop.change(yunikorn_cm_namespace="sched")
+    wait_in(sandbox, 25)
+    workshop.run_until_rest()
+    found = sandbox.get("configmaps", "yunikorn-configs", "sched")
+    assert found is not None and limit(found["data"]["queues.yaml"])["vcore"] == "208"
+    assert limit(sandbox.queues_text())["vcore"] == "80"
+
+
+@pytest.mark.parametrize("place", ["annotations", "labels"])
+@pytest.mark.parametrize("key", ["yunikorn.apache.org/queue", SITE_KEY])
+def test_yunikorn_queue_annotation(sandbox: Sandbox, workshop: Site, key: str, place: str) -> None:
+    """The key assigns a pod to a queue, as annotation and as label."""
+    if key == SITE_KEY:
+        workshop.change(yunikorn_queue_annotation=SITE_KEY)
+    metadata: dict[str, Any] = {place: {key: QUEUE}}
+    sandbox.add_pods(25, "dev", cpu="4", memory="4G", spec=YUNIKORN, **metadata)
+    assert pending(workshop)["vcore"] == 100_000
+
+
+@pytest.mark.parametrize("place", ["annotations", "labels"])
+def test_the_sites_own_key_comes_before_that_of_yunikorn(
+    sandbox: Sandbox, workshop: Site, place: str
+) -> None:
+    workshop.change(yunikorn_queue_annotation=SITE_KEY)
+    other = "root.anvil.services.notebook"
+    sandbox.add_namespace("dev")
+    for number, (own, site_s) in enumerate([(other, QUEUE), (QUEUE, other)]):
+        app = {"yunikorn.apache.org/app-id": f"app-{number}"}
+        metadata: dict[str, Any] = {"labels": {"yunikorn.apache.org/queue": own, **app}}
+        metadata[place] = {**metadata.get(place, {}), SITE_KEY: site_s}
+        sandbox.add_pods(5, "dev", cpu="4", name=f"p{number}", spec=YUNIKORN, **metadata)
+    assert pending(workshop)["vcore"] == 20_000
+
+
+def test_node_capacity(sandbox: Sandbox, workshop: Site) -> None:
+    """node_cpu_capacity, node_memory_capacity: what a lent node adds, and removes again."""
+    sandbox.add_machine_type("c", cpu="64", memory="128G")
+    sandbox.add_machines(3, "c")
+    workshop.change(node_type="c", node_cpu_capacity="64", node_memory_capacity="128G")
+    pods = wait_in(sandbox, 15)
+    workshop.run_until_rest()
+    assert limit(sandbox.queues_text()) == {"vcore": "144", "memory": "448G"}
+    sandbox.finish_pods(pods, "dev")
+    workshop.run()
+    sandbox.tick(61)
+    workshop.run_until_rest()
+    assert limit(sandbox.queues_text()) == {"vcore": "80", "memory": "320G"}
+
+
+@pytest.mark.parametrize(("cooldown", "waits"), [("", 30), ("300", 300), ("0", 0)])
+def test_global_cooldown_seconds(
+    sandbox: Sandbox, workshop: Site, cooldown: str, waits: int
+) -> None:
+    """Between two conversions, by a timestamp in the state file. The default is 30."""
+    workshop.change(global_cooldown_seconds=cooldown, max_conversions_per_run="1")
+    wait_in(sandbox, 80)
+    workshop.run()
+    if waits:
+        sandbox.tick(waits - 5)
+        workshop.run()
+        assert conversions(workshop) == 1
+    sandbox.tick(10)
+    workshop.run()
+    assert conversions(workshop) == 2
+
+
+def test_default_requests(sandbox: Sandbox, workshop: Site) -> None:
+    """default_cpu_request_m, default_mem_request: of a pending pod that declares nothing."""
+    sandbox.add_namespace("dev")
+    for number in range(3):
+        sandbox.create({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": f"bare-{number}", "namespace": "dev",
+                         "labels": {"yunikorn.apache.org/queue": QUEUE}},
+            "spec": {"schedulerName": "yunikorn", "containers": [{"name": "c", "image": "x"}]},
+        })  # fmt: skip
+    assert pending(workshop) == {"vcore": 3000, "memory": 6 * 2**30, "pods": 3}
+    workshop.change(default_cpu_request_m="2500", default_mem_request="4Gi")
+    assert pending(workshop) == {"vcore": 7500, "memory": 12 * 2**30, "pods": 3}
+    wait_in(sandbox, 1)  # what declares something is counted as it declares
+    assert pending(workshop) == {
+        "vcore": 11_500, "memory": 12 * 2**30 + 4 * 10**9, "pods": 4
+    }  # fmt: skip
