@@ -156,7 +156,9 @@ def _sort_key(node: Mapping[str, Any], by: str) -> Any:
 def _kept(node: Mapping[str, Any], zone: str) -> str:
     if node["held"] or node["leaves"]:
         return " (held)" if node["held"] else " (leaves)"
-    return f" (until {briefly(node['stays_until'], zone)})" if node["stays_until"] else ""
+    if node["stays_until"]:
+        return f" (until {briefly(node['stays_until'], zone)})"
+    return " (min_nodes)" if node["reason"].startswith(Reason.KEPT_READY.text) else ""
 
 
 def _emptied(emptying: Mapping[str, Any] | None, now: datetime, zone: str) -> str:

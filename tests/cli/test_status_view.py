@@ -120,6 +120,12 @@ def test_a_node_that_is_kept_does_not_go_back_in_0_s(reason: Why) -> None:
     assert row["goes_back_in_seconds"] == (None if reason in KEPT else 0)
 
 
+def test_a_node_that_min_nodes_keeps_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    record = RunRecord(nodes={"a001": f"{Reason.KEPT_READY.text}: min_nodes of dev is 1"})
+    text = shown(capsys, Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record))
+    assert "a001 (min_nodes)" in text
+
+
 @pytest.mark.parametrize(
     "reason",
     [
