@@ -260,6 +260,8 @@ def check_last_run(config: Config, registry: Registry, now: datetime) -> Iterato
     warnings = warn_of_last_run(config, times, now, holder)
     for warning in warnings:
         yield doubtful(warning)
+    if run.resets and run.resets.is_repeated(now):
+        yield doubtful(run.resets.sentence)
     if times.took is not None and run.exit_code != ExitCode.OK:
         errors = "; ".join(run.errors) or "no error is recorded"
         yield doubtful(f"it ended with code {run.exit_code}: {errors}")

@@ -92,7 +92,9 @@ def _warn_of_attempts(config: Config, registry: Registry, now: datetime) -> Iter
 
 def warn_of_quiet(config: Config, registry: Registry, now: datetime) -> list[str]:
     """Returns a sentence for each trouble that no run is stopped by."""
+    resets = registry.last_run.resets
     return [
+        *([resets.sentence] if resets and resets.is_repeated(now) else []),
         *(line for queue in config.queues for line in _warn_of_queue(queue, registry, now)),
         *_warn_of_missing(config, registry, now),
         *_warn_of_others(config, registry),

@@ -66,6 +66,7 @@ class QueueEdit(Value):
     also says of which text it is that nothing is lent.
 
     `is_answer`: a person has answered a question, and the record has to keep `noted`.
+    `reset_by`: who has written limits without what is lent, which the edit adds again.
     `planned_on`: the state it was made from (None: none that could be written), which it may be
     written over. `is_changed`: something has to be written. `refusal`: nothing may be, and what a
     person can do about it. `held`: queue -> why its limit is not where it would be. `blocked`: of
@@ -78,6 +79,7 @@ class QueueEdit(Value):
     ledger: str
     noted: str | None = None
     is_answer: bool = False
+    reset_by: str = ""
     planned_on: DocumentVersion | None = None
     is_changed: bool = False
     changes: tuple[LimitChange, ...] = ()

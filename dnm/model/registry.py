@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from dnm.model.batch import WaitingJobs
 from dnm.model.calendar import CalendarEvent, KeptCalendar
@@ -58,6 +59,46 @@ class QueueStatus(Value):
     young_pods: int = 0  # pending too, and not yet for as long as counts
 
 
+class DocumentResets(Value):
+    """Writes of the queue document by another client that reset the limits of lent nodes."""
+
+    manager: str
+    count: int
+    since: Moment
+    last: Moment
+
+    @property
+    def is_news(self) -> bool:
+        """Tells whether the log reports it: at 3, 10, 100, 1,000 ... resets."""
+        return self.count == _RESETS_IN_A_ROW or (
+            self.count > _RESETS_IN_A_ROW and str(self.count).rstrip("0") == "1"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Says what happens and how to end it."""
+        return (
+            f"the queue document was reset by {self.manager} {self.count} times since "
+            f"{self.since:%Y-%m-%d %H:%M} UTC; exclude limits from its manifest (docs/queues.md)"
+        )
+
+    def is_repeated(self, now: datetime) -> bool:
+        """Tells whether it is more than a manifest that was applied again, and goes on."""
+        return self.count >= _RESETS_IN_A_ROW and now - self.last <= _RESET_PAUSE
+
+
+_RESETS_IN_A_ROW = 3
+_RESET_PAUSE = timedelta(hours=1)  # a longer pause begins a new row
+
+
+def count_reset(last: DocumentResets | None, manager: str, now: datetime) -> DocumentResets:
+    """Returns the record of the resets with one more."""
+    if last is None or now - last.last > _RESET_PAUSE:
+        return DocumentResets(manager=manager, count=1, since=now, last=now)
+    more: DocumentResets = replace(last, manager=manager, count=last.count + 1, last=now)
+    return more
+
+
 class RunRecord(Value):
     """What the last run saw and did. When it began and ended are the times of the lock file and of
     the state file, so that a run without a change rewrites nothing."""
@@ -77,6 +118,7 @@ class RunRecord(Value):
     pods_doubted_since: Moment | None = None  # the list of pods contradicts the record
     succeeded_at: Moment | None = None  # when a run last did, before those that failed since
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # when last asked; None: nobody says
+    resets: DocumentResets | None = None  # of the queue document; None: never
     batch_nodes: dict[str, int] = {}  # of each type, where a cap is a share of them; when last read
 
     @property

@@ -19,6 +19,7 @@ unreadable fact plans no step that rests on it; without a change in demand the n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 
 import msgspec
@@ -28,7 +29,14 @@ from dnm.model.config import Config
 from dnm.model.history import NodeRoom, PodKind
 from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import NodePods, QueueStatus, Registry, run_name
+from dnm.model.registry import (
+    DocumentResets,
+    NodePods,
+    QueueStatus,
+    Registry,
+    count_reset,
+    run_name,
+)
 from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import Advanced, advance
@@ -117,14 +125,18 @@ def fold_plan(decided: Decided) -> Plan:
     )
     status = queue_statuses(decided)
     added = _with_rules(decided, _with_learned(decided))
+    resets = _count_resets(added.registry, edit, inputs.now)
+    is_known = resets is not None and resets.is_repeated(inputs.now)
     notes = (
         *decided.seen.notes,
-        *(edit.notes if edit else ()),
+        *(edit.notes if edit and not (edit.reset_by and is_known) else ()),
         *(note for note in added.notes if note not in questions),
     )
     waiting_jobs = _waiting_jobs(inputs)
     plan = Plan(
-        registry=_remembering(added.registry, status, edit, notes, waiting_jobs),
+        registry=_remembering(
+            _with_resets(added.registry, resets), status, edit, notes, waiting_jobs
+        ),
         actions=(*list_actions(decided), *added.actions),
         nodes=tuple(verdicts[name] for name in sorted(verdicts)),
         queues=tuple(conversions.verdicts[queue] for queue in sorted(conversions.verdicts)),
@@ -232,6 +244,21 @@ def _unread(snapshot: Snapshot) -> list[str]:
             if node.unreadable
         ]
     return lines
+
+
+def _count_resets(
+    registry: Registry, edit: QueueEdit | None, now: datetime
+) -> DocumentResets | None:
+    """Returns the resets of the queue document, with the one that this run found."""
+    resets = registry.last_run.resets
+    if edit is None or edit.refusal or not (edit.is_changed and edit.reset_by):
+        return resets
+    return count_reset(resets, edit.reset_by, now)
+
+
+def _with_resets(registry: Registry, resets: DocumentResets | None) -> Registry:
+    last_run = msgspec.structs.replace(registry.last_run, resets=resets)
+    return msgspec.structs.replace(registry, last_run=last_run)
 
 
 def _remembering(

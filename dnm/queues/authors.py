@@ -312,6 +312,11 @@ def is_written_by_others(source: SourceDocument) -> bool:
     return bool(_owners(source)) and not is_written_by_dnm(source)
 
 
+def name_authors(source: SourceDocument) -> str:
+    """Returns the field managers other than dnm that own the text."""
+    return ", ".join(sorted(_hands(source)[0] - {_OURS})) or "another client"
+
+
 def _is_put_there(source: SourceDocument) -> bool:
     """Tells whether the ledger is as somebody else has put it there."""
     of_ledger = _hands(source)[1]

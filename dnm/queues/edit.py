@@ -24,6 +24,7 @@ from dnm.queues.authors import (
     is_anothers_matter,
     is_applied,
     ledger_in_force,
+    name_authors,
 )
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.edit_report import (
@@ -234,6 +235,7 @@ def _foresee(
         ledger=ledger_text,
         noted=noted,
         planned_on=source.version,
+        reset_by=name_authors(source) if _is_reset(known, texts) else "",
         is_changed=text != source.text or ledger_text != source.ledger_text,
         changes=changes_of(tree, texts, known, (ledger.sections, sections)),
         notes=chosen.notes + notes_of(tree, known, lent),
@@ -244,6 +246,13 @@ def _foresee(
         limits=limits_of(document.limits, aim.fixed),
     )
     return ForeseenEdit(wants=wants, edit=edit, text=edited, fixed=aim.fixed)
+
+
+def _is_reset(known: Mapping[LimitPlace, Baseline], texts: Mapping[LimitPlace, str]) -> bool:
+    """Whether limits that the edit changes are back at their baselines, and no other limit has been
+    changed."""
+    news = {one.news for one in known.values()} - {""}
+    return news == {"reapplied"} and any(known[place].news for place in texts)
 
 
 def _fit_validly(

@@ -253,6 +253,11 @@ def _paused_since(facts: Facts) -> Samples:
         yield from _moment(pause.since)
 
 
+def _resets(facts: Facts) -> Samples:
+    resets = facts.registry.last_run.resets
+    return _one(resets.count if resets and resets.is_repeated(facts.now) else 0)
+
+
 _Make = Callable[[Facts], Samples]
 
 TABLE: tuple[tuple[str, str, str, _Make], ...] = (
@@ -324,6 +329,8 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
     ("dnm_registry_lost", GAUGE,
      "1 while the registry is one that began anew, and nobody has seen it.",
      lambda facts: _one(bool(facts.registry.pause and facts.registry.pause.who == LOST))),
+    ("dnm_queue_document_resets", GAUGE,
+     "Resets of the queue document by another client, while they go on.", _resets),
     ("dnm_history_untold_lines", GAUGE, "Lines that wait to be written to the history.",
      lambda facts: _one(len(facts.registry.memory.unwritten))),
 )  # fmt: skip

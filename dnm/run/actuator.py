@@ -33,7 +33,7 @@ from dnm.model.plan import (
     UnbookNodes,
     Unfence,
 )
-from dnm.model.queue_edit import QueueWants
+from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import Registry
 from dnm.plan.breaker import with_failure
 from dnm.plan.overdue import conversion_error, return_error
@@ -145,8 +145,9 @@ class Actuator(Step):
             raise
         self._note_ledger(outcome.edit.noted)
         if outcome.is_written:
+            is_repeated = self._is_repeated_reset(outcome.edit)
             for change in outcome.edit.changes:
-                self.note_done(change.line, why=change.why)
+                self.note_done(change.line, why=change.why, is_logged=not is_repeated)
             if not outcome.edit.changes:
                 self.note_done("action=write-ledger")
         for note in outcome.notes:
@@ -154,6 +155,15 @@ class Actuator(Step):
         if outcome.is_written:
             told = tell_limits(self.registry, outcome.edit.changes, self.cause())
             self.replace_registry(told)
+
+    def _is_repeated_reset(self, edit: QueueEdit) -> bool:
+        """Tells whether the edit undoes the same reset again. Logs how often, but not each time."""
+        resets = self.registry.last_run.resets
+        if resets is None or not edit.reset_by or not resets.is_repeated(self.clock()):
+            return False
+        if resets.is_news:
+            log.warning("note=%r", resets.sentence)
+        return True
 
     def _note_ledger(self, ledger: str | None) -> None:
         """The record goes by what stands there, which may be another edit than the planned one."""

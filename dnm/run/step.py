@@ -75,11 +75,15 @@ class Step:
         save_registry(self.config, registry, self.state)
         self.registry = registry
 
-    def note_done(self, line: str, about: str = "", why: str = "") -> None:
-        """Logs what was done. `about`: the node whose verdict says why, where `why` does not."""
+    def note_done(
+        self, line: str, about: str = "", why: str = "", *, is_logged: bool = True
+    ) -> None:
+        """Records what was done, and logs it. `about`: the node whose verdict says why, if `why`
+        does not."""
         why = why or self.reasons.get(about, "")
         told = f" reason={why!r}" if why else ""
-        log.info("%s%s instance=%s", line, told, self.config.instance_id)
+        if is_logged:
+            log.info("%s%s instance=%s", line, told, self.config.instance_id)
         self.actions.append(line)
 
     def fail(self, line: str) -> None:
