@@ -26,7 +26,7 @@ from dnm.cli.output import (
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import JOBS, HistoryLine
-from dnm.model.printable import Meaning, Part, count_of, duration, printable
+from dnm.model.printable import Meaning, Part, count_of, duration, json_text, printable
 from dnm.model.quantity import parse_span
 from dnm.record.accounts import Accounts, Bookkeeper
 from dnm.record.history_file import History, read_backwards, read_history
@@ -136,7 +136,7 @@ def show_history(config: Config, about: str, span: tuple[str, str], kind: str, o
     lines = lines_since(config, since, kinds, about, until)
     if output == "json":
         for line in lines:
-            sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+            sys.stdout.write(json_text(line) + "\n")
     elif output == "yaml":
         for line in lines:
             print_document(line, output)

@@ -14,7 +14,7 @@ from dnm.model.batch import WaitingJobs
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.observed import Sitting
 from dnm.model.orders import LendOrder
-from dnm.model.printable import Meanings, Part, count_of, duration, printable
+from dnm.model.printable import Meanings, Part, count_of, duration, json_text, printable
 from dnm.model.registry import Registry
 from dnm.plan.counting import count_missing, nodes_of_order
 
@@ -31,10 +31,12 @@ def print_document(document: object, output: str = "json", names: Iterable[str] 
         import yaml  # which no other output needs
 
         plain = msgspec.to_builtins(document)
-        yaml.safe_dump(plain, sys.stdout, sort_keys=False, allow_unicode=True, explicit_start=True)
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, explicit_start=True)
+        if not text.replace("\n", "").isprintable():
+            text = yaml.safe_dump(plain, sort_keys=False, explicit_start=True)
+        sys.stdout.write(text)
         return
-    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(json_text(document, indent=2) + "\n")
 
 
 def print_answer(lines: Sequence[str], output: str, **more: object) -> None:

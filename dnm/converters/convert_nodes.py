@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TextIO
 
-import msgspec
-
 from dnm.converters import to_batch
 from dnm.converters.claimed import Looked, look
 from dnm.converters.conversion import DryRun, Program, Stage, StopRequest
@@ -30,7 +28,7 @@ from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.model.errors import ConverterError, ExitCode
-from dnm.model.printable import printable
+from dnm.model.printable import json_text, printable
 from dnm.model.slurm_state import ABSENT
 
 
@@ -222,7 +220,7 @@ class ConvertCall:
     def _end(self, results: Sequence[NodeResult], count: int) -> int:
         """A node that is back already counts as brought back; a lent one must have come."""
         if self.options.output == "json":
-            self._print(msgspec.json.encode({"schema": SCHEMA, "nodes": list(results)}).decode())
+            self._print(json_text({"schema": SCHEMA, "nodes": list(results)}))
         is_lending = self.options.direction == Direction.K8S.value
         good = ("ok",) if is_lending else ("ok", "skipped")
         done = sum(result.result in good for result in results)

@@ -35,7 +35,7 @@ from dnm.converters.slurm.text import SlurmJob
 from dnm.model.batch import BatchClaim, WaitingJobs
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist
-from dnm.model.printable import count_of, printable
+from dnm.model.printable import count_of, json_text, printable
 
 if TYPE_CHECKING:
     from dnm.converters.slurm.rest import SlurmRestClient
@@ -122,7 +122,7 @@ def list_as_json(
         for one in judged
     ]
     document = {"schema": SCHEMA, "options": [LEAVE_OUT, *options], "nodes": nodes}
-    return msgspec.json.encode({**document, "waiting_jobs": waiting}).decode()
+    return json_text({**document, "waiting_jobs": waiting})
 
 
 def list_as_text(

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Literal
 
+import msgspec
+
 Meaning = Literal["", "ok", "warning", "error", "muted", "heading"]
 Part = str | tuple[str, Meaning]  # of a line
 Meanings = Mapping[str, Mapping[str, Meaning]]  # column -> what stands in a cell -> its meaning
@@ -20,6 +22,21 @@ def printable(text: str, longest: int | None = None) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def json_text(document: object, indent: int = 0) -> str:
+    """Returns a document as JSON. Characters that a terminal cannot show are escaped, so that a
+    name cannot change the order of the text or start a line."""
+    content = msgspec.json.encode(document)
+    text = (msgspec.json.format(content, indent=indent) if indent else content).decode()
+    if text.replace("\n", "").isprintable():
+        return text
+    import json  # it takes milliseconds, which other documents do not need
+
+    return "".join(
+        character if character == "\n" or character.isprintable() else json.dumps(character)[1:-1]
+        for character in text
+    )
 
 
 def some_of(texts: Iterable[str], most: int = 3) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
@@ -168,6 +169,17 @@ def test_no_verb_echoes_control_characters(site: Site, words: tuple[str, ...]) -
     said = site.command(*words)
     assert (said.stdout + said.stderr).replace("\n", "").isprintable()
     assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_a_document_escapes_what_a_terminal_cannot_show(
+    site: Site, tmp_path: Path, output: str
+) -> None:
+    path = tmp_path / "queues\u202e\u2028\x85\x7f\u200b Müller.yaml"
+    path.write_text("partitions: []\n")
+    answer = site.command("queues", "check", str(path), "-o", output).stdout
+    assert answer.replace("\n", "").isprintable()
+    assert yaml.safe_load(answer)[0]["file"] == str(path)
 
 
 def test_dry_run_and_plan_write_nothing_anywhere(sandbox: Sandbox, site: Site) -> None:

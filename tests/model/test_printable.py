@@ -1,0 +1,32 @@
+"""Text that comes from outside is shown without characters that a terminal cannot show."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.model.printable import json_text
+from tests.docs.pages import ROOT
+
+
+@pytest.mark.parametrize("indent", [0, 2])
+@given(text=st.text(st.characters(exclude_categories=["Cs"])))
+def test_json_has_the_same_values_and_no_character_that_cannot_be_shown(
+    text: str, indent: int
+) -> None:
+    document = {text: [text, "\u202e\u2028\x85\x7f\U000e0001", "Müller"]}
+    shown = json_text(document, indent)
+    assert json.loads(shown) == document
+    assert shown.replace("\n", "").isprintable() and "Müller" in shown
+    assert len(shown.splitlines()) == (7 if indent else 1)
+
+
+def test_each_program_prints_json_by_this_function() -> None:
+    printed = re.compile(r"(print|stdout\.write)\(.*json\.encode|json\.encode\(.*decode\(\)")
+    paths = [*(ROOT / "dnm" / "cli").glob("*.py"), *(ROOT / "dnm" / "converters").glob("*.py")]
+    found = [path.name for path in paths if printed.search(path.read_text())]
+    assert found == ["bridge.py"]  # an annotation of a Node, which is not printed
