@@ -12,7 +12,15 @@ import yaml
 
 from dnm.config.keys import KUBELET_KEYS, NAMESPACE_KEYS, NODE_CONVERT_KEYS, SETTINGS
 from dnm.model.errors import ExitCode
-from packages.build import PYTHONS, packaged_unit, project, stage_files, switched_off, verbs
+from packages.build import (
+    CONVERTERS,
+    PYTHONS,
+    packaged_unit,
+    project,
+    stage_files,
+    switched_off,
+    verbs,
+)
 from packages.manuals import configuration_page, examples_of, exit_codes, included
 from tests.docs.pages import ROOT, quoted, table_of
 
@@ -66,6 +74,13 @@ def test_a_manual_has_examples_exit_codes_and_files() -> None:
     assert [int(code) for code, _ in exit_codes()] == [int(code) for code in ExitCode]
     without = [words for words, _ in verbs() if len(words) == 2 and not examples_of(words)]
     assert len(without) < 15, without
+
+
+def test_no_manual_names_a_file_of_the_source() -> None:
+    """They are not installed."""
+    pages = [included(words, summary) for words, summary in (*verbs(), *CONVERTERS)]
+    for page in (*pages, configuration_page("1.0.0")):
+        assert not re.search(r"\w\.py\b|\b(dnm|tests|packages)/\w", page.replace("share/dnm/", ""))
 
 
 def test_the_manual_of_the_configuration_has_every_key() -> None:
