@@ -49,6 +49,7 @@ from dnm.run.lock_holder import find_lock_holder
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry, opened_state
 
+_FULL = 1024 * 1024  # bytes; a small registry and its temporary file do not fit
 _LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
 _SYSLOG = Path("/dev/log")
 
@@ -163,15 +164,21 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
                 "run dnm as its owner, or mount it writable",
             )
         else:
-            disk = os.statvfs(path)
-            free = disk.f_bavail * disk.f_frsize
-            if free < _LEAST_ROOM:
-                yield doubtful(
-                    f"{path} has only {free // 1024**2} MiB left",
-                    "free some space: a run that can't record a step does not take it",
-                )
-            else:
-                yield fine(f"{path} is writable, by its owner alone")
+            yield judge_space(path, os.statvfs(path), is_root=os.geteuid() == 0)
+
+
+def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
+    """Returns whether the registry can still be written. Only root can use the reserved blocks. A
+    file system without a limit of files reports none."""
+    free = (disk.f_bfree if is_root else disk.f_bavail) * disk.f_frsize
+    files = disk.f_ffree if is_root else disk.f_favail
+    remedy = "free some space: a run that can't record a step does not take it"
+    if free < _FULL or (disk.f_files and not files):
+        what = "the disk" if free < _FULL else "the list of files of the disk"
+        return wrong(f"{path}: {what} is full, so that no run can act", remedy)
+    if free < _LEAST_ROOM:
+        return doubtful(f"{path} has only {free // 1024**2} MiB left", remedy)
+    return fine(f"{path} is writable, by its owner alone")
 
 
 @looks_at("lock")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.check import check_syslog, run_checks
+from dnm.cli.check import check_syslog, judge_space, run_checks
 from dnm.cli.findings import CheckResult, doubtful, fine, print_findings, wrong
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
@@ -327,3 +327,26 @@ def test_limits_that_only_the_scheduler_counts_are_named(site: CheckedSite, name
     assert [one.remedy for one in shown] == ["set yunikorn_url"], site.findings()
     ask_the_scheduler(site)
     assert not [finding for finding in site.findings() if "does not consider" in finding.text]
+
+
+MIB = 1024 * 1024
+DISKS = [  # bytes that are free, and of these for others than root; files in all, free, for others
+    pytest.param((900 * MIB, 900 * MIB, 100, 50, 50), True, CheckResult.OK, id="space"),
+    pytest.param((900 * MIB, 900 * MIB, 0, 0, 0), True, CheckResult.OK, id="no-limit-of-files"),
+    pytest.param((60 * MIB, 60 * MIB, 100, 50, 50), True, CheckResult.WARNING, id="little"),
+    pytest.param((0, 0, 100, 50, 50), True, CheckResult.FAILED, id="full"),
+    pytest.param((900 * MIB, 0, 100, 50, 50), False, CheckResult.FAILED, id="reserved-for-root"),
+    pytest.param((900 * MIB, 0, 100, 50, 50), True, CheckResult.OK, id="root-has-the-reserve"),
+    pytest.param((900 * MIB, 900 * MIB, 100, 0, 0), True, CheckResult.FAILED, id="no-file-left"),
+]
+
+
+@pytest.mark.parametrize(("disk", "is_root", "result"), DISKS)
+def test_a_full_disk_is_a_failure(
+    disk: tuple[int, int, int, int, int], is_root: bool, result: CheckResult
+) -> None:
+    free, for_others, *files = disk
+    numbers = (4096, 4096, 10**9, free // 4096, for_others // 4096, *files, 0, 255)
+    finding = judge_space(Path("/var/lib/x"), os.statvfs_result(numbers), is_root)
+    assert finding.result is result
+    assert bool(finding.remedy) is (result is not CheckResult.OK)
