@@ -77,7 +77,7 @@ def _of_node(line: HistoryLine, uid: str) -> KubeEvent:
     return KubeEvent(
         kind="Node", namespace="", name=line.object, uid=uid, is_warning=is_warning,
         reason=reason, action=action, time=line.time,
-        note=_note(f"{line.event} for queue {line.queue}: {line.reason}"),
+        note=_note(f"{line.event} for queue {line.queue}: {line.reason}".removesuffix(": ")),
     )  # fmt: skip
 
 

@@ -222,7 +222,8 @@ def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[H
         yield line("emptying" if new.leaves else "kept", numbers=numbers)
     elif new.emptying is not None and new.emptying != old.emptying and old.emptying is not None:
         numbers = {"asked": new.emptying.asked - old.emptying.asked}
-        yield line("evicting", numbers=numbers, reason=new.emptying.why)
+        reason = new.emptying.why or "its pods were asked to leave, and none refused"
+        yield line("evicting", numbers=numbers, reason=reason)
     elif new.error and new.error != old.error:
         event = "return-failed" if new.phase is Phase.RETURNING else "failed-again"
         yield line(event, code="", reason=new.error)

@@ -52,6 +52,11 @@ def test_a_transition_of_a_node_is_an_event_on_it(
     assert QUEUE in told.note and told.note.endswith(": why")
 
 
+def test_an_event_without_a_reason_ends_with_its_queue() -> None:
+    (told,) = list_events([line("node", "lent", reason="")], (), UIDS, NOW)
+    assert told.note == f"lent for queue {QUEUE}"
+
+
 NOTHING = [
     pytest.param(line("node", "lent", "a002"), id="its-node-is-not-there"),
     pytest.param(line("node", "forgotten"), id="a-person-knows"),

@@ -125,6 +125,13 @@ def test_what_came_of_it_is_recorded_and_told(tmp_path: Path) -> None:
     assert not again.actions and not again.errors and not again.registry.memory.unwritten
 
 
+def test_an_eviction_that_no_pod_refuses_has_a_reason(tmp_path: Path) -> None:
+    (line,) = evict(tmp_path, on_a001(a_pod("p"))).registry.memory.unwritten
+    assert (line.event, line.reason) == (
+        "evicting", "its pods were asked to leave, and none refused",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("refused", ["pods on a001", "evict p"])
 def test_what_can_not_be_asked_is_an_error_of_the_run(tmp_path: Path, refused: str) -> None:
     kube = on_a001(a_pod("p"))
