@@ -41,8 +41,11 @@ def read_last_run(config: Config) -> LastRun:
 
 
 def mark_begin(config: Config) -> None:
-    """Sets the time at which this run has begun. Raises RegistryError."""
+    """Sets the time at which this run has begun. Raises RegistryError. Removes the file by which a
+    conversion that has ended starts a run: this run sees that."""
     set_time("lock.time", config.began_path)
+    with suppress(OSError), fault_point("lock.wake"):
+        config.wake_path.unlink(missing_ok=True)
 
 
 def mark_end(config: Config) -> None:

@@ -171,6 +171,17 @@ def test_no_verb_echoes_control_characters(site: Site, words: tuple[str, ...]) -
     assert "Traceback" not in said.stderr
 
 
+def test_a_run_removes_the_file_that_starts_runs(site: Site) -> None:
+    """Without the unit, as with cron, nothing else removes it."""
+    site.command("pause")  # no conversion ends and makes the file again
+    site.config.wake_path.touch()
+    for words in (("plan",), ("status",)):
+        site.command(*words)
+        assert site.config.wake_path.exists()
+    site.command("run")
+    assert not site.config.wake_path.exists()
+
+
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_a_document_escapes_what_a_terminal_cannot_show(
     site: Site, tmp_path: Path, output: str
