@@ -172,7 +172,7 @@ def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
     file system without a limit of files reports none."""
     free = (disk.f_bfree if is_root else disk.f_bavail) * disk.f_frsize
     files = disk.f_ffree if is_root else disk.f_favail
-    remedy = "free some space: a run that can't record a step does not take it"
+    remedy = "free space or delete files there: a run that can't record a step does not take it"
     if free < _FULL or (disk.f_files and not files):
         what = "the disk" if free < _FULL else "the list of files of the disk"
         return wrong(f"{path}: {what} is full, so that no run can act", remedy)

@@ -87,6 +87,7 @@ BOUNDED = {
     "kube.session": "the same",
     "kube.watching": "the same",
     "kube.reflector": "the same",
+    "kube.deployments": "the same",
     "kube.slinky": "the same",
     "converters.hooks": "the pipe of a hook, line by line",
     "record.history_file": "the end of the file, and lines of a bounded length",
