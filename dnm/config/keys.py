@@ -155,7 +155,6 @@ NODE_CONVERT_KEYS: Keys = {
     "min_idle_seconds": ("min_idle_seconds", values.seconds(0, YEAR)),
     "res_lookahead_seconds": ("res_lookahead_seconds", values.seconds(0, YEAR)),
     "protect_largest_pending": ("protect_largest_pending", values.boolean),
-    "order_file": ("order_file", path_text),
     "node_search_domain": ("node_search_domain", names.search_domain),
     "preempt_jobs_of": ("*", names.user_and_account),
     "preempt_mode": ("preempt_mode", names.preempt_mode),
@@ -188,7 +187,7 @@ MAY_BE_EMPTY: Mapping[str, Any] = {
     **dict.fromkeys((
         "kubeconfig_path", "node_convert_path", "batch_list_command", "calendar",
         "slurm_reservation_name", "exclude_nodes", "yunikorn_url", "metrics_file", "state_group",
-        "slurmrestd_url", "slurmrestd_token_file", "order_file", "node_search_domain",
+        "slurmrestd_url", "slurmrestd_token_file", "node_search_domain",
         "preempt_jobs_of", "nodeset_label", "hooks_dir",
     )),
 }  # fmt: skip

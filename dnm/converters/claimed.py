@@ -141,7 +141,7 @@ def look(
     program asks besides, its journal, at which a conversion would stop each time where it can't be
     read, and failures before, but for a node that `is_named`."""
     facts = read_facts(connect_slurm(settings))
-    judged: Sequence[Judged] = judge_nodes(facts, settings, settings.read_order())
+    judged: Sequence[Judged] = judge_nodes(facts, settings)
     judged = judge(judged, settings) if judge else judged
     listed = msgspec.structs.replace(facts, nodes=tuple(one.node for one in judged))
     claimed = read_claims(settings, listed, say)

@@ -8,9 +8,8 @@ All else is SKIP. What can't be read never comes here: the reading has failed be
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -127,35 +126,31 @@ def is_own_booking(reservation: Reservation, node: str, instance: str) -> bool:
     return reservation.nodes == (node,) and bool(booking_on(reservation.name, node, instance))
 
 
-def judge_nodes(
-    facts: SlurmFacts, settings: Settings, order: Mapping[str, int] = {}
-) -> tuple[Judged, ...]:
-    """Returns every node with its verdict, those that may be taken first, in the order in which
-    they would be. `order`: node -> rank, lower first; nodes not in it come last."""
+def judge_nodes(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
+    """Returns every node with its verdict. The nodes that may be taken come first, in the order in
+    which they are taken."""
     index = _Index(facts, settings)
     nodes = (plain_state(settings.machines, node) for node in facts.nodes)
     judged = [_judge(node, index) for node in nodes]
     booked = frozenset(index.booked)
-    judged.sort(key=lambda one: _rank(one, order, booked))
+    judged.sort(key=lambda one: _rank(one, booked))
     if settings.protect_largest_pending:
         judged = _protect(judged, facts.jobs, booked)
-        judged.sort(key=lambda one: _rank(one, order, booked))
+        judged.sort(key=lambda one: _rank(one, booked))
     return tuple(judged)
 
 
-def _rank(
-    judged: Judged, order: Mapping[str, int], booked: frozenset[str]
-) -> tuple[int, int, float, str]:
-    """OK: booked first, then the site's order and the longest idle; PREEMPT: the youngest job."""
+def _rank(judged: Judged, booked: frozenset[str]) -> tuple[int, float, str]:
+    """Returns the sort key. Reserved nodes come first, then the longest idle, then the nodes whose
+    job is the youngest."""
     name = judged.node.name
     if judged.verdict is ListVerdict.OK and name in booked:
-        return -1, 0, 0.0, name
-    place = order.get(name, sys.maxsize)
+        return -1, 0.0, name
     if judged.verdict is ListVerdict.PREEMPT:
         started = min(job.start.timestamp() for job in judged.jobs if job.start)
-        return 1, 0, -started, name
+        return 1, -started, name
     idle = judged.idle.total_seconds() if judged.idle is not None else -1.0
-    return (0, place, -idle, name) if judged.verdict is ListVerdict.OK else (2, 0, -idle, name)
+    return 0 if judged.verdict is ListVerdict.OK else 2, -idle, name
 
 
 def _judge(node: SlurmNode, index: _Index) -> Judged:

@@ -27,11 +27,9 @@ from dnm.config.sections import (
     resolve_paths,
     state_folder,
 )
-from dnm.host.trust import read_regular
 from dnm.model.close_look import CLOSED
 from dnm.model.config import PASSED_BY_DEFAULT
-from dnm.model.errors import ConfigError, SlurmError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.errors import ConfigError
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.value import Value
 
@@ -58,7 +56,6 @@ class Settings(Value, frozen=True):
     res_lookahead_seconds: timedelta = timedelta(seconds=86400)
     protect_largest_pending: bool = False
     mark_reason: str = "batch node selected for k8s conversion"
-    order_file: Path | None = None
     node_search_domain: str = ""
     preempt_user: str = ""
     preempt_account: str = ""
@@ -110,37 +107,12 @@ class Settings(Value, frozen=True):
             return node.rstrip("0123456789")
         return next((name for name in self.node_types if self.is_of_type(node, name)), "")
 
-    def read_order(self) -> dict[str, int]:
-        """Returns the site's order: node -> number of its line; a line is a host list, e.g. a rack
-        or a switch. Raises ConfigError."""
-        if self.order_file is None:
-            return {}
-        order: dict[str, int] = {}
-        try:
-            lines = read_regular(self.order_file, _LARGEST_ORDER).decode("utf-8").splitlines()
-            for number, line in enumerate(lines):
-                for name in expand_hostlist(line.partition("#")[0].strip()):
-                    order.setdefault(name, number)
-        except (OSError, UnicodeDecodeError, SlurmError) as error:
-            raise ConfigError(
-                f"order_file {self.order_file} can't be read ({error}): name a file with a host "
-                "list on each line"
-            ) from error
-        return order
 
-
-_LARGEST_ORDER = 16 * 1024 * 1024  # bytes
-
-# What dnm's own sections say to both programs: key -> field here
+# The keys of [settings] that this program reads too, and the two whose field here has another name.
+_OTHER_NAMES = {"instance_id": "instance", "slurm_reservation_name": "res_name"}
 _SHARED = {
-    key: (field, SETTINGS[key][1])
-    for key, field in (
-        ("instance_id", "instance"),
-        ("slurm_reservation_name", "res_name"),
-        ("state_dir", "state_dir"),
-        ("kubeconfig_path", "kubeconfig_path"),
-        ("pass_environment", "pass_environment"),
-    )
+    key: (_OTHER_NAMES.get(key, key), SETTINGS[key][1])
+    for key in (*_OTHER_NAMES, "state_dir", "kubeconfig_path", "pass_environment")
 }
 _TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints", "opens_when")}
 # Variables of the predecessor's node-convert that are no keys.
@@ -151,7 +123,7 @@ PREDECESSOR_VARIABLES: Keys = {
     "PREEMPT_GRACE_SECONDS": ("preempt_grace_seconds", values.seconds(0, 86_400)),
 }
 # Too common a name to be taken from the environment for it.
-_NOT_IN_ENVIRONMENT = ("hooks_dir", "order_file", "slurmrestd_token_file")
+_NOT_IN_ENVIRONMENT = ("hooks_dir", "slurmrestd_token_file")
 
 
 def load_settings(

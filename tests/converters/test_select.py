@@ -225,15 +225,6 @@ def test_the_longest_idle_goes_first_and_the_youngest_job() -> None:
     assert list(judge(*nodes, jobs=jobs)) == ["a005", "a004", "a003", "b002", "b001"]
 
 
-def test_a_site_has_its_own_order(tmp_path: Path) -> None:
-    order = tmp_path / "order"
-    order.write_text("# the rack by the door\na[003-004]\n\na001\n")
-    rules = Settings(order_file=order)
-    nodes = [node(f"a{n:03}", last_busy=NOW - timedelta(hours=n)) for n in range(1, 6)]
-    judged = judge_nodes(facts(*nodes), rules, rules.read_order())
-    assert [one.node.name[-1] for one in judged] == ["4", "3", "1", "5", "2"]
-
-
 @pytest.mark.parametrize(("url", "verdict"), [("", OK), ("unix:/run/s", SKIP)])
 def test_only_commands_take_a_node_from_under_its_booking(url: str, verdict: ListVerdict) -> None:
     """Another host of the instance has booked it, by commands."""

@@ -144,15 +144,6 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
         load_settings({}, {"DNM_CONFIG": str(tmp_path / "nosuch.ini")})
 
 
-def test_the_order_of_a_site_must_be_readable(tmp_path: Path) -> None:
-    for text in (None, "a[1-\n"):
-        path = tmp_path / "order"
-        if text is not None:
-            path.write_text(text)
-        with pytest.raises(ConfigError, match=f"^order_file {path} can't be read"):
-            Settings(order_file=path).read_order()
-
-
 def test_every_key_fills_a_setting_and_has_the_default_that_its_page_tells(tmp_path: Path) -> None:
     told = {key: default_of("[node_convert]", key) for key in NODE_CONVERT_KEYS}
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",

@@ -1,6 +1,7 @@
 """How much there is to meet: words of docs/, keys of the configuration, lines of the wings. The
-bounds only ever fall; the aims are 30,000 words, for an hour's reading and looking up, 90 keys, and
-7,500 lines for each of the two larger wings."""
+bounds only ever fall. The aims are 30,000 words, for an hour's reading and looking up, 75 keys, and
+7,500 lines for each of the two larger wings. The thirteen keys of the predecessor count too, and
+none of them is removed."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from packages.reference import DECLARED
 from tests.docs.pages import PAGES, ROOT
 
 WORDS = 29_356 + 40 * len(TABLE)  # a rule pays its rows
-KEYS = 88  # but those of rules: each brings its own
-LINES = {"converters": 7_500, "lab": 6891, "simulate": 1_987}
+KEYS = 91  # but those of rules: each brings its own
+LINES = {"converters": 7_500, "lab": 6_739, "simulate": 1_987}
 
 
 def test_the_pages_only_get_shorter() -> None:
