@@ -196,8 +196,8 @@ def give_access(descriptor: int, access: Access) -> None:
 
 
 def mend_access(path: Path, access: Access) -> None:
-    """Closes a file that an earlier dnm left open, or opens it to a group that was named since; at
-    no moment it is open to more. Raises OSError, but not where there is none."""
+    """Gives a file the access that it must have, if an administrator has changed it or named a
+    group. The file is never open to more. Raises OSError, but not where there is none."""
     with suppress(FileNotFoundError):
         info = os.lstat(path)
         is_right = (

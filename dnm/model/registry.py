@@ -113,7 +113,6 @@ class RunRecord(Value):
     ledger: str | None = None  # as the run wrote it, in case the annotation is lost; None: unknown
     nodes: dict[str, str] = {}  # lent node -> sentence
     pods: dict[str, NodePods] = {}  # lent node -> who holds it
-    pods_seen: int = 0  # an earlier dnm's; nothing rests on it
     attended: tuple[str, ...] = ()  # lent and some other nodes with pods that stay on them
     pods_doubted_since: Moment | None = None  # the list of pods contradicts the record
     succeeded_at: Moment | None = None  # when a run last did, before those that failed since

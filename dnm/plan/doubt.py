@@ -102,7 +102,7 @@ def _remember(
     lent = registry.nodes_of(instance, *Phase).keys()
     others = sorted(attended - lent, key=lambda name: (name not in last_run.attended, name))
     known = kept | (attended & lent) | set(others[:_WITNESSES])
-    return replace(last_run, attended=tuple(sorted(known)), pods_doubted_since=since, pods_seen=0)
+    return replace(last_run, attended=tuple(sorted(known)), pods_doubted_since=since)
 
 
 def _doubt_pods(

@@ -143,20 +143,9 @@ def queue_wants(
         instance_id=config.instance_id,
         nodes=nodes,
         floors=floors or {},
-        remembered=_remembered_ledger(remembered),
+        remembered=remembered.last_run.ledger,
         adjust_guaranteed=config.adjust_guaranteed,
     )
-
-
-def _remembered_ledger(remembered: Registry) -> str | None:
-    """A record of an older dnm has no ledger; where no queue of it had a lent node, that is as good
-    as an empty one."""
-    last = remembered.last_run
-    if last.ledger is None and last.queues:
-        statuses = last.queues.values()
-        is_nothing_lent = all(one.is_judged and not any(one.lent.values()) for one in statuses)
-        return "" if is_nothing_lent else None
-    return last.ledger
 
 
 def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dict[str, int]]]:

@@ -221,8 +221,6 @@ def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInFo
     is_ours = then.sections.keys() <= {instance}
     if held.keys() == {"without"} or ("without" in held and "with" not in held and is_ours):
         return fresh
-    if held.keys() == {"with"} and is_ours and not then.text:  # an older dnm's, it may be its text
-        return LedgerInForce(then, _LOST)
     raise undecided(why_mixed(tree, held))
 
 

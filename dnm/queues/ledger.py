@@ -50,7 +50,7 @@ class LedgerEntry(NamedTuple):
 class Ledger(Value):
     """`frozen`: limits that a person set below what is lent; dnm leaves them as they are until
     nothing is lent or the person says what was meant. `text`: the checksum of the document that it
-    was written with; empty: by an older dnm. `origin`: that of a document without anything lent.
+    was written with. `origin`: that of a document without anything lent.
     `totals`: hashes of the amounts with lent nodes in them that were written since and
     stand there no more."""
 

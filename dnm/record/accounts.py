@@ -322,7 +322,7 @@ class Bookkeeper:
 
 
 def _is_of_node(line: HistoryLine) -> bool:
-    """Whether a person's verb has moved a node. Of an earlier dnm's nobody knows whose it was."""
+    """Returns whether a person's verb has moved a node of a queue."""
     return line.kind == "verb" and bool(line.queue) and line.before != line.after
 
 

@@ -1,7 +1,7 @@
 """The lock beside the registry: on one host and path one run is at work, or one verb.
 
 Whoever may open its file can hold it, and stop dnm for ever: so it is closed to all but its owner,
-also where an earlier dnm, or a hand, has left it open. Who holds it is told by the kernel.
+dnm closes a file that an administrator has left open. The kernel tells who holds it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from dnm.model.registry import Registry
 from dnm.record.history_file import History, read_history
 from dnm.run.state import State
 
-_GONE = ("needs", "unbuffered", "deficits")  # of an older dnm, and nobody reads them any more
 _MOST = 10  # names
 _LONGEST = 200  # characters of each
 _VERBS = b'"verb"'  # kind of line
@@ -57,8 +56,6 @@ def read_odd(content: bytes | None, config: Config, state: State, now: datetime)
         )
     if "nodes" not in document:
         raise RegistryError(_unreadable(state, "it has no list of nodes"))
-    for name in _GONE:
-        document.pop(name, None)
     try:
         return msgspec.convert(document, Registry)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:

@@ -30,7 +30,7 @@ def previous_path(path: Path) -> Path:
 
 class FileState:
     """A file of this host, which its lock guards. Its owner may read it, and `group` where one is
-    named: also what an earlier dnm left open to all. `where`, `previous`: the document and the one
+    named. `where`, `previous`: the document and the one
     before its last change, for people; `until`: when others may act, in seconds of CLOCK_BOOTTIME;
     `holder`: which other run is at work; `follows`: whether the run before may be asleep."""
 

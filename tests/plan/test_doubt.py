@@ -115,7 +115,6 @@ BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
     ("last", "seen", "result"),
     [
         pytest.param(RunRecord(), listed(), BELIEVED, id="nothing is known yet"),
-        pytest.param(RunRecord(pods_seen=1000), listed(), BELIEVED, id="of an earlier dnm"),
         pytest.param(KNOWN, listed("a001", "k1"), BELIEVED, id="all have them"),
         pytest.param(KNOWN, listed("a001", "k1", work={"a001": 9}), BELIEVED, id="and work"),
         pytest.param(KNOWN, listed(), NOT_AT_ALL, id="an empty list"),

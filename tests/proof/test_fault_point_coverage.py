@@ -66,7 +66,7 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "history.rotate", "history.drop",
     ),
     "where metrics_file is set: record/test_metrics.py": ("metrics.",),
-    "a file that an earlier dnm left open: run/test_registry.py": ("registry.access",),
+    "a file that an administrator left open: run/test_registry.py": ("registry.access",),
     "a converter that hangs, or babbles: test_degrading.py": (
         "converter.signal", "converter.cut_output",
     ),

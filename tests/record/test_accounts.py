@@ -87,7 +87,7 @@ BY_HAND = {
         [*A_STAY[:3], at(5, "node", "lent", after="joining"), *A_STAY[5:]],
         [(1.25, 1.5), (5, 6.25)],
     ),
-    "as an earlier dnm told a verb": (
+    "a verb without a queue": (
         [at(4, "verb", "forget", before="serving", queue="", node_type="")], [],
     ),
     "kept": ([at(4, "verb", "hold", before="serving", after="serving")], []),

@@ -64,7 +64,7 @@ def test_who_may_read_it_is_as_with_the_registry(tmp_path: Path) -> None:
     kept.append([line(2, at=40 * 24 * 60)], NOW + 40 * DAY)
     files = sorted(tmp_path.glob("history*.jsonl"))
     for file in files:
-        file.chmod(0o644)  # of an earlier dnm
+        file.chmod(0o644)  # as an administrator left it
     kept.append([], NOW + 41 * DAY)
     assert len(files) == 2 and [file.stat().st_mode & 0o777 for file in files] == [0o600] * 2
     shared = History(kept.directory / "converted_nodes.json", 400 * DAY, group=group.gr_name)

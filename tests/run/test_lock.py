@@ -36,7 +36,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be anot
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """With a lock as an older dnm left it."""
+    """With a lock that is open to all."""
     tmp_path.chmod(0o755)
     config = a_config(tmp_path)
     config.lock_path.touch()

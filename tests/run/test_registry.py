@@ -70,17 +70,6 @@ def test_the_one_before_is_kept(tmp_path: Path) -> None:
     assert previous_path(path).read_bytes() == encode_registry(Registry())
 
 
-def test_what_an_older_dnm_remembered_and_nobody_reads_any_more_stops_nothing(
-    tmp_path: Path,
-) -> None:
-    config = a_config(tmp_path)
-    document = json.loads(encode_registry(FULL))
-    needs = {"dev": {"points": [[96, 4, 30]]}}
-    gone = {"needs": needs, "unbuffered": {QUEUE: "2026-03-02T03:00:00Z"}, "deficits": {}}
-    config.converted_nodes_path.write_text(json.dumps({**document, **gone}))
-    assert load_registry(config, NOW) == FULL
-
-
 BROKEN = {
     "empty": b"",
     "truncated": encode_registry(FULL)[:-40],

@@ -117,7 +117,7 @@ def child_environment() -> dict[str, str]:
 
 
 def _prepare(place: Path) -> None:
-    """The directory, emptied of a former sandbox's files."""
+    """Returns the directory without the files of a previous sandbox."""
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (place / _MARKER).exists() and any(place.iterdir()):
