@@ -28,7 +28,7 @@ def describe_shortage(error: BaseException | None) -> str:
         if number == errno.ENOMEM or isinstance(error, MemoryError):
             return (
                 "too little memory. Free memory on this host, or raise the limit with "
-                f"'ulimit -v unlimited', or with MemoryMax= in the systemd unit. {_NEXT}"
+                f"'ulimit -v unlimited', or with LimitAS= in the systemd unit. {_NEXT}"
             )
         error = error.__cause__ or error.__context__
     return ""
