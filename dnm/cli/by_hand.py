@@ -35,6 +35,7 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.run.registry import load_registry
+from dnm.run.work import read_pods_to_evict
 from dnm.verbs.lending import Wanted, orders_of, what_goes_back, why_not_emptied
 from dnm.verbs.refusal import Refusal
 from dnm.verbs.taking_in import why_not_adopted, why_not_in_kubernetes
@@ -339,7 +340,8 @@ def _describe(config: Config, nodes: Sequence[str], evict: Evict) -> str:
 def _of_node(kube: KubeClient, name: str, when: str) -> Iterator[str]:
     node = kube.read_node(name)
     granted(why_not_emptied(name, node))
-    pods = [pod for pod in kube.read_pods_to_evict(name) if pod.is_work]
+    listed = read_pods_to_evict(kube, node) if node is not None else ()
+    pods = [pod for pod in listed if pod.is_work]
     going = [pod for pod in pods if not pod.stays]
     yield (
         f"{name}: {count_of(len(going), 'pod')} and what starts there until it is fenced: asked to "

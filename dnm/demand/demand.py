@@ -43,11 +43,12 @@ class QueueDemand(Value):
 
 class NodeUse(Value):
     """Sums up one node: all its pods, those of DaemonSets (and mirror pods) among them, and how
-    many pods keep it from being idle."""
+    many pods keep it from being idle. `mirrors`: of the second those that are mirror pods."""
 
     used: Resources
     daemonsets: Resources
     work_pods: int
+    mirrors: Resources = {}
 
 
 class Demand(Value):
@@ -222,6 +223,8 @@ def _sum_bound(
             if pod.is_daemonset or pod.is_mirror:
                 for axis, amount in asked[key]:
                     sums.overhead[axis] += amount
+                    if pod.is_mirror:
+                        sums.mirrors[axis] = sums.mirrors.get(axis, 0) + amount
             else:
                 sums.work_pods += 1
             if pod.is_yunikorn:
@@ -245,11 +248,12 @@ def _sum_bound(
 class _OnNode:
     """What is bound to one node, while it is summed up."""
 
-    __slots__ = ("overhead", "used", "work_pods")
+    __slots__ = ("mirrors", "overhead", "used", "work_pods")
 
     def __init__(self, axes: int) -> None:
         self.used = [0] * axes
         self.overhead = [0] * axes
+        self.mirrors: dict[int, int] = {}
         self.work_pods = 0
 
     def as_value(self, axes: Sequence[str]) -> NodeUse:
@@ -260,6 +264,7 @@ class _OnNode:
                 name: amount for name, amount in zip(axes, self.overhead, strict=True) if amount
             },
             work_pods=self.work_pods,
+            mirrors={axes[axis]: amount for axis, amount in self.mirrors.items()},
         )
 
 

@@ -29,7 +29,7 @@ from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.kubelet import Amounts
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
-from dnm.model.pod import Claim, Pod, PodList
+from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.value import Unreadable
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class KubeClient:
         self._has_many_nodes = False
         self._nodes: tuple[tuple[Node, ...], str] | None = None  # as listed, with the version
         self._pods: tuple[PodReducer, str] | None = None
+        self._daemon_sets: tuple[DaemonSet, ...] | Unreadable | None = None
         self._originals: dict[tuple[str, str, str], bytes] = {}
 
     @classmethod
@@ -155,6 +156,14 @@ class KubeClient:
         first.learn_nodes(*self._nodes)
         first.learn_pods(*self._pods)
         return first.keep(self.requests)
+
+    def read_daemon_sets(self) -> tuple[DaemonSet, ...] | Unreadable:
+        """All DaemonSets whose pods can be counted, read once."""
+        if self._daemon_sets is None:
+            from dnm.kube.daemon_sets import read_daemon_sets  # an idle run does not need them
+
+            self._daemon_sets = read_daemon_sets(self.requests)
+        return self._daemon_sets
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
         """The claims that unbound pods name, with the node affinity of their volumes."""

@@ -47,6 +47,7 @@ OF_THE_NODE = {"DaemonSet": "apps", "Node": ""}  # kinds and groups; a Node's ar
 class Owner(_Lean, frozen=True):
     kind: str = ""
     api_version: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 

@@ -150,7 +150,8 @@ class PodReducer:
             for owner in metadata.owner_references or ():
                 group = OF_THE_NODE.get(owner.kind) if owner.controller else None
                 if group == owner.api_version.rpartition("/")[0]:  # not a tenant's own kind
-                    rare = {**rare, "is_daemonset": True}
+                    owner_uid = share(owner.uid, owner.uid)
+                    rare = {**rare, "is_daemonset": True, "owner": owner_uid}
             shape, claims = self._place(item, page, position)
             if claims:
                 rare = {**rare, "claims": claims}

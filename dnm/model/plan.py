@@ -17,7 +17,7 @@ from dnm.model.node import Mark, Node, ShownState
 from dnm.model.node_type import Taint
 from dnm.model.opening import PodOrder
 from dnm.model.orders import Pause
-from dnm.model.pod import Claim, PodList
+from dnm.model.pod import Claim, DaemonSet, PodList
 from dnm.model.pod_waits import PodWaits
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import NodePods, QueueStatus, Registry
@@ -45,6 +45,9 @@ class Snapshot(Value):
     books: bool = False  # the converter can reserve nodes ahead of an event
     leaves_out: bool = False  # the converter can be told which nodes not to choose
     charges: bool = False  # the converter can charge what it lends to an account
+    daemon_sets: tuple[DaemonSet, ...] | Unreadable | None = None  # None: nothing depends on them
+    # Lent nodes without work if the pods on them are DaemonSets', which could not be verified.
+    unverified_nodes: frozenset[str] = frozenset()
     unseen_nodes: frozenset[str] = frozenset()  # whose pods the list can't have all
     foreseen_at: datetime | None = None  # the moment whose events count; None: that of the look
     close: Mapping[str, CloseLook | Unreadable] = {}  # at nodes that a rule asks for

@@ -96,7 +96,8 @@ class Pod(Value, gc=False, kw_only=False):
     app_id: str = ""  # resolved as the shim does, autogen included; empty: not YuniKorn's
     queue: str = ""  # label > annotation > label `queue`; empty: none asked
     is_yunikorn: bool = False  # spec.schedulerName == yunikorn
-    is_daemonset: bool = False
+    is_daemonset: bool = False  # as its owner reference claims, until that is verified
+    owner: str = ""  # uid of the DaemonSet or Node that it names as its controller
     is_mirror: bool = False
     is_terminating: bool = False
     is_gated: bool = False  # has schedulingGates
@@ -113,6 +114,15 @@ class Pod(Value, gc=False, kw_only=False):
     def counts_as_work(self) -> bool:
         """Whether it keeps a node from being idle: of no DaemonSet, no mirror pod."""
         return not (self.is_daemonset or self.is_mirror)
+
+
+class DaemonSet(Value):
+    """A DaemonSet: the nodes that it selects and what its pod requests there are its `shape`."""
+
+    namespace: str
+    name: str
+    uid: str
+    shape: PodShape
 
 
 class Claim(Value):

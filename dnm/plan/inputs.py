@@ -163,7 +163,7 @@ def _facts(snapshot: Snapshot, demand: Demand | None, document: QueueDocument | 
         batch=None if isinstance(batch, Unreadable) else batch,
         working_pods=None if demand is None else {n: u.work_pods for n, u in use.items()},
         sees_all_pods=isinstance(pods, PodList) and pods.cluster_wide,
-        unseen=snapshot.unseen_nodes,
+        unseen=snapshot.unseen_nodes | snapshot.unverified_nodes,
         running=snapshot.running_converters,
         elsewhere=snapshot.converters_elsewhere,
         ended=snapshot.ended,
@@ -260,7 +260,7 @@ def needs_batch_side(
     if config.book_ahead or (config.node_conditions and registry.nodes):
         return True
     has_floor = any(policy.min_nodes for policy in config.namespaces.values())
-    return has_floor or wanted_nodes(registry) or _may_want_nodes(config, pods)
+    return has_floor or wanted_nodes(registry) or may_want_nodes(config, pods)
 
 
 def asks_anyway(config: Config, registry: Registry, now: datetime) -> bool:
@@ -283,7 +283,8 @@ def wanted_nodes(registry: Registry) -> bool:
     return any(status.verdict != Verdict.KEEP.value for status in queues)
 
 
-def _may_want_nodes(config: Config, pods: PodList | Unreadable) -> bool:
+def may_want_nodes(config: Config, pods: PodList | Unreadable) -> bool:
+    """Tells whether a pod waits that may bring a node."""
     return not isinstance(pods, Unreadable) and any(
         not pod.node and pod.is_yunikorn and pod.namespace in config.namespaces for pod in pods.pods
     )

@@ -125,6 +125,7 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
         lent=serving,
         incoming=tuple(incoming),
         leaving=frozenset(leaving),
+        daemon_sets=inputs.snapshot.daemon_sets,
     )
 
 

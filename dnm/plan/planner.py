@@ -230,7 +230,7 @@ def _with_learned(decided: Decided) -> Registry:
 def _unread(snapshot: Snapshot) -> list[str]:
     parts = (snapshot.nodes, snapshot.pods, snapshot.queue_maps, snapshot.batch,
              snapshot.waiting_jobs, snapshot.claims, snapshot.yunikorn,
-             snapshot.unread_zones)  # fmt: skip
+             snapshot.unread_zones, snapshot.daemon_sets)  # fmt: skip
     lines = [part.error for part in parts if isinstance(part, Unreadable)]
     if not isinstance(snapshot.pods, Unreadable):
         lines += [

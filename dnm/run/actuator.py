@@ -44,6 +44,7 @@ from dnm.queues.source import SourceDocument
 from dnm.record.tell import tell_limits
 from dnm.record.transitions import why_requested
 from dnm.run.step import Step
+from dnm.run.work import find_work
 
 log = logging.getLogger("dnm")
 
@@ -279,8 +280,8 @@ class Actuator(Step):
         if node is not None and not node.is_with_batch:
             if not node.is_fenced:
                 return "it is not fenced any more"
-            if any(pod.counts_as_work for pod in self.kube.read_pods_on(name)):
-                return "a pod landed on it"
+            if obstacle := find_work(self.kube, self.registry, node):
+                return obstacle
         return self.why_not_called(name)
 
     def _end_converter(self, key: str, process: ConverterProcess) -> None:

@@ -49,9 +49,6 @@ def _for_state(config: Config) -> Iterator[Permission]:
 def _for_opening(config: Config) -> Iterator[Permission]:
     """What the steps take by which nodes are opened."""
     kinds = {step.kind for one in config.node_types.values() for step in one.opens_when}
-    if kinds & {"daemonset", "daemonsets"}:
-        why = "no node is opened whose type waits for DaemonSets"
-        yield Permission(verb="list", resource="daemonsets", group="apps", without=why)
     if "probe" in kinds:
         why = "no node is opened whose type has a probe"
         yield Permission(verb="get", resource="podtemplates", without=why)
@@ -72,6 +69,9 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="list", resource="pods",
                    without="pods are read by namespace, and no node is ever returned, since pods "
                    "of any namespace may run on it"),
+        Permission(verb="list", resource="daemonsets", group="apps",
+                   without="no node with a DaemonSet's pod is returned, since any pod may claim to "
+                   "be one, and no node is opened whose type waits for DaemonSets"),
         *_FOR_CHANGES,
         Permission(verb="get", resource="configmaps", namespace=where, name=name,
                    without="the queues are not known"),

@@ -31,6 +31,7 @@ from dnm.model.plan import (
 )
 from dnm.model.value import Value
 from dnm.run.step import Step
+from dnm.run.work import find_work, read_pods_to_evict
 
 log = logging.getLogger("dnm")
 
@@ -120,7 +121,7 @@ def _evict(step: Step, name: str) -> None:
     if node is None or not node.is_fenced or entry.emptying is None:
         log.info("action=evict node=%s skipped='it is not fenced'", name)
         return
-    found = ask_pods(step.kube, name, step.may_go_on)
+    found = ask_pods(step.kube, node, step.may_go_on)
     asked = entry.emptying.asked + found.asked
     emptying = msgspec.structs.replace(entry.emptying, asked=asked, why=found.why)
     step.save_node(name, emptying=emptying)
@@ -141,7 +142,7 @@ class Asked(Value):
     errors: tuple[str, ...] = ()
 
 
-def ask_pods(kube: KubeClient, node: str, may_go_on: Callable[[], bool]) -> Asked:
+def ask_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> Asked:
     """Asks every pod that keeps the node and is not on its way already, each once in a run, by the
     Eviction API. A budget that says no is no failure: the next run asks again. What can't be asked
     is one, and does not keep the others from being asked, unless several in a row get no answer.
@@ -149,7 +150,7 @@ def ask_pods(kube: KubeClient, node: str, may_go_on: Callable[[], bool]) -> Aske
     asked, in_a_row = 0, 0
     refused: list[str] = []
     errors: list[str] = []
-    for pod in kube.read_pods_to_evict(node):
+    for pod in read_pods_to_evict(kube, node):
         if pod.is_terminating or not pod.is_work:
             continue
         if not may_go_on() or in_a_row == _MOST_FAILURES:
@@ -198,8 +199,8 @@ def _why_not_move(step: Step, name: str) -> str | None:
     """The last look before it becomes another namespace's, its pods last: what keeps it."""
     if obstacle := step.why_not_called(name):
         return obstacle
-    is_used = any(pod.counts_as_work for pod in step.kube.read_pods_on(name))
-    return "a pod landed on it" if is_used else None
+    node = step.kube.read_node(name)
+    return find_work(step.kube, step.registry, node) if node is not None else None
 
 
 def _taints(node: Node, relabelled: RelabelNode) -> Sequence[Taint]:

@@ -23,7 +23,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.pod import Claim, PodList
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.inputs import asks_anyway, needs_batch_side
+from dnm.plan.inputs import asks_anyway, may_want_nodes, needs_batch_side
 from dnm.plan.requests import calls_until
 from dnm.queues.source import read_config_maps
 
@@ -57,6 +57,7 @@ def take_snapshot(
     asks = asks or asks_anyway(config, registry, taken_at)
     batch = _batch_fields(converter.list_nodes()) if asks else {}
     nodes, unread_zones = _with_zones(config, kube, nodes, pods)
+    pods, verified = _verify(config, registry, kube, nodes, pods)
     waits = None
     if isinstance(pods, PodList) and any(one.devices or one.group for one in pods.pods):
         from dnm.run.pod_waits import understand_pods
@@ -76,7 +77,31 @@ def take_snapshot(
         waits=waits,
         place=this_place(config),
         **batch,
+        **verified,
     )
+
+
+def _verify(
+    config: Config,
+    registry: Registry,
+    kube: KubeClient,
+    nodes: tuple[Node, ...],
+    pods: PodList | Unreadable,
+) -> tuple[PodList | Unreadable, dict[str, Any]]:
+    """The pods, of which those that only claim to be a DaemonSet's are work, and the fields of the
+    DaemonSets, if a decision depends on them."""
+    if isinstance(pods, Unreadable) or not (registry.nodes or may_want_nodes(config, pods)):
+        return pods, {}
+    from dnm.demand.daemon_pods import nodes_to_verify, own_pods, verify_pods
+
+    doubtful = nodes_to_verify(registry, nodes, pods)
+    if not doubtful and not may_want_nodes(config, pods):
+        return pods, {}
+    daemon_sets = kube.read_daemon_sets()
+    if isinstance(daemon_sets, Unreadable):
+        return pods, {"daemon_sets": daemon_sets, "unverified_nodes": doubtful}
+    verified = verify_pods(pods.pods, daemon_sets, nodes, own_pods(registry))
+    return replace(pods, pods=verified), {"daemon_sets": daemon_sets}
 
 
 def with_batch_side(facts: Snapshot, converter: NodeConvert) -> Snapshot:

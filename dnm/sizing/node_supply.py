@@ -8,12 +8,12 @@ second one, and a property of one node among several does not describe its type.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from dnm.demand.constraints import HOSTNAME, NodeTraits
+from dnm.demand.constraints import HOSTNAME, NodeTraits, why_unfit
 from dnm.demand.demand import NO_USE, Demand
 from dnm.model.config import Config
 from dnm.model.kubelet import NumaRoom
@@ -21,8 +21,9 @@ from dnm.model.lent import LentNode
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
 from dnm.model.opening import OPENING_TAINT
+from dnm.model.pod import DaemonSet
 from dnm.model.quantity import add_to
-from dnm.model.value import Resources, Value
+from dnm.model.value import Resources, Unreadable, Value
 from dnm.sizing.caps import NodePool
 
 _PODS_OF_A_KUBELET = 110  # --max-pods, the kubelet's default
@@ -45,12 +46,14 @@ class IncomingNode(Value):
 class NodeSupply(Value):
     """Holds the nodes there are. `nodes`: all Nodes of the cluster. `lent`: the registry's entries
     that serve, whose `counted` is in the limits. `leaving`: nodes that are fenced or on their way
-    back: they have no room, and the limits do not count them."""
+    back: they have no room, and the limits do not count them. `daemon_sets`: None if they were not
+    read."""
 
     nodes: tuple[Node, ...]
     lent: Mapping[str, LentNode] = {}
     incoming: tuple[IncomingNode, ...] = ()
     leaving: frozenset[str] = frozenset()
+    daemon_sets: tuple[DaemonSet, ...] | Unreadable | None = None
 
 
 class ExpectedNode(Value):
@@ -113,27 +116,23 @@ def expected_nodes(
         type_name, _ = lent_as(node, node_supply)
         lent.setdefault(type_name, []).append(node)
     plain, rooms = _plain_labels(ready), numa_rooms(config)
-    least = _least(demand.nodes.get(node.name, NO_USE).daemonsets for node in ready)
     expected: dict[tuple[str, str], ExpectedNode] = {}
     for node_type in config.node_types.values():
         name = node_type.name
         like_it = [node for node in lent.get(name, ()) if is_sound(config, node, name)]
-        size, free = _size_and_free(node_type, like_it, demand, least)
+        size, free = _size_and_free(node_type, like_it)
+        used = _usual_overhead(demand, node_supply, like_it, ready)
         for policy in config.namespaces.values():
-            expected[policy.name, node_type.name] = ExpectedNode(
-                pool=NodePool(policy.queue, policy.name, node_type.name),
+            same = [node for node in like_it if lent_as(node, node_supply)[1] == policy.name]
+            traits = _expected_traits(node_type, policy.name, same, like_it, plain)
+            left = dict(free)
+            for request in (used, *_daemon_requests(config, node_supply, policy.name, traits)):
+                add_to(left, {key: n for key, n in request.items() if key in left}, -1)
+            expected[policy.name, name] = ExpectedNode(
+                pool=NodePool(policy.queue, policy.name, name),
                 size=size,
-                free=free,
-                traits=msgspec.structs.replace(
-                    _expected_traits(
-                        node_type,
-                        policy.name,
-                        [node for node in like_it if lent_as(node, node_supply)[1] == policy.name],
-                        like_it,
-                        plain,
-                    ),
-                    numa=rooms.get(node_type.name),
-                ),
+                free=left,
+                traits=msgspec.structs.replace(traits, numa=rooms.get(name)),
             )
     return expected
 
@@ -146,22 +145,36 @@ def lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
     return (node.mark.node_type, node.mark.namespace) if node.mark else ("", "")
 
 
-def _size_and_free(
-    node_type: NodeType, like_it: Sequence[Node], demand: Demand, least_overhead: Resources
-) -> tuple[Resources, Resources]:
-    """Returns what a queue grows by, and what of it is free for pods: all but what DaemonSets use.
-    If there is no node like it, that is the least that they use on any node."""
-    if not like_it:
-        size: Resources = {"pods": _PODS_OF_A_KUBELET, **node_type.size}
-        free = {"ephemeral-storage": _PLENTY, **size}
-        overhead = least_overhead
-    else:
+def _size_and_free(node_type: NodeType, like_it: Sequence[Node]) -> tuple[Resources, Resources]:
+    """Returns what a queue grows by, and what of it is free before any pod is there."""
+    if like_it:
         size = _usual_size(node_type, like_it)
-        free = dict(size)
-        uses = [demand.nodes.get(node.name, NO_USE).daemonsets for node in like_it]
-        overhead = _usual(uses, largest_first=False)
-    add_to(free, overhead, -1)
-    return size, free
+        return size, size
+    size = {"pods": _PODS_OF_A_KUBELET, **node_type.size}
+    return size, {"ephemeral-storage": _PLENTY, **size}
+
+
+def _usual_overhead(
+    demand: Demand, node_supply: NodeSupply, like_it: Sequence[Node], ready: Sequence[Node]
+) -> dict[str, int]:
+    """Returns what pods that are no work usually use of a node like it; if there is none, the least
+    that they use of any node. If the DaemonSets could be read, only mirror pods count."""
+    uses = [demand.nodes.get(node.name, NO_USE) for node in like_it or ready]
+    is_read = isinstance(node_supply.daemon_sets, tuple)
+    amounts = [use.mirrors if is_read else use.daemonsets for use in uses]
+    return _usual(amounts, largest_first=False) if like_it else _least(amounts)
+
+
+def _daemon_requests(
+    config: Config, node_supply: NodeSupply, namespace: str, traits: NodeTraits
+) -> Iterator[Resources]:
+    """Yields what the DaemonSets that select such a node request of it. Those of a monitored
+    namespace are a tenant's, and only count on the nodes that are lent to it."""
+    found = node_supply.daemon_sets
+    for one in found if isinstance(found, tuple) else ():
+        is_of_another = one.namespace != namespace and one.namespace in config.namespaces
+        if not is_of_another and why_unfit(one.shape, (), traits) is None:
+            yield one.shape.request
 
 
 def _usual_size(node_type: NodeType, like_it: Sequence[Node]) -> dict[str, int]:

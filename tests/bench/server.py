@@ -238,6 +238,8 @@ class StaticServer:
             return json.dumps(config_map).encode(), 200
         if path == "/api/v1/namespaces/kube-system":
             return b'{"kind":"Namespace","metadata":{"name":"kube-system","uid":"bench"}}', 200
+        if path == "/apis/apps/v1/daemonsets":
+            return b'{"kind":"DaemonSetList","metadata":{"resourceVersion":"1"},"items":[]}', 200
         if path == "/version":
             return b'{"major":"1","minor":"34","gitVersion":"v1.34.4"}', 200
         return b'{"kind":"Status","status":"Failure","reason":"NotFound","code":404}', 404

@@ -21,6 +21,7 @@ PAGE = 500
 SELECTOR = "fieldSelector=status.phase!=Succeeded,status.phase!=Failed"
 LISTS = ["GET /TWIN/api/v1/nodes", "GET /TWIN/api/v1/pods"]
 CONFIG_MAPS = "GET /TWIN/api/v1/namespaces/yunikorn/configmaps/yunikorn-"
+DAEMON_SETS = {"busy": (f"GET /busy/apis/apps/v1/daemonsets?limit={PAGE}",)}  # pods wait
 CLIENT = {"kubernetes", "urllib3", "requests", "http.client", "ssl"}
 
 
@@ -87,10 +88,13 @@ def test_one_list_of_each_kind_one_look_at_each_config_map_and_nothing_loaded_fo
             f"{nodes}?limit={PAGE}",
             f"{pods}?{SELECTOR}&limit={PAGE}",
             *(CONFIG_MAPS.replace("TWIN", twin) + name for name in ("configs", "defaults")),
+            *DAEMON_SETS.get(twin, ()),
         ]
     )
     unfinished = SIZE.pods - SIZE.pods * 18 // 100
-    assert len(requests) == pages(SIZE.nodes) + pages(unfinished) + 2
+    assert len(requests) == pages(SIZE.nodes) + pages(unfinished) + 2 + len(
+        DAEMON_SETS.get(twin, ())
+    )
 
 
 def test_in_a_large_cluster_the_pods_are_one_answer(tmp_path: Path) -> None:

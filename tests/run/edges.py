@@ -17,7 +17,7 @@ from dnm.model.lent import ConverterProcess, Ended
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import ShowState
-from dnm.model.pod import Claim, Pod, PodList
+from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from tests.plan.worlds import queue_map
@@ -36,6 +36,7 @@ class Kube:
         self.refuses: set[str] = set()
         self.events: list[KubeEvent] = []
         self.on_nodes: list[tuple[str, PodOnNode]] = []
+        self.daemon_sets: tuple[DaemonSet, ...] | Unreadable = ()
         self.budgets: set[str] = set()  # pods that may not go
         self.evicted: list[str] = []
         self.conflicts = 0  # so many patches meet a newer object first
@@ -71,6 +72,10 @@ class Kube:
 
     def read_pods_on(self, node: str) -> tuple[Pod, ...]:
         return tuple(pod for pod in self.pods if pod.node == node)
+
+    def read_daemon_sets(self) -> tuple[DaemonSet, ...] | Unreadable:
+        self.asked.append("daemon sets")
+        return self.daemon_sets
 
     def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
         self._check(f"pods on {node}")

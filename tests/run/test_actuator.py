@@ -27,7 +27,7 @@ from dnm.model.plan import (
     StartConversion,
     Unfence,
 )
-from dnm.model.pod import Pod, PodShape
+from dnm.model.pod import DaemonSet, Pod, PodShape
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.breaker import backoff_delay
@@ -352,10 +352,17 @@ def test_a_converter_that_hangs_is_ended_and_said_to_be(home: Path) -> None:
         pytest.param(SHUT, [POD], {"a001": AWAY}, False, id="a-pod-landed"),
         pytest.param(
             SHUT,
-            [msgspec.structs.replace(POD, is_daemonset=True)],
+            [msgspec.structs.replace(POD, is_daemonset=True, owner="u1")],
             {"a001": AWAY},
             True,
             id="a-daemonset's-pod",
+        ),
+        pytest.param(
+            SHUT,
+            [msgspec.structs.replace(POD, is_daemonset=True, owner="u2")],
+            {"a001": AWAY},
+            False,
+            id="a-pod-that-claims-to-be-one",
         ),
         pytest.param(SHUT, [], {"a001": a_batch_node()}, False, id="slurm-has-it"),
         pytest.param(SHUT, [], {}, False, id="slurm-does-not-know-it"),
@@ -370,6 +377,7 @@ def test_the_last_look_before_a_node_is_given_back(
 ) -> None:
     kube, converter = Kube([node] if node else [], pods), Converter()
     converter.batch = batch
+    kube.daemon_sets = (DaemonSet(namespace="dev", name="agent", uid="u1", shape=POD.shape),)
     nodes = {"a001": a_lent_node(Phase.RETURNING)}
     outcome = apply(home, kube, converter, [ReturnNode(node="a001")], nodes=nodes)
     entry = outcome.registry.nodes["a001"]

@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from dnm.model.cluster import PodOnNode
 from dnm.model.lent import Emptying, Leaving
 from dnm.model.node import Node
 from dnm.model.plan import EvictPods, Outcome, Plan
+from dnm.model.pod import DaemonSet
 from dnm.model.registry import Registry
 from dnm.run.actuator import Actuator
 from dnm.run.rare_actions import Asked, ask_pods
 from dnm.run.registry import file_state
 from tests.builders import FENCED, NOW, a_config, a_lent_node, a_node
+from tests.plan.worlds import pods
 from tests.run.edges import Converter, Kube
 
 SHUT = a_node(is_cordoned=True, mark=FENCED)
@@ -78,19 +81,19 @@ def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
 def test_who_is_asked(pods: list[PodOnNode], evicted: list[str], found: Asked) -> None:
     kube = on_a001(*pods)
     kube.budgets, kube.refuses = {"no", "no2"}, {"evict bad"}
-    assert ask_pods(kube, "a001", lambda: True) == found and kube.evicted == evicted
+    assert ask_pods(kube, SHUT, lambda: True) == found and kube.evicted == evicted
 
 
 def test_an_api_that_does_not_answer_is_asked_three_times() -> None:
     kube = on_a001(*[a_pod("bad") for _ in range(20)], a_pod("p"))
     kube.refuses = {"evict bad"}
-    assert len(ask_pods(kube, "a001", lambda: True).errors) == 3 and not kube.evicted
+    assert len(ask_pods(kube, SHUT, lambda: True).errors) == 3 and not kube.evicted
 
 
 def test_a_signal_ends_it_between_two_pods() -> None:
     answers = iter([True, False])
     kube = on_a001(a_pod("p"), a_pod("q"), a_pod("r"))
-    assert ask_pods(kube, "a001", lambda: next(answers)).asked == 1
+    assert ask_pods(kube, SHUT, lambda: next(answers)).asked == 1
 
 
 @pytest.mark.parametrize(
@@ -139,3 +142,16 @@ def test_what_can_not_be_asked_is_an_error_of_the_run(tmp_path: Path, refused: s
     outcome = evict(tmp_path, kube)
     assert len(outcome.errors) == 1 and "action=EvictPods node=a001" in outcome.errors[0]
     assert not outcome.actions
+
+
+@pytest.mark.parametrize(("uid", "evicted"), [("u1", []), ("forged", ["x"])])
+def test_a_pod_that_only_claims_to_be_a_daemon_sets_is_evicted(
+    uid: str, evicted: list[str]
+) -> None:
+    kube = on_a001(a_pod("x", is_work=False, stays=True))
+    (one,) = pods(1, node="a001", is_daemonset=True, owner=uid)
+    pod = msgspec.structs.replace(one, uid="x")
+    kube.pods = (pod,)
+    kube.daemon_sets = (DaemonSet(namespace="dev", name="agent", uid="u1", shape=pod.shape),)
+    ask_pods(kube, SHUT, lambda: True)
+    assert kube.evicted == evicted

@@ -194,7 +194,7 @@ def test_nothing_more_is_read_once_no_node_joins(make_site: Callable[..., Site])
     site.sandbox.requests.clear()
     site.run()
     later = [str(one) for one in site.sandbox.requests.all()]
-    assert later and not [one for one in later if "daemonsets" in one or "nodes/a001" in one]
+    assert later and not [one for one in later if "nodeName" in one or "nodes/a001" in one]
 
 
 def test_a_sick_node_is_emptied_and_not_returned_by_a_converter_that_would_resume_it(

@@ -17,8 +17,10 @@ from dnm.model.config import Config
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.pod import (
     Claim,
+    DaemonSet,
     NodeSelectorTerm,
     PodAffinityTerm,
+    PodShape,
     Requirement,
     TaskGroup,
     Toleration,
@@ -81,6 +83,11 @@ def tainted(**changes: Any) -> dict[str, NodeType]:
 def of_type_a(**changes: Any) -> Config:
     kinds = config().node_types
     return config(node_types={**kinds, "a": NodeType(name="a", **changes)})
+
+
+def agent(namespace: str = "kube-system", cores: float = 20, **shape: Any) -> DaemonSet:
+    every = PodShape(request=size(cores, 1), **shape)
+    return DaemonSet(namespace=namespace, name="agent", uid="u1", shape=every)
 
 
 NONE = {Reason.ENOUGH, Reason.NOTHING_HELPS, Reason.ON_THE_WAY, Reason.TOO_YOUNG}
@@ -268,6 +275,23 @@ TABLE = [
         pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a001") + bound(
             1, size(60, 16), "a002", name="ds", is_daemonset=True, is_yunikorn=False),
         entries=TWO_LENT, nodes=[lent("a001"), lent("a002")]),
+    # --- DaemonSets, where they could be read
+    row("a DaemonSet that selects a node to come takes its part of it", NOTHING_HELPS,
+        "asks for 120 vcore, an empty node of type a has 108 vcore", pods=pods(1, size(120, 16)),
+        daemon_sets=[agent()]),
+    row("one that does not select it takes nothing", ROOM, pods=pods(1, size(120, 16)),
+        daemon_sets=[agent(node_selector=(("zone", "b"),))]),
+    row("a tenant's counts on the nodes that are lent to his namespace", NOTHING_HELPS,
+        "an empty node of type a has 108 vcore", pods=pods(1, size(120, 16)),
+        daemon_sets=[agent("dev")]),
+    row("a tenant's does not count on the nodes of other namespaces", ROOM,
+        pods=pods(1, size(120, 16)), daemon_sets=[agent("gpu")]),
+    row("pods that claim to be a DaemonSet's take nothing of a node to come", ROOM,
+        pods=pods(1, size(120, 16)) + bound(1, size(100, 16), "a001", is_daemonset=True),
+        nodes=[lent("a001")], entries={"a001": entry("a001")}, daemon_sets=[agent(cores=1)]),
+    row("mirror pods take their usual part", NOTHING_HELPS, "has 124 vcore",
+        pods=pods(1, size(125, 16)) + bound(1, size(4, 16), "a001", is_mirror=True),
+        nodes=[lent("a001")], entries={"a001": entry("a001")}, daemon_sets=[]),
     # --- on the way
     row("defect 16: nodes on their way count as there", Reason.ON_THE_WAY, pods=pods(75, SMALL),
         limits=WORKSHOP, incoming=coming(5)),
@@ -478,6 +502,8 @@ def inputs_of(scene: dict[str, Any]) -> Inputs:
         scene.get("incoming", ()),
         scene.get("leaving", ()),
     )
+    if "daemon_sets" in scene:
+        there = msgspec.structs.replace(there, daemon_sets=tuple(scene["daemon_sets"]))
     return conf, found, queues, there
 
 
