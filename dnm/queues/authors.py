@@ -258,19 +258,20 @@ def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str
 
 
 def _refuse_another_line(tree: DocumentTree, found: Ledger, then: Ledger) -> None:
-    """Raises QueueError where the ledger does not go on from what this instance knows: it was made
-    of an older one, or begun anew on a text that has lent nodes in it."""
+    """Raises QueueError if the ledger does not continue what this instance knows: it was made of an
+    older one, or begun on a text that has lent nodes in it. If it continues the same document, only
+    the limits that neither ledger explains are compared with the former totals."""
     totals = all_totals(then)
-    if found.origin == then.text or not totals:
-        return  # its own text; what is lent in it is known
-    if found.origin == then.origin:
+    if found.origin == then.origin != then.text:
         is_older = bool(totals.keys() - all_totals(found))
         if is_older and _differ(tree, then.entries.keys(), then, found):
             raise undecided("it lacks what the last run noted", NOT_OF_THIS_TEXT)
-        return
-    for place in tree.places:
+    is_same_line = found.origin in (then.text, then.origin)
+    explained = found.entries.keys() | then.entries.keys() if is_same_line else ()
+    for place in tree.places if totals else ():
         text = found.entries[place].baseline if place in found.entries else current(tree, place)[0]
-        if total_hash(place, parse_yunikorn(place.resource, text)) in totals:
+        is_new = place not in explained
+        if is_new and total_hash(place, parse_yunikorn(place.resource, text)) in totals:
             raise older_total(place, text)
 
 

@@ -93,8 +93,8 @@ def test_a_pause_says_for_whom_it_holds(east: Site, west: Site) -> None:
 
 def test_a_rebase_is_refused_where_nobody_knows_what_serves(east: Site, west: Site) -> None:
     with pytest.raises(LeaseError, match="another dnm acts as instance prod"):
-        admin.rebase(west.config, "total", [], "", lambda text: True)
-    assert admin.rebase(east.config, "baseline", [], "", lambda text: True) == ExitCode.OK
+        admin.rebase(west.config, "total", [], lambda text: True)
+    assert admin.rebase(east.config, "baseline", [], lambda text: True) == ExitCode.OK
 
 
 def test_a_takeover_is_told_and_in_force_at_once(

@@ -315,6 +315,18 @@ def test_former_total_is_asked_about_though_nothing_is_lent() -> None:
     assert not edit(change(TREE, "{vcore: 80,", "{vcore: 81,"), "", {}, remembered=noted).refusal
 
 
+def test_former_total_that_another_instance_accepts_is_asked_about() -> None:
+    """p had never seen q's node, lent where there is no limit, and took q's 296 for a baseline."""
+    free = nodes_of("root.free", "p1")
+    made = lend(TREE, nodes_of(B, "q1"), instance="q")
+    returned = edit(made.text, made.ledger, {}, instance="q", remembered=made.noted)
+    alone = edit(TREE, "", free, instance="p")
+    accepted = edit(made.text, alone.ledger, free, instance="p", remembered=alone.noted)
+    assert not accepted.refusal and accepted.text == made.text
+    asked = edit(accepted.text, accepted.ledger, {}, instance="q", remembered=returned.noted)
+    assert "written earlier" in asked.refusal
+
+
 @pytest.mark.parametrize("reading", Reading)
 def test_answer_about_former_total_holds_though_nothing_is_lent(reading: Reading) -> None:
     made = lend(TREE, ONE)
