@@ -40,15 +40,14 @@ def test_the_role_that_a_site_copies_is_enough(site: CheckedSite) -> None:
 @pytest.mark.parametrize("number", range(len(permissions(a_config()))))
 def test_each_permission_is_missed(site: CheckedSite, number: int) -> None:
     wanted = permissions(load_config(site.ini, {}))
-    granted = {(p.verb, p.resource, p.namespace or "*", p.name) for p in wanted}
     missing = wanted[number]
-    granted.discard((missing.verb, missing.resource, missing.namespace or "*", missing.name))
+    granted = [one for one in wanted if one != missing]
     rules = [
-        {"kind": "Role" if namespace != "*" else "ClusterRole",
-         "metadata": {"name": "r", "namespace": namespace},
-         "rules": [{"apiGroups": [""], "resources": [resource], "verbs": [verb],
-                    "resourceNames": [name] if name else []}]}
-        for verb, resource, namespace, name in granted
+        {"kind": "Role" if one.namespace else "ClusterRole",
+         "metadata": {"name": "r", "namespace": one.namespace or "*"},
+         "rules": [{"apiGroups": [one.group], "resources": [one.resource], "verbs": [one.verb],
+                    "resourceNames": [one.name] if one.name else []}]}
+        for one in granted
     ]  # fmt: skip
     site.sandbox.access.restrict_to_manifests(rules)
     shown = results_of(site.findings())
