@@ -21,12 +21,11 @@ bool newest[3];                 /* the number of this host's run stands in the r
 bool asked = false;             /* the registry: a request, of which host, and the nodes lent */
 byte asked_by = NOBODY;
 bool lent[NODES], returning[NODES];
-byte reg_token = NOBODY;        /* who acted last, as the registry knows it */
-byte doc_token = NOBODY;        /* and as the queue document does */
 byte amount = 0;                /* what the ledger adds to the queue */
 byte node[NODES];               /* BATCH at first */
 byte converter_of[NODES];       /* the host whose converter has it */
 bool demand = true;
+bool fenced[3];                 /* only for the proof: another run followed and fenced this run */
 
 /* For the question whether it comes to rest: a run that finds what the one before has found does
    the same again, nothing, so that a host only looks when there is news since it has last begun to. */
@@ -63,6 +62,31 @@ inline check_cap() {
     :: else -> goto stand_by \
     fi }
 
+/* LeaseLock.keep(anew=True): the API server renews it, whatever the clock of this host says. */
+#define RENEW \
+  atomic { STEP \
+    if \
+    :: lease_fresh[me] && lease_holder == me -> \
+       late[me] = false; lease_fresh[3 - me] = false; CHANGED \
+    :: else -> goto stand_by \
+    fi }
+
+/* LeaseLock.take, then the first write: the number. From there on no earlier run can write. */
+#define TAKE \
+  atomic { STEP \
+    if \
+    :: lease_fresh[me] -> \
+       lease_holder = me; lease_fresh[3 - me] = false; fenced[me] = false; CHANGED \
+    :: else -> goto stand_by \
+    fi }; \
+  KEEP; \
+  atomic { STEP \
+    if \
+    :: REGISTRY_MAY -> \
+       newest[me] = true; newest[3 - me] = false; reg_fresh[3 - me] = false; CHANGED \
+    :: else -> goto stand_by \
+    fi }
+
 /* KubeState.write: the whole document, under the version that this run knows. */
 #ifdef MUTANT_WRITE
 #define REGISTRY_MAY (true)
@@ -74,7 +98,7 @@ inline check_cap() {
     if \
     :: REGISTRY_MAY -> \
        assert(newest[me]);      /* no old number writes */ \
-       asked = c_asked; asked_by = c_by; reg_token = c_token; \
+       asked = c_asked; asked_by = c_by; \
        lent[0] = c_lent[0]; lent[1] = c_lent[1]; \
        returning[0] = c_returning[0]; returning[1] = c_returning[1]; \
        reg_fresh[3 - me] = false; CHANGED \
@@ -83,14 +107,15 @@ inline check_cap() {
 
 /* What a run knows ends with it. */
 #define FORGET \
-  c_asked = false; c_by = 0; c_token = 0; n = 0; want = 0; back = 0; starts = false; changed = false; \
+  c_asked = false; c_by = 0; n = 0; want = 0; back = 0; starts = false; changed = false; \
+  follows = false; differs = false; \
   c_lent[0] = false; c_lent[1] = false; c_returning[0] = false; c_returning[1] = false; \
   saw[0] = 0; saw[1] = 0; saw_converter[0] = 0; saw_converter[1] = 0; \
   lease_fresh[me] = false; reg_fresh[me] = false; doc_fresh[me] = false
 
 proctype Host(byte me) {
-  bool c_asked, c_lent[NODES], c_returning[NODES], starts, changed;
-  byte c_by, c_token, n, want, back;
+  bool c_asked, c_lent[NODES], c_returning[NODES], starts, changed, follows, differs;
+  byte c_by, n, want, back;
   byte saw[NODES], saw_converter[NODES];
 
 again:
@@ -100,18 +125,38 @@ again:
        of this very place has died: this one has its lock. */
     atomic { STEP
       if
-      :: IS_FREE(me) -> lease_fresh[me] = true
+      :: IS_FREE(me) -> lease_fresh[me] = true; follows = (lease_holder != NOBODY)
       :: else -> goto stand_by
       fi }
     /* KubeState.read */
     atomic { STEP
       reg_fresh[me] = true;
-      c_asked = asked; c_by = asked_by; c_token = reg_token;
+      c_asked = asked; c_by = asked_by;
       c_lent[0] = lent[0]; c_lent[1] = lent[1];
       c_returning[0] = returning[0]; c_returning[1] = returning[1] }
+    /* follow_run: the run before did not give the Lease up, and may be asleep. Whatever it is
+       about to write to the queue document must meet another version. */
+    if
+    :: follows ->
+       TAKE;
+#ifndef MUTANT_FENCE
+       atomic { STEP doc_fresh[me] = true };
+       RENEW;
+       atomic { STEP
+         if
+         :: doc_fresh[me] ->
+            doc_fresh[3 - me] = false;
+            if
+            :: lease_holder == me -> fenced[3 - me] = true
+            :: else
+            fi
+         :: else -> goto stand_by
+         fi }
+#endif
+    :: else
+    fi;
     /* take_snapshot */
     atomic { STEP
-      doc_fresh[me] = true;
       saw[0] = node[0]; saw[1] = node[1];
       saw_converter[0] = converter_of[0]; saw_converter[1] = converter_of[1] }
     /* make_plan: pure */
@@ -156,34 +201,13 @@ again:
       }
       want = (c_lent[0] && !c_returning[0]) + (c_lent[1] && !c_returning[1])
     }
-    /* At rest: nothing is written. */
+    /* Nothing changes: nothing is written. */
     if
-    :: !changed && back == NODES && amount == want && lease_holder == NOBODY -> goto stand_by
+    :: !changed && back == NODES && amount == want -> goto give_up
     :: else
     fi;
-
-    /* LeaseLock.take */
-    atomic { STEP
-      if
-      :: lease_fresh[me] ->
-         lease_holder = me; lease_fresh[3 - me] = false; CHANGED
-      :: else -> goto stand_by
-      fi }
-
-    /* The first write is the number: from here on no earlier one can write. take_lease: who acts
-       last stands in the registry first, then in the queue document. */
-    KEEP;
-    atomic { STEP
-      if
-      :: REGISTRY_MAY ->
-         newest[me] = true; newest[3 - me] = false; reg_token = me; reg_fresh[3 - me] = false;
-         CHANGED
-      :: else -> goto stand_by
-      fi };
-    c_token = me;
     if
-    :: doc_token != me -> atomic { STEP
-         doc_token = me; doc_fresh[me] = true; doc_fresh[3 - me] = false; CHANGED }
+    :: !follows -> TAKE
     :: else
     fi;
 
@@ -203,24 +227,24 @@ again:
     /* Actuator._replace_registry: the request is written before anything is done. */
     KEEP; WRITE;
 
-    /* apply_queue_edit: read again, judged again, written under that version. */
+    /* apply_queue_edit: the document is read again, the Lease is renewed, and the document is
+       written under the version that was read. */
     KEEP;
-    atomic { STEP doc_fresh[me] = true;
+    atomic { STEP doc_fresh[me] = true; differs = (amount != want) }
+    if
+    :: differs ->
 #ifndef MUTANT_LEDGER
-      if
-      :: doc_token != me -> goto stand_by   /* check_held */
-      :: else
-      fi
+       RENEW;
 #endif
-    }
-    atomic { STEP
-      if
-      :: doc_fresh[me] && amount != want ->
-         assert(doc_token == me);   /* nobody writes who has been followed there */
-         amount = want; doc_fresh[3 - me] = false; CHANGED
-      :: doc_fresh[me] && amount == want
-      :: else -> goto stand_by
-      fi }
+       atomic { STEP
+         if
+         :: doc_fresh[me] ->
+            assert(!fenced[me]);   /* no run writes that was followed and fenced */
+            amount = want; doc_fresh[3 - me] = false; CHANGED
+         :: else -> goto stand_by
+         fi }
+    :: else
+    fi;
 
     if
     :: starts ->
@@ -261,7 +285,8 @@ again:
     :: else
     fi;
 
-    /* LeaseLock.give_up */
+give_up:
+    /* LeaseLock.end */
     atomic { STEP
       if
       :: lease_fresh[me] && lease_holder == me ->

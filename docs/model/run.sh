@@ -38,7 +38,7 @@ if [ "${1:-}" = --quick ]; then
 else
     holds rest "it comes to an end, and is at rest then" "-DREST" "-DNP"
 fi
-for mutant in MUTANT_WRITE MUTANT_ORDER MUTANT_LEDGER MUTANT_CLOCK; do
+for mutant in MUTANT_WRITE MUTANT_ORDER MUTANT_LEDGER MUTANT_FENCE MUTANT_CLOCK; do
     is_found "$mutant" ""
 done
 is_found MUTANT_DEADLINE "-DREST"
