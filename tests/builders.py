@@ -121,4 +121,6 @@ def facts(
 
 def write_registry(path: Path, registry: Registry, group: str = "") -> bool:
     """As a run does it whose state is this file; says whether it had to."""
-    return FileState(path, group).write(encode_registry(registry))
+    state = FileState(a_config(path.parent, state_group=group))
+    state.path = path
+    return state.write(encode_registry(registry))

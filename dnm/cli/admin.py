@@ -26,22 +26,22 @@ from dnm.cli.queue_verbs import rebase_queues
 from dnm.cli.status_view import pause_line
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
-from dnm.model.errors import LeaseError
+from dnm.model.errors import KubeError, LeaseError
 from dnm.model.history import Operation
 from dnm.model.orders import Pause, Way
 from dnm.model.printable import count_of, printable
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.value import Resources
+from dnm.model.value import Resources, Unreadable
 from dnm.plan.inputs import gather_inputs
+from dnm.plan.lease import acts_elsewhere
 from dnm.plan.limits import queue_wants, serving_sizes
-from dnm.plan.record_lease import acts_elsewhere
 from dnm.queues.document import read_document
 from dnm.queues.rebase import Reading, rebase_document
 from dnm.queues.source import SourceDocument
 from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.run.lease import fence_queue_document, judge_here, new_word
 from dnm.run.planning import connect
-from dnm.run.record_lease import judge_here, new_lease, put_lease
-from dnm.run.registry import load_registry, opened_state
+from dnm.run.registry import attach_lease, load_registry, opened_state
 from dnm.run.snapshot import take_snapshot
 from dnm.run.verbs import acting_state, keep_ledger, note_operation
 from dnm.run.verbs import move_state as move_registry_to
@@ -95,9 +95,15 @@ def _pause_there(config: Config, pause: Pause) -> str:
 
 
 def resume(config: Config, reason: str = "") -> str:
-    """Takes the pause off."""
+    """Ends the pause; the pause before the registry was lost is in force again."""
     done = carry_out(config, new_operation("resume", reason=reason))
-    return "lending and returning go on" if done.is_changed else "dnm was not paused"
+    pause = done.before.pause.earlier if done.before.pause else None
+    if pause is None or not pause.stops(None, datetime.now(UTC)):
+        return "lending and returning go on" if done.is_changed else "dnm was not paused"
+    return (
+        f"the registry begins anew; {_pause_there(config, pause)}, as before the loss: run `dnm "
+        "resume` once more to end that pause"
+    )
 
 
 def reset(config: Config, name: str, reason: str = "") -> list[str]:
@@ -144,31 +150,32 @@ def forget(config: Config, node: str, is_sure: Callable[[str], bool], reason: st
 
 
 def take_over(config: Config, is_sure: Callable[[str], bool], reason: str = "") -> str:
-    """Makes this host's registry the one that acts for the instance, in another's place."""
-    with closing(KubeClient.connect(config)) as kube:
-        found = kube.read_config_map(*config.queue_document)
-        if found is None or found.immutable:
-            raise LeaseError(
-                "there is no ConfigMap of the queue document that can be written, so nobody's name "
-                "stands there: `dnm check` says what is wrong with it"
-            )
-        now = datetime.now(UTC)
-        with opened_state(config) as state:
-            judged = judge_here(config, found, load_registry(config, now, state), now)
-            at_work = state.holder
-            if not (judged.refusal or at_work):
-                return f"no other dnm acts as instance {config.instance_id}: nothing was changed"
-            who = printable(judged.others.holder, _LONGEST_HOLDER) if judged.others else at_work
-            gone = "From now on it may do nothing more. Is it gone, or dnm stopped there?"
-            if not is_sure(f"{at_work}. {gone}" if at_work else _ask_to_stop(config, who)):
-                return "nothing was changed"
-            if at_work:
-                state.seize()
-        lease = new_lease(config, judged.now)
+    """Makes the registry of this host the one that acts for the instance."""
+    with closing(KubeClient.connect(config)) as kube, opened_state(config) as state:
+        attach_lease(config, state, kube)
+        state.begins_anew = True
+        lease, now = state.observe(), datetime.now(UTC)
+        if isinstance(lease, Unreadable):
+            raise KubeError(lease.error)
+        judged, at_work = (
+            judge_here(config, state, load_registry(config, now, state), now),
+            state.holder,
+        )
+        if not (judged.refusal or at_work):
+            return f"no other dnm acts as instance {config.instance_id}: nothing was changed"
+        who = printable(judged.elsewhere.holder, _LONGEST_HOLDER) if judged.elsewhere else at_work
+        gone = "From now on it may do nothing more. Is it gone, or dnm stopped there?"
+        if not is_sure(f"{at_work}. {gone}" if at_work else _ask_to_stop(config, who)):
+            return "nothing was changed"
         operation = new_operation("takeover", config.instance_id, reason, taken_from=who)
-        carry_out(config, operation, lease=lease)
-        put_lease(config, kube, lease)
-    return f"from now on {lease.holder} acts as instance {config.instance_id}"
+        word = state.registry or new_word()
+        if state.kind == "file":  # the registry has the word before the Lease has
+            carry_out(config, operation, word=word, kept=lease.kept, now=now)
+        state.seize(word)
+        if state.kind == "kubernetes":
+            carry_out(config, operation, word=word, kept=lease.kept, now=now)
+        fence_queue_document(config, kube, state)
+    return f"from now on {state.place.holder} acts as instance {config.instance_id}"
 
 
 def _ask_to_stop(config: Config, who: str) -> str:
@@ -179,8 +186,8 @@ def _ask_to_stop(config: Config, who: str) -> str:
         )
     return (
         f"{who} acted last as instance {config.instance_id}, and is refused from now on. Its nodes "
-        "are taken up by their marks; a pause or a held node of its is not. Is dnm stopped there "
-        "for good?"
+        "are taken up by their marks. A registry that is new here gets its pause, holds and "
+        "exclusions too. Is dnm stopped there for good?"
     )
 
 
@@ -229,11 +236,11 @@ def rebase(
 
     def change(source: SourceDocument) -> QueueEdit:
         now = datetime.now(UTC)
-        registry = load_registry(config, now)
-        if source.config_map and (
-            refusal := judge_here(config, source.config_map, registry, now).refusal
-        ):
-            raise LeaseError(refusal)  # its registry does not know what serves
+        with opened_state(config) as state:
+            registry = load_registry(config, now, state)
+            attach_lease(config, state, kube)
+            if refusal := judge_here(config, state, registry, now).refusal:
+                raise LeaseError(refusal)  # this registry does not know which nodes serve
         nodes = serving_sizes(config, registry)
         wants = queue_wants(config, registry, nodes)
         return rebase_document(read_document(source), wants, Reading(reading), paths)

@@ -40,11 +40,11 @@ from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.record_lease import judge_actor
 from dnm.plan.rules.kubelets import differing_kubelets
 from dnm.queues.document import QueueDocument
+from dnm.run.lease import judge_here
 from dnm.run.permissions import permissions
-from dnm.run.registry import state_in
+from dnm.run.registry import attach_lease, opened_state
 from dnm.run.snapshot import take_snapshot
 
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
@@ -82,8 +82,7 @@ def check_cluster(
             rows = _batch_rows(config, environ, snapshot, nodes)
             yield from check_slinky(config, registry, kube.requests, nodes, rows)
         yield from check_opening(config, kube)
-        yield from check_run_lease(config, kube)
-    yield from check_lease(config, registry, snapshot)
+        yield from check_lease(config, registry, kube)
     if document:
         yield from check_queues(config, document[0])
         if config.yunikorn_url:
@@ -108,34 +107,16 @@ def _batch_rows(
 
 
 @looks_at("lease")
-def check_run_lease(config: Config, kube: KubeClient) -> Iterator[Finding]:
-    """Which run of another host is at work: while one is, none here does anything."""
-    if config.state != "kubernetes":
-        return
-    if who := state_in(config, kube).holder:
-        yield doubtful(who, "wait for it; where it is gone, `dnm takeover`")
-    else:
-        yield fine("no other host is at work")
-
-
-@looks_at("instance")
-def check_lease(config: Config, registry: Registry, snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether another registry acts for the same instance, so that no cap would hold, and whether
-    it would be found out."""
-    judged, maps = judge_actor(config, registry, snapshot), snapshot.queue_maps
-    if isinstance(maps, Unreadable):
-        yield skipped("who else acts for it is told by the queue document's ConfigMap")
-    elif judged is not None and judged.refusal:
-        yield wrong(judged.refusal)
-    elif judged is None or maps[0] is None or maps[0].immutable:
-        yield doubtful(
-            f"whether another dnm acts as {config.instance_id} is not guarded: who acts is written "
-            "into the queue document's ConfigMap, which is missing or immutable; nothing is lent"
-        )
-    elif judged.note:
-        yield doubtful(judged.note)
-    else:
-        yield fine(f"no other dnm acts as {config.instance_id}")
+def check_lease(config: Config, registry: Registry, kube: KubeClient) -> Iterator[Finding]:
+    """Whether this registry may act, and whether a run of another host is at work."""
+    with opened_state(config) as state:
+        attach_lease(config, state, kube)
+        if refusal := judge_here(config, state, registry, datetime.now(UTC)).refusal:
+            yield wrong(refusal)
+        elif who := state.holder:
+            yield doubtful(who, "wait for it; if it is gone, run `dnm takeover`")
+        else:
+            yield fine(f"no other dnm acts as {config.instance_id}, and no other run is at work")
 
 
 @looks_at("queue document")

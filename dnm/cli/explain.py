@@ -40,8 +40,8 @@ from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS
 from dnm.plan.conversions import Decided
 from dnm.plan.explain import as_slurm_has_it, describe_differences, explain_pod
+from dnm.plan.lease import judge_actor
 from dnm.plan.planner import fold_plan
-from dnm.plan.record_lease import judge_actor
 from dnm.run.looking import decide_now
 
 _LAST = 5  # transitions shown
@@ -91,7 +91,7 @@ def _refusal(decided: Decided) -> list[str]:
     """That another dnm acts for this instance, so that nothing of all this is done."""
     known = decided.inputs
     judged = judge_actor(known.config, known.registry, known.snapshot)
-    return [judged.refusal] if judged and judged.refusal else []
+    return [judged.refusal] if judged.refusal else []
 
 
 _MOST_NAMED = 5

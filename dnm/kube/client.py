@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from dnm.host.fault_points import fault_point
 from dnm.kube import objects, placing
 from dnm.kube.access import Access, load_access
@@ -221,7 +219,7 @@ class KubeClient:
     def _remember(self, answer: ApiAnswer, namespace: str, name: str) -> ConfigMap:
         found = objects.read_config_map(answer.body, namespace, name)
         self._originals[found.namespace, found.name, found.resource_version] = bytes(answer.body)
-        return msgspec.structs.replace(found, read_at=answer.told_at)
+        return found
 
     def patch_node(
         self,
@@ -271,11 +269,11 @@ class KubeClient:
 
         return shown_state.show_state(self.requests, show, now)
 
-    def state_objects(self, namespace: str, name: str) -> StateObjects:
-        """The edge to the registry of an instance, where it is kept in Kubernetes."""
-        from dnm.kube.state import StateObjects  # most sites have a file
+    def state_objects(self, namespace: str, lease_namespace: str, name: str) -> StateObjects:
+        """Returns the edge to the Lease of an instance, and to its registry in Kubernetes."""
+        from dnm.kube.state import StateObjects  # verbs with a file ask for neither
 
-        return StateObjects(self.requests, namespace, name)
+        return StateObjects(self.requests, namespace, lease_namespace, name)
 
     def create_event(self, event: KubeEvent) -> None:
         """Tells Kubernetes of something; waits a few seconds at most. Raises KubeError."""

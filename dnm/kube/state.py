@@ -1,4 +1,4 @@
-"""The two objects of an instance whose registry is kept in Kubernetes: a Secret and a Lease.
+"""The objects of an instance in Kubernetes: its Lease, and the Secret that may hold its registry.
 
 Each is patched under the resourceVersion that it was read with, and created where it has none: of
 two that write at once the API server refuses one. What others put there stays: labels, annotations,
@@ -17,11 +17,15 @@ from dnm.host.fault_points import fault_point
 from dnm.kube.objects import Metadata, path_of
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
-from dnm.model.lease import HIGHEST, KEYS, RunLease, StoredRegistry
+from dnm.model.history import recorded_moment
+from dnm.model.lease import HIGHEST, KEYS, LONGEST_KEPT, Lease, StoredRegistry
 from dnm.model.printable import printable
 
 _NUMBER = "dynamic-node-manager/number"
-_RUN, _HOME, _BOOT = (f"dynamic-node-manager/{word}" for word in ("run", "home", "boot"))
+_OF_LEASE = {
+    word: f"dynamic-node-manager/{word}"
+    for word in ("run", "home", "boot", "registry", "last", "acted", "kept")
+}
 _TYPE = "dynamic-node-manager/registry"  # can't be changed once it is made
 _SECRETS, _LEASES = ("secrets", "/api/v1"), ("leases", "/apis/coordination.k8s.io/v1")
 
@@ -47,16 +51,17 @@ class _Lease(msgspec.Struct, frozen=True):
 
 
 class StateObjects:
-    """The Secret and the Lease of one name. Everything raises KubeError, and a write KubeConflict
-    where somebody wrote in between."""
+    """The Secret and the Lease of one name, each in its namespace. Everything raises KubeError, and
+    a write KubeConflict if another client wrote in between."""
 
-    def __init__(self, api: ApiRequests, namespace: str, name: str) -> None:
-        self._api, self._namespace, self._name = api, namespace, name
-        self.full_name = f"{namespace}/{name}"
+    def __init__(self, api: ApiRequests, namespace: str, lease_namespace: str, name: str) -> None:
+        self._api, self._name = api, name
+        self._namespaces = {_SECRETS: namespace, _LEASES: lease_namespace}
+        self.secret_name, self.lease_name = f"{namespace}/{name}", f"{lease_namespace}/{name}"
 
     def read_registry(self) -> StoredRegistry | None:
         """Returns what stands there; None: there is no such Secret."""
-        what = f"read Secret {self.full_name}"
+        what = f"read Secret {self.secret_name}"
         with self._api.asking(what, "get secrets"), fault_point("kube.read_state"):
             found = self._api.read_or_none(self._path(_SECRETS, self._name))
             return None if found is None else self._read_secret(found.body)
@@ -66,7 +71,7 @@ class StateObjects:
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": self._metadata(stored.version, {_NUMBER: str(stored.number)}),
+            "metadata": self._metadata(_SECRETS, stored.version, {_NUMBER: str(stored.number)}),
             "data": {key: stored.data.get(key) for key in KEYS},
             **({} if stored.version else {"type": _TYPE}),
         }
@@ -74,16 +79,24 @@ class StateObjects:
         with self._writing("Secret", rule), fault_point("kube.write_state"):
             return self._read_secret(self._write(_SECRETS, stored.version, body).body)
 
-    def read_lease(self) -> RunLease:
+    def read_lease(self) -> Lease:
         """Returns the Lease; without a version where there is none."""
-        what = f"read Lease {self.full_name}"
+        what = f"read Lease {self.lease_name}"
         with self._api.asking(what, "get leases"), fault_point("kube.read_lease"):
             found = self._api.read_or_none(self._path(_LEASES, self._name))
-            return RunLease() if found is None else self._read_lease(found.body)
+            return Lease() if found is None else self._read_lease(found)
 
-    def write_lease(self, lease: RunLease) -> RunLease:
+    def write_lease(self, lease: Lease) -> Lease:
         """Changes it under its version, or creates it; returns it with the new version."""
-        named = {_RUN: lease.run, _HOME: lease.home, _BOOT: lease.boot}
+        named = {
+            "run": lease.run,
+            "home": lease.home,
+            "boot": lease.boot,
+            "registry": lease.registry,
+            "last": lease.last,
+            "acted": lease.acted.isoformat() if lease.acted else "",
+            "kept": lease.kept,
+        }
         spec: dict[str, Any] = {
             "leaseDurationSeconds": lease.seconds,
             "leaseTransitions": lease.number,
@@ -94,17 +107,20 @@ class StateObjects:
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": self._metadata(lease.version, {k: v or None for k, v in named.items()}),
+            "metadata": self._metadata(
+                _LEASES, lease.version, {_OF_LEASE[key]: named[key] or None for key in named}
+            ),
             "spec": spec,
         }
         rule = "patch leases" if lease.version else "create leases"
         with self._writing("Lease", rule), fault_point("kube.write_lease"):
-            return self._read_lease(self._write(_LEASES, lease.version, body).body)
+            return self._read_lease(self._write(_LEASES, lease.version, body))
 
     # --- one of the two -----------------------------------------------------------------------
 
     def _writing(self, kind: str, rule: str) -> AbstractContextManager[None]:
-        what = f"{rule.partition(' ')[0]} {kind} {self.full_name}"
+        name = self.lease_name if kind == "Lease" else self.secret_name
+        what = f"{rule.partition(' ')[0]} {kind} {name}"
         return self._api.changing(what, rule)
 
     def _write(self, kind: tuple[str, str], version: str, body: dict[str, Any]) -> ApiAnswer:
@@ -115,42 +131,47 @@ class StateObjects:
 
     def _path(self, kind: tuple[str, str], name: str | None = None) -> str:
         plural, api = kind
-        return path_of(plural, name, self._namespace, api)
+        return path_of(plural, name, self._namespaces[kind], api)
 
-    def _metadata(self, version: str, annotations: Mapping[str, str | None]) -> dict[str, Any]:
+    def _metadata(
+        self, kind: tuple[str, str], version: str, annotations: Mapping[str, str | None]
+    ) -> dict[str, Any]:
         known = {"resourceVersion": version} if version else {}
-        return {
-            "namespace": self._namespace, "name": self._name, "annotations": annotations, **known
-        }  # fmt: skip
+        namespace = self._namespaces[kind]
+        return {"namespace": namespace, "name": self._name, "annotations": annotations, **known}
 
     def _read_secret(self, body: memoryview | bytes) -> StoredRegistry:
         found = msgspec.json.decode(body, type=_Secret)
-        self._check(found.metadata)
+        self._check(_SECRETS, found.metadata)
         return StoredRegistry(
             version=found.metadata.resource_version,
             number=_read_number((found.metadata.annotations or {}).get(_NUMBER, "-1")),
             data={key: text for key, text in (found.data or {}).items() if key in KEYS},
         )
 
-    def _read_lease(self, body: memoryview | bytes) -> RunLease:
-        found = msgspec.json.decode(body, type=_Lease)
-        self._check(found.metadata)
+    def _read_lease(self, answer: ApiAnswer) -> Lease:
+        found = msgspec.json.decode(answer.body, type=_Lease)
+        self._check(_LEASES, found.metadata)
         annotations, spec = found.metadata.annotations or {}, found.spec
-        return RunLease(
+        texts = {name: annotations.get(key, "") for name, key in _OF_LEASE.items()}
+        acted = recorded_moment(texts.pop("acted"))
+        if len(texts["kept"]) > LONGEST_KEPT:
+            raise ValueError(f"its annotation {_OF_LEASE['kept']} is too long")
+        return Lease(
             version=found.metadata.resource_version,
             holder=spec.holder_identity or "",
-            run=annotations.get(_RUN, ""),
-            home=annotations.get(_HOME, ""),
-            boot=annotations.get(_BOOT, ""),
             number=spec.lease_transitions or 0,
             seconds=spec.lease_duration_seconds or 0,
             acquired=spec.acquire_time or "",
             renewed=spec.renew_time or "",
+            acted=acted,
+            read_at=answer.told_at,
+            **texts,
         )
 
-    def _check(self, metadata: Metadata) -> None:
-        """Raises ValueError where the answer is another object, or of no version."""
-        if (metadata.namespace, metadata.name) != (self._namespace, self._name):
+    def _check(self, kind: tuple[str, str], metadata: Metadata) -> None:
+        """Raises ValueError if the answer is another object, or has no version."""
+        if (metadata.namespace, metadata.name) != (self._namespaces[kind], self._name):
             raise ValueError(f"it is {metadata.namespace}/{metadata.name}"[:200])
         if not metadata.resource_version:
             raise ValueError("it is an object without a resourceVersion")

@@ -29,7 +29,6 @@ class ConfigMap(Value):
     annotations: Mapping[str, str] = {}
     immutable: bool = False
     owners: tuple[FieldOwner, ...] = ()
-    read_at: datetime | None = None  # by the server's clock; None: it did not say
 
 
 class QueueLimits(Value):

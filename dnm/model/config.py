@@ -104,6 +104,12 @@ class Config(Value):
         return self.yunikorn_cm_namespace, self.yunikorn_cm_name
 
     @property
+    def lease_namespace(self) -> str:
+        """The namespace of the instance's Lease, with either `state`: every site has it, and hosts
+        with different settings of `state` find the same Lease."""
+        return self.yunikorn_cm_namespace
+
+    @property
     def lock_path(self) -> Path:
         """Beside the registry, so that two state directories never share a lock."""
         return self.converted_nodes_path.with_suffix(".lock")

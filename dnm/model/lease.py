@@ -1,23 +1,20 @@
-"""Who acts for an instance: what stands in the cluster of it, its registry too where that is kept
-there, and where this dnm is."""
+"""The Lease of an instance, the registry as Kubernetes stores it, and the place of this dnm."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 
 from dnm.model.value import Moment, Value
 
 
-class RecordLease(Value, forbid_unknown_fields=False):
-    """An instance's name as its last actor has it. `holder` names his host and registry to people;
-    `token` is known to his registry alone; `home` and `boot` are as in `Place`."""
+class ActingElsewhere(Value):
+    """Another registry that acts for the instance. `at`: its last act, by the API server's
+    clock."""
 
     holder: str
-    token: str
-    at: Moment  # by the API server's clock
-    home: str = ""
-    boot: str = ""
+    at: Moment
 
 
 class Place(Value):
@@ -35,15 +32,21 @@ MOVED, ARRIVING = "moved", "arriving"  # in its place: it is elsewhere, or not y
 LARGEST = 64 * 1024 * 1024  # bytes; a thousand lent nodes take 0.5 MiB
 KEYS = ("registry.json", "registry.json.gz", "previous.json", "previous.json.gz")
 """Of the Secret's data, those that are dnm's: what else stands there is others'."""
+LONGEST_KEPT = 128 * 1024
+"""Characters of `Lease.kept`; Kubernetes allows 256 KiB of annotations."""
+IN_CLUSTER = "Secret "
+"""Of `Lease.registry`: the registry is the Secret that is named behind it."""
 HIGHEST = 2**31 - 1
 """Of the numbers of runs: the API has leaseTransitions in 32 bits."""
 
 
-class RunLease(Value):
+class Lease(Value):
     """The Lease of an instance. `version`: its resourceVersion; empty: it does not exist. `holder`:
-    the host and the registry at work, for people; empty: nobody is. `run` is known to that run
-    alone; `home` and `boot` are as in `Place`. `number` (leaseTransitions) grows with every run
-    that takes it; `seconds`: for how long it is good, as its holder says, to people alone."""
+    the host and the registry of the run at work, for people; empty: no run is at work. `run` is
+    known to that run alone; `home` and `boot` are as in `Place`. `number` (leaseTransitions) grows
+    with every run that takes it; `seconds`: the time for which it is good after a renewal, for
+    people. `registry`: the registry that acts, by a word that only this registry has; `last`: its
+    last holder, for people. `kept`: what only the registry knows (`dnm/plan/lost_registry.py`)."""
 
     version: str = ""
     holder: str = ""
@@ -54,6 +57,16 @@ class RunLease(Value):
     seconds: int = 0
     acquired: str = ""  # RFC 3339, by the holder's clock: for people
     renewed: str = ""  # the same
+    registry: str = ""
+    last: str = ""
+    acted: Moment | None = None  # when a run took it last, by the API server's clock
+    kept: str = ""
+    read_at: Moment | None = None  # by the API server's clock; None: the answer has no time
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether the registry that acts is a Secret."""
+        return self.registry.startswith(IN_CLUSTER)
 
     @property
     def stamp(self) -> str:
@@ -73,6 +86,19 @@ class StoredRegistry(Value):
     version: str = ""
     number: int = 0
     data: Mapping[str, str] = {}
+
+
+_PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
+
+
+def object_name(instance: str) -> str:
+    """Returns the name of the Secret and of the Lease of an instance: a DNS subdomain."""
+    if _PLAIN_NAME.fullmatch(instance):
+        return f"dnm-{instance}"
+    import hashlib  # as above
+
+    plain = re.sub(r"[^a-z0-9-]", "-", instance.lower())[:40].strip("-")
+    return f"dnm-{plain}-{hashlib.sha256(instance.encode()).hexdigest()[:10]}"
 
 
 def unreadable(where: str, previous: str, why: str) -> str:

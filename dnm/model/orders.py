@@ -25,6 +25,7 @@ class Pause(Value):
     reason: str = ""
     who: str = ""  # gave the verb, on which host
     half: Way | None = None  # what alone is paused; None: both
+    earlier: Pause | None = None  # in force again after `resume`: it is older than the loss
 
     def stops(self, half: Way | None, now: datetime) -> bool:
         """Whether it holds now, for one way or for any."""

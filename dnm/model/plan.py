@@ -11,7 +11,7 @@ from dnm.model.calendar import Booking
 from dnm.model.close_look import CloseLook
 from dnm.model.cluster import ConfigMap, YunikornView
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
-from dnm.model.lease import Place
+from dnm.model.lease import Lease, Place
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
 from dnm.model.node import Mark, Node, ShownState
 from dnm.model.node_type import Taint
@@ -42,6 +42,7 @@ class Snapshot(Value):
     unread_zones: Unreadable | None = None  # why nobody knows what is free on NUMA nodes
     waits: PodWaits | None = None  # None: no pod waits for devices or with a group
     place: Place = Place()  # of this dnm
+    lease: Lease | Unreadable | None = None  # of this instance; None: the cluster does not answer
     books: bool = False  # the converter can reserve nodes ahead of an event
     leaves_out: bool = False  # the converter can be told which nodes not to choose
     charges: bool = False  # the converter can charge what it lends to an account
@@ -214,6 +215,7 @@ class Plan(Value):
     diff: str = ""  # of the queue document, unified
     needs_person: bool = False
     is_refused: bool = False  # another acts for this instance: nothing was decided
+    backs_up: bool = False  # the Lease keeps other names than this registry has
     run: str = ""  # which run this is: when it looked
     pause: Pause | None = None  # in force now
     waiting: tuple[WaitingPods, ...] = ()  # pods that wait in vain

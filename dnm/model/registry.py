@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dnm.model.batch import WaitingJobs
 from dnm.model.calendar import CalendarEvent, KeptCalendar
 from dnm.model.history import Memory
-from dnm.model.lease import RecordLease
+from dnm.model.lease import ActingElsewhere
 from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, LentNode, Phase
 from dnm.model.observed import (
     Backoff,
@@ -158,8 +158,8 @@ class Registry(Value):
     excluded: dict[str, Keeping] = {}  # that `dnm exclude` keeps out of lending, by node
     last_run: RunRecord = RunRecord()
     memory: Memory = Memory()
-    leases: tuple[RecordLease, ...] = ()  # by which it may act; one is being written
-    others_lease: RecordLease | None = None  # by which this one was refused last
+    lease_words: tuple[str, ...] = ()  # by which a Lease names it; the last may not be written yet
+    elsewhere: ActingElsewhere | None = None  # the registry by which this one was refused last
 
     def paused(self, now: datetime, way: Way | None = None) -> Objection | None:
         """The pause in force that stops lending, or returning, or either."""

@@ -47,10 +47,9 @@ from dnm.plan.hooks import Additions
 from dnm.plan.idle_times import idle_times, note_gaps, note_lends
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
+from dnm.plan.lease import judge_actor, refuse_plan, with_judgement
 from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
 from dnm.plan.queue_reports import holders_of, list_decisions, queue_statuses, seen_statuses
-from dnm.plan.record_lease import judge_actor, with_judgement
-from dnm.plan.refused_record import refuse_plan
 from dnm.plan.rule import rules_of
 from dnm.plan.waiting_pods import list_waiting
 
@@ -64,7 +63,7 @@ def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
     """What the facts make of the record, what the queues need, and the actions that follow."""
     decided = decide(config, registry, snapshot)
     plan = unless_broken(fold_plan(decided), registry, decided.inputs)
-    return with_judgement(plan, registry, judge_actor(config, registry, snapshot))
+    return with_judgement(plan, registry, judge_actor(config, registry, snapshot), snapshot)
 
 
 def unless_broken(plan: Plan, registry: Registry, inputs: Inputs) -> Plan:

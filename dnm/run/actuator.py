@@ -37,7 +37,6 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import Registry
 from dnm.plan.breaker import with_failure
 from dnm.plan.overdue import conversion_error, return_error
-from dnm.plan.record_lease import check_held
 from dnm.plan.requests import request_ended, return_ended
 from dnm.queues.edit import edit_source
 from dnm.queues.source import SourceDocument
@@ -173,11 +172,9 @@ class Actuator(Step):
             self.save(replace(self.registry, last_run=last_run))
 
     def _still_ours(self, source: SourceDocument) -> SourceDocument:
-        """What is about to be edited, under the version that was looked at: whoever has taken this
-        run's place while it was asleep stands there."""
-        self.state.keep()
-        if source.config_map is not None:
-            check_held(source.config_map, self.config.instance_id, self.registry)
+        """Returns what is about to be edited. The API server renews the Lease after the document
+        was read: a run that takes the Lease later gives the document another version."""
+        self.state.keep(anew=True)
         return source
 
     def _without_unmarked(self, wants: QueueWants) -> QueueWants:

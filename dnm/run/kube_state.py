@@ -11,42 +11,57 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
-import re
+import os
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
+from dnm.host.trust import read_trusted
 from dnm.kube.errors import ApiRefused
+from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
-from dnm.model.lease import LARGEST, StoredRegistry, unreadable
-from dnm.run.lease_lock import LeaseLock
+from dnm.model.lease import LARGEST, MOVED, Place, StoredRegistry, unreadable
+from dnm.model.printable import printable
+from dnm.plan.lease import secret_word
+from dnm.run.lease_lock import LeaseLock, since_boot
+
+if TYPE_CHECKING:
+    from dnm.kube.state import StateObjects
 
 _NOW, _BEFORE = "registry.json", "previous.json"
 _PACKED_FROM = 256 * 1024  # bytes
 _LARGEST_DATA = 1024 * 1024  # bytes of all that a Secret holds, as the API server counts them
-_PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
-
-
-def object_name(instance: str) -> str:
-    """Returns what the Secret and the Lease of an instance are called: a DNS subdomain."""
-    if _PLAIN_NAME.fullmatch(instance):
-        return f"dnm-{instance}"
-    plain = re.sub(r"[^a-z0-9-]", "-", instance.lower())[:40].strip("-")
-    return f"dnm-{plain}-{hashlib.sha256(instance.encode()).hexdigest()[:10]}"
 
 
 class KubeState(LeaseLock):
-    """The Secret of an instance as one run knows it, and the run's right to write it."""
+    """The Secret of an instance as one run knows it, and the right of that run to write it."""
 
     kind = "kubernetes"
     _stored: StoredRegistry | None = None
     _is_read = False
 
+    def __init__(
+        self,
+        config: Config,
+        objects: StateObjects,
+        place: Place,
+        clock: Callable[[], float] = since_boot,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(config, clock, sleep)
+        self.attach(objects, place)
+        self._file = config.converted_nodes_path
+        self.registry = secret_word(config)
+
     @property
     def where(self) -> str:
-        return f"Secret {self._objects.full_name}"
+        return f"Secret {self._edge.secret_name}"
 
     @property
     def previous(self) -> str:
@@ -62,12 +77,28 @@ class KubeState(LeaseLock):
             raise RegistryError(unreadable(self.where, self.previous, str(error))) from error
 
     def why_missing(self) -> str | None:
-        if self._find() is not None or not self.highest:
+        stored = self._find()
+        if self.moves or (stored is not None and stored != _unwritten(stored)):
             return None
+        if _is_registry_in_force(self._file):
+            return (
+                f"the registry of this host is still {self._file}, and state = kubernetes names "
+                f"{self.where}: run `dnm state move --to kubernetes` here first"
+            )
+        if stored is not None or self.begins_anew or not self.highest:
+            return None
+        lease = self._look()
+        if lease.registry != self.registry:
+            return (
+                f"there is no registry in {self.where}. Lease {self._edge.lease_name} names "
+                f"another one: {printable(lease.last, 300)} acted last. Run `dnm state move --to "
+                "kubernetes` there, or `dnm takeover` here if that host is gone"
+            )
         return (
-            f"the registry {self.where} is missing, but Lease {self._objects.full_name} says that "
-            f"{self.highest} runs have acted: restore it from a backup, or delete the "
-            "Lease too if no node is lent"
+            f"the registry {self.where} is missing, but Lease {self._edge.lease_name} shows that "
+            f"{self.highest} runs have acted. Restore it from a backup. If there is none, run `dnm "
+            "resume`: a new registry begins with the pause, holds and exclusions that the Lease "
+            "keeps"
         )
 
     def begin(self) -> None:
@@ -90,7 +121,7 @@ class KubeState(LeaseLock):
         data = self._stored.data if stands else self._pack(content, before or b"")
         stored = replace(self._stored, number=self.number, data=data)
         try:
-            self._stored = self._objects.write_registry(stored)
+            self._stored = self._edge.write_registry(stored)
         except KubeConflict as error:
             raise self.lose() from error
         except KubeError as error:
@@ -103,29 +134,29 @@ class KubeState(LeaseLock):
         """The Lease is read first: whoever takes it after that is met by its version."""
         if not self._is_read:
             _ = self.highest
-            self._stored, self._is_read = self._objects.read_registry(), True
+            self._stored, self._is_read = self._edge.read_registry(), True
         return self._stored
 
     def _create(self) -> StoredRegistry:
         try:
-            return self._objects.write_registry(StoredRegistry())
+            return self._edge.write_registry(StoredRegistry())
         except ApiRefused as error:
             if error.status != 404:
                 raise
-            namespace = self._objects.full_name.partition("/")[0]
+            namespace = self._edge.secret_name.partition("/")[0]
             raise StateError(
                 f"{error}: make the namespace once, `kubectl create namespace {namespace}`, or "
                 "apply etc/rbac.yaml"
             ) from error
         except KubeConflict as error:
-            found = self._objects.read_registry()
+            found = self._edge.read_registry()
             if found is not None and found == _unwritten(found):
                 return found  # whoever made it: nothing stands there yet
             raise LockedError(f"another run has just written {self.where}; it acts") from error
 
     def _after_lost_answer(self, stored: StoredRegistry, error: KubeError) -> StoredRegistry:
         try:
-            found = self._objects.read_registry()
+            found = self._edge.read_registry()
         except KubeError:
             found = None
         if found is not None and (found.number, dict(found.data)) == (
@@ -145,6 +176,28 @@ class KubeState(LeaseLock):
             )
         both = {**data, **(pack(before, _BEFORE) if before else {})}
         return both if _size(both) <= _LARGEST_DATA else data
+
+
+def _is_registry_in_force(path: Path) -> bool:
+    """Returns whether a file of this host is a registry that was not moved away. Raises
+    RegistryError if nobody can tell."""
+    try:
+        os.lstat(path)
+        content = read_trusted(path, LARGEST, RegistryError)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise RegistryError(
+            f"{path} cannot be read ({error.strerror}), and it may be the registry of this host: "
+            "fix its permissions"
+        ) from error
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(content, type=_Version).version != MOVED
+    return True
+
+
+class _Version(msgspec.Struct):
+    version: int | str = ""
 
 
 def _unwritten(stored: StoredRegistry) -> StoredRegistry:

@@ -1,15 +1,18 @@
-"""The right of one run to act for an instance whose registry others may write too: its Lease.
+"""The Lease of an instance as one run sees it: the right to act.
 
-A run that finds nothing to do only reads it. One that will act writes itself into it under the
-version that it has read, renews it between its steps, and gives it up at the end; what comes second
-is told who is at work. Each run that takes it gets a higher number, which it writes into the
-registry first of all (`kube_state.py`): from then on no earlier one can write there.
+A run that finds nothing to do only reads the Lease. A run that acts writes itself into it under the
+version that it has read, renews it between its steps, and gives it up at the end. Each run that
+takes the Lease gets a higher number. With `state = kubernetes` its first write to the registry is
+that number (`kube_state.py`): from then on no earlier run can write there.
 
-A holder that died is followed when its Lease was *seen* unchanged for as long as this host's own
-would be good: only its clock since its boot counts, and no time or span that another has written.
-On one host and path there is one lock, which this run holds: a Lease of this very place is of a run
-that has died. A pod has no such place, and what it has seen ends with it: its run looks on for that
-time itself.
+If a holder died, another host follows after it has *seen* the Lease unchanged for as long as a
+Lease is good. Only the clock of that host since its boot counts, and no time that another host has
+written. On one host and path there is one lock, which this run holds: a Lease of this very place
+belongs to a run that has died. A pod has no such place, and what it has seen ends with it: its run
+watches the Lease for that time itself.
+
+Which registry acts, and when a registry is refused, is in `dnm/plan/lease.py`. Commands of an
+administrator with `state = file` work without the API server, under the lock of the file alone.
 """
 
 from __future__ import annotations
@@ -37,10 +40,10 @@ from dnm.model.errors import (
     RegistryError,
     StoppedError,
 )
-from dnm.model.lease import HIGHEST, Place, RunLease
+from dnm.model.lease import HIGHEST, Lease, Place
 from dnm.model.printable import printable
-from dnm.model.value import Value
-from dnm.plan.record_lease import is_written_here
+from dnm.model.value import Unreadable, Value
+from dnm.plan.lease import is_written_here
 
 log = logging.getLogger("dnm")
 
@@ -70,7 +73,7 @@ def lease_seconds(config: Config) -> int:
     return math.ceil(_TIMEOUTS * config.request_timeout.total_seconds())
 
 
-def find_holder(lease: RunLease, place: Place, unchanged_for: float, seconds: int) -> str:
+def find_holder(lease: Lease, place: Place, unchanged_for: float, seconds: int) -> str:
     """Returns who is at work, as far as `place` can tell, where a Lease is good for so many
     seconds; empty: nobody. Pure."""
     is_over = is_written_here(lease, place) or unchanged_for >= seconds
@@ -78,36 +81,49 @@ def find_holder(lease: RunLease, place: Place, unchanged_for: float, seconds: in
 
 
 class LeaseLock:
-    """One run's right to act. `number`: 0 while it has none; `until`: nobody else acts before, in
-    seconds since the boot."""
+    """The right of one run to act. `number`: 0 while the run does not hold the Lease; `until`: no
+    other run acts before, in seconds since the boot. `registry`, `kept`: written into the Lease
+    (`Lease.registry`, `Lease.kept`). `is_unfenced`: the run before may be asleep, and its write to
+    the queue document is not excluded yet. `begins_anew`: an administrator has decided that a new
+    registry takes the place of a lost Secret, or of a registry elsewhere. `moves`: the registry is
+    being moved to the Secret, or away from it."""
+
+    begins_anew = moves = False
 
     def __init__(
         self,
         config: Config,
-        objects: StateObjects,
-        place: Place,
         clock: Callable[[], float] = since_boot,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._objects, self._place, self._clock, self._sleep = objects, place, clock, sleep
+        self._clock, self._sleep = clock, sleep
+        self._objects: StateObjects | None = None
+        self.place = Place()
         self._instance = config.instance_id
         self._seconds = lease_seconds(config)
         self._sighting = config.lock_path.with_suffix(".seen")
         self._run, self._acquired = os.urandom(8).hex(), ""
-        self._known: RunLease | None = None
-        self._is_lost = self._follows = False
+        self._known: Lease | None = None
+        self._is_lost = self.is_unfenced = False
+        self.registry = self.kept = ""
         self.number = 0
         self.until = 0.0
+
+    def attach(self, objects: StateObjects, place: Place) -> None:
+        """Connects this run to the Lease, as a run at `place`."""
+        self._objects, self.place = objects, place
+
+    def observe(self) -> Lease | Unreadable:
+        """Returns the Lease as this run has read it first, or as it has written it."""
+        try:
+            return self._look()
+        except KubeError as error:
+            return Unreadable(what="the Lease", error=str(error))
 
     @property
     def highest(self) -> int:
         """The number of the last run that took it; 0: none ever did."""
         return self._look().number
-
-    @property
-    def follows(self) -> bool:
-        """Whether it was, or would be, taken from another run that did not give it up."""
-        return self._follows or bool(not self.number and self._look().holder)
 
     def stand_by(self) -> None:
         """Raises LockedError while another run is at work. A run that can leave no sighting to the
@@ -117,7 +133,7 @@ class LeaseLock:
             try:
                 return self.check()
             except LockedError as error:
-                if self._place.home:
+                if self.place.home:
                     raise
                 if not is_told:
                     log.info("note='it looks on, since nothing here outlives it: %s'", error)
@@ -129,8 +145,9 @@ class LeaseLock:
                     raise
 
     def check(self) -> None:
-        """Raises LockedError while another run is at work."""
-        if self.number:
+        """Raises LockedError while another run is at work. A run with a file asks once it is
+        connected."""
+        if self.number or self._objects is None:
             return
         if who := self._find_holder(notes=True):
             raise LockedError(
@@ -142,27 +159,28 @@ class LeaseLock:
     def holder(self) -> str:
         """Which other run is at work, since when by its clock, and for how long this host has seen
         no sign of it; empty: none, as far as this host knows. Nothing is written."""
-        return "" if self.number else self._find_holder(notes=False)
+        is_asked = self._objects is not None and not self.number
+        return self._find_holder(notes=False) if is_asked else ""
 
-    def seize(self) -> None:
-        """Takes another run's right from it, which a person knows to be gone. Should it live, it
-        loses its right where a sleeper would. Raises KubeError."""
-        found, number = self._look(), self._next_number(0)
-        free = {"holder": "", "run": "", "home": "", "boot": ""}
-        self._known = self._objects.write_lease(
-            msgspec.structs.replace(found, number=number, **free)
-        )
+    def seize(self, registry: str) -> None:
+        """Gives the Lease to this registry, because an administrator knows that the run or the
+        registry that has it is gone. If that run still lives, it loses its right as a run that was
+        asleep does. Raises KubeError."""
+        found = self._look()
+        self.registry, self._run = registry, ""
+        self._known = self._edge.write_lease(self._free(found, self._next_number(0)))
 
     def take(self, above: int = 0) -> None:
         """Makes this run the one at work, with a number above all that were. Raises LockedError,
         LeaseLostError and KubeError."""
         if self._is_lost:
             raise self.lose()
-        if self.number and self.number > above:
+        if self.number and self.number >= above:
             return
         self.check()
-        self._follows = self.follows
-        number = self._next_number(above)
+        found, number = self._look(), self._next_number(above)
+        self.is_unfenced = self.is_unfenced or bool(found.holder and not self.number)
+        self.registry, self.kept = self.registry or found.registry, found.kept
         self._acquired = _now()
         if self._write_or_find(number):
             self.number = number
@@ -197,20 +215,40 @@ class LeaseLock:
         )
 
     def end(self) -> None:
-        """Lets others act at once; where that can't be said, they wait for its time to be over."""
+        """Gives the Lease up, so that other runs act at once. If that fails, they wait until its
+        time is over, and so does a run that must still exclude a write of the run before."""
         known, number = self._known, self.number
         self.number, self._known = 0, None
-        if known is not None and number and not self._is_lost:
-            free = msgspec.structs.replace(known, holder="", run="", home="", boot="")
+        if known is not None and number and not (self._is_lost or self.is_unfenced):
             with suppress(KubeError, StoppedError):
-                self._objects.write_lease(free)
+                self._edge.write_lease(self._free(known, number))
 
     # --- the Lease ----------------------------------------------------------------------------
+
+    @property
+    def _edge(self) -> StateObjects:
+        assert self._objects is not None  # a run attaches it before it acts
+        return self._objects
+
+    def _free(self, lease: Lease, number: int) -> Lease:
+        """The Lease without a run at work."""
+        return msgspec.structs.replace(
+            lease,
+            number=number,
+            holder="",
+            run=self._run,
+            home=self.place.home,
+            boot=self.place.boot,
+            registry=self.registry,
+            last=self.place.holder,
+            acted=lease.read_at,
+            kept=self.kept,
+        )
 
     def _find_holder(self, notes: bool) -> str:
         lease = self._look()
         unchanged_for = self._unchanged_for(lease, notes)
-        if not (who := find_holder(lease, self._place, unchanged_for, self._seconds)):
+        if not (who := find_holder(lease, self.place, unchanged_for, self._seconds)):
             return ""
         since = f" since {printable(lease.acquired, _LONGEST_TIME)}" if lease.acquired else ""
         renewed = f", last sign of it {printable(lease.renewed, _LONGEST_TIME)}" * bool(
@@ -231,9 +269,9 @@ class LeaseLock:
             )
         return number
 
-    def _look(self) -> RunLease:
+    def _look(self) -> Lease:
         if self._known is None:
-            self._known = self._objects.read_lease()
+            self._known = self._edge.read_lease()
         return self._known
 
     def _write_or_find(self, number: int) -> bool:
@@ -242,7 +280,7 @@ class LeaseLock:
         try:
             self._write(number)
         except KubeConflict:
-            self._known = self._objects.read_lease()
+            self._known = self._edge.read_lease()
             if self._known.run != self._run:
                 return False
             self._write(number)
@@ -250,27 +288,31 @@ class LeaseLock:
 
     def _write(self, number: int) -> None:
         asked_at = self._clock()
-        self._known = self._objects.write_lease(
-            RunLease(
+        self._known = self._edge.write_lease(
+            Lease(
                 version=self._look().version,
-                holder=self._place.holder,
+                holder=self.place.holder,
                 run=self._run,
-                home=self._place.home,
-                boot=self._place.boot,
+                home=self.place.home,
+                boot=self.place.boot,
                 number=number,
                 seconds=self._seconds,
                 acquired=self._acquired,
                 renewed=_now(),
+                registry=self.registry,
+                last=self.place.holder,
+                acted=self._look().read_at,
+                kept=self.kept,
             )
         )
         self.until = asked_at + self._seconds
 
-    def _unchanged_for(self, lease: RunLease, notes: bool) -> float:
+    def _unchanged_for(self, lease: Lease, notes: bool) -> float:
         """For how many seconds this host has seen it as it is now; `notes`: from now on, if it is
         new."""
-        if not lease.holder or is_written_here(lease, self._place):
+        if not lease.holder or is_written_here(lease, self.place):
             return 0.0
-        now, boot = self._clock(), self._place.boot
+        now, boot = self._clock(), self.place.boot
         before = _read_sighting(self._sighting)
         if before is not None and (before.stamp, before.boot) == (lease.stamp, boot):
             return now - before.at

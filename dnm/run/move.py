@@ -46,6 +46,7 @@ def move_registry(
     if here == "":
         found = load_registry(config, cause.now, source)
         registry = tell_operation(found, found, operation, cause)
+        registry = replace(registry, lease_words=(target.registry or source.registry,))
         if target.kind == "kubernetes":
             registry = _signed(registry)
         target.write(_note(ARRIVING, source, registry))
@@ -145,6 +146,14 @@ def _arriving(state: State) -> Registry:
         raise RegistryError(
             f"what is on its way to {state.where} can't be read: {error}"
         ) from error
+
+
+def lease_words_of(content: bytes | None) -> tuple[str, ...]:
+    """Returns the words by which a Lease names this registry, also one that is on its way."""
+    document = _decode(content or b"")
+    inner = document.get("registry")
+    words = (inner if isinstance(inner, dict) else document).get("lease_words", ())
+    return tuple(word for word in words if isinstance(word, str))
 
 
 def _decode(content: bytes) -> dict[str, Any]:

@@ -182,4 +182,5 @@ def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetim
         f"exclusions are taken from the history{was}{gone}. Nothing is lent until you have looked "
         "at `dnm history --kind verb` and say `dnm resume`"
     )
-    return Pause(since=now, reason=reason, who=LOST, half=None if stops_both else Way.LENDING)
+    half = None if stops_both else Way.LENDING
+    return Pause(since=now, reason=reason, who=LOST, half=half, earlier=before)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dnm.model.config import Config
+from dnm.model.lease import object_name
 from dnm.model.value import Value
 from dnm.queues.source import DEFAULTS_NAME
-from dnm.run.kube_state import object_name
 
 
 class Permission(Value, frozen=True):
@@ -33,15 +33,25 @@ _FOR_CHANGES = (
 
 
 def _for_state(config: Config) -> Iterator[Permission]:
-    """What a registry in Kubernetes takes."""
+    """What the Lease needs, and a registry in Kubernetes."""
     name = object_name(config.instance_id)
-    for resource, group, what in (
-        ("secrets", "", "the registry can't be read or written, and nothing is done"),
-        ("leases", "coordination.k8s.io", "nobody knows who is at work, and nothing is done"),
-    ):
+    for resource, group, namespace, what in (
+        (
+            "leases",
+            "coordination.k8s.io",
+            config.lease_namespace,
+            "nothing is lent or returned, because another dnm may act as this instance",
+        ),
+        (
+            "secrets",
+            "",
+            config.state_namespace,
+            "the registry cannot be read or written, and nothing is done",
+        ),
+    )[: 2 if config.state == "kubernetes" else 1]:
         yield from (
             Permission(verb=verb, resource=resource, group=group, without=what,
-                       namespace=config.state_namespace, name="" if verb == "create" else name)
+                       namespace=namespace, name="" if verb == "create" else name)
             for verb in ("get", "patch", "create")
         )  # fmt: skip
 
@@ -76,7 +86,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="get", resource="configmaps", namespace=where, name=name,
                    without="the queues are not known"),
         Permission(verb="update", resource="configmaps", namespace=where, name=name,
-                   without="no limit is changed, and nothing is done: nobody knows who acts"),
+                   without="no limit is changed, and no new node serves"),
         Permission(verb="get", resource="configmaps", namespace=where, name=DEFAULTS_NAME,
                    is_needed=False, without="queues that stand only there are not known"),
         Permission(verb="list", resource="persistentvolumeclaims", is_needed=False,
@@ -86,7 +96,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
         Permission(verb="delete", resource="nodes", is_needed=False, without=only_converter),
         Permission(verb="create", resource="pods/eviction", is_needed=False,
                    without=f"`dnm return --evict` is refused, and {only_converter}"),
-        *(_for_state(config) if config.state == "kubernetes" else ()),
+        *_for_state(config),
         *_for_opening(config),
         *((Permission(verb="patch", resource="nodes/status", is_needed=False,
                       without="no Node shows how Slurm has it (node_conditions)"),

@@ -23,16 +23,19 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry, run_name
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QueueVerdict
+from dnm.plan.lease import judge_actor
+from dnm.plan.lost_registry import with_loss
 from dnm.plan.planner import make_plan
 from dnm.plan.rule import has_events, rules_of
 from dnm.record.tell import tell_plan
 from dnm.record.transitions import Cause
 from dnm.run.recorded import unseen_since
-from dnm.run.registry import file_state, load_registry, state_in
+from dnm.run.registry import attach_lease, file_state, load_registry, state_in
 from dnm.run.snapshot import nothing_readable, take_snapshot, with_batch_side
 from dnm.run.state import State
 
 Edges: TypeAlias = tuple[KubeClient, NodeConvert]
+Prepare: TypeAlias = Callable[[Registry, KubeClient], Registry]
 Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
 
 
@@ -50,17 +53,26 @@ def connect(config: Config, environ: Mapping[str, str]) -> Edges:
 def at_place(
     config: Config, environ: Mapping[str, str], connect: Connect
 ) -> Iterator[tuple[State, Callable[[], Edges]]]:
-    """The place of the registry, and how the edges are had: a file is read before anybody is asked;
-    where it is in the cluster, that is connected to first. Raises KubeError."""
+    """The place of the registry, and the function that connects to the edges: a file is read before
+    the cluster is asked; for a registry in Kubernetes dnm connects first. Raises KubeError."""
     if config.state == "file":
-        yield file_state(config), partial(connect, config, environ)
-        return
-    edges = connect(config, environ)
-    state = state_in(config, edges[0])
+        state: State = file_state(config)
+        connect_once: Callable[[], Edges] = partial(
+            _connect_to_lease, config, state, partial(connect, config, environ)
+        )
+    else:
+        edges = connect(config, environ)
+        state, connect_once = state_in(config, edges[0]), lambda: edges
     try:
-        yield state, lambda: edges
+        yield state, connect_once
     finally:
         state.end()
+
+
+def _connect_to_lease(config: Config, state: State, connect: Callable[[], Edges]) -> Edges:
+    edges = connect()
+    attach_lease(config, state, edges[0])
+    return edges
 
 
 def wall_clock() -> datetime:
@@ -75,11 +87,12 @@ def make_pass_plan(
     connect: Callable[[], Edges],
     state: State,
     foreseen_at: datetime | None = None,
+    prepare: Prepare | None = None,
 ) -> tuple[Plan, Edges | None]:
     """Everything up to the plan, whose registry tells what it changes; writes nothing anywhere. No
     edges: the cluster is out of reach. `foreseen_at`: the moment whose events count, in place of
-    now."""
-    before, registry, facts, edges = look(config, clock, connect, state, foreseen_at)
+    now. `prepare`: what a run does before it looks."""
+    before, registry, facts, edges = look(config, clock, connect, state, foreseen_at, prepare)
     plan = make_plan(config, registry, facts)
     if edges is not None and lacks_batch_side(facts, plan.queues):
         facts = with_batch_side(facts, edges[1])
@@ -98,9 +111,11 @@ def look(
     connect: Callable[[], Edges],
     state: State,
     foreseen_at: datetime | None = None,
+    prepare: Prepare | None = None,
 ) -> tuple[Registry, Registry, Snapshot, Edges | None]:
     """The registry as it is recorded, the same with what was found of converters and calendars,
-    and what is there."""
+    and what is there. The Lease is read first: a run that takes it under this version acts on what
+    no other run has changed since."""
     taken_at = clock()
     recorded = load_registry(config, taken_at, state)
     registry = recorded
@@ -111,12 +126,20 @@ def look(
     edges: Edges | None = None
     try:
         edges = connect()
+        if prepare is not None:
+            registry = prepare(registry, edges[0])
+        lease = state.observe()
         registry = _find_converters(registry, edges[1])
         wants = config
         rules = rules_of(config, registry)
         for rule in rules:
             wants = rule.wants(wants, registry, foreseen_at or taken_at) if rule.wants else wants
         facts = take_snapshot(wants, registry, edges[0], edges[1], taken_at)
+        facts = msgspec.structs.replace(facts, lease=lease)
+        may_act = not judge_actor(config, registry, facts).refusal
+        begun = with_loss(config, registry, facts, may_act)
+        if begun != registry:
+            recorded = registry = begun
         nodes = () if isinstance(facts.nodes, Unreadable) else facts.nodes
         looks = [rule.looks_at(config, registry, nodes) for rule in rules if rule.looks_at]
         if asked := [one for look in looks for one in look]:

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dnm.host.place import this_place
 from dnm.model.config import Config
-from dnm.model.lease import VERSION
+from dnm.model.lease import VERSION, object_name
 from dnm.model.registry import Registry
+from dnm.plan.lost_registry import begin_anew, keep_names
 from dnm.run.state import FileState, State
 
 if TYPE_CHECKING:
     from dnm.kube.client import KubeClient
+    from dnm.kube.state import StateObjects
 
 
 class _Head(msgspec.Struct):
@@ -53,16 +56,26 @@ def opened_state(config: Config) -> Iterator[State]:
 
 def file_state(config: Config) -> FileState:
     """Returns the place on this host, for those who may read it."""
-    return FileState(config.converted_nodes_path, config.state_group)
+    return FileState(config)
 
 
 def state_in(config: Config, kube: KubeClient) -> State:
     """Returns the place in the cluster behind this client."""
-    from dnm.host.place import this_place
-    from dnm.run.kube_state import KubeState, object_name
+    from dnm.run.kube_state import KubeState
 
-    objects = kube.state_objects(config.state_namespace, object_name(config.instance_id))
-    return KubeState(config, objects, this_place(config))
+    return KubeState(config, instance_objects(config, kube), this_place(config))
+
+
+def attach_lease(config: Config, state: State, kube: KubeClient) -> None:
+    """Connects a file to the Lease of its instance; a registry in Kubernetes is connected."""
+    if state.kind == "file":
+        state.attach(instance_objects(config, kube), this_place(config))
+
+
+def instance_objects(config: Config, kube: KubeClient) -> StateObjects:
+    """Returns the edge to the Lease and to the Secret of this instance."""
+    name = object_name(config.instance_id)
+    return kube.state_objects(config.state_namespace, config.lease_namespace, name)
 
 
 def load_registry(config: Config, now: datetime, state: State | None = None) -> Registry:
@@ -78,6 +91,9 @@ def load_registry(config: Config, now: datetime, state: State | None = None) -> 
 
 def _load(config: Config, state: State, now: datetime) -> Registry:
     content = state.read()
+    if content is None and state.begins_anew and state.number > 1:
+        begun = begin_anew(Registry(), state.kept, "its Lease shows", now)
+        return msgspec.structs.replace(begun, lease_words=(state.registry,))
     if content is not None:
         with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             if _decode_head(content).version == VERSION:
@@ -101,4 +117,7 @@ def save_registry(config: Config, registry: Registry, state: State | None = None
     """Writes it to the place that is open, or else the configured one, if it would change; says
     whether it did. Raises RegistryError; the old document is then still whole."""
     with opened_state(config) if state is None else nullcontext(state) as place:
-        return place.write(encode_registry(registry))
+        is_changed = place.write(encode_registry(registry))
+        if place.number:
+            place.kept = keep_names(registry)
+        return is_changed

@@ -18,14 +18,14 @@ from dnm.model.errors import DnmError, ExitCode, KubeError, LeaseError, LockedEr
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
-from dnm.plan.record_lease import needs_lease
-from dnm.plan.refused_record import refuse_plan
+from dnm.plan.lease import needs_lease, refuse_plan
 from dnm.record.events import list_events
 from dnm.record.lasting import judge_errors
 from dnm.record.metrics import RunTimes
 from dnm.record.tell import without_told
 from dnm.record.transitions import Cause
 from dnm.run.actuator import Actuator, log_line
+from dnm.run.lease import follow_run, take_lease
 from dnm.run.lock import run_lock
 from dnm.run.planning import (
     Connect,
@@ -37,7 +37,6 @@ from dnm.run.planning import (
     wall_clock,
 )
 from dnm.run.publish import publish_failure, publish_run
-from dnm.run.record_lease import take_lease
 from dnm.run.recorded import mark_begin, mark_end, open_history, read_last_run
 from dnm.run.registry import load_registry, save_registry
 from dnm.run.state import State
@@ -90,7 +89,8 @@ def _locked_pass(
     with look.at_once():
         state.stand_by()
         moments = [clock()]
-        plan, edges = make_pass_plan(config, clock, look.connect, state)
+        follow = partial(follow_run, config, state, moments[0])
+        plan, edges = make_pass_plan(config, clock, look.connect, state, prepare=follow)
     moments.append(clock())
     outcome, reading = Outcome(registry=plan.registry), None
     if edges is not None:
@@ -122,20 +122,17 @@ def _locked_pass(
 
 
 def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, clock: Clock) -> Plan:
-    """The plan with the right to act for its instance: for this run, and for this registry. Without
-    it nothing is done. One that may have been asleep while this run took its place must find in the
-    queue document too that it counts no more."""
-    if not (needs_lease(plan) or state.follows):
+    """The plan with the right to act for its instance, for this run and for this registry. Without
+    it nothing is done."""
+    if state.number or not needs_lease(plan):
         return plan
-    before = load_registry(config, clock(), state)  # the plan's is not saved yet
-    save = partial(save_registry, config, state=state)
+    before = load_registry(config, clock(), state)  # that of the plan is not saved yet
     try:
-        state.begin()
-        held = take_lease(config, kube, before, save, clock(), state.follows)
+        taken = take_lease(config, state, before, kube, clock())
     except (LeaseError, KubeError) as error:
         refused = refuse_plan(plan, load_registry(config, clock(), state), str(error))
         return msgspec.structs.replace(refused, needs_person=isinstance(error, LeaseError))
-    registry = msgspec.structs.replace(plan.registry, leases=held.leases, others_lease=None)
+    registry = msgspec.structs.replace(plan.registry, lease_words=taken.lease_words)
     return msgspec.structs.replace(plan, registry=registry)
 
 

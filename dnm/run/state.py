@@ -1,21 +1,23 @@
 """Where the registry of an instance stands: a file of this host, or an object in Kubernetes
 (`kube_state.py`). One document, and one code above both: bytes in, bytes out.
 
-A place says too whether this run may act from it: with a file the lock beside it says so already,
-in Kubernetes the instance's Lease does.
+A run acts from either one only while it holds the Lease of its instance (`lease_lock.py`).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import access_of, mend_access, read_regular, read_trusted, replace_file
+from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.lease import LARGEST
+from dnm.run.lease_lock import LeaseLock, since_boot
 
 if TYPE_CHECKING:
     from dnm.run.kube_state import KubeState
@@ -28,20 +30,17 @@ def previous_path(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
 
 
-class FileState:
-    """A file of this host, which its lock guards. Its owner may read it, and `group` where one is
-    named. `where`, `previous`: the document and the one
-    before its last change, for people; `until`: when others may act, in seconds of CLOCK_BOOTTIME;
-    `holder`: which other run is at work; `follows`: whether the run before may be asleep."""
+class FileState(LeaseLock):
+    """A file of this host, which its lock guards, and the Lease once a run is connected. Its owner
+    may read the file, and the group of `state_group`. `where`, `previous`: the document and the one
+    before its last change, for people."""
 
     kind = "file"
-    until: float | None = None  # as long as this run holds its lock
-    holder = ""
-    follows = False
 
-    def __init__(self, path: Path, group: str = "") -> None:
-        self.path, self.group = path, group
-        self.where, self.previous = str(path), str(previous_path(path))
+    def __init__(self, config: Config, clock: Callable[[], float] = since_boot) -> None:
+        super().__init__(config, clock)
+        self.path, self.group = config.converted_nodes_path, config.state_group
+        self.where, self.previous = str(self.path), str(previous_path(self.path))
 
     def read(self) -> bytes | None:
         """Returns the document as this run knows it; None: there is none. Raises RegistryError for
@@ -101,10 +100,8 @@ class FileState:
             with fault_point("registry.rename_previous"):
                 os.replace(spare, previous_path(self.path))
 
-    def keep(self, anew: bool = False) -> None:
-        """Makes sure that this run still acts, before each step: so it is until the end."""
-
-    def stand_by(self) -> None:
-        """The lock does this, and all of these: it is held already, and goes with the run."""
-
-    begin = seize = end = stand_by
+    def begin(self) -> None:
+        """Takes the Lease. An administrator's command has the lock of the file alone, so that it
+        works without the API server. Raises as `LeaseLock.take`."""
+        if self._objects is not None:
+            self.take()

@@ -11,20 +11,22 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from dnm.model.config import Config
-from dnm.model.errors import LockedError
+from dnm.model.errors import LeaseError, LockedError
 from dnm.model.history import Operation
 from dnm.model.registry import Registry, run_name
 from dnm.plan.hooks import Change
+from dnm.plan.lease import Actor, judge_lease
 from dnm.plan.rule import rules_of
 from dnm.record.tell import tell_change, tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.lock import longest_run, run_lock
-from dnm.run.move import move_registry
+from dnm.run.move import lease_words_of, move_registry
 from dnm.run.planning import wall_clock
 from dnm.run.recorded import open_history
 from dnm.run.registry import load_registry, opened_state, save_registry
 from dnm.run.state import State
 
+_BEGIN_ANEW = ("resume", "takeover")
 _LOOK_EVERY = 1.0  # seconds, for the end of a run elsewhere
 
 
@@ -36,7 +38,8 @@ def change_registry(
 ) -> bool:
     """For the verbs of a person: changes the registry under the lock (`on_wait` as of run_lock) and
     says whether it did; the history tells of `operation`."""
-    with acting_state(config, on_wait) as state:
+    begins_anew = operation is not None and operation.verb in _BEGIN_ANEW
+    with acting_state(config, on_wait, begins_anew) as state:
         return change_in(config, state, change, operation)
 
 
@@ -63,13 +66,16 @@ def change_in(
 
 
 @contextmanager
-def acting_state(config: Config, on_wait: Callable[[], None] | None = None) -> Iterator[State]:
+def acting_state(
+    config: Config, on_wait: Callable[[], None] | None = None, begins_anew: bool = False
+) -> Iterator[State]:
     """The place of the registry for a verb: under the lock, and while no other host is at work.
-    `on_wait` as of run_lock."""
+    `on_wait` as of run_lock. `begins_anew`: a new registry may take the place of a lost one."""
     with run_lock(config, on_wait):
         give_up = time.monotonic() + longest_run(config).total_seconds()
         while True:
             with opened_state(config) as state:
+                state.begins_anew = begins_anew
                 try:
                     state.begin()
                 except LockedError:
@@ -88,6 +94,8 @@ def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registr
     at work, and what `move_registry` raises."""
     places = (replace(config, state="file"), replace(config, state="kubernetes"))
     with run_lock(config), opened_state(places[0]) as file, opened_state(places[1]) as cluster:
+        cluster.moves = True
+        _check_mover(config, file, cluster)
         cluster.begin()
         source, target = (file, cluster) if kind == cluster.kind else (cluster, file)
         now = wall_clock()
@@ -96,6 +104,17 @@ def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registr
             with suppress(OSError):  # the registry tells it until a run can write it
                 open_history(config).append(moved.memory.unwritten, now)
         return moved, target.where
+
+
+def _check_mover(config: Config, file: State, cluster: State) -> None:
+    """Raises LeaseError if another registry acts than those of this move."""
+    words = lease_words_of(file.read())
+    actor = Actor(
+        instance=config.instance_id, place=cluster.place, now=wall_clock(),
+        registry=Registry(lease_words=words), secret=cluster.registry,
+    )  # fmt: skip
+    if refusal := judge_lease(cluster.observe(), actor).refusal:
+        raise LeaseError(refusal)
 
 
 def note_operation(config: Config, state: State, operation: Operation) -> None:

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lease import RecordLease
 from dnm.model.lent import Leaving, Phase
 from dnm.model.observed import Breaker
 from dnm.model.orders import Keeping, Pause
 from dnm.model.registry import Registry
 from dnm.plan.facts import enter_phase
+from dnm.plan.lost_registry import restore_names
 from dnm.verbs.refusal import Refusal, without
 
 # --- nodes -----------------------------------------------------------------------------------
@@ -81,13 +81,17 @@ def _stops_less(new: Pause, old: Pause) -> bool:
 
 
 def resume(config: Config, registry: Registry) -> Registry:
-    """Takes the pause off."""
-    return replace(registry, pause=None)
+    """Ends the pause. After the pause of a lost registry, the pause before the loss is in force
+    again."""
+    return replace(registry, pause=registry.pause.earlier if registry.pause else None)
 
 
-def take_over(config: Config, registry: Registry, lease: RecordLease) -> Registry:
-    """Makes it the registry that acts for the instance, by this lease, in another's place."""
-    return replace(registry, leases=(lease,), others_lease=None)
+def take_over(config: Config, registry: Registry, word: str, kept: str, now: datetime) -> Registry:
+    """Makes it the registry that acts for the instance, by this word of its Lease. A registry that
+    has never acted gets the pause, holds and exclusions that the Lease keeps."""
+    if not registry.lease_words:
+        registry = restore_names(registry, kept, now)
+    return replace(registry, lease_words=(word,), elsewhere=None)
 
 
 # --- reset -----------------------------------------------------------------------------------

@@ -6,21 +6,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
-from dnm.cli.check_cluster import check_lease
 from dnm.cli.findings import CheckResult
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.store import ApiError
-from dnm.model.lease import RecordLease
-from dnm.plan.record_lease import with_lease
 from dnm.run.permissions import permissions
-from tests.builders import NOW, a_config
+from tests.builders import a_config
 from tests.cli.check_site import INI, SIDECAR, CheckedSite, ask_the_scheduler, results_of
-from tests.plan.worlds import World, queue_map
 
 ROOT = Path(__file__).parents[2]
 TEST_LOAD = ("create", "list", "patch", "delete")
@@ -130,16 +125,6 @@ def test_a_change_that_is_not_admitted_is_known_before_a_run(
     (told,) = [one for one in site.findings() if says in one.text]
     assert (told.check, told.result) == ("queue document", expected)
     assert bool(told.remedy) is (expected is CheckResult.FAILED)
-
-
-@pytest.mark.parametrize("immutable", [False, True])
-def test_another_host_is_named_also_where_the_mark_can_not_be_written(immutable: bool) -> None:
-    world = World()
-    theirs = RecordLease(token="t", holder="east:/var", at=NOW)
-    found = msgspec.structs.replace(with_lease(queue_map(), "prod", theirs), immutable=immutable)
-    snapshot = msgspec.structs.replace(world.snapshot(), queue_maps=(found, None))
-    (one,) = check_lease(world.config, world.registry, snapshot)
-    assert one.result is CheckResult.FAILED and "east:/var" in one.text
 
 
 def test_every_kind_of_pod_that_no_node_helps_is_named(site: CheckedSite) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,11 @@ from dnm.cli.history import lines_since
 from dnm.cli.status import status_document
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ExitCode, KubeError, LeaseError
-from dnm.plan.record_lease import lease_annotation
+from dnm.plan.lost_registry import keep_names
 from tests.site import QUEUE, Site, set_up_workshop
 
 MAP = ("configmaps", "yunikorn-configs")
+LEASE = ("leases", "dnm-prod")
 
 
 @pytest.fixture
@@ -41,22 +43,9 @@ def west(sandbox: Sandbox, east: Site, tmp_path: Path) -> Site:
     return site
 
 
-def annotate(sandbox: Sandbox, text: str | None) -> None:
-    key = lease_annotation("prod")
-
-    def change(item: dict[str, dict[str, dict[str, str]]]) -> None:
-        annotations = item["metadata"]["annotations"]
-        annotations.pop(key, None)
-        if text is not None:
-            annotations[key] = text
-
-    sandbox.edit(*MAP, change, "yunikorn")
-
-
-def versions(sandbox: Sandbox) -> str:
-    found = next(m for m in sandbox.objects("configmaps", "yunikorn")
-                 if m["metadata"]["name"] == MAP[1])  # fmt: skip
-    return str(found["metadata"]["resourceVersion"])
+def versions(sandbox: Sandbox) -> list[str]:
+    found = [sandbox.get(*MAP, "yunikorn"), sandbox.get(*LEASE, "yunikorn")]
+    return [str(one["metadata"]["resourceVersion"]) for one in found if one]
 
 
 def found_by_check(site: Site, check: str) -> Finding:
@@ -71,7 +60,7 @@ def test_verbs_that_only_look_say_it_and_write_nothing(
     plan = west.plan()
     assert plan.exit_code == ExitCode.NEEDS_PERSON and plan.plan.actions == ()
     status = status_document(west.config, west.registry, west.now())
-    checked = found_by_check(west, "instance")
+    checked = found_by_check(west, "lease")
     assert explain_name(west.config, os.environ, QUEUE, "text") == ExitCode.NEEDS_PERSON
     said = [
         plan.plan.errors[0], status["last_run"]["errors"][0], checked.text,
@@ -123,43 +112,67 @@ def test_the_command_asks_and_takes_its_answer(east: Site, west: Site) -> None:
     assert told["event"] == "takeover"
 
 
-def test_a_mark_that_can_not_be_read_is_taken_over(east: Site) -> None:
-    annotate(east.sandbox, "{")
+def test_a_lease_that_cannot_be_read_lets_nobody_act(east: Site) -> None:
+    def spoil(item: dict[str, dict[str, object]]) -> None:
+        item["spec"]["leaseTransitions"] = "many"
+
+    east.sandbox.edit(*LEASE, spoil, "yunikorn")
     plan = east.plan()
-    assert plan.exit_code == ExitCode.NEEDS_PERSON and "can't be read" in plan.plan.errors[0]
-    asked: list[str] = []
-    admin.take_over(east.config, lambda text: not asked.append(text))
-    assert "Nobody knows" in asked[0] and east.plan().exit_code == 0
+    assert plan.exit_code and not plan.plan.actions
+    assert "Lease yunikorn/dnm-prod" in plan.plan.errors[0]
+    assert found_by_check(east, "lease").result is CheckResult.FAILED
+
+
+def changing(site: Site) -> int:
+    return sum("--set" in call.arguments for call in site.sandbox.conversion.calls)
+
+
+def test_without_the_role_nothing_is_lent_and_check_names_it(east: Site) -> None:
+    east.sandbox.delete(*LEASE, "yunikorn")
+    rights = {("list", kind, "") for kind in ("nodes", "pods")}
+    rights |= {("get", "configmaps", "yunikorn"), ("update", "configmaps", "yunikorn")}
+    east.sandbox.access.restrict(rights)
+    calls = changing(east)
+    ended = east.command("run")
+    assert ended.returncode == ExitCode.FAILED
+    assert "get leases" in ended.stderr + ended.stdout and "etc/rbac.yaml" in ended.stderr
+    assert changing(east) == calls
+    found = [one.text for one in find_everything(east.path, dict(os.environ))
+             if one.result is CheckResult.FAILED and "leases" in one.text]  # fmt: skip
+    for verb in ("get", "patch", "create"):
+        assert any(f"may not {verb} leases" in text for text in found), found
 
 
 def test_what_can_not_be_written_is_no_takeover(east: Site, west: Site) -> None:
-    rights = {("get", "configmaps", "yunikorn")}
-    west.sandbox.access.restrict(rights)
+    west.sandbox.access.restrict({("get", "leases", "yunikorn")})
     with pytest.raises(KubeError, match="403"):
         admin.take_over(west.config, lambda text: True)
 
 
-def test_without_the_config_map_there_is_nothing_to_take(east: Site) -> None:
-    east.sandbox.edit(*MAP, lambda item: item.update(immutable=True), "yunikorn")
-    with pytest.raises(LeaseError, match="can be written"):
-        admin.take_over(east.config, lambda text: True)
+def test_the_lease_needs_no_queue_document(east: Site, west: Site) -> None:
+    east.sandbox.delete(*MAP, "yunikorn")
+    assert "acts as instance prod" in admin.take_over(west.config, lambda text: True)
+    assert east.plan().exit_code == ExitCode.NEEDS_PERSON
 
 
-@pytest.mark.parametrize("change", ["immutable", "gone"])
-def test_check_says_that_nothing_guards_against_a_second_host(east: Site, change: str) -> None:
-    if change == "gone":
-        east.sandbox.delete("configmaps", *MAP[1:], "yunikorn")
-    else:
-        east.sandbox.edit(*MAP, lambda item: item.update(immutable=True), "yunikorn")
-    found = found_by_check(east, "instance")
-    assert found.result is CheckResult.WARNING and "is not guarded" in found.text
+def test_a_lease_that_was_deleted_is_made_anew_and_a_refused_host_stays_refused(
+    east: Site, west: Site
+) -> None:
+    east.sandbox.delete(*LEASE, "yunikorn")
+    refused = west.run()
+    assert refused.exit_code == ExitCode.NEEDS_PERSON and "deleted" in refused.plan.errors[0]
+    assert east.plan().exit_code == 0
 
 
-def test_check_says_that_the_mark_is_missing(east: Site) -> None:
-    annotate(east.sandbox, None)
-    found = found_by_check(east, "instance")
-    assert found.result is CheckResult.WARNING and "missing" in found.text
-    assert any("missing" in note for note in east.plan().plan.notes)
+def test_a_host_that_takes_over_without_a_registry_gets_the_names_of_the_lease(
+    east: Site, tmp_path: Path
+) -> None:
+    admin.pause(east.config, None, "it burns")
+    east.run()
+    north = Site(east.sandbox, tmp_path / "north")
+    admin.take_over(north.config, lambda text: True)
+    assert north.registry.pause is not None
+    assert keep_names(north.registry) == keep_names(east.registry)
 
 
 def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
@@ -171,8 +184,12 @@ def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
     site = Site(sandbox, tmp_path / "here", state="kubernetes", request_timeout_seconds=30)
     assert site.run().exit_code == 0
-    claim = {"holderIdentity": "mgmt9:/dnm", "leaseDurationSeconds": 2**31 - 1}
-    sandbox.edit("leases", "dnm-prod", lambda item: item["spec"].update(claim), "dnm")
+
+    def at_work(item: dict[str, Any]) -> None:
+        item["spec"].update(holderIdentity="mgmt9:/dnm", leaseDurationSeconds=2**31 - 1)
+        item["metadata"]["annotations"]["dynamic-node-manager/home"] = "of mgmt9"
+
+    sandbox.edit(*LEASE, at_work, "yunikorn")
     assert site.command("run").returncode == ExitCode.LOCKED
     found = found_by_check(site, "lease")
     assert found.result is CheckResult.WARNING and "mgmt9:/dnm is at work" in found.text

@@ -24,7 +24,7 @@ from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.kubelet import Amounts
-from dnm.model.lease import RunLease, StoredRegistry
+from dnm.model.lease import Lease, StoredRegistry
 from dnm.model.lent import ConverterProcess, Ended, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
@@ -225,7 +225,7 @@ class ModelKube:
             found = self.world.config_map
             if found is None or found.name != name:
                 return None
-            return msgspec.structs.replace(found, read_at=self.world.now)
+            return found
 
     # --- writes -------------------------------------------------------------------------------
 
@@ -267,8 +267,8 @@ class ModelKube:
             if sections[0] != sections[1]:
                 broken.append(f"{self.instance} changed another's part of the ledger")
 
-    def state_objects(self, namespace: str, name: str) -> ModelState:
-        return ModelState(self, f"{namespace}/{name}")
+    def state_objects(self, namespace: str, lease_namespace: str, name: str) -> ModelState:
+        return ModelState(self, f"{namespace}/{name}", f"{lease_namespace}/{name}")
 
     def create_event(self, event: KubeEvent) -> None:
         with self._call("kube.create_event", "events"):
@@ -360,8 +360,8 @@ class ModelState:
     """Secret and Lease of an instance, as the API server keeps them. The document lies in the file
     where a registry would be, so that all who harm, restore and judge one find it there."""
 
-    def __init__(self, kube: ModelKube, full_name: str) -> None:
-        self.full_name = full_name
+    def __init__(self, kube: ModelKube, secret_name: str, lease_name: str) -> None:
+        self.secret_name, self.lease_name = secret_name, lease_name
         self.kube, self.path = kube, kube.host.config.converted_nodes_path
         self.kept = kube.world.states.setdefault(kube.instance, Kept())
 
@@ -393,16 +393,17 @@ class ModelState:
             assert found is not None
             return msgspec.structs.replace(found, data=stored.data)
 
-    def read_lease(self) -> RunLease:
+    def read_lease(self) -> Lease:
         with self.kube._call("kube.read_lease", "lease"):
-            return self.kept.lease
+            return msgspec.structs.replace(self.kept.lease, read_at=self.kube.world.now)
 
-    def write_lease(self, lease: RunLease) -> RunLease:
+    def write_lease(self, lease: Lease) -> Lease:
         with self.kube._call("kube.write_lease", is_write=True):
             if lease.version != self.kept.lease.version:
                 raise KubeConflict("somebody wrote in between")
             version = str(self.kube.world.number())
-            self.kept.lease = msgspec.structs.replace(lease, version=version)
+            now = self.kube.world.now
+            self.kept.lease = msgspec.structs.replace(lease, version=version, read_at=now)
             return self.kept.lease
 
 

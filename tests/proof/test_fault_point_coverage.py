@@ -46,9 +46,7 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "kube.list_devices", "kube.list_pod_groups",
     ),
     "a kubeconfig's plug-in: kube/test_access.py": ("kube.plugin_",),
-    "state = kubernetes: test_fault_walk.py": (
-        "kube.read_state", "kube.write_state", "kube.read_lease", "kube.write_lease",
-    ),
+    "state = kubernetes: test_fault_walk.py": ("kube.read_state", "kube.write_state"),
     "another host is at work: run/test_kube_state.py": ("lease.",),
     "where events are booked: converters/test_slurm_book.py": ("converter.book",),
     "where a calendar is named: run/test_calendars.py": ("calendar.",),

@@ -21,7 +21,7 @@ from dnm.lab.sandbox.clock import Clock
 from dnm.lab.sandbox.deletion import Violations
 from dnm.lab.sandbox.queue_tree import ancestors, book, fits, headroom
 from dnm.model.cluster import ConfigMap, KubeEvent, QueueLimits
-from dnm.model.lease import RunLease
+from dnm.model.lease import Lease
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape, Toleration
@@ -70,7 +70,7 @@ class Kept:
     """What the API server keeps of an instance beside the document of its registry."""
 
     def __init__(self) -> None:
-        self.lease = RunLease()
+        self.lease = Lease()
         self.number = self.version = 0
 
 

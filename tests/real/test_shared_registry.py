@@ -50,7 +50,7 @@ def test_secret_and_lease_are_deleted_and_restored_by_hand(
     assert int(number) == rig.api.get(LEASE)["spec"]["leaseTransitions"] == 2
 
     rig.api.delete(SECRET)
-    assert "restore it from a backup" in site.dnm("run", code=2).stderr
+    assert "Restore it from a backup" in site.dnm("run", code=2).stderr
     rig.shell("kubectl create secret generic --namespace dnm dnm-prod")
     assert "it has no registry.json" in site.dnm("run", code=2).stderr
     rig.shell(put_back)

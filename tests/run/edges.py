@@ -13,6 +13,7 @@ from dnm.model.batch import BatchList, BatchNode
 from dnm.model.cluster import ConfigMap, KubeEvent, PodOnNode, Reading
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 from dnm.model.kubelet import Amounts
+from dnm.model.lease import Lease
 from dnm.model.lent import ConverterProcess, Ended
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
@@ -20,9 +21,44 @@ from dnm.model.plan import ShowState
 from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
+from tests.builders import NOW
 from tests.plan.worlds import queue_map
 
 PROCESS = ConverterProcess(pid=77, start_ticks=5)
+
+
+class Leases:
+    """The Lease of an instance on an API server with its clock, under optimistic locking.
+    `meanwhile`: what another client does before the next write."""
+
+    secret_name = lease_name = "yunikorn/dnm-prod"
+
+    def __init__(self, kube: Kube | None = None) -> None:
+        self.kube = kube
+        self.stored = Lease()
+        self.now: datetime = NOW
+        self.writes = self.reads = 0
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.loses_answer = False
+
+    def read_lease(self) -> Lease:
+        self.reads += 1
+        if self.kube is not None:
+            self.kube._check("read lease")
+        return msgspec.structs.replace(self.stored, read_at=self.now)
+
+    def write_lease(self, lease: Lease) -> Lease:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        if self.kube is not None:
+            self.kube._check("write lease")
+        if lease.version != self.stored.version:
+            raise KubeConflict("it was changed")
+        self.writes += 1
+        self.stored = msgspec.structs.replace(lease, version=str(self.writes))
+        if self.loses_answer:
+            raise KubeError("the answer was lost")
+        return msgspec.structs.replace(self.stored, read_at=self.now)
 
 
 class Kube:
@@ -32,6 +68,7 @@ class Kube:
         self.nodes = {node.name: node for node in nodes}
         self.pods = tuple(pods)
         self.queues: ConfigMap | None = queue_map()
+        self.leases = Leases(self)
         self.asked: list[str] = []  # reads of a snapshot
         self.refuses: set[str] = set()
         self.events: list[KubeEvent] = []
@@ -98,6 +135,9 @@ class Kube:
         version = str(int(config_map.resource_version) + 1)
         self.queues = msgspec.structs.replace(config_map, resource_version=version)
         return self.queues
+
+    def state_objects(self, namespace: str, lease_namespace: str, name: str) -> Leases:
+        return self.leases
 
     def create_event(self, event: KubeEvent) -> None:
         self._check("create event")

@@ -114,11 +114,11 @@ def test_a_node_is_looked_at_just_before_it_is_touched(
 class FollowedState(FileState):
     """Another run takes this one's place once its first step has begun."""
 
-    kept = 0
+    steps = 0
 
     def keep(self, anew: bool = False) -> None:
-        self.kept += 1
-        if self.kept > 1:
+        self.steps += 1
+        if self.steps > 1:
             raise LeaseLostError("another one acts")
 
 
@@ -135,7 +135,7 @@ def test_who_falls_asleep_within_a_step_does_not_end_it(
     home: Path, action: Action, before: Any
 ) -> None:
     config, kube, converter = a_config(home), Kube([before]), Converter()
-    state = FollowedState(config.converted_nodes_path)
+    state = FollowedState(config)
     registry = Registry(nodes={"a001": a_lent_node()}, requests=(a_request(),))
     actuator = Actuator(config, (kube, converter), state, lambda: False, lambda: NOW)
     outcome = actuator.apply_plan(Plan(registry=registry, actions=(action,)))

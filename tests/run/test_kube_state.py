@@ -22,16 +22,17 @@ from dnm.model.errors import (
     RegistryError,
     StateError,
 )
-from dnm.model.lease import Place, RunLease
+from dnm.model.lease import Lease, Place, object_name
 from dnm.model.orders import Pause
 from dnm.model.registry import Registry
-from dnm.run.kube_state import KubeState, object_name, pack, unpack
+from dnm.run.kube_state import KubeState, pack, unpack
 from dnm.run.lease_lock import find_holder, lease_seconds
-from dnm.run.registry import encode_registry
+from dnm.run.registry import encode_registry, save_registry
 from tests.builders import NOW
 from tests.site import Site
 
 NAME = "dnm-prod"
+OBJECTS = {"secrets": "dnm", "leases": "yunikorn"}
 NUMBER = "dynamic-node-manager/number"
 ONE, TWO, THREE = (
     encode_registry(Registry(pause=Pause(since=NOW, reason=word))) for word in ("1", "2", "3")
@@ -49,7 +50,7 @@ class Host:
 
     def run(self) -> KubeState:
         patient = msgspec.structs.replace(self.config, request_timeout=timedelta(minutes=5))
-        objects = KubeClient.connect(patient).state_objects("dnm", NAME)
+        objects = KubeClient.connect(patient).state_objects("dnm", "yunikorn", NAME)
         return KubeState(self.config, objects, self.place, lambda: self.seconds, self.sleep)
 
     def sleep(self, seconds: float) -> None:
@@ -88,7 +89,7 @@ def test_a_site_that_never_had_one_starts_empty_and_writes_nothing(
     sandbox: Sandbox, east: Host
 ) -> None:
     state = east.run()
-    assert state.read() is None and state.why_missing() is None and not state.follows
+    assert state.read() is None and state.why_missing() is None
     state.stand_by()
     state.end()
     assert writes(sandbox) == 0
@@ -127,11 +128,13 @@ def test_who_has_planned_on_an_old_one_writes_nothing(east: Host, west: Host) ->
 def test_a_run_that_was_killed_is_followed_at_once_on_its_own_host(east: Host, west: Host) -> None:
     east.run().write(ONE)  # and is killed
     after = east.run()
-    assert after.follows
+    assert after.observe().holder
     after.stand_by()
     after.write(TWO)
+    assert after.is_unfenced, "a write of the dead run may still be on its way"
+    after.is_unfenced = False
     after.end()
-    assert not west.run().follows and west.run().read() == TWO
+    assert not west.run().observe().holder and west.run().read() == TWO
 
 
 def test_a_host_that_died_is_followed_when_its_lease_was_seen_unchanged_for_its_time(
@@ -146,7 +149,7 @@ def test_a_host_that_died_is_followed_when_its_lease_was_seen_unchanged_for_its_
     west.seconds = 1000 + seconds
     state = west.run()
     state.stand_by()
-    assert state.follows and state.write(TWO)
+    assert state.write(TWO) and state.is_unfenced
 
 
 def test_what_others_write_into_the_lease_of_the_dead_does_not_keep_him_alive(
@@ -161,7 +164,7 @@ def test_what_others_write_into_the_lease_of_the_dead_does_not_keep_him_alive(
         with pytest.raises(LockedError):
             west.run().stand_by()
         west.seconds += seconds / 3 + 1
-        sandbox.edit("leases", NAME, label, "dnm")
+        sandbox.edit("leases", NAME, label, "yunikorn")
     assert west.run().write(TWO)
 
 
@@ -195,7 +198,7 @@ def test_a_pod_that_died_is_followed_by_the_next_one_though_it_has_seen_nothing(
     state, began = second.run(), second.seconds
     state.stand_by()
     assert second.seconds - began >= lease_seconds(second.config)
-    assert state.follows and state.write(TWO)
+    assert state.write(TWO) and state.is_unfenced
 
 
 def test_a_pod_that_finds_another_at_work_ends_when_that_one_renews(
@@ -290,23 +293,22 @@ def test_the_numbers_only_grow_also_where_the_lease_was_deleted(
 ) -> None:
     for content in (ONE, TWO, ONE):
         wrote(east, content)
-    sandbox.delete("leases", NAME, "dnm")
+    sandbox.delete("leases", NAME, "yunikorn")
     wrote(east, TWO)
-    secret, lease = (sandbox.get(kind, NAME, "dnm") or {} for kind in ("secrets", "leases"))
+    secret, lease = (sandbox.get(kind, NAME, where) or {} for kind, where in OBJECTS.items())
     assert secret["metadata"]["annotations"]["dynamic-node-manager/number"] == "4"
     assert lease["spec"]["leaseTransitions"] == 4
 
 
 def test_what_others_put_on_the_two_objects_stays(sandbox: Sandbox, east: Host, west: Host) -> None:
     wrote(east, ONE)
-    kinds = ("secrets", "leases")
-    for kind in kinds:
-        sandbox.edit(kind, NAME, _as_others_do, "dnm")
+    for kind, where in OBJECTS.items():
+        sandbox.edit(kind, NAME, _as_others_do, where)
     sandbox.edit("secrets", NAME, lambda item: item["data"].update(theirs="eA=="), "dnm")
     wrote(west, TWO)
     wrote(east, ONE)
-    for kind in kinds:
-        found = sandbox.get(kind, NAME, "dnm") or {}
+    for kind, where in OBJECTS.items():
+        found = sandbox.get(kind, NAME, where) or {}
         assert found["metadata"]["labels"] == {"team": "hpc"}
         assert found["metadata"]["annotations"]["backup.example.org/at"] == "night"
         if kind == "secrets":
@@ -335,7 +337,7 @@ def test_the_first_write_to_one_without_a_number_takes_the_lease_too(
     sandbox.edit("secrets", NAME, annotated(None), "dnm")
     state = east.run()
     state.write(TWO)
-    lease = sandbox.get("leases", NAME, "dnm") or {}
+    lease = sandbox.get("leases", NAME, "yunikorn") or {}
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("east:/dnm", 2)
     with pytest.raises(LockedError):
         west.run().write(THREE)
@@ -354,10 +356,10 @@ def test_a_number_that_no_run_can_have_written_is_named(
 def test_a_lease_whose_number_has_no_higher_one_is_named(sandbox: Sandbox, east: Host) -> None:
     wrote(east, ONE)
     spec = {"leaseTransitions": 2**31 - 1}
-    sandbox.edit("leases", NAME, lambda item: item["spec"].update(spec), "dnm")
+    sandbox.edit("leases", NAME, lambda item: item["spec"].update(spec), "yunikorn")
     with pytest.raises(RegistryError, match="delete the Lease"):
         east.run().write(TWO)
-    sandbox.delete("leases", NAME, "dnm")
+    sandbox.delete("leases", NAME, "yunikorn")
     assert east.run().write(TWO)
 
 
@@ -381,7 +383,7 @@ def test_what_a_lease_says_is_bounded_by_one_s_own(
         item["spec"].update({key: value for key, value in claim.items() if key != "run"})
 
     east.run().write(ONE)
-    sandbox.edit("leases", NAME, edit, "dnm")
+    sandbox.edit("leases", NAME, edit, "yunikorn")
     seconds = lease_seconds(west.config)
     for later in (0, seconds - 1):
         west.seconds = 1000 + later
@@ -410,7 +412,7 @@ def test_who_is_at_work_is_shown_with_the_time_and_nothing_is_written(
 def test_a_person_takes_the_right_of_one_that_is_gone(east: Host, west: Host) -> None:
     gone = east.run()
     gone.write(ONE)
-    west.run().seize()
+    west.run().seize("w")
     assert west.run().write(TWO)
     with pytest.raises(LeaseLostError):
         gone.write(THREE)
@@ -444,7 +446,7 @@ def test_a_first_write_whose_answer_was_lost_is_found_again(
             state.begin()
         assert state.write(ONE) == (lost == "secrets")
         state.end()
-        sandbox.delete("leases", NAME, "dnm")
+        sandbox.delete("leases", NAME, "yunikorn")
     assert west.run().read() == ONE
 
 
@@ -474,9 +476,27 @@ def test_a_registry_that_is_gone_is_no_empty_one(sandbox: Sandbox, east: Host) -
     wrote(east, ONE)
     sandbox.delete("secrets", NAME, "dnm")
     state = east.run()
-    assert state.read() is None and "restore it from a backup" in state.why_missing()
-    sandbox.delete("leases", NAME, "dnm")
+    why = str(state.why_missing())
+    assert state.read() is None and "Restore it from a backup" in why
+    assert "dnm resume" in why
+    with pytest.raises(RegistryError, match="dnm resume"):
+        state.begin()
+    sandbox.delete("leases", NAME, "yunikorn")
     assert east.run().why_missing() is None
+
+
+def test_kubernetes_before_the_move_is_refused_before_anything_is_written(
+    sandbox: Sandbox, east: Host, west: Host
+) -> None:
+    """A second registry began before, and then dnm refused both."""
+    before = msgspec.structs.replace(east.config, state="file")
+    save_registry(before, Registry())
+    state = east.run()
+    for refused in (state.begin, lambda: state.write(TWO)):
+        with pytest.raises(RegistryError, match="dnm state move --to kubernetes` here"):
+            refused()
+    assert writes(sandbox) == 0
+    assert west.run().why_missing() is None, "a new site of another host"
 
 
 @pytest.mark.parametrize("point", ["kube.write_state:before", "kube.write_state:after"])
@@ -569,16 +589,16 @@ HERE = Place(holder="here", home="h", boot="b")
 @pytest.mark.parametrize(
     ("lease", "place", "seen", "holder"),
     [
-        (RunLease(), HERE, 0.0, ""),
-        (RunLease(holder="x", home="y", boot="b"), HERE, 7.9, "x"),
-        (RunLease(holder="x", home="y", boot="b"), HERE, 8.0, ""),
-        (RunLease(holder="here", home="h", boot="b"), HERE, 0.0, ""),
-        (RunLease(holder="here", home="h", boot="c"), HERE, 0.0, "here"),
-        (RunLease(holder="here", home="", boot="b"),
+        (Lease(), HERE, 0.0, ""),
+        (Lease(holder="x", home="y", boot="b"), HERE, 7.9, "x"),
+        (Lease(holder="x", home="y", boot="b"), HERE, 8.0, ""),
+        (Lease(holder="here", home="h", boot="b"), HERE, 0.0, ""),
+        (Lease(holder="here", home="h", boot="c"), HERE, 0.0, "here"),
+        (Lease(holder="here", home="", boot="b"),
          Place(holder="here", home="", boot="b"), 0.0, "here"),
     ],
     ids=["nobody", "another", "another, over", "this place", "a clone, or before a restart",
          "in a container"],
 )  # fmt: skip
-def test_who_is_at_work(lease: RunLease, place: Place, seen: float, holder: str) -> None:
+def test_who_is_at_work(lease: Lease, place: Place, seen: float, holder: str) -> None:
     assert find_holder(lease, place, seen, 8) == holder

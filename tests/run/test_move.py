@@ -43,8 +43,8 @@ def at(config: Config, kind: str) -> Config:
 
 
 def books(registry: Registry) -> Registry:
-    """All but what the history is told."""
-    return replace(registry, memory=Memory())
+    """All but what the history is told, and the words of the Lease."""
+    return replace(registry, memory=Memory(), lease_words=())
 
 
 def in_force(config: Config) -> list[str]:
@@ -112,8 +112,8 @@ def test_what_was_moved_once_is_not_moved_twice(site: Site) -> None:
 
 
 def test_two_registries_are_for_a_person(site: Site) -> None:
-    save_registry(site.config, LENT)
     save_registry(at(site.config, "kubernetes"), replace(LENT, held=()))
+    save_registry(site.config, LENT)
     for kind in ("file", "kubernetes"):
         with pytest.raises(RegistryError, match="there are two registries"):
             admin.move_state(site.config, kind)

@@ -8,23 +8,26 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
-from dnm.model.errors import ExitCode
+from dnm.model.errors import ExitCode, LockedError
 from dnm.model.history import HistoryLine, Memory
-from dnm.model.lease import RecordLease
+from dnm.model.lease import ActingElsewhere, Lease
 from dnm.model.lent import Ended, LentNode, Phase
+from dnm.model.orders import Pause
 from dnm.model.plan import Pass
 from dnm.model.registry import Registry
-from dnm.plan.record_lease import read_lease, with_lease
 from dnm.run.planning import make_pass_plan
-from dnm.run.registry import file_state, load_registry, save_registry
+from dnm.run.registry import attach_lease, file_state, load_registry, save_registry
 from dnm.run.runner import run_pass
 from tests.builders import FENCED, NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
 from tests.plan.worlds import pods, queue_map
 from tests.run.edges import PROCESS, Converter, Kube
 
-FOREIGN = RecordLease(holder="mgmt9:/dnm/nodes.json", token="theirs", at=NOW - timedelta(hours=1))
+HOUR = timedelta(hours=1)
+FOREIGN = Lease(
+    version="7", number=3, registry="theirs", last="mgmt9:/dnm/nodes.json", acted=NOW - HOUR
+)
+ELSEWHERE = ActingElsewhere(holder="mgmt9:/dnm/nodes.json", at=NOW - HOUR)
 LONG_AGO = NOW - timedelta(hours=9)
 
 
@@ -34,20 +37,7 @@ def config(tmp_path: Path) -> Config:
     return a_config(tmp_path, pending_grace=timedelta(0))
 
 
-class Contested(Kube):
-    """Another writes its lease after this run has looked, in the moment before it would act."""
-
-    looks = 0
-
-    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        if name == "yunikorn-configs":
-            self.looks += 1
-            if self.looks == 2 and self.queues is not None:
-                self.queues = with_lease(self.queues, "prod", FOREIGN)
-        return super().read_config_map(namespace, name)
-
-
-def cluster(kind: type[Kube] = Kube, *, leased: bool = False) -> tuple[Kube, Converter]:
+def cluster(*, leased: bool = False) -> tuple[Kube, Converter]:
     """Every action is due: pods wait, a Node has no mark, one is to be fenced, one to go back.
     `leased`: to another."""
     nodes = [
@@ -55,10 +45,10 @@ def cluster(kind: type[Kube] = Kube, *, leased: bool = False) -> tuple[Kube, Con
         a_node("a001", mark=None),
         a_node("a002", mark=FENCED, is_cordoned=True),
     ]
-    kube = kind(nodes, pods(9))
+    kube = Kube(nodes, pods(9))
     kube.queues = queue_map({"a009": {"vcore": 128_000}})
     if leased:
-        kube.queues = with_lease(kube.queues, "prod", FOREIGN)
+        kube.leases.stored = FOREIGN
     batch = [a_batch_node(f"a{number:03}") for number in range(50, 60)]
     batch += [a_batch_node(name, in_service=False) for name in ("a001", "a002")]
     return kube, Converter(batch)
@@ -82,22 +72,21 @@ def test_without_another_all_of_it_would_be_done(config: Config) -> None:
     assert done is not None and not done.errors
     words = {line.split()[0].removeprefix("action=") for line in done.actions}
     assert words >= {"mark", "set-limit", "convert", "return"}
-    assert kube.queues is not None
-    assert (read_lease(kube.queues.annotations, "prod"),) == done.registry.leases
+    assert (kube.leases.stored.registry,) == done.registry.lease_words
+    assert kube.leases.stored.holder == ""
 
 
-@pytest.mark.parametrize("kind", [Kube, Contested], ids=["seen at once", "seen before it acts"])
-def test_a_refused_run_touches_nothing(config: Config, kind: type[Kube]) -> None:
+def test_a_refused_run_touches_nothing(config: Config) -> None:
     before = Registry(nodes=lent())
     save_registry(config, before)
-    kube, converter = cluster(kind, leased=kind is Kube)
+    kube, converter = cluster(leased=True)
     nodes = dict(kube.nodes)
     result = run(config, kube, converter)
     assert result.exit_code == ExitCode.NEEDS_PERSON
     assert (kube.nodes, converter.calls) == (nodes, {})
     assert kube.queues == cluster(leased=True)[0].queues
     after = load_registry(config, NOW)
-    assert after.others_lease == FOREIGN and after.leases == ()
+    assert after.elsewhere == ELSEWHERE and kube.leases.stored == FOREIGN
     assert (after.nodes, after.requests, after.memory.unwritten) == (before.nodes, (), ())
     (error,) = after.last_run.errors
     assert "mgmt9:/dnm/nodes.json" in error and str(config.state_dir) in error
@@ -122,31 +111,59 @@ def test_planning_says_it_and_writes_nothing(config: Config) -> None:
     save_registry(config, before)
     kube, converter = cluster(leased=True)
     stands = kube.queues
-    plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), file_state(config))
+    state = file_state(config)
+    attach_lease(config, state, kube)  # type: ignore[arg-type]
+    plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), state)
     assert plan.actions == () and plan.needs_person and "mgmt9" in plan.errors[0]
     assert kube.queues == stands and load_registry(config, NOW) == before
 
 
-def test_who_can_not_write_that_he_acts_does_nothing(config: Config) -> None:
+def test_a_run_that_starts_while_another_registry_begins_to_act_touches_nothing(
+    config: Config,
+) -> None:
+    """The API server refuses the write of the Lease, and the next run reads who acts."""
+    save_registry(config, Registry(nodes=lent()))
+    kube, converter = cluster()
+    nodes = dict(kube.nodes)
+    kube.leases.meanwhile = lambda: setattr(kube.leases, "stored", FOREIGN)
+    with pytest.raises(LockedError):
+        run(config, kube, converter)
+    assert (kube.nodes, converter.calls) == (nodes, {})
+    assert run(config, kube, converter).exit_code == ExitCode.NEEDS_PERSON
+
+
+@pytest.mark.parametrize("word", ["read lease", "write lease"])
+def test_without_the_lease_nothing_is_done_and_the_message_names_it(
+    config: Config, word: str
+) -> None:
     before = Registry(nodes=lent())
     save_registry(config, before)
     kube, converter = cluster()
-    kube.refuses.add("write queues")
+    kube.refuses.add(word)
     nodes = dict(kube.nodes)
     result = run(config, kube, converter)
-    assert result.exit_code == ExitCode.FAILED and "403" in str(result.outcome)
+    assert result.exit_code == ExitCode.FAILED and f"{word}: 403" in str(result.outcome)
     assert (kube.nodes, converter.calls) == (nodes, {})
     after = load_registry(config, NOW)
-    assert after.nodes == before.nodes and len(after.leases) == 1
+    assert after.nodes == before.nodes
     kube.refuses.clear()
     assert run(config, kube, converter).exit_code == ExitCode.OK
 
 
 def test_a_run_that_does_nothing_needs_no_lease(config: Config) -> None:
     kube, converter = Kube([a_node("k1", mark=None)]), Converter()
-    kube.refuses.add("write queues")
+    kube.refuses.add("write lease")
     assert run(config, kube, converter).exit_code == ExitCode.OK
-    assert kube.queues == queue_map()
+    assert (kube.leases.reads, kube.leases.writes) == (1, 0)
+
+
+def test_a_pause_is_kept_in_the_lease_once(config: Config) -> None:
+    save_registry(config, Registry(pause=Pause(since=NOW, reason="s3cret")))
+    kube, converter = Kube([a_node("k1", mark=None)]), Converter()
+    for _ in range(3):
+        assert run(config, kube, converter).exit_code == ExitCode.OK
+    assert kube.leases.writes == 2 and kube.leases.stored.kept
+    assert "s3cret" not in str(kube.leases.stored)
 
 
 def test_what_a_killed_run_intended_is_not_told_by_one_that_is_refused(config: Config) -> None:
@@ -160,11 +177,9 @@ def test_what_a_killed_run_intended_is_not_told_by_one_that_is_refused(config: C
     assert load_registry(config, NOW).memory.intended == (line,)
 
 
-def test_a_lease_that_is_ours_again_ends_what_was_known_of_another(config: Config) -> None:
-    mine = replace(FOREIGN, token="mine")
-    save_registry(config, Registry(leases=(mine,), others_lease=FOREIGN))
+def test_a_registry_that_acts_again_forgets_the_other(config: Config) -> None:
+    save_registry(config, Registry(lease_words=("mine",), elsewhere=ELSEWHERE))
     kube, converter = Kube([a_node("k1", mark=None)]), Converter()
-    assert kube.queues is not None
-    kube.queues = with_lease(kube.queues, "prod", mine)
+    kube.leases.stored = replace(FOREIGN, registry="mine")
     assert run(config, kube, converter).exit_code == ExitCode.OK
-    assert load_registry(config, NOW).others_lease is None
+    assert load_registry(config, NOW).elsewhere is None

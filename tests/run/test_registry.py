@@ -230,8 +230,11 @@ def read_as(gid: int, path: Path) -> str:
     """As the user nobody, in one group."""
     program = (
         "import os, sys; from pathlib import Path; from dnm.run.state import FileState\n"
+        "from tests.builders import a_config\n"
+        "state = FileState(a_config(Path(sys.argv[1]).parent))\n"
+        "state.path = Path(sys.argv[1])\n"
         "def tell():\n"
-        "    try: return str(FileState(Path(sys.argv[1])).read() is not None)\n"
+        "    try: return str(state.read() is not None)\n"
         "    except Exception as error: return str(error)\n"
         "tell()\n"  # all is imported that he may have no right to
         "os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(65534)\n"

@@ -19,7 +19,7 @@ from dnm.model.registry import Registry
 from dnm.plan.rules.node_hours import hours_left
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.run.planning import make_pass_plan, wall_clock
-from dnm.run.registry import file_state, load_registry, save_registry
+from dnm.run.registry import attach_lease, file_state, load_registry, save_registry
 from dnm.run.runner import run_pass
 from dnm.run.verbs import change_registry
 from dnm.verbs.taking_in import forget
@@ -72,7 +72,9 @@ def test_what_a_run_saw_and_did_is_recorded(config: Config) -> None:
 
 def test_planning_writes_nothing_anywhere(config: Config) -> None:
     kube, converter = cluster(count=2)
-    plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), file_state(config))
+    state = file_state(config)
+    attach_lease(config, state, kube)  # type: ignore[arg-type]
+    plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), state)
     assert plan.actions and converter.calls == {}
     assert list(config.state_dir.iterdir()) == []
 

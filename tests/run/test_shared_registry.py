@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dnm.cli import admin, person
 from dnm.host import place
@@ -14,6 +15,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, ExitCode, LockedError
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import opened_state
+from dnm.run.verbs import change_registry
 from tests.site import QUEUE, Site, set_up_workshop
 
 
@@ -132,25 +134,43 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_done(
     assert not [call for call in sandbox.conversion.calls if "--set" in call.arguments]
 
 
-def test_where_secret_and_lease_are_both_gone_another_host_does_not_begin_anew(
+def test_where_secret_and_lease_are_both_gone_nothing_is_lent_until_a_person_has_seen_it(
     sandbox: Sandbox, hosts: tuple[Site, Site]
 ) -> None:
-    """The whole namespace was deleted, and made again. Who acted last stands in the queue document,
-    and takes up what is lent."""
+    """Marks and ledger show that the instance has acted; what is lent is taken up again."""
     east, west = hosts
     play(hosts, sandbox, 5)
     assert len(east.lent()) == 2
-    for kind in ("secrets", "leases"):
-        sandbox.delete(kind, "dnm-prod", "dnm")
-    told = west.run()
-    assert (told.exit_code, len(west.lent())) == (ExitCode.NEEDS_PERSON, 2)
-    assert any("say `dnm resume`" in error for error in told.plan.errors)
+    sandbox.delete("secrets", "dnm-prod", "dnm")
+    sandbox.delete("leases", "dnm-prod", "yunikorn")
+    for site in (east, west):
+        told = site.run()
+        assert (told.exit_code, len(site.lent())) == (ExitCode.NEEDS_PERSON, 2)
+        assert any("`dnm resume`" in error for error in told.plan.errors)
     admin.resume(west.config)
-    assert west.run().exit_code == 0
-    refused = east.run()
-    assert refused.exit_code == ExitCode.NEEDS_PERSON
-    assert "`dnm takeover` here" in refused.plan.errors[0] and not refused.plan.actions
     for _ in range(12):
-        west.run()
+        assert west.run().exit_code == 0 == east.run().exit_code
         sandbox.tick(60)
-    assert east.run().exit_code == 0 and not east.lent() and not sandbox.violations
+    assert not east.lent() and not sandbox.violations
+
+
+def test_a_deleted_secret_stops_all_hosts_until_resume_and_loses_no_name(
+    sandbox: Sandbox, hosts: tuple[Site, Site]
+) -> None:
+    east, west = hosts
+    admin.pause(west.config, None, "s3cret reason")
+    change_registry(west.config, lambda registry: replace(registry, held=("a001",)))
+    lease = sandbox.get("leases", "dnm-prod", "yunikorn") or {}
+    assert "a001" in str(lease) and "s3cret" not in str(lease)
+    sandbox.delete("secrets", "dnm-prod", "dnm")
+    for site in hosts:
+        ended = site.command("run")
+        assert ended.returncode == ExitCode.NEEDS_PERSON and "dnm resume" in ended.stderr
+        assert "dnm resume" in site.command("status", "--health").stdout
+        assert site.command("status").returncode == ExitCode.NEEDS_PERSON
+    assert sandbox.get("secrets", "dnm-prod", "dnm") is None
+    assert "once more" in admin.resume(east.config)
+    assert west.registry.held == ("a001",)
+    assert west.run().exit_code == 0 and not west.registry.requests, "it is paused as before"
+    admin.resume(west.config)
+    assert east.run().exit_code == 0 and west.registry.requests

@@ -47,7 +47,9 @@ def annotation(sandbox: Sandbox, name: str) -> str | None:
 
 
 def writes(sandbox: Sandbox) -> list[str]:
-    return [one.path for one in sandbox.requests.all() if one.method not in ("GET", "POST")]
+    """The writes, without those of the Lease."""
+    changes = (one for one in sandbox.requests.all() if one.method not in ("GET", "POST"))
+    return [one.path for one in changes if one.resource != "leases"]
 
 
 def run(site: Site) -> Pass:

@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from dnm.model.lease import RecordLease
+from dnm.model.lease import ActingElsewhere
 from dnm.model.lent import ClaimedNode, ConverterProcess, Emptying, Leaving, Phase
 from dnm.model.observed import Backoff, Breaker, StalledPods
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
+from dnm.plan.lost_registry import keep_names
 from dnm.plan.phases import advance_node
 from dnm.verbs.keeping import (
     exclude,
@@ -142,9 +143,10 @@ def test_a_pause_over_a_pause_keeps_its_reason(
 
 
 def test_who_takes_over_acts_by_his_lease_alone() -> None:
-    old, new = (RecordLease(holder=name, token=name, at=NOW) for name in ("east", "west"))
-    before = Registry(leases=(old,), others_lease=old)
-    assert take_over(CONFIG, before, new) == Registry(leases=(new,))
+    before = Registry(lease_words=("old",), elsewhere=ActingElsewhere(holder="east", at=NOW))
+    kept = keep_names(Registry(held=("a001",)))
+    assert take_over(CONFIG, before, "new", kept, NOW) == Registry(lease_words=("new",))
+    assert take_over(CONFIG, Registry(), "new", kept, NOW).held == ("a001",)
 
 
 # --- reset -----------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from msgspec.structs import asdict, replace
 
 import dnm.cli
 from dnm.model.calendar import CalendarEvent
-from dnm.model.lease import RecordLease
 from dnm.model.lent import Phase
 from dnm.model.orders import Keeping, LendOrder, Pause
 from dnm.model.registry import Registry
@@ -55,7 +54,7 @@ WHAT_CHANGES: list[tuple[str, dict[str, Any], set[str]]] = [
     ("unexclude", {"node": "a006"}, {"excluded"}),
     ("pause", {"paused": Pause(since=NOW)}, {"pause"}),
     ("resume", {}, {"pause"}),
-    ("takeover", {"lease": RecordLease(holder="h", token="t", at=NOW)}, {"leases"}),
+    ("takeover", {"word": "w", "kept": "", "now": NOW}, {"lease_words"}),
     ("reset", {"name": "a002", "now": NOW}, {"nodes"}),
     ("reset", {"name": CONFIG.namespaces["dev"].queue, "now": NOW}, {"breakers"}),
     ("reset", {"name": "a", "now": NOW}, set()),

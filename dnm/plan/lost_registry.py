@@ -1,0 +1,174 @@
+"""A registry that was lost: the names that the Lease keeps of it, and the one that begins anew.
+
+Only the registry knows the pause and the nodes that are held or excluded. So each run keeps their
+names in the Lease, without reasons and without who gave the command. If there is no registry, but
+the cluster shows that this instance has acted, lending stops until `dnm resume`. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from dnm.model.config import Config
+from dnm.model.errors import QueueError, SlurmError
+from dnm.model.hostlist import expand_hostlist, fold_hostlist
+from dnm.model.lease import LONGEST_KEPT, Lease
+from dnm.model.orders import LOST, Keeping, Pause, Way
+from dnm.model.plan import Snapshot
+from dnm.model.printable import printable
+from dnm.model.registry import Registry
+from dnm.model.value import Moment, Unreadable, Value
+
+_FROM_LEASE = "the Lease of the instance"
+_BEGUN_ANEW = "begun anew"  # names the registry in place of a Lease that is gone
+_LONGEST = 300  # characters of a holder
+
+
+class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
+    """The names that a Lease keeps: nodes as a host list, by the end of the hold (empty: none).
+    `is_cut`: there are more than a Lease holds."""
+
+    pause: dict[str, str] | None = None
+    held: dict[str, str] = {}
+    excluded: dict[str, str] = {}
+    is_cut: bool = False
+
+
+def keep_names(registry: Registry) -> str:
+    """Returns what a Lease keeps of this registry; empty: there is nothing to keep."""
+    pause = registry.pause
+    if pause is not None and pause.who == LOST:
+        pause = pause.earlier
+    if not (pause or registry.held or registry.excluded):
+        return ""
+    fields = None
+    if pause is not None:
+        half = pause.half.value if pause.half else ""
+        fields = {"until": _end(pause.until), "half": half}
+    names = _Names(
+        pause=fields,
+        held=_fold({node: registry.holds.get(node) for node in registry.held}),
+        excluded=_fold(registry.excluded),
+    )
+    text = msgspec.json.encode(names, order="sorted").decode()
+    if len(text) <= LONGEST_KEPT:
+        return text
+    return msgspec.json.encode(_Names(pause=names.pause, is_cut=True), order="sorted").decode()
+
+
+def _fold(keepings: Mapping[str, Keeping | None]) -> dict[str, str]:
+    ends: dict[str, list[str]] = {}
+    for node, keeping in keepings.items():
+        ends.setdefault(_end(keeping.until if keeping else None), []).append(node)
+    return {end: fold_hostlist(nodes) for end, nodes in ends.items()}
+
+
+def _end(until: datetime | None) -> str:
+    return until.astimezone(UTC).isoformat() if until else ""
+
+
+def restore_names(registry: Registry, kept: str, now: datetime) -> Registry:
+    """Returns the registry with the pause, holds and exclusions that a Lease keeps and that are
+    still in force. A name that cannot be read pauses lending."""
+    try:
+        names = msgspec.json.decode(kept, type=_Names) if kept else _Names()
+        pause = _read_pause(names, now)
+        held, excluded = _read(names.held, now), _read(names.excluded, now)
+    except (msgspec.MsgspecError, ValueError, KeyError, RecursionError, SlurmError):
+        names, held, excluded = _Names(is_cut=True), {}, {}
+        pause = None
+    if names.is_cut and pause is None:
+        reason = "more nodes were held or excluded than the Lease names: repeat these commands"
+        pause = Pause(since=now, reason=reason, who=_FROM_LEASE)
+    holds = {**held, **registry.holds}
+    return replace(
+        registry,
+        pause=registry.pause or pause,
+        held=tuple(sorted({*held, *registry.held})),
+        holds=holds,
+        excluded={**excluded, **registry.excluded},
+    )
+
+
+def _read_pause(names: _Names, now: datetime) -> Pause | None:
+    if names.pause is None:
+        return None
+    half = names.pause["half"]
+    pause = Pause(
+        since=now,
+        until=_moment(names.pause["until"]),
+        reason="it was paused before its registry was lost",
+        who=_FROM_LEASE,
+        half=Way(half) if half else None,
+    )
+    return pause if pause.stops(None, now) else None
+
+
+def _read(folded: Mapping[str, str], now: datetime) -> dict[str, Keeping]:
+    found: dict[str, Keeping] = {}
+    for end, nodes in folded.items():
+        keeping = Keeping(since=now, until=_moment(end), who=_FROM_LEASE)
+        if keeping.is_in_force(now):
+            found.update(dict.fromkeys(expand_hostlist(nodes), keeping))
+    return found
+
+
+def _moment(text: str) -> datetime | None:
+    return msgspec.convert(text, Moment) if text else None
+
+
+# --- the loss ---------------------------------------------------------------------------------
+
+
+def with_loss(config: Config, registry: Registry, snapshot: Snapshot, may_act: bool) -> Registry:
+    """Returns the registry that begins in place of a lost one: one that has never acted, while the
+    cluster shows that this instance has. Any other registry is returned as it is."""
+    if not may_act or registry.lease_words or registry.nodes:
+        return registry
+    lease = snapshot.lease if isinstance(snapshot.lease, Lease) else Lease()
+    traces = list(_find_traces(config, lease, snapshot))
+    if not traces:
+        return registry
+    word = lease.registry or _BEGUN_ANEW
+    if registry.pause is None or registry.pause.who != LOST:  # the history has told it already
+        registry = begin_anew(registry, lease.kept, " and ".join(traces), snapshot.taken_at)
+    return replace(registry, lease_words=(word,))
+
+
+def begin_anew(registry: Registry, kept: str, traces: str, now: datetime) -> Registry:
+    """Returns the registry with what the Lease keeps. Lending, and what the pause before the loss
+    had stopped, waits until `dnm resume`; then that pause is in force again."""
+    restored = restore_names(registry, kept, now)
+    earlier = restored.pause
+    stops_both = earlier is not None and earlier.half is not Way.LENDING
+    reason = (
+        f"the registry was lost and begins anew: there is none, but {traces} that this instance "
+        "has acted before. Its pause, holds and exclusions are those of its Lease; orders, events "
+        "and brakes are lost. Nothing is lent until you have looked at `dnm status` and run "
+        "`dnm resume`"
+    )
+    half = None if stops_both else Way.LENDING
+    pause = Pause(since=now, reason=reason, who=LOST, half=half, earlier=earlier)
+    return replace(restored, pause=pause)
+
+
+def _find_traces(config: Config, lease: Lease, snapshot: Snapshot) -> Iterable[str]:
+    if lease.registry and not lease.is_in_cluster:  # a Secret tells its own loss
+        yield f"its Lease shows (last holder {printable(lease.last, _LONGEST)})"
+    nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes
+    if marked := [node.name for node in nodes if node.is_marked_by(config.instance_id)]:
+        yield f"its marks on {printable(fold_hostlist(marked), _LONGEST)} show"
+    maps = snapshot.queue_maps
+    if not isinstance(maps, Unreadable) and maps[0] is not None:
+        from dnm.queues.ledger import decode_ledger
+        from dnm.queues.source import LEDGER_ANNOTATION
+
+        with suppress(QueueError):  # which the plan reports
+            ledger = decode_ledger(maps[0].annotations.get(LEDGER_ANNOTATION, ""))
+            if config.instance_id in ledger.sections:
+                yield "its section of the ledger shows"
