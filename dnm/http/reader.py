@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPException, HTTPResponse, IncompleteRead
-from ssl import VERIFY_X509_PARTIAL_CHAIN, SSLEOFError
+from ssl import VERIFY_X509_PARTIAL_CHAIN, VERIFY_X509_STRICT, SSLEOFError
 from typing import Any
 
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager
@@ -192,14 +192,6 @@ class Answer(HTTPResponse):
                 pass
         return size
 
-    def read(self, amount: int | None = None) -> bytes:
-        """All of it, unpacked and bounded, where no amount is given: so urllib3 reads a refusal."""
-        if amount is not None:
-            return super().read(amount)
-        body = bytes(BodyBuffer().read(self))
-        self.close()
-        return body
-
 
 class _Timed:
     """A connection whose answers look at the clock."""
@@ -255,9 +247,9 @@ class _TlsConnection(_Timed, HTTPSConnection):
 def _tls_pool(*place: Any, **options: Any) -> HTTPSConnectionPool:
     """Judges certificates by Go's rules, as kubectl does: whatever the site's file holds is
     trusted, and a CA need not say what its key is for, as Python asks from 3.13 on."""
-    context = create_urllib3_context(
-        cert_reqs=options.get("cert_reqs"), verify_flags=VERIFY_X509_PARTIAL_CHAIN
-    )
+    context = create_urllib3_context(cert_reqs=options.get("cert_reqs"))
+    context.verify_flags &= ~VERIFY_X509_STRICT
+    context.verify_flags |= VERIFY_X509_PARTIAL_CHAIN
     if not options.get("ca_certs"):
         context.load_default_certs()
     return HTTPSConnectionPool(*place, ssl_context=context, **options)

@@ -55,6 +55,11 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         """URL, without a slash at its end."""
         return str(self.configuration.host)
 
+    def authorization(self) -> dict[str, str]:
+        """Returns the header with the current credentials, if there are any. Raises KubeError."""
+        settings = self.configuration.auth_settings()
+        return {one["key"]: one["value"] for one in settings.values() if one["value"]}
+
 
 def load_access(config: Config) -> Access:
     """Returns the access of `kubeconfig_path`, else KUBECONFIG, else ~/.kube/config, else the pod's

@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from urllib3 import BaseHTTPResponse
+from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager
 from urllib3.exceptions import HTTPError
 
-from dnm.http.reader import Answer, BodyBuffer, Wire, cause_of
+from dnm.http.reader import Answer, BodyBuffer, Wire
 from dnm.kube.access import Access, is_loopback
 from dnm.kube.deep_page import DEEPEST, without_depths
 from dnm.kube.errors import ApiRefused, LostAnswer, clean, describe
@@ -32,6 +32,7 @@ MERGE_PATCH = "application/merge-patch+json"
 _ATTEMPTS = 4
 _FIRST_PAUSE = 0.25  # seconds, doubled from one attempt to the next
 _LONGEST_PAUSE = 10.0
+_SUCCESS = range(200, 300)
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 _NOWHERE = ("", ".", "..")  # a part of a path that would name another object, or all of them
 
@@ -74,36 +75,49 @@ def as_far_as_read(body: memoryview) -> memoryview:
     return body
 
 
-def _make_refusal(refused: Any) -> ApiRefused:
-    """Of the client's ApiException."""
-    raw = refused.body if isinstance(refused.body, bytes) else (refused.body or "").encode()
-    raw = raw[:65536]
+def _make_refusal(response: BaseHTTPResponse, body: memoryview) -> ApiRefused:
+    """Returns the refusal that an answer states."""
+    raw = bytes(body[:65536])
     try:
         status = _decode_status(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         status = _ApiStatus(message=raw[:400].decode(errors="replace"))
     try:
-        retry_after = min(float((refused.headers or {}).get("Retry-After", "0")), _LONGEST_PAUSE)
+        retry_after = min(float(response.headers.get("Retry-After", "0")), _LONGEST_PAUSE)
     except ValueError:
         retry_after = 0.0
-    reason = clean(status.reason or refused.reason or "", 60)
-    return ApiRefused(refused.status, reason, clean(status.message or ""), max(retry_after, 0.0))
+    reason = clean(status.reason or response.reason or "", 60)
+    return ApiRefused(response.status, reason, clean(status.message or ""), max(retry_after, 0.0))
+
+
+def _open_connections(access: Access) -> PoolManager:
+    """Returns the client's connections. dnm sends requests through urllib3, because the arguments
+    of the client's `call_api` differ from release to release.
+
+    Raises KubeError for a proxy that is no HTTP proxy: dnm's own connections would bypass it.
+    """
+    from kubernetes.client import ApiClient  # commands that only read the record do without
+
+    try:
+        manager: PoolManager = ApiClient(access.configuration).rest_client.pool_manager
+        if type(manager) in (PoolManager, ProxyManager):
+            return manager
+    except (HTTPError, ImportError):  # if urllib3 has no such proxies, or needs a library for them
+        pass
+    raise KubeError(
+        f"can't use {access.source}: the proxy {access.configuration.proxy} is no HTTP proxy: set "
+        "proxy-url or HTTPS_PROXY to an address http:// or https://"
+    )
 
 
 class Session:
     """The requests of one run, one after another. Not for several threads."""
 
     def __init__(self, access: Access, timeout: timedelta) -> None:
-        from kubernetes.client import ApiClient  # what only looks at the record does without
-
         self.timeout = timeout.total_seconds()  # of one request
-        access.configuration.retries = False  # nor a redirect followed
-        try:
-            self._api = ApiClient(access.configuration)
-        except HTTPError as error:
-            raise KubeError(f"can't use {access.source}: {error}: only HTTP proxies can") from error
-        self._api.user_agent = "dnm"
-        self._wire = Wire(self._api.rest_client.pool_manager)
+        self._access = access
+        self._manager = _open_connections(access)
+        self._wire = Wire(self._manager)
         self._body = BodyBuffer()
         self._lines: BaseHTTPResponse | None = None
         self._encoding = (
@@ -113,7 +127,7 @@ class Session:
     def close(self) -> None:
         if self._lines is not None:
             self._lines.close()
-        self._api.rest_client.pool_manager.clear()
+        self._manager.clear()
 
     def read(self, path: str, is_page: bool = False) -> ApiAnswer:
         """GET, tried again on throttling, server errors and broken connections; a page as it is."""
@@ -192,36 +206,33 @@ class Session:
         seconds: float = 0.0,
     ) -> BaseHTTPResponse:
         """The answer's beginning. Raises ApiRefused where it is a refusal."""
-        from kubernetes.client import ApiException
-
         if any(part in _NOWHERE for part in path.partition("?")[0].split("/")[1:]):
             raise ValueError(f"{path!r} names no object")
-        headers = {
-            "Accept": JSON,
-            "Accept-Encoding": encoding or self._encoding,
-            "Content-Type": content_type,
-        }
-        try:
-            return self._wire.send(
-                lambda: self._api.call_api(
-                    path,
-                    method,
-                    header_params=headers,
-                    body=body,
-                    auth_settings=["BearerToken"],
-                    _preload_content=False,
-                    _request_timeout=seconds or self.timeout,
-                ),
-                seconds or self.timeout,
+
+        def request() -> BaseHTTPResponse:
+            return self._manager.request(
+                method,
+                self._access.server + path,
+                body=None if body is None else msgspec.json.encode(body),
+                headers={
+                    "Accept": JSON,
+                    "Accept-Encoding": encoding or self._encoding,
+                    "Content-Type": content_type,
+                    "User-Agent": "dnm",
+                    **self._access.authorization(),
+                },
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=seconds or self.timeout,
             )
-        except (ApiException, AttributeError, UnicodeDecodeError) as error:
-            # The client itself fails at a refusal without a body, or with one that is no UTF-8.
-            refused = error if isinstance(error, ApiException) else error.__context__
-            if not isinstance(refused, ApiException):
-                raise
-            if not refused.status:  # so it words what TLS has refused
-                raise cause_of(refused.__context__ or refused) from error
-            raise _make_refusal(refused) from error
+
+        response = self._wire.send(request, seconds or self.timeout)
+        if response.status in _SUCCESS:
+            return response
+        with self._wire.reading(response) as answer:
+            refusal = _make_refusal(response, self._body.read(answer))
+        raise refusal
 
     def _retry(self, again: Set[int], *request: Any, is_page: bool = False) -> ApiAnswer:
         """At most `_ATTEMPTS` times: after a refusal of such a status, and a read after a broken

@@ -105,7 +105,7 @@ _MODULES = {
 _METHODS = frozenset((
     "write_text", "write_bytes", "unlink", "mkdir", "rmdir", "chmod", "symlink_to", "hardlink_to",
     "rename", "send_signal", "terminate", "kill", "sendall", "sendto", "connect_ex", "endheaders",
-    "request", "getresponse", "urlopen", "call_api", "communicate",
+    "request", "getresponse", "urlopen", "communicate",
 ))  # fmt: skip
 _READING = frozenset(("O_RDONLY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW", "O_DIRECTORY", "O_PATH"))
 
