@@ -6,6 +6,7 @@
 PYTHON ?= $(shell /usr/bin/python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo /usr/bin/python3 || echo python3)
 VENV := .venv
+LOCK := lock/test.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -14,13 +15,14 @@ LOCKED := $(PIP) --require-hashes --requirement
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: commits lock mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
+.PHONY: commits lock edges test-oldest test-newest mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
 	@echo "make quick          lint, types, walls and the rooms without an outside, in a minute or so"
 	@echo "make commits        the subjects of new commits: length, and a verb in the imperative"
 	@echo "make test           all but the real servers, and of what is long a sample"
+	@echo "make test-oldest    what uses dependencies, with their oldest versions; test-newest: the newest"
 	@echo "make test-night     the rest: all kills, long histories, the model, storm, soak, economy"
 	@echo "make test-real      the short row on kube-apiserver, YuniKorn and Slurm; builds them once"
 	@echo "make test-real-all  all stories on real servers, in all their releases; builds more of them"
@@ -43,20 +45,23 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The path of the checkout (compat) instead of setuptools' finder, which slows each start of a Python.
-$(STAMP): pyproject.toml lock/test.txt | $(BIN)/python
+$(STAMP): pyproject.toml $(LOCK) | $(BIN)/python
 	@echo "installing dnm and what its tests need into $(VENV), once: a minute or so"
-	$(LOCKED) lock/test.txt
+	$(LOCKED) $(LOCK)
 	PYTHONWARNINGS=ignore $(PIP) --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	touch $(STAMP)
 
-# Writes the newest versions that pyproject.toml allows, with their hashes, for each Python.
-COMPILE := uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
+# Writes the newest versions that pyproject.toml allows, with their hashes, for each Python. For the
+# oldest Python it also writes the oldest versions.
+COMPILE := uv pip compile --quiet --python-version 3.11 --upgrade --generate-hashes \
 	--no-emit-index-url --custom-compile-command 'make lock'
+NEWEST := $(COMPILE) --universal
 lock: | $(BIN)/python
 	$(PIP) uv
-	$(BIN)/$(COMPILE) pyproject.toml --extra test --output-file lock/test.txt
-	$(BIN)/$(COMPILE) --group mutants --constraint lock/test.txt --output-file lock/mutants.txt
-	$(BIN)/$(COMPILE) --group browser --constraint lock/test.txt --output-file lock/browser.txt
+	$(BIN)/$(COMPILE) --resolution lowest-direct pyproject.toml --extra test --output-file lock/oldest.txt
+	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file lock/test.txt
+	$(BIN)/$(NEWEST) --group mutants --constraint lock/test.txt --output-file lock/mutants.txt
+	$(BIN)/$(NEWEST) --group browser --constraint lock/test.txt --output-file lock/browser.txt
 
 demo: $(STAMP)
 	$(BIN)/dnm demo
@@ -102,6 +107,25 @@ test: $(STAMP) tools
 	$(MAKE) --jobs 2 --output-sync=target lint audit pure
 	$(BIN)/python -m pytest -m 'not night' --numprocesses 5 --dist loadgroup --no-loadscope-reorder \
 		$(addprefix --ignore=tests/,$(PURE))
+
+# The tests that use the dependencies most, with the oldest versions that pyproject.toml allows and
+# with the newest of today. EDGES=tests runs all of them.
+EDGES := $(addprefix tests/,cli/test_app.py cli/test_status.py cli/test_screen.py config \
+	kube/test_session.py kube/test_access.py kube/test_client.py kube/test_lists.py lab/test_api.py \
+	queues/test_text_edit.py run/test_lock.py run/test_registry.py run/test_runner.py)
+edges: $(STAMP)
+	$(BIN)/python -m pytest -m 'not night' --numprocesses 2 --dist loadgroup $(EDGES)
+
+test-oldest:
+	$(MAKE) VENV=.venv-oldest LOCK=lock/oldest.txt edges
+
+test-newest:
+	rm -f .venv-newest/newest.txt
+	$(MAKE) VENV=.venv-newest LOCK=.venv-newest/newest.txt edges
+
+.venv-newest/newest.txt: | $(BIN)/python
+	$(PIP) uv
+	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file $@
 
 # An hour or so: what of make test is a sample, whole, and what is random, anew.
 test-night: $(STAMP) tools
@@ -210,4 +234,4 @@ booked: $(STAMP) tools
 	$(BIN)/python -m pytest -s tests/real/booked_nodes.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -14,10 +14,13 @@ from tests.docs.pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 REQUIRED = {
-    "test": [*PROJECT["project"]["dependencies"],
-             *PROJECT["project"]["optional-dependencies"]["test"]],
+    "test": [
+        *PROJECT["project"]["dependencies"],
+        *PROJECT["project"]["optional-dependencies"]["test"],
+    ],
     **PROJECT["dependency-groups"],
-}  # fmt: skip
+}
+REQUIRED["oldest"] = REQUIRED["test"]  # fmt: skip
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -62,7 +65,9 @@ def test_each_package_has_its_hashes_and_no_address(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))
 def test_make_installs_only_what_the_file_has(name: str) -> None:
-    assert f"\n\t$(LOCKED) lock/{name}.txt\n" in MAKEFILE
+    is_of_tests = REQUIRED[name] is REQUIRED["test"]
+    assert f"LOCK{' := ' if name == 'test' else '='}lock/{name}.txt" in MAKEFILE or not is_of_tests
+    assert f"\n\t$(LOCKED) {'$(LOCK)' if is_of_tests else f'lock/{name}.txt'}\n" in MAKEFILE
     assert re.search(r"^LOCKED := .* --require-hashes --requirement$", MAKEFILE, re.M)
     installs = re.findall(r"^\t.*\$\(PIP\) (.*)$", MAKEFILE, re.M)
-    assert [line for line in installs if "--no-deps" not in line] == ["uv"]
+    assert [line for line in installs if "--no-deps" not in line] == ["uv", "uv"]

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager
-from urllib3.exceptions import HTTPError
+from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, disable_warnings
+from urllib3.exceptions import DependencyWarning, HTTPError
 
 from dnm.http.reader import Answer, BodyBuffer, Wire
 from dnm.kube.access import Access, is_loopback
@@ -98,6 +98,7 @@ def _open_connections(access: Access) -> PoolManager:
     """
     from kubernetes.client import ApiClient  # commands that only read the record do without
 
+    disable_warnings(DependencyWarning)  # of a SOCKS proxy, which is refused below
     try:
         manager: PoolManager = ApiClient(access.configuration).rest_client.pool_manager
         if type(manager) in (PoolManager, ProxyManager):
