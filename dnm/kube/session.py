@@ -209,26 +209,25 @@ class Session:
         """The answer's beginning. Raises ApiRefused where it is a refusal."""
         if any(part in _NOWHERE for part in path.partition("?")[0].split("/")[1:]):
             raise ValueError(f"{path!r} names no object")
-
-        def request() -> BaseHTTPResponse:
-            return self._manager.request(
+        headers = {
+            "Accept": JSON,
+            "Accept-Encoding": encoding or self._encoding,
+            "Content-Type": content_type,
+            "User-Agent": "dnm",
+        }
+        response = self._wire.send(
+            lambda: self._manager.request(
                 method,
                 self._access.server + path,
                 body=None if body is None else msgspec.json.encode(body),
-                headers={
-                    "Accept": JSON,
-                    "Accept-Encoding": encoding or self._encoding,
-                    "Content-Type": content_type,
-                    "User-Agent": "dnm",
-                    **self._access.authorization(),
-                },
+                headers={**headers, **self._access.authorization()},
                 preload_content=False,
                 redirect=False,
                 retries=False,
                 timeout=seconds or self.timeout,
-            )
-
-        response = self._wire.send(request, seconds or self.timeout)
+            ),
+            seconds or self.timeout,
+        )
         if response.status in _SUCCESS:
             return response
         with self._wire.reading(response) as answer:
