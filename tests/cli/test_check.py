@@ -44,7 +44,7 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     assert site.sandbox.get("configmaps", "yunikorn-configs", "yunikorn") == config_map
     lines = capsys.readouterr().out.splitlines()
     assert "fine" in lines[-1]
-    assert sum(line.startswith("✓ permission: ") for line in lines) == 16
+    assert sum(line.startswith("✓ permission: ") for line in lines) == 20
     assert "✓ batch nodes: 3 of 3 nodes of the type a can be lent now" in lines
     assert "✓ node types: 3 pending pods counted, and each would fit a node" in lines
     assert run_checks(site.ini, os.environ) == 0

@@ -86,7 +86,7 @@ class World:
 
     def __init__(self) -> None:
         self.config = a_config(pending_grace=timedelta(0), global_cooldown=timedelta(seconds=30))
-        self.registry = Registry(last_run=RunRecord(queues=REMEMBERED))
+        self.registry = Registry(last_run=RunRecord(queues=REMEMBERED, ledger=""))
         self.pods: Any = ()
         self.nodes: Any = [a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1})]
         self.batch: Any = {f"a{n:03}": a_batch_node(f"a{n:03}") for n in range(50, 60)}

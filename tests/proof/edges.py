@@ -29,7 +29,7 @@ from dnm.model.lent import ConverterProcess, Ended, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import ShowState
-from dnm.model.pod import Claim, Pod, PodList
+from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.queues.ledger import decode_ledger
@@ -181,6 +181,9 @@ class ModelKube:
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
         return ()
+
+    def read_daemon_sets(self) -> tuple[DaemonSet, ...] | Unreadable:
+        return ()  # no pod of this world claims to be one's
 
     def read_node(self, name: str) -> Node | None:
         with self._call("kube.read_node"):
