@@ -1,6 +1,6 @@
 """What an idle run enters, and one that lends and returns: the measure of the house. A rule that is
-off is not there. The bounds only ever fall; the aims are 90 files with 12,000 lines, and 110 with
-15,000."""
+off is not there. The bounds only ever fall; they rose once, for the Lease that each run reads and for
+DaemonSets that are verified. The aims are 90 files with 12,000 lines, and 110 with 15,000."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from dnm.plan.rule import TABLE, rules_of
 from tests.entered import ROOT, Listening
 from tests.site import QUEUE, Site, set_up_workshop
 
-IDLE = (65, 11_695 + len(TABLE))  # files, lines; a new rule pays its line of the table
-LENDING = (106, 20_130 + len(TABLE))
+IDLE = (71, 12_948 + len(TABLE))  # files, lines; a new rule pays its line of the table
+LENDING = (116, 22_001 + len(TABLE))
 CLOSED = re.compile(r"kube[/.]opening")  # what opens_when alone asks for
 
 

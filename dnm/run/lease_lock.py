@@ -25,12 +25,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import read_regular, replace_file
-from dnm.kube.state import StateObjects
 from dnm.model.config import Config
 from dnm.model.errors import (
     KubeConflict,
@@ -44,6 +44,9 @@ from dnm.model.lease import HIGHEST, Lease, Place
 from dnm.model.printable import printable
 from dnm.model.value import Unreadable, Value
 from dnm.plan.lease import is_written_here
+
+if TYPE_CHECKING:
+    from dnm.kube.state import StateObjects
 
 log = logging.getLogger("dnm")
 

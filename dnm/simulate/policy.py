@@ -97,10 +97,9 @@ class DnmPolicy:
         open_calls = {request.id for request in plan.registry.requests if not request.ended}
         self._calls = {key: call for key, call in self._calls.items() if key in open_calls}
         self._apply(world, plan)
-        ledger = plan.registry.last_run.ledger
-        self._record(last_run=RunRecord(queues=dict(plan.status), ledger=ledger))
-        # What only has to come back changes nothing for the next run; a pause that has just been
-        # learned may have idle nodes go in it.
+        last = plan.registry.last_run
+        self._record(last_run=RunRecord(queues=dict(plan.status), ledger=last.ledger))
+        # A node that is returned changes nothing for the next run, but a pause just learned may.
         is_done = all(isinstance(action, ReturnNode) for action in plan.actions)
         is_done = is_done and plan.registry.idle_gaps == gaps
         self._watch(world)

@@ -81,8 +81,15 @@ BAD = {
         1,
         ["/nonexistent/kubeconfig"],
     ),
+    "API forbids the Lease": (
+        lambda s: s.sandbox.access.restrict({("list", "nodes", "*"), ("list", "pods", "*")}),
+        1,
+        ["Lease", "etc/rbac.yaml"],
+    ),
     "API forbids nodes": (
-        lambda s: s.sandbox.access.restrict({("list", "pods", "")}),
+        lambda s: s.sandbox.access.restrict(
+            {("list", "pods", "*"), *((verb, "leases", "*") for verb in ("get", "create", "patch"))}
+        ),
         1,
         ["nodes", "list"],
     ),

@@ -49,7 +49,7 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     assert "✓ node types: 3 pending pods counted, and each would fit a node" in lines
     assert run_checks(site.ini, os.environ) == 0
     folded = " ".join(capsys.readouterr().out.split())
-    assert "✓ fine: configuration, " in folded and "permission (16), " in folded
+    assert "✓ fine: configuration, " in folded and "permission (20), " in folded
 
 
 def test_what_is_wrong_comes_first(capsys: pytest.CaptureFixture[str]) -> None:

