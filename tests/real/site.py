@@ -53,6 +53,9 @@ class Site:
             "reversion_idle_seconds": 2,
             **settings,
         }
+        if "state" not in settings:  # else hosts share it; another story has left its Lease
+            lease = f"dnm-{values['instance_id']}"
+            rig.shell(f"kubectl delete lease --namespace yunikorn --ignore-not-found {lease}")
         (directory / "state").mkdir(mode=0o700)
         (directory / "map.json").write_text(json.dumps(dict(queue_map)))
         given = {key: value for key, value in values.items() if value is not None}

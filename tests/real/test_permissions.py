@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from tests.real.account import read_roles
 from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
-from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
 from tests.real.site import PODS, pod
 
 NAME = "dynamic-node-manager"
-DOCUMENTS = list(yaml.safe_load_all((REPOSITORY / "etc" / "rbac.yaml").read_text()))
+DOCUMENTS = list(yaml.safe_load_all(read_roles()))
 ROLES = [one for one in DOCUMENTS if one["kind"] in ("Role", "ClusterRole")]
 
 
