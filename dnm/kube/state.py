@@ -150,7 +150,10 @@ class StateObjects:
         )
 
     def _read_lease(self, answer: ApiAnswer) -> Lease:
-        found = msgspec.json.decode(answer.body, type=_Lease)
+        try:
+            found = msgspec.json.decode(answer.body, type=_Lease)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"{error}: delete it if no other dnm acts as this instance") from error
         self._check(_LEASES, found.metadata)
         annotations, spec = found.metadata.annotations or {}, found.spec
         texts = {name: annotations.get(key, "") for name, key in _OF_LEASE.items()}

@@ -151,7 +151,8 @@ def with_judgement(plan: Plan, registry: Registry, judged: Judgement, snapshot: 
     if judged.refusal:
         known = replace(registry, elsewhere=judged.elsewhere) if judged.elsewhere else registry
         refused = refuse_plan(plan, known, judged.refusal)
-        return replace(refused, needs_person=judged.elsewhere is not None)
+        unread = replace(refused, needs_person=False, errors=(judged.refusal, *plan.errors))
+        return refused if judged.elsewhere else unread
     acting = replace(plan.registry, elsewhere=None)
     is_kept = not isinstance(snapshot.lease, Lease) or snapshot.lease.kept == keep_names(acting)
     return replace(plan, registry=acting, backs_up=not is_kept)

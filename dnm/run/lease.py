@@ -28,13 +28,8 @@ version, so that the API server refuses a write which an earlier run has already
 
 def judge_here(config: Config, state: State, registry: Registry, now: datetime) -> Judgement:
     """Decides whether this registry may act from here."""
-    actor = Actor(
-        instance=config.instance_id,
-        place=state.place,
-        registry=registry,
-        now=now,
-        secret=secret_word(config),
-    )
+    instance, secret = config.instance_id, secret_word(config)
+    actor = Actor(instance=instance, place=state.place, registry=registry, now=now, secret=secret)
     return judge_lease(state.observe(), actor)
 
 

@@ -52,6 +52,7 @@ log = logging.getLogger("dnm")
 
 _TIMEOUTS = 8  # a step between two renewals is one read and one write, with their second tries
 _RENEWED_AFTER = 0.25  # of its duration
+_SERVER_ERROR = 500  # from there on, a status says that the server fails
 _LOOK_EVERY = 5.0  # seconds
 _LARGEST = 1024  # bytes
 _LONGEST_HOLDER = 300  # characters
@@ -117,10 +118,15 @@ class LeaseLock:
         self._objects, self.place = objects, place
 
     def observe(self) -> Lease | Unreadable:
-        """Returns the Lease as this run has read it first, or as it has written it."""
+        """Returns the Lease as this run has read it first, or as it has written it; Unreadable if
+        the API server refuses it. Raises KubeError if the API server does not answer."""
         try:
             return self._look()
         except KubeError as error:
+            from dnm.kube.errors import ApiRefused  # `dnm status` needs no client
+
+            if not isinstance(error, ApiRefused) or error.status >= _SERVER_ERROR:
+                raise
             return Unreadable(what="the Lease", error=str(error))
 
     @property
@@ -291,23 +297,14 @@ class LeaseLock:
 
     def _write(self, number: int) -> None:
         asked_at = self._clock()
-        self._known = self._edge.write_lease(
-            Lease(
-                version=self._look().version,
-                holder=self.place.holder,
-                run=self._run,
-                home=self.place.home,
-                boot=self.place.boot,
-                number=number,
-                seconds=self._seconds,
-                acquired=self._acquired,
-                renewed=_now(),
-                registry=self.registry,
-                last=self.place.holder,
-                acted=self._look().read_at,
-                kept=self.kept,
-            )
+        held = msgspec.structs.replace(
+            self._free(self._look(), number),
+            holder=self.place.holder,
+            seconds=self._seconds,
+            acquired=self._acquired,
+            renewed=_now(),
         )
+        self._known = self._edge.write_lease(held)
         self.until = asked_at + self._seconds
 
     def _unchanged_for(self, lease: Lease, notes: bool) -> float:

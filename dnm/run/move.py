@@ -148,9 +148,9 @@ def _arriving(state: State) -> Registry:
         ) from error
 
 
-def lease_words_of(content: bytes | None) -> tuple[str, ...]:
+def lease_words_of(state: State) -> tuple[str, ...]:
     """Returns the words by which a Lease names this registry, also one that is on its way."""
-    document = _decode(content or b"")
+    document = _decode(state.read() or b"")
     inner = document.get("registry")
     words = (inner if isinstance(inner, dict) else document).get("lease_words", ())
     return tuple(word for word in words if isinstance(word, str))

@@ -108,7 +108,7 @@ def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registr
 
 def _check_mover(config: Config, file: State, cluster: State) -> None:
     """Raises LeaseError if another registry acts than those of this move."""
-    words = lease_words_of(file.read())
+    words = lease_words_of(file)
     actor = Actor(
         instance=config.instance_id, place=cluster.place, now=wall_clock(),
         registry=Registry(lease_words=words), secret=cluster.registry,

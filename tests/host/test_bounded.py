@@ -93,7 +93,6 @@ BOUNDED = {
     "run.registry": "a method of the registry's place, which has a bound",
     "run.kube_state": "the same",
     "run.move": "the same",
-    "run.verbs": "the same",
     "converters.to_k8s": "ping, whose output is thrown away",
 }
 NOT_OF_A_SITE = ("lab.",)  # it reads what it has written itself

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -32,8 +33,8 @@ from tests.site import Site
 
 _START = 1_800_000_000.0  # the instant at which a world begins if nothing else is said
 _PROCESS = re.compile(rb'"(pid|start_ticks)": ?\d+')
-_TOKEN = re.compile(rb'"token\\*": ?\\*"([0-9a-f]{16})')  # in a file, or in an annotation
-_LEASE_TIME = re.compile(rb'"at\\*": ?\\*"[^"\\]*')
+_WORD = re.compile(rb'"([0-9a-f]{16})\\*"')  # of a registry, in its file and in its Lease
+_FENCE = "dynamic-node-manager/fence"
 _WRITES = ("PUT", "PATCH", "POST", "DELETE")
 
 
@@ -219,35 +220,47 @@ class World:
 
     def digest(self) -> bytes:
         """Equal for worlds that go on alike. Left out is what no run reads: numbers of processes,
-        temporary paths, what the last run said of itself, the history, what spare copies hold. Of
-        the tokens of leases it counts which are the same."""
+        temporary paths, what the last run said of itself, the history, what spare copies hold, the
+        versions of objects. Of the words of Leases it counts which are the same."""
         point = self.checkpoint()
         parts = [str(point.now).encode(), _without_state(point.store), point.batch, point.arrivals]
         for name, content in sorted(point.files.items()):
             plain = content.replace(str(self.directory).encode(), b"")
             parts += [name.encode(), _read_by_runs(name, plain)]
-        return hashlib.sha256(_with_plain_leases(b"\0".join(parts))).digest()
+        return hashlib.sha256(_with_plain_words(b"\0".join(parts))).digest()
 
 
 def _without_state(store: bytes) -> bytes:
     """What a cluster holds, with a registry in it as it is read: not who wrote it, and when."""
-    if b'"registry.json"' not in store:
-        return store
     document = json.loads(store)
     objects = document["objects"]
-    registries = [base64.b64decode(one["data"]["registry.json"]) for one in objects["secrets"]]
-    read = [_read_by_runs("converted_nodes.json", content).decode() for content in registries]
-    document["version"], objects["secrets"], objects["leases"] = 0, read, []
+    document["version"] = 0
+    for one in itertools.chain.from_iterable(objects.values()):
+        one["metadata"].pop("resourceVersion", None)
+        (one["metadata"].get("annotations") or {}).pop(_FENCE, None)
+    held = [one.get("data") or {} for one in objects["secrets"]]
+    registries = [base64.b64decode(one["registry.json"]) for one in held if "registry.json" in one]
+    objects["secrets"] = [
+        _read_by_runs("converted_nodes.json", content).decode() for content in registries
+    ]
+    objects["leases"] = [_read_of_lease(one) for one in objects["leases"]]
     return msgspec.json.encode(document)
 
 
-def _with_plain_leases(content: bytes) -> bytes:
+def _read_of_lease(lease: dict[str, Any]) -> list[object]:
+    """The registry that acts, what is kept of it, and whether a run left the Lease held."""
+    found = lease["metadata"].get("annotations") or {}
+    kept = [found.get(f"dynamic-node-manager/{word}") for word in ("registry", "kept")]
+    return [*kept, bool(lease["spec"].get("holderIdentity"))]
+
+
+def _with_plain_words(content: bytes) -> bytes:
     numbers: dict[bytes, int] = {}
 
     def number(found: re.Match[bytes]) -> bytes:
-        return b"token %d" % numbers.setdefault(found[1], len(numbers))
+        return b"word %d" % numbers.setdefault(found[1], len(numbers))
 
-    return _TOKEN.sub(number, _LEASE_TIME.sub(b"", content))
+    return _WORD.sub(number, content)
 
 
 def _read_by_runs(name: str, content: bytes) -> bytes:
