@@ -214,9 +214,10 @@ def test_nothing_is_done_to_nodes_of_others(site: SlurmSite) -> None:
 def test_a_job_between_select_and_claim_is_never_on_a_converted_node(
     site: SlurmSite, turns: int
 ) -> None:
-    """On ten nodes at once: the job is submitted after the node was judged OK, and the claim
-    follows after a moment that differs each time; the last job of each node runs by then. Whoever
-    wins, the other one must have lost."""
+    """On ten nodes at once, a job is submitted after the node was judged OK, and the claim follows
+    after a pause that differs each time. The last job of each node runs when the claim is made, and
+    the first job of two nodes has ended, so that each side wins on every machine. Whoever wins, the
+    other side must have lost."""
 
     lab = site.lab
     settings = load_settings({}, lab.environ | {"DNM_CONFIG": str(site.config)})
@@ -237,6 +238,9 @@ def test_a_job_between_select_and_claim_is_never_on_a_converted_node(
             time.sleep(pauses[node, turn])
             if is_late:
                 lab.wait_for(lambda job=job: lab.client.read_job(job).state != "PENDING")
+            elif turn == 0 and node in NODES[:2]:
+                lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED")
+                lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE")
             journal = Journal(
                 node=node,
                 operation=new_operation(),
