@@ -62,8 +62,14 @@ def test_the_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None
     answer = site.json("check")
     assert answer["ok"], answer
     found = [one for one in answer["checks"] if one["result"] != "ok"]
-    # A machine without a syslog daemon, a converter that does not tell its claims, fair sorting.
-    expected = ("/dev/log", "does not tell what it has claimed", "nodesortpolicy is fair")
+    # A machine without a syslog daemon, a converter that does not tell its claims, the optional
+    # role of test-load, and fair sorting.
+    expected = (
+        "/dev/log",
+        "does not tell what it has claimed",
+        "`dnm test-load` is not allowed",
+        "nodesortpolicy is fair",
+    )
     assert all(any(text in one["text"] for text in expected) for one in found), found
 
 
