@@ -161,7 +161,7 @@ ROW_1 := races kubelet
 ROW_2 := preemption kubelet_story scheduler_away workshop
 ROW_3 := changes slurm_story events check
 ROW_4 := in_kubernetes by_hand
-ROW_5 := shared_hosts bridge_story shown_states
+ROW_5 := shared_hosts one_lease bridge_story shown_states
 files = $(patsubst %,tests/real/test_%.py,$(1))
 
 test-real-all: real

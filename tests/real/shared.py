@@ -62,6 +62,7 @@ class Demand:
 
     def __init__(self, rig: Rig, sites: Sequence[Site], nodes: int) -> None:
         self.rig, self.sites, self.nodes = rig, sites, nodes
+        self.acting = sites[0]  # whose registry knows what is lent
         self.pods = 4 + 8 * nodes
         self.stories = 0
         self.is_wanted = False
@@ -82,7 +83,7 @@ class Demand:
     def is_back(self) -> bool:
         if self.away or self.rig.queues_text() != QUEUES or self.rig.has_ledger():
             return False
-        return not self.rig.pods("dev") and self.limit == with_nodes(0) and not self.sites[0].lent
+        return not self.rig.pods("dev") and self.limit == with_nodes(0) and not self.acting.lent
 
     @property
     def away(self) -> int:
