@@ -71,7 +71,7 @@ def tell(what: str) -> None:
 
 def progressing(what: str, things: Sequence[T]) -> Iterator[T]:
     """Each of the things, with the time that is left on a terminal."""
-    from dnm.cli.paint import progress
+    from dnm.cli.terminal.paint import progress
 
     with progress(what) as told:
         for number, thing in enumerate(things):

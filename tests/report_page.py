@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from dnm.cli.history import make_accounts
-from dnm.cli.report_page import make_page
+from dnm.cli.look.history import make_accounts
+from dnm.cli.look.report_page import make_page
 from tests.builders import a_config
 from tests.record.year import write_year
 

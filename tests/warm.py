@@ -67,7 +67,7 @@ def main() -> None:
 
 def _load_the_rest() -> None:
     """What a verb imports late; a configuration that is missing ends this one early."""
-    verbs = [f"dnm.cli.{one.name}" for one in pkgutil.iter_modules(dnm.cli.__path__)]
+    verbs = [one.name for one in pkgutil.walk_packages(dnm.cli.__path__, "dnm.cli.")]
     for name in (*_LOADED_LATE, *verbs):
         importlib.import_module(name)
     sys.argv = ["dnm", "status", "--config", "/nonexistent/dnm.ini"]

@@ -23,10 +23,10 @@ def main() -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter's end hears none
     except (KeyboardInterrupt, SystemExit) as error:
         if isinstance(error, KeyboardInterrupt) or error.code == 130:
-            from dnm.cli.interrupted import tell
+            from dnm.cli.terminal.interrupted import tell
 
             tell()
-        from dnm.cli import streams
+        from dnm.cli.terminal import streams
 
         sys.stdout.flush()
         if streams.Descriptor.failed:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    from dnm.cli import streams
+    from dnm.cli.terminal import streams
 
     if None in (sys.stdin, sys.stdout, sys.stderr):
         streams.open_closed()
@@ -54,7 +54,7 @@ def _open_streams() -> None:
 
 
 def _in_a_finalizer(ignored: "sys.UnraisableHookArgs") -> None:
-    from dnm.cli.interrupted import hear
+    from dnm.cli.terminal.interrupted import hear
 
     hear(ignored)
 

@@ -14,9 +14,9 @@ import typer
 
 from dnm.cli import look_app as look
 from dnm.cli.groups import add_verbs
-from dnm.cli.one_run import make_run
-from dnm.cli.options import ConfigOption, DnmConfigOption, OutputOption
-from dnm.cli.verbs import ACT, Verb, Verbs, verb_in
+from dnm.cli.look.one_run import make_run
+from dnm.cli.terminal.options import ConfigOption, DnmConfigOption, OutputOption
+from dnm.cli.terminal.verbs import ACT, Verb, Verbs, verb_in
 from dnm.host.shortage import describe_shortage
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable

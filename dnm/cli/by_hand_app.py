@@ -11,9 +11,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from dnm.cli import completion
-from dnm.cli.one_run import pass_once, print_run
-from dnm.cli.options import (
+from dnm.cli.look.one_run import pass_once, print_run
+from dnm.cli.terminal import completion
+from dnm.cli.terminal.options import (
     ConfigOption,
     ForOption,
     NamesOption,
@@ -71,7 +71,7 @@ def pause(
     ] = False,
 ) -> str:
     """Stop lending and returning until resumed or for a while, or one of them."""
-    from dnm.cli import admin
+    from dnm.cli.act import admin
     from dnm.model.orders import Way
 
     half = None if lending is returning else Way.LENDING if lending else Way.RETURNING
@@ -81,7 +81,7 @@ def pause(
 
 def resume(config: ConfigOption, output: NamesOption = "text", reason: ReasonOption = "") -> str:
     """End the pause."""
-    from dnm.cli import admin
+    from dnm.cli.act import admin
 
     return admin.resume(config, reason)
 
@@ -97,7 +97,7 @@ def reset(
     NAME is a queue (closes its breaker), a node type (ends its back-off), or a failed node or a
     host list of them (tries to return them again).
     """
-    from dnm.cli import admin
+    from dnm.cli.act import admin
 
     return admin.reset(config, name, reason)
 
@@ -110,7 +110,7 @@ def forget(
     reason: ReasonOption = "",
 ) -> str:
     """Drop a node that a person has returned to Slurm."""
-    from dnm.cli import admin
+    from dnm.cli.act import admin
 
     return admin.forget(config, node, asks(yes), reason)
 
@@ -125,7 +125,7 @@ def takeover(
 
     Only one host's record acts for an instance_id. Stop dnm on the other host first.
     """
-    from dnm.cli import admin
+    from dnm.cli.act import admin
 
     return admin.take_over(config, asks(yes), reason)
 
@@ -139,7 +139,7 @@ def convert_test(
     config_path: PathOption = None,
 ) -> int:
     """Move a node that is out of service to Kubernetes and back, and name what is left over."""
-    from dnm.cli import convert_test
+    from dnm.cli.set_up import convert_test
 
     return convert_test.convert_test(config_path, node, rounds, namespace)
 
@@ -174,7 +174,7 @@ def lend(
     output: NamesOption = "text",
 ) -> list[str]:
     """Lend N more nodes, which stay until their time is over (4h), idle or not."""
-    from dnm.cli import by_hand
+    from dnm.cli.by_hand import nodes as by_hand
     from dnm.verbs.lending import Wanted
 
     wanted = Wanted(
@@ -209,7 +209,7 @@ def extend(
     reason: ReasonOption = "",
 ) -> list[str]:
     """Keep lent nodes, or an order and what came of it, until then, idle or not."""
-    from dnm.cli import by_hand
+    from dnm.cli.by_hand import nodes as by_hand
 
     deadline = deadline_of(config, length, until)
     if deadline is None:
@@ -235,7 +235,7 @@ def give_back(
     is_now: NowOption = False,
 ) -> list[str]:
     """Fence lent nodes; each goes back once its pods have ended, or were evicted."""
-    from dnm.cli.by_hand import Evict, give_back, make_sure
+    from dnm.cli.by_hand.nodes import Evict, give_back, make_sure
 
     if waits and evicts:
         raise typer.BadParameter("write --when-empty or --evict, not both")
@@ -265,7 +265,7 @@ def adopt(
     reason: ReasonOption = "",
 ) -> str:
     """Take in a node that came to Kubernetes by hand."""
-    from dnm.cli import by_hand
+    from dnm.cli.by_hand import nodes as by_hand
 
     return by_hand.adopt(config, os.environ, node, namespace, reason)
 
@@ -279,7 +279,7 @@ def hold(
     reason: ReasonOption = "",
 ) -> list[str]:
     """Keep nodes as they are: lent ones stay, others are not taken."""
-    from dnm.cli import by_hand
+    from dnm.cli.by_hand import nodes as by_hand
 
     return by_hand.hold(config, nodes, deadline_of(config, length, until), reason)
 
@@ -288,7 +288,7 @@ def unhold(
     config: ConfigOption, nodes: LentNodes, output: NamesOption = "text", reason: ReasonOption = ""
 ) -> list[str]:
     """Let held nodes go back, or be lent, again."""
-    from dnm.cli import by_hand
+    from dnm.cli.by_hand import nodes as by_hand
 
     return by_hand.unhold(config, nodes, reason)
 
@@ -302,7 +302,7 @@ def exclude(
     reason: ReasonOption = "",
 ) -> list[str]:
     """Keep nodes out of lending; lent ones serve on, and are not lent again."""
-    from dnm.cli import by_hand
+    from dnm.cli.by_hand import nodes as by_hand
 
     return by_hand.exclude(config, nodes, deadline_of(config, length, until), reason)
 
@@ -311,7 +311,7 @@ def unexclude(
     config: ConfigOption, nodes: AnyNodes, output: NamesOption = "text", reason: ReasonOption = ""
 ) -> list[str]:
     """Let excluded nodes be lent again."""
-    from dnm.cli import by_hand
+    from dnm.cli.by_hand import nodes as by_hand
 
     return by_hand.unexclude(config, nodes, reason)
 
@@ -319,9 +319,9 @@ def unexclude(
 def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoReturn:
     """Prints what a verb has to say, makes the run that acts on it, and says what came of it, with
     what its orders wait for; ends with the run's exit code."""
-    from dnm.cli.logs import operations
-    from dnm.cli.output import print_answer, print_line
-    from dnm.cli.report import order_lines, run_document
+    from dnm.cli.look.report import order_lines, run_document
+    from dnm.cli.terminal.logs import operations
+    from dnm.cli.terminal.output import print_answer, print_line
 
     said = tuple(operations)  # the run has its own
     if output == "text":

@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 import typer
 
 from dnm.cli import by_hand_app as change
-from dnm.cli import completion
 from dnm.cli import look_app as look
 from dnm.cli.by_hand_app import asks
-from dnm.cli.options import (
+from dnm.cli.terminal import completion
+from dnm.cli.terminal.options import (
     ConfigOption,
     NamesOption,
     NamespaceOption,
@@ -24,7 +24,7 @@ from dnm.cli.options import (
     ReasonOption,
     YesOption,
 )
-from dnm.cli.verbs import ACT, BY_HAND, LOOK, SET_UP, Verb, load_named_config, sub_app
+from dnm.cli.terminal.verbs import ACT, BY_HAND, LOOK, SET_UP, Verb, load_named_config, sub_app
 
 event_app = sub_app("Events that are known beforehand, and when they begin to matter.")
 queues_app = sub_app("Look at, check and mend the queue document.")
@@ -62,7 +62,7 @@ def event_add(
     reason: ReasonOption = "",
 ) -> str:
     """Add an event to the record; the next runs act on it."""
-    from dnm.cli import events
+    from dnm.cli.by_hand import events
 
     given = {
         "namespace": namespace, "from": begins, "until": until, "zone": zone, "pods": pods,
@@ -86,7 +86,7 @@ def event_remove(
     reason: ReasonOption = "",
 ) -> str:
     """Remove an event that was added; nodes that it brought go back when they are idle."""
-    from dnm.cli import events
+    from dnm.cli.by_hand import events
 
     return events.remove(config, name, reason)
 
@@ -94,7 +94,7 @@ def event_remove(
 @event_app.command("list", cls=Verb)
 def event_list(config: ConfigOption, output: NamesOption = "text") -> None:
     """List all events, from wherever they are, the next one first."""
-    from dnm.cli import events
+    from dnm.cli.by_hand import events
 
     events.print_events(config, output)
 
@@ -102,7 +102,7 @@ def event_list(config: ConfigOption, output: NamesOption = "text") -> None:
 @event_app.command("show", cls=Verb)
 def event_show(config: ConfigOption, name: NameArgument, output: OutputOption = "text") -> None:
     """Show one event: its next windows, and when its nodes are lent."""
-    from dnm.cli import events
+    from dnm.cli.by_hand import events
 
     events.show_event(config, name, output)
 
@@ -138,7 +138,7 @@ def test_load(
 
     Run it again to change the load. With -o yaml or json it only prints the manifest.
     """
-    from dnm.cli.test_load import DEFAULT_NAME, Load, delete_loads, print_load, run_load
+    from dnm.cli.set_up.test_load import DEFAULT_NAME, Load, delete_loads, print_load, run_load
 
     if delete and (dry_run or output != "text"):
         raise typer.BadParameter("it prints no manifest", param_hint="--delete")
@@ -169,8 +169,8 @@ def queues_check(
 
     YuniKorn's own validator is asked for the rest, at yunikorn_url; for files with --config alone.
     """
-    from dnm.cli import queue_verbs
-    from dnm.cli.admin import queue_edges
+    from dnm.cli.act.admin import queue_edges
+    from dnm.cli.set_up import queue_verbs
     from dnm.queues.yunikorn_rest import YunikornClient
 
     if files:
@@ -184,8 +184,8 @@ def queues_check(
 @queues_app.command("show", cls=Verb)
 def queues_show(config: ConfigOption, output: NamesOption = "text") -> int:
     """Show the tree: limit, baseline, lent by node, used, headroom."""
-    from dnm.cli.admin import queue_edges, used_by_queue
-    from dnm.cli.queue_verbs import show_queues
+    from dnm.cli.act.admin import queue_edges, used_by_queue
+    from dnm.cli.set_up.queue_verbs import show_queues
 
     kube, place, _ = queue_edges(config)
     used = used_by_queue(config, os.environ)
@@ -210,7 +210,7 @@ def queues_rebase(
 
     Limits that stand as dnm last wrote them are left alone: it knows what they contain.
     """
-    from dnm.cli import admin
+    from dnm.cli.act import admin
 
     return admin.rebase(config, reading, queue or [], asks(yes), reason)
 
@@ -221,7 +221,7 @@ def queues_rebase(
 @node_types_app.command("list", cls=Verb)
 def types_list(config_path: PathOption = None, output: NamesOption = "text") -> int:
     """Show each type: its size, what of it pods get, its kubelet settings."""
-    from dnm.cli.node_types import list_node_types
+    from dnm.cli.set_up.node_types import list_node_types
 
     return list_node_types(config_path, os.environ, output)
 
@@ -236,7 +236,7 @@ def types_check(
 
     Reads the ini alone, so that it can run in CI before a change is rolled out.
     """
-    from dnm.cli.node_types import check_node_types
+    from dnm.cli.set_up.node_types import check_node_types
 
     return check_node_types(config_path, os.environ, types or [], output)
 
@@ -251,7 +251,7 @@ def types_render(
     config_path: PathOption = None,
 ) -> int:
     """Print the kubelet's file for a node of this type; nothing where no key is named."""
-    from dnm.cli.node_types import render_node_type
+    from dnm.cli.set_up.node_types import render_node_type
     from dnm.kubelet.render import Format
 
     return render_node_type(config_path, os.environ, node_type, Format(form))
@@ -268,7 +268,7 @@ def state_move(
     reason: ReasonOption = "",
 ) -> str:
     """Move the registry; refused while a run is at work."""
-    from dnm.cli import admin
+    from dnm.cli.act import admin
 
     return admin.move_state(config, to, reason)
 

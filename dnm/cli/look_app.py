@@ -10,8 +10,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from dnm.cli import completion
-from dnm.cli.options import ConfigOption, HistoryOption, NamesOption, OutputOption, PathOption
+from dnm.cli.terminal import completion
+from dnm.cli.terminal.options import (
+    ConfigOption,
+    HistoryOption,
+    NamesOption,
+    OutputOption,
+    PathOption,
+)
 from dnm.model.errors import ExitCode
 
 
@@ -26,9 +32,9 @@ def plan(
     ] = False,
 ) -> int:
     """Show what a run would do and why; writes nothing."""
-    from dnm.cli.one_run import shown_at_work
-    from dnm.cli.output import print_document
-    from dnm.cli.report import plan_document, print_plan
+    from dnm.cli.look.one_run import shown_at_work
+    from dnm.cli.look.report import plan_document, print_plan
+    from dnm.cli.terminal.output import print_document
     from dnm.run.looking import plan_pass
 
     moment = None
@@ -74,10 +80,10 @@ def status(
     if health and output != "text":
         raise typer.BadParameter("it is one word for a monitor", param_hint="--health")
     if health:
-        from dnm.cli.health import print_health
+        from dnm.cli.look.health import print_health
 
         return print_health(config, datetime.now(UTC))
-    from dnm.cli.status import show_status, watch
+    from dnm.cli.look.status import show_status, watch
 
     def show() -> int:
         return show_status(config, output, live, wide, sort)
@@ -94,7 +100,7 @@ def check(
     wide: Annotated[bool, typer.Option("--wide", "-w", help="Show what is fine too.")] = False,
 ) -> int:
     """Try now what could go wrong at 3 a.m."""
-    from dnm.cli.check import run_checks
+    from dnm.cli.set_up.check import run_checks
 
     return run_checks(config_path, os.environ, output, deep, wide)
 
@@ -105,8 +111,8 @@ def nodes(
     node_type: Annotated[str, typer.Option("--type", help="Only nodes of this type.")] = "",
 ) -> None:
     """Show which batch nodes could be lent now."""
-    from dnm.cli.one_run import shown_at_work
-    from dnm.cli.report import print_batch_nodes
+    from dnm.cli.look.one_run import shown_at_work
+    from dnm.cli.look.report import print_batch_nodes
     from dnm.converter.node_convert import NodeConvert
     from dnm.model.errors import ConverterError
     from dnm.model.value import Unreadable
@@ -157,7 +163,7 @@ def history(
     output: HistoryOption = "text",
 ) -> None:
     """Show what happened, and why; newest last."""
-    from dnm.cli.history import show_history
+    from dnm.cli.look.history import show_history
 
     show_history(config, about, (since, until), kind, output)
 
@@ -174,7 +180,7 @@ def report(
     output: HistoryOption = "text",
 ) -> int:
     """Show what was lent, for whom, how long pods waited, and what held nodes back."""
-    from dnm.cli.report_page import show_report
+    from dnm.cli.look.report_page import show_report
 
     if not form:
         if until:
@@ -182,7 +188,7 @@ def report(
         return show_report(config, since, html, jobs, output)
     if html or jobs or output != "text":
         raise typer.BadParameter("write --format, or --html, --jobs or --output")
-    from dnm.cli.bill import bill_of
+    from dnm.cli.look.bill import bill_of
 
     return bill_of(config, (since, until), form)
 
@@ -209,7 +215,7 @@ def simulate(
     output: OutputOption = "text",
 ) -> None:
     """Play the record, or a workload, under this configuration and another one."""
-    from dnm.cli.simulation import Question, simulate_question
+    from dnm.cli.look.simulation import Question, simulate_question
 
     question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
     simulate_question(question, output)
@@ -230,6 +236,6 @@ def explain(
     ] = False,
 ) -> int:
     """Say what is decided of a node, a queue, a pod and others, why, what would change it."""
-    from dnm.cli.explain import explain_name
+    from dnm.cli.look.explain import explain_name
 
     return explain_name(config, os.environ, name, output, wide)

@@ -276,7 +276,7 @@ def test_what_a_run_finds_is_logged_too(site: Site) -> None:
 
 def test_a_syslog_that_nobody_listens_to_costs_no_traceback(tmp_path: Path) -> None:
     program = (
-        "import logging, socket, sys; from dnm.cli import logs;"
+        "import logging, socket, sys; from dnm.cli.terminal import logs;"
         "left_over = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); left_over.bind(sys.argv[1]);"
         "left_over.close(); logs._SYSLOG = sys.argv[1]; logs.set_up_logging(False);"
         "logging.getLogger('dnm').info('a line')"

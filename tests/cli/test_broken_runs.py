@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli import interrupted, one_run
-from dnm.cli.check import check_last_run
-from dnm.cli.health import judge_health
+from dnm.cli.look import one_run
+from dnm.cli.look.health import judge_health
+from dnm.cli.set_up.check import check_last_run
+from dnm.cli.terminal import interrupted
 from dnm.model.config import Config
 from dnm.model.registry import Registry, RunRecord
 from tests.builders import a_config

@@ -16,15 +16,17 @@ import typer
 from filelock import FileLock
 from msgspec.structs import replace
 
-from dnm.cli import admin, by_hand, person
+from dnm.cli.act import admin
 from dnm.cli.app import main
-from dnm.cli.by_hand import adopt
+from dnm.cli.by_hand import nodes as by_hand
+from dnm.cli.by_hand import person
+from dnm.cli.by_hand.nodes import adopt
+from dnm.cli.by_hand.person import RefusedError
 from dnm.cli.by_hand_app import parse_deadline
-from dnm.cli.history import parse_moment
-from dnm.cli.output import shown
-from dnm.cli.person import RefusedError
-from dnm.cli.status import status_document
-from dnm.cli.status_view import brake_lines
+from dnm.cli.look.history import parse_moment
+from dnm.cli.look.status import status_document
+from dnm.cli.look.status_view import brake_lines
+from dnm.cli.terminal.output import shown
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.check import check_syslog, judge_space, run_checks
-from dnm.cli.findings import CheckResult, doubtful, fine, print_findings, wrong
+from dnm.cli.set_up.check import check_syslog, judge_space, run_checks
+from dnm.cli.set_up.findings import CheckResult, doubtful, fine, print_findings, wrong
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import LentNode, Phase

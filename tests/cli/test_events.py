@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.cli import events
-from dnm.cli.events import event_rows
-from dnm.cli.person import RefusedError
+from dnm.cli.by_hand import events
+from dnm.cli.by_hand.events import event_rows
+from dnm.cli.by_hand.person import RefusedError
 from dnm.config.events import moment_at, read_event
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config

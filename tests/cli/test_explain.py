@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli.explain import names_like
-from dnm.cli.output import shown
+from dnm.cli.look.explain import names_like
+from dnm.cli.terminal.output import shown
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.observed import Backoff
 from dnm.model.orders import Pause

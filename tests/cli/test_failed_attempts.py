@@ -6,8 +6,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dnm.cli.health import judge_health
-from dnm.cli.status import status_document
+from dnm.cli.look.health import judge_health
+from dnm.cli.look.status import status_document
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from tests.site import QUEUE, Site, set_up_workshop

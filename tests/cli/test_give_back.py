@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.admin import pause
-from dnm.cli.by_hand import Evict, adopt, give_back, lend, make_sure
-from dnm.cli.person import RefusedError
-from dnm.cli.status import status_document
-from dnm.cli.status_view import by_hand_lines
+from dnm.cli.act.admin import pause
+from dnm.cli.by_hand.nodes import Evict, adopt, give_back, lend, make_sure
+from dnm.cli.by_hand.person import RefusedError
+from dnm.cli.look.status import status_document
+from dnm.cli.look.status_view import by_hand_lines
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.lent import Phase
@@ -183,7 +183,7 @@ def test_without_the_right_it_is_refused_at_once(sandbox: Sandbox, site: Site) -
 
 def test_a_node_that_has_changed_while_a_person_was_asked_is_left_alone(site: Site) -> None:
     def meanwhile(text: str) -> bool:
-        from dnm.cli.by_hand import hold
+        from dnm.cli.by_hand.nodes import hold
 
         hold(site.config, ["a001"])
         return True

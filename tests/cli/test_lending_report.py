@@ -16,10 +16,15 @@ import msgspec
 import pytest
 import yaml
 
-from dnm.cli.history import make_accounts
-from dnm.cli.lending_report import price_document, report_document, report_tables, seen_sentence
-from dnm.cli.page import Span, draw_steps
-from dnm.cli.report_page import MOST_NODES, make_page
+from dnm.cli.look.history import make_accounts
+from dnm.cli.look.lending_report import (
+    price_document,
+    report_document,
+    report_tables,
+    seen_sentence,
+)
+from dnm.cli.look.page import Span, draw_steps
+from dnm.cli.look.report_page import MOST_NODES, make_page
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from dnm.model.reason import Reason

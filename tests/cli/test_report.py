@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli.explain import _sentences
-from dnm.cli.one_run import print_run
-from dnm.cli.output import shown_amount
-from dnm.cli.page import html_table, make_html
-from dnm.cli.queue_verbs import _shown
-from dnm.cli.report import (
+from dnm.cli.look.explain import _sentences
+from dnm.cli.look.one_run import print_run
+from dnm.cli.look.page import html_table, make_html
+from dnm.cli.look.report import (
     action_lines,
     describe_action,
     plan_document,
@@ -22,6 +20,8 @@ from dnm.cli.report import (
     print_plan,
     run_document,
 )
+from dnm.cli.set_up.queue_verbs import _shown
+from dnm.cli.terminal.output import shown_amount
 from dnm.model.history import HistoryLine
 from dnm.model.lent import ConverterProcess
 from dnm.model.orders import Pause, Way

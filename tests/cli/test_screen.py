@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from dnm.cli import paint
-from dnm.cli.output import print_line, print_table
+from dnm.cli.terminal import paint
+from dnm.cli.terminal.output import print_line, print_table
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from dnm.run.registry import save_registry
@@ -202,7 +202,7 @@ def test_progress_has_the_time_that_is_left_and_goes_away(
     for name, value in {**environment, "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stderr", err)
-    monkeypatch.setattr("dnm.cli.paint._QUIET", -1.0)
+    monkeypatch.setattr("dnm.cli.terminal.paint._QUIET", -1.0)
     with paint.progress("playing") as tell:
         tell(0.25)
         tell(0.5)
@@ -230,8 +230,8 @@ def test_work_that_says_nothing_is_shown_too(monkeypatch: pytest.MonkeyPatch) ->
     """With what is left where the last time is known, else with how long it has taken."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("dnm.cli.paint._QUIET", 0.0)
-    monkeypatch.setattr("dnm.cli.paint._LOOK_EVERY", 0.001)
+    monkeypatch.setattr("dnm.cli.terminal.paint._QUIET", 0.0)
+    monkeypatch.setattr("dnm.cli.terminal.paint._LOOK_EVERY", 0.001)
     for usual, word in ((timedelta(hours=2), "left"), (None, "for")):
         err = Drawn()
         monkeypatch.setattr("sys.stderr", err)

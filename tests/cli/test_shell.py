@@ -18,8 +18,8 @@ import typer.main
 import yaml
 
 from dnm.cli.app import app, named_app
-from dnm.cli.history import KINDS
-from dnm.cli.interrupted import LOOKS
+from dnm.cli.look.history import KINDS
+from dnm.cli.terminal.interrupted import LOOKS
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.night import one_in
 from tests.site import QUEUE, Site, a_workshop_site, read_terminal

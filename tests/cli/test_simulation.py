@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 
-from dnm.cli.simulation import _play
+from dnm.cli.look.simulation import _play
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.record.demand_lines import DEMAND

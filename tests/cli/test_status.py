@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.status import status_document
+from dnm.cli.look.status import status_document
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Registry
 from tests.builders import NOW, a_config

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.health import judge_health
-from dnm.cli.status import status_document
-from dnm.cli.status_view import by_hand_lines, print_status, run_lines
+from dnm.cli.look.health import judge_health
+from dnm.cli.look.status import status_document
+from dnm.cli.look.status_view import by_hand_lines, print_status, run_lines
 from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.lent import ConverterProcess, Leaving, Phase
@@ -333,7 +333,7 @@ def test_how_the_last_run_has_ended(
 ) -> None:
     ended, held, told, warning = ENDS[name]
     holder = LockHolder(pid=7, since=NOW + timedelta(seconds=held)) if held is not None else None
-    monkeypatch.setattr("dnm.cli.health.find_lock_holder", lambda path: holder)
+    monkeypatch.setattr("dnm.cli.look.health.find_lock_holder", lambda path: holder)
     config = a_config(tmp_path)
     for path, later in ((config.ended_path, ended), (config.began_path, 0)):
         path.touch()

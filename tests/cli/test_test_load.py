@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dnm.cli.test_load import LABEL, Load, delete_loads, make_manifest, print_load, run_load
+from dnm.cli.set_up.test_load import LABEL, Load, delete_loads, make_manifest, print_load, run_load
 from dnm.lab.sandbox.access import Rule
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.manifests import deployment_manifest, pod_manifest

@@ -25,7 +25,7 @@ def map_rows() -> dict[str, int]:
     (drawing,) = re.findall(r"^```\n(.*?)^```", section(PAGE, "The map"), flags=re.S | re.M)
     found: dict[str, int] = {}
     for number, line in enumerate(drawing.splitlines()):
-        for word in re.findall(r"[a-z.]+", line):
+        for word in re.findall(r"[a-z._]+", line):
             if word in HOUSE:
                 assert word not in found, f"{word} is on the map twice"
                 found[word] = number

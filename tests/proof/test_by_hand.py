@@ -18,8 +18,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dnm.cli import admin, by_hand
-from dnm.cli.by_hand import Evict, adopt, extend, give_back, lend
+from dnm.cli.act import admin
+from dnm.cli.by_hand import nodes as by_hand
+from dnm.cli.by_hand.nodes import Evict, adopt, extend, give_back, lend
 from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.cli.queue_verbs import check_files
+from dnm.cli.set_up.queue_verbs import check_files
 from dnm.model.errors import QueueError
 from dnm.queues.advice import advise
 from dnm.queues.decode import RuleViolation

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.history import describe_line
+from dnm.cli.look.history import describe_line
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.history import HistoryLine
 from tests.builders import NOW

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli.history import KINDS
+from dnm.cli.look.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, HistoryLine, Memory, Operation
 from dnm.model.lent import LentNode, Move, Phase

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli.check import check_converter, check_lock
-from dnm.cli.findings import CheckResult
-from dnm.cli.health import judge_health
+from dnm.cli.look.health import judge_health
+from dnm.cli.set_up.check import check_converter, check_lock
+from dnm.cli.set_up.findings import CheckResult
 from dnm.host.faults import struck_by
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli import admin
+from dnm.cli.act import admin
 from dnm.host import place
 from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox

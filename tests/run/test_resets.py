@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.check import check_last_run
-from dnm.cli.health import warn_of_quiet
+from dnm.cli.look.health import warn_of_quiet
+from dnm.cli.set_up.check import check_last_run
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import DocumentResets, Registry, RunRecord, count_reset
 from dnm.record.metrics import RunTimes

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli import admin, person
+from dnm.cli.act import admin
+from dnm.cli.by_hand import person
 from dnm.host import place
 from dnm.lab.sandbox.access import Rule
 from dnm.lab.sandbox.cluster import Sandbox

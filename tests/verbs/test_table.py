@@ -100,7 +100,7 @@ def test_every_verb_that_the_history_tells_of_stands_in_the_table() -> None:
     """But for two, which change something else than the record."""
     told = {
         str(node.args[0].value)
-        for path in Path(dnm.cli.__file__).parent.glob("*.py")
+        for path in Path(dnm.cli.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "new_operation" and node.args
         if isinstance(node.args[0], ast.Constant)

@@ -1,0 +1,319 @@
+"""`dnm explain`: one node, queue or pod as a run would see it now, and its last transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from dnm.calendar.in_force import list_events
+from dnm.cli.look.history import QuestionError, describe_line, last_lines
+from dnm.cli.look.report import as_recorded, explained, explained_node
+from dnm.cli.look.status_view import holders_text
+from dnm.cli.terminal.output import (
+    amounts,
+    decision_numbers,
+    order_progress,
+    order_row,
+    pods_lacking,
+    print_document,
+    print_line,
+    print_title,
+    shown,
+    waiting_lines,
+    waiting_rows,
+)
+from dnm.kube.client import KubeClient
+from dnm.kube.questions import read_pod_end
+from dnm.model.config import Config
+from dnm.model.errors import ExitCode
+from dnm.model.history import Decision, HistoryLine
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.lent import LentNode, Phase
+from dnm.model.plan import Plan
+from dnm.model.printable import count_of, duration, printable
+from dnm.model.value import Unreadable
+from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS
+from dnm.plan.conversions import Decided
+from dnm.plan.explain import as_slurm_has_it, describe_differences, explain_pod
+from dnm.plan.lease import judge_actor
+from dnm.plan.planner import fold_plan
+from dnm.run.looking import decide_now
+
+_LAST = 5  # transitions shown
+
+
+def explain_name(
+    config: Config, environ: Mapping[str, str], name: str, output: str, is_wide: bool = False
+) -> int:
+    """Looks at the cluster as a run does, and writes nothing; returns the exit code. What it is
+    comes first; `is_wide`: with the numbers, the jobs that wait, and the last transitions."""
+    is_node = config.type_of(name.removeprefix("node/")) is not None
+    decided = decide_now(config, environ, asks_batch=is_node)
+    plan = fold_plan(decided)
+    document = _explain(decided, plan, name)
+    about = (
+        document.get("queue", "") if document["kind"] in ("pod", "namespace") else document["of"]
+    )
+    lines = last_lines(config, about, _LAST) if about and (is_wide or output != "text") else []
+    if output != "text":
+        history = [msgspec.to_builtins(line) for line in lines]
+        whole = {"schema": "dnm.explain/1", "name": name, **document, "history": history}
+        print_document(whole, output)
+    else:
+        for text in _sentences(document, is_wide, config.events_zone):
+            print_line(text.lstrip(), indent=2 if text.startswith(" ") else 0)
+        _print_past(lines, config.events_zone) if is_wide else None
+    standing = plan.registry.failed_nodes.values()
+    refused = _refusal(decided)
+    errors = refused or [one for one in plan.errors if one not in standing]
+    for error in errors:
+        print_line(("error: ", "error"), error) if output == "text" else None
+    if refused or plan.needs_person:
+        return ExitCode.NEEDS_PERSON
+    return ExitCode.FAILED if errors else ExitCode.OK
+
+
+def _print_past(lines: Sequence[HistoryLine], zone: str) -> None:
+    from dnm.cli.terminal.screen import draw
+
+    print_title("Last transitions")
+    draw(part for line in lines for part in describe_line(line, zone, indent=2))
+    if not lines:
+        print_line("none is recorded", indent=2)
+
+
+def _refusal(decided: Decided) -> list[str]:
+    """That another dnm acts for this instance, so that nothing of all this is done."""
+    known = decided.inputs
+    judged = judge_actor(known.config, known.registry, known.snapshot)
+    return [judged.refusal] if judged.refusal else []
+
+
+_MOST_NAMED = 5
+_KINDS = ("node", "queue", "pod", "namespace", "event", "order")
+
+
+def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
+    """The first of the kinds that knows the name; `node/a001` asks for one of them alone."""
+    kind, slash, rest = name.partition("/")
+    is_of_kind = bool(slash) and kind in _KINDS and kind not in decided.inputs.config.namespaces
+    bare = rest if is_of_kind else name
+    finders = {
+        "node": _find_node, "queue": _find_queue, "namespace": _find_namespace,
+        "event": _find_event, "order": _find_order, "pod": _find_pod,
+    }  # fmt: skip
+    for one in (kind,) if is_of_kind else finders:
+        found = finders[one](decided, plan, bare)
+        if found is not None:
+            return {"kind": one, "of": bare, **found}
+    known = [*(verdict.node for verdict in plan.nodes), *decided.inputs.config.queues,
+             *decided.inputs.config.namespaces]  # fmt: skip
+    raise QuestionError(
+        f"{name!r} was not found: no node, monitored queue or namespace, event, order or pod has "
+        f"this name; there are {', '.join(names_like(bare, known))}. A pod is NAMESPACE/POD or "
+        f"pod/POD; `dnm history {bare}` has the past"
+    )
+
+
+def names_like(name: str, known: Sequence[str]) -> list[str]:
+    """Returns the known names that are nearly the name; where none is, the first, and how many
+    more there are."""
+    if close := get_close_matches(name, known, n=3):
+        return close
+    more = len(known) - _MOST_NAMED
+    return [*sorted(known)[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
+
+
+def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
+    verdict = next((one for one in plan.nodes if one.node == name), None)
+    if verdict is None:
+        return _find_other_node(decided, name)
+    # As it is, not as a run would make it: of the plan is only what it takes in anew.
+    entry = decided.inputs.registry.nodes.get(name) or plan.registry.nodes.get(name)
+    found: dict[str, Any] = {**explained_node(plan, verdict), "changed_by": verdict.reason.change}
+    if entry is not None:
+        holders = plan.pods.get(name)
+        pods = msgspec.structs.asdict(holders) if holders else None
+        found |= {"phase": entry.phase.value, "since": entry.since, "queue": entry.queue,
+                  "node_type": entry.node_type, "pods": pods, "opening": _opening(decided, entry),
+                  "differences": _differences(decided, name, entry),
+                  "waiting_jobs": _waiting(plan, {entry.node_type})}  # fmt: skip
+    return found
+
+
+def _differences(decided: Decided, name: str, entry: LentNode) -> list[str]:
+    """In what a node that serves differs from its type."""
+    node = decided.inputs.facts.node(name)
+    node_type = decided.inputs.config.node_types.get(entry.node_type)
+    if node is None or node_type is None or entry.phase is not Phase.SERVING or not node.is_ready:
+        return []
+    return describe_differences(node, node_type, entry.namespace)
+
+
+def _opening(decided: Decided, entry: LentNode) -> dict[str, Any] | None:
+    """How far it is with what its type opens by, or how long each step has taken."""
+    if entry.opening is None:
+        return None
+    known = decided.inputs.config.node_types.get(entry.node_type)
+    took = entry.took
+    missing = [step.text for step in known.opens_when if step.text not in took] if known else []
+    return {"took_seconds": took, "missing": missing, "is_open": entry.opening.is_open}
+
+
+def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
+    """One that is not lent: as Slurm has it, or a Node of Kubernetes' own."""
+    known = decided.inputs
+    batch, nodes = known.facts.batch or {}, known.facts.nodes or {}
+    node_type = known.config.type_of(name) or ""
+    is_known = name in batch or name in nodes or name in known.registry.excluded
+    if not is_known and not (node_type and known.facts.batch is None):
+        return None
+    is_listed = node_type or name not in nodes
+    said = [as_slurm_has_it(decided, name, node_type)] if is_listed else []
+    if name in nodes:
+        lender = (known.facts.lenders or {}).get(name)
+        whose = f"instance {printable(lender, 80)} has lent" if lender else "dnm has not lent"
+        said.append(f"Kubernetes has a Node of this name, which {whose}")
+    return {"phase": "not lent", "node_type": node_type, "reason": "; ".join(said)}
+
+
+def _find_queue(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
+    queue = name.lower()
+    if all(one.queue != queue for one in plan.queues):
+        return None
+    policies = decided.inputs.config.namespaces.values()
+    types = {one for p in policies if p.queue == queue for one in p.node_types}
+    return {**_queue(plan, queue), "waiting_jobs": _waiting(plan, types)}
+
+
+def _find_namespace(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
+    policy = decided.inputs.config.namespaces.get(name)
+    if policy is None:
+        return None
+    lent = [one for one, entry in sorted(plan.registry.nodes.items()) if entry.namespace == name]
+    return {**(_find_queue(decided, plan, policy.queue) or {"queue": policy.queue}), "lent": lent,
+            "node_types": list(policy.node_types)}  # fmt: skip
+
+
+def _find_event(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
+    known = decided.inputs
+    event = next((e for e in list_events(known.config, plan.registry) if e.name == name), None)
+    if event is None:
+        return None
+    needs = count_of(event.pods, "pod") if event.pods else count_of(event.nodes, "node")
+    when = f"{event.begins:%Y-%m-%d %H:%M} to {event.ends:%Y-%m-%d %H:%M} {event.zone}"
+    weekly = ", weekly" if event.weekly else ""
+    return {"reason": f"{needs} for namespace {event.namespace}, {when}{weekly}; `dnm event show "
+                      f"{name}` has all of it"}  # fmt: skip
+
+
+def _find_order(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
+    order = next((one for one in plan.registry.orders if one.id == name), None)
+    if order is None:
+        return None
+    row = order_row(order, as_recorded(plan))
+    there = f": {fold_hostlist(row['serving'])}" if row["serving"] else ""
+    return {
+        "reason": f"{count_of(order.count, 'node')} for namespace {order.namespace} until "
+        f"{order.until:%Y-%m-%d %H:%M} UTC, by {order.who}; {order_progress(row)}{there}"
+    }
+
+
+def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
+    namespace, slash, pod = name.partition("/")
+    if not slash:
+        pods = decided.inputs.snapshot.pods
+        every = () if isinstance(pods, Unreadable) else pods.pods
+        spaces = sorted({one.namespace for one in every if one.name == name})
+        if len(spaces) > 1:
+            raise QuestionError(f"pods of this name are in {', '.join(spaces)}: NAMESPACE/{name}")
+        if not spaces:
+            return None
+        namespace, pod = spaces[0], name
+    if not (namespace and pod):
+        return None
+    known = explain_pod(decided, namespace, pod)
+    if known.state != "not found":
+        state = "on a node" if known.node else known.state
+        waits = {"obstacles": list(known.obstacles), "helped_by": list(known.helped_by)}
+        return {"pod": known.pod, "node": known.node, "state": state, **waits,
+                **(_queue(plan, known.queue) if known.queue else {})}  # fmt: skip
+    with closing(KubeClient.connect(decided.inputs.config)) as kube:
+        end = read_pod_end(kube.requests, namespace, pod)
+    if end is None:
+        return None
+    why = ": ".join(filter(None, (end.reason, printable(end.message, 300))))
+    return {"pod": f"{namespace}/{pod}", "node": "", "state": end.phase.lower() or "finished",
+            "obstacles": [why] if why else [], "helped_by": []}  # fmt: skip
+
+
+def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
+    """The jobs that nodes of these types would start; None: nobody says what jobs wait for."""
+    rows = waiting_rows(plan.waiting_jobs)
+    return None if rows is None else [row for row in rows if row["node_type"] in types]
+
+
+def _queue(plan: Plan, queue: str) -> dict[str, Any]:
+    verdict = next(one for one in plan.queues if one.queue == queue)
+    numbers = msgspec.to_builtins(plan.decisions.get(queue, Decision()))
+    return {"queue": queue, **explained(verdict), "changed_by": verdict.reason.change,
+            "numbers": numbers}  # fmt: skip
+
+
+def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterator[str]:
+    kind, name = document["kind"], document["of"]
+    if kind == "pod":
+        yield from _of_pod(document)
+    elif kind == "namespace":
+        lent = ", ".join(document["lent"]) or "no node"
+        yield f"namespace {name} has queue {document['queue']}; lent to it: {lent}"
+    elif "since" in document:
+        since = shown(document["since"], zone, seconds=True)
+        yield f"node {name} is {document['phase']} since {since}"
+    elif "verdict" not in document:
+        state = f" is {document['phase']}" if "phase" in document else ""
+        yield f"{kind} {name}{state}: {document['reason']}"
+    if "verdict" in document:
+        about = "decided now" if kind == "node" else f"queue {document['queue']}"
+        words = VERDICT_WORDS if kind == "node" else QUEUE_WORDS
+        word = words.get(document["verdict"], document["verdict"])
+        yield f"{about}: {word}: {document['reason']}"
+        if document["changed_by"]:
+            yield f"  what would change that: {document['changed_by']}"
+    if document.get("pods"):
+        yield f"  {holders_text(document['pods'])}"
+    yield from (f"  {difference}" for difference in document.get("differences", ()))
+    if opening := document.get("opening"):
+        took = (f"{step} {duration(timedelta(seconds=seconds))}"
+                for step, seconds in opening["took_seconds"].items())  # fmt: skip
+        yield f"  {'opened' if opening['is_open'] else 'opens'}: {', '.join(took)}"
+        if opening["missing"] and not opening["is_open"]:
+            yield f"  still missing: {', '.join(opening['missing'])}"
+    if is_wide:
+        yield from _number_lines(document.get("numbers", {}))
+        now = datetime.now(UTC)
+        yield from (f"  {line}" for line in waiting_lines(document.get("waiting_jobs") or (), now))
+
+
+def _of_pod(document: Mapping[str, Any]) -> Iterator[str]:
+    state = f"on node {document['node']}" if document["node"] else document["state"]
+    words = {"rejected": "was rejected", "failed": "has failed", "succeeded": "has succeeded",
+             "unknown": "could not be read"}  # fmt: skip
+    yield f"pod {document['pod']} {words.get(state, f'is {state}')}"
+    yield from (f"  {obstacle}" for obstacle in document["obstacles"])
+    if document["helped_by"]:
+        yield f"  an empty node of type {' or '.join(document['helped_by'])} would take it"
+
+
+def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
+    if numbers.get("pending_pods"):
+        pods = count_of(numbers["pending_pods"], "pod")
+        yield f"  pending: {pods}, {amounts(numbers.get('pending', {}))}"
+    yield from (f"  {key}: {text}" for key, text in decision_numbers(numbers))
+    if numbers.get("pods"):
+        yield f"  pods that lack something: {pods_lacking(numbers)}"

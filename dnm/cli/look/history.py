@@ -1,0 +1,259 @@
+"""`dnm history`: the lines of the record that were asked for, for people, machines and sheets."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dnm.calendar.windows import begin_in_utc
+from dnm.cli.terminal.output import (
+    amounts,
+    clock,
+    decision_numbers,
+    pods_lacking,
+    print_document,
+    print_line,
+    shown,
+)
+from dnm.model.config import Config
+from dnm.model.errors import DnmError, ExitCode
+from dnm.model.history import JOBS, HistoryLine
+from dnm.model.printable import Meaning, Part, count_of, duration, json_text, printable
+from dnm.model.quantity import parse_span
+from dnm.record.accounts import Accounts, Bookkeeper
+from dnm.record.history_file import History, read_backwards, read_history
+from dnm.run.recorded import open_history, unseen_since
+from dnm.run.registry import load_registry
+
+if TYPE_CHECKING:
+    from dnm.cli.terminal.lines import Line
+
+KINDS = (
+    "node", "request", "queue", "limit", "breaker", "backoff", "pause", "hold", "exclusion",
+    "calendar", "order", "jobs", "verb",
+)  # fmt: skip
+_LONGEST = timedelta(days=36_500)  # back
+_MEANINGS: Mapping[str, Meaning] = {
+    **dict.fromkeys(("joined", "returned", "readable"), "ok"),
+    **dict.fromkeys(("found-changed", "forgotten", "unknown", "unseen", "wait"), "warning"),
+    **dict.fromkeys(("failed", "return-failed", "given-up", "opened", "unreadable"), "error"),
+}
+_COLUMNS = tuple(HistoryLine.__struct_fields__)
+
+
+class QuestionError(DnmError):
+    """What was asked for can't be understood."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
+def parse_moment(text: str, now: datetime, option: str, zone: str = "UTC") -> datetime:
+    """Returns the moment so long ago (90m, 36h, 7d), or that day or time in the zone."""
+    span = parse_span(text)
+    if span is not None:
+        return now - min(span, _LONGEST)
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment.astimezone(UTC) if moment.tzinfo else begin_in_utc(moment, zone)
+    except (ValueError, OverflowError) as error:
+        raise QuestionError(
+            f"{option} {text!r} is no time: write 90m, 36h, 7d, 2026-11-21 or 2026-11-21T14:03"
+        ) from error
+    if moment > now and option == "--since":
+        raise QuestionError(f"{option} {text!r} has not come yet")
+    return moment
+
+
+def lines_since(
+    config: Config,
+    since: datetime,
+    kinds: Collection[str] = (),
+    about: str = "",
+    until: datetime | None = None,
+) -> Iterator[HistoryLine]:
+    """Yields the lines of these kinds, else of all, about a node, queue, type, request or verb,
+    else about all; raises DnmError where the history can't be read."""
+    holding = _holding(about) or [f'"kind":"{kind}"'.encode() for kind in kinds]
+    with readable(open_history(config)) as history:
+        for line in read_history(history, since, holding):
+            is_in_time = until is None or line.time <= until
+            if is_in_time and (not kinds or line.kind in kinds) and _is_about(line, about):
+                yield line
+
+
+def last_lines(config: Config, about: str, count: int) -> list[HistoryLine]:
+    """Returns the last so many lines about it, newest last, without reading much of what is older;
+    raises DnmError where the history can't be read."""
+    with readable(open_history(config)) as history:
+        found = read_backwards(history, _holding(about))
+        return list(islice((line for line in found if _is_about(line, about)), count))[::-1]
+
+
+@contextmanager
+def readable(history: History) -> Iterator[History]:
+    """The history for as long as it can be read. Raises QuestionError."""
+    try:
+        yield history
+    except OSError as error:
+        mend = "mend its permissions, or ask as the user who runs dnm"
+        if isinstance(error, FileNotFoundError):
+            mend = f"create the state directory {history.directory}, or mend state_dir"
+        raise QuestionError(
+            f"the history {history.path} can't be read ({error.strerror or error}): {mend}"
+        ) from error
+
+
+def _holding(about: str) -> list[bytes]:
+    """What stands in the bytes of every line about it."""
+    return [msgspec.json.encode(name) for name in {about, about.lower()} if about]
+
+
+def _is_about(line: HistoryLine, about: str) -> bool:
+    of = (line.object, line.queue, line.node_type, str(line.numbers.get("request", "")))
+    return not about or about in of or about.lower() in of
+
+
+def show_history(config: Config, about: str, span: tuple[str, str], kind: str, output: str) -> int:
+    """Prints them, newest last; returns the exit code."""
+    now = datetime.now(UTC)
+    since = parse_moment(span[0], now, "--since", config.events_zone)
+    until = parse_moment(span[1], now, "--until", config.events_zone) if span[1] else None
+    if until is not None and since >= until:
+        raise QuestionError("--until is not after --since")
+    kinds = frozenset(one.strip() for one in kind.split(",") if one.strip())
+    if unknown := kinds - set(KINDS):
+        raise QuestionError(
+            f"--kind {', '.join(sorted(unknown))} is not known; there are {', '.join(KINDS)}"
+        )
+    lines = lines_since(config, since, kinds, about, until)
+    if output == "json":
+        for line in lines:
+            sys.stdout.write(json_text(line) + "\n")
+    elif output == "yaml":
+        for line in lines:
+            print_document(line, output)
+    elif output == "csv":
+        _write_csv(lines)
+    else:
+        _print_lines(config, lines, about, span[0])
+    return ExitCode.OK
+
+
+def _write_csv(lines: Iterator[HistoryLine]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for line in lines:
+        plain = msgspec.to_builtins(msgspec.structs.asdict(line))
+        plain["numbers"] = json.dumps(plain["numbers"], sort_keys=True) if plain["numbers"] else ""
+        writer.writerow([_cell(plain[column]) for column in _COLUMNS])
+
+
+def _cell(value: object) -> str:
+    """As text; one that a sheet would take for a formula is quoted."""
+    text = printable(str(value))
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
+def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since: str) -> None:
+    from dnm.cli.terminal.screen import draw
+
+    first = next(lines, None)
+    if first is not None:
+        every = chain((first,), lines)
+        draw(part for line in every for part in describe_line(line, config.events_zone))
+    elif not config.history_keep:
+        print_line("history_days = 0: no history is kept")
+    else:
+        of = f" of {about}" if about else ""
+        when = f"since {since}" if parse_span(since) is None else f"in the last {since}"
+        more = "; `--since 400d` looks further" if since != "400d" else ""
+        print_line(f"nothing is recorded{of} {when}{more}")
+
+
+def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iterator[Line]:
+    """Yields a line for people: when by the clock of the zone, what, which, from and to; below it
+    the reason and the numbers."""
+    from dnm.cli.terminal.lines import Line
+
+    arrow = f"{line.before or '-'} -> {line.after}" if line.after not in ("", line.before) else ""
+    if line.kind == JOBS:
+        arrow = f"{line.before or 'not known'} -> {line.after or 'not known'}"
+    if line.kind == "queue":
+        arrow = f"was {line.before}" if line.before else ""
+    who = f"by {line.who} on {line.host}" if line.who else ""
+    what = line.kind if line.kind not in ("node", "queue") else ""
+    which = f" {' '.join(filter(None, (what, line.object)))} "
+    event: Part = (line.event, _MEANINGS.get(line.event, ""))
+    rest = f"{f' {who}' if who else ''}{f' ({arrow})' if arrow else ''}"
+    yield Line(((clock(line.time, zone), "muted"), which, event, rest), indent)
+    if detail := "; ".join(filter(None, [line.reason, *_numbers(line, zone)])):
+        yield Line((detail,), indent + 4)
+
+
+def _jobs(numbers: Mapping[str, Any], zone: str) -> Iterator[str]:
+    """What jobs wait for, beside how many nodes that are lent."""
+    if "since" in numbers:
+        yield f"no run has looked since {_shown(numbers['since'], zone)}"
+    if "nodes" in numbers:
+        jobs, nodes = count_of(numbers["jobs"], "job"), count_of(numbers["nodes"], "more node")
+        yield f"{jobs} would start on {nodes}"
+    if "lent" in numbers:
+        yield f"{count_of(numbers['lent'], 'node')} lent"
+
+
+def _shown(moment: str, zone: str) -> str:
+    """A moment of the record as people read it."""
+    with suppress(ValueError):
+        return shown(datetime.fromisoformat(moment), zone, seconds=True)
+    return moment
+
+
+def _numbers(line: HistoryLine, zone: str) -> Iterator[str]:
+    numbers = line.numbers
+    if line.kind == JOBS:
+        yield from _jobs(numbers, zone)
+    if "count" in numbers:
+        yield f"{numbers['count']} asked for"
+    if "missing" in numbers:
+        yield f"{numbers['missing']} did not come"
+    if "asked" in numbers:
+        yield f"{count_of(numbers['asked'], 'pod')} asked to go"
+    if "counted" in numbers:
+        yield f"counts {amounts(numbers['counted'])}"
+    if "request" in numbers:
+        yield f"request {numbers['request']}"
+    for key, word in (("idle_seconds", "idle for"), ("lent_seconds", "was lent for")):
+        if key in numbers:
+            yield f"{word} {duration(timedelta(seconds=numbers[key]))}"
+    if "pending_pods" in numbers:
+        pods = count_of(numbers["pending_pods"], "pod")
+        yield f"{pods} pending ({amounts(numbers.get('pending', {}))})"
+    yield from (f"{key} {text}" for key, text in decision_numbers(numbers))
+    if numbers.get("pods"):
+        yield f"pods {pods_lacking(numbers)}"
+    if half := numbers.get("half"):
+        yield f"{half} alone"
+    if until := numbers.get("until"):
+        yield f"until {_shown(until, zone)}"
+    for key in ("failures", "strikes", "reading"):
+        if numbers.get(key):
+            yield f"{key.replace('_', ' ')} {numbers[key]}"
+
+
+_OF_BOOKS = frozenset({"node", "request", "queue", "limit", "verb", JOBS})
+
+
+def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:
+    """Returns the books since then. Raises DnmError where they can't be read."""
+    keeper = Bookkeeper(since)
+    for line in lines_since(config, since, _OF_BOOKS):
+        keeper.add(line)
+    return keeper.close(load_registry(config, now), now, unseen_since(config, now))

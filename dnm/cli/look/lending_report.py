@@ -1,0 +1,282 @@
+"""`dnm report`: what lending cost and saved in a span of time, as a document, as tables with small
+bars for a terminal, and as rows for a sheet."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from dnm.cli.terminal.output import print_line, print_table, sitting_rows
+from dnm.model.config import Config
+from dnm.model.printable import duration, printable
+from dnm.plan.explain import list_reasons
+from dnm.record.accounts import Accounts, percentile
+from dnm.record.price import SeenPrice
+
+_BAR = 20  # characters of the longest
+
+
+def report_document(accounts: Accounts, price: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns what `dnm report --output json` prints, schema dnm.report/1: hours and seconds.
+    `price`: what jobs paid, where that was asked for."""
+    return {
+        "schema": "dnm.report/1",
+        "since": accounts.since,
+        "until": accounts.until,
+        "node_hours": [
+            {"week": week, "queue": queue, "node_type": kind, "hours": _hours(seconds)}
+            for (week, queue, kind), seconds in accounts.node_seconds().items()
+        ],
+        "nodes": list(_node_rows(accounts)),
+        "to_serving": [
+            {"node_type": kind, "nodes": len(spans), **_spread(spans)}
+            for kind, spans in sorted(accounts.to_serving.items())
+        ],
+        "opening": [
+            {"node_type": kind, "step": step, "nodes": len(spans), **_spread(spans)}
+            for (kind, step), spans in accounts.steps.items()
+        ],
+        "sitting": sitting_rows(accounts.sitting),
+        "waits": list(_wait_rows(accounts)),
+        "refused": [
+            {"queue": queue, "code": code, "times": times, "hours": _hours(seconds)}
+            for (queue, code), (times, seconds) in sorted(accounts.refused.items())
+        ],
+        "longest_waits": [
+            {"queue": one.queue, "begin": one.begin, "end": one.end, "most_pods": one.most_pods,
+             "seconds": ((one.end or accounts.until) - one.begin).total_seconds(),
+             "reasons": [{"code": code, "seconds": took} for code, took in one.reasons.items()],
+             "why": one.why}
+            for one in accounts.longest_waits
+        ],
+        "price": price,
+        "price_as_seen": [price_document(one) for one in accounts.prices],
+    }  # fmt: skip
+
+
+def price_document(one: SeenPrice) -> dict[str, Any]:
+    """Returns what jobs paid at most for the lent nodes of a type, in minutes: nulls where nothing
+    is known of their queue."""
+    paid, used = (one.paid / 60, one.used / 60) if one.known else (None, None)
+    return {
+        "node_type": one.node_type,
+        "lent_node_minutes": round(one.lent / 60, 1),
+        "known_node_minutes": round(one.known / 60, 1),
+        "jobs_paid_node_minutes": None if paid is None else round(paid, 1),
+        "pods_saved_minutes": None if used is None else round(used, 1),
+        "saved_per_paid": round(used / paid, 2) if paid and used is not None else None,
+    }
+
+
+def _spread(spans: Sequence[float]) -> dict[str, float | None]:
+    return {"median_seconds": percentile(spans, 0.5), "p95_seconds": percentile(spans, 0.95)}
+
+
+def _hours(seconds: float) -> float:
+    return round(seconds / 3600, 2)
+
+
+def _node_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
+    """By queue and type: hours, how conversions and returns went; idle hours by queue."""
+    hours: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for (_, queue, kind), seconds in accounts.node_seconds().items():
+        hours[queue, kind] += seconds
+    kinds = {*hours, *accounts.conversions, *accounts.failures, *accounts.returns,
+             *accounts.failed_returns}  # fmt: skip
+    for queue, kind in sorted(kinds):
+        key = (queue, kind)
+        yield {
+            "queue": queue,
+            "node_type": kind,
+            "hours": _hours(hours[key]),
+            "conversions": accounts.conversions.get(key, 0),
+            "failures": accounts.failures.get(key, 0),
+            "returns": accounts.returns.get(key, 0),
+            "failed_returns": accounts.failed_returns.get(key, 0),
+            "queue_idle_hours": _hours(accounts.idle_seconds.get(queue, 0.0)),
+        }
+
+
+def _wait_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
+    """By queue: how often pods waited, and how long before and after a node served."""
+    for queue in sorted({one.queue for one in accounts.waits}):
+        waits = [one for one in accounts.waits if one.queue == queue]
+        before = [((w.served or w.end or accounts.until) - w.begin).total_seconds() for w in waits]
+        after = [((w.end or accounts.until) - w.served).total_seconds() for w in waits if w.served]
+        yield {
+            "queue": queue,
+            "waits": len(waits),
+            "served": len(after),
+            "before_median_seconds": percentile(before, 0.5),
+            "before_p95_seconds": percentile(before, 0.95),
+            "after_median_seconds": percentile(after, 0.5),
+            "after_p95_seconds": percentile(after, 0.95),
+        }
+
+
+# --- for people ------------------------------------------------------------------------------
+
+
+def span_text(seconds: float | None) -> str:
+    """Returns `-` where there was none."""
+    return "-" if seconds is None else duration(timedelta(seconds=seconds))
+
+
+def print_report(config: Config, report: Mapping[str, Any]) -> None:
+    """Prints tables with small bars."""
+    since, until = report["since"], report["until"]
+    print_line(f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC, instance "
+               f"{config.instance_id}")  # fmt: skip
+    if not config.history_keep:
+        print_line("history_days = 0: no history is kept")
+    for title, header, rows, empty in report_tables(report):
+        if title == WEEKS:
+            header, rows = [*header, ""], _with_bars(rows)
+        print_line()
+        print_table(title, header, rows, empty)
+
+
+WEEKS = "Node-hours lent, by week"
+Table = tuple[str, list[str], list[list[str]], str]
+
+
+def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
+    """Yields title, header, rows, and what stands there without rows."""
+    rows = [[one["week"], one["queue"], one["node_type"], f"{one['hours']:.1f}"]
+            for one in report["node_hours"]]  # fmt: skip
+    yield WEEKS, ["week", "queue", "type", "hours"], rows, "no node was lent"
+    rows = [
+        [one["queue"], one["node_type"], f"{one['hours']:.1f}", str(one["conversions"]),
+         str(one["failures"]), str(one["returns"]), str(one["failed_returns"]),
+         f"{one['queue_idle_hours']:.1f}"]
+        for one in report["nodes"]
+    ]  # fmt: skip
+    yield (
+        "Nodes: hours lent, conversions and returns, hours idle before they went back",
+        ["queue", "type", "hours", "joined", "failed", "back", "stuck", "idle"],
+        rows, "no node was asked for",
+    )  # fmt: skip
+    rows = [[one["node_type"], str(one["nodes"]), span_text(one["median_seconds"]),
+             span_text(one["p95_seconds"])] for one in report["to_serving"]]  # fmt: skip
+    yield "From request to serving", ["type", "nodes", "median", "95th"], rows, "no node came"
+    if report["opening"]:
+        rows = [[one["node_type"], one["step"], str(one["nodes"]),
+                 span_text(one["median_seconds"]), span_text(one["p95_seconds"])]
+                for one in report["opening"]]  # fmt: skip
+        yield (
+            "How nodes were opened: boot and join, then each step from Ready on",
+            ["type", "step", "nodes", "median", "95th"], rows, "",
+        )  # fmt: skip
+    if report["sitting"]:
+        rows = [[one["queue"], f"{one['since']:%m-%d %H:%M}", str(one["nodes"]),
+                 f"{one['percent']}%"] for one in report["sitting"]]  # fmt: skip
+        title = "Queues that sit on lent nodes, now: how much their pods use of them at most"
+        yield title, ["queue", "since", "nodes", "used"], rows, ""
+    rows = [
+        [one["queue"], str(one["waits"]), str(one["served"]),
+         span_text(one["before_median_seconds"]), span_text(one["before_p95_seconds"]),
+         span_text(one["after_median_seconds"])]
+        for one in report["waits"]
+    ]  # fmt: skip
+    yield (
+        "How long pods waited, before and after a node served",
+        ["queue", "waits", "with a node", "before", "95th", "after"], rows, "none waited",
+    )  # fmt: skip
+    rows = [[one["queue"], str(one["times"]), f"{one['hours']:.1f}", reason_of(one["code"])]
+            for one in report["refused"]]  # fmt: skip
+    yield "What held queues back", ["queue", "times", "hours", "reason"], rows, "nothing did"
+    rows = [
+        [one["queue"], f"{one['begin']:%m-%d %H:%M}", span_text(one["seconds"]),
+         str(one["most_pods"]), one["why"]]
+        for one in report["longest_waits"]
+    ]  # fmt: skip
+    yield "The longest waits", ["queue", "from", "for", "pods", "why"], rows, "none waited"
+    price = report.get("price")
+    if price is not None:
+        rate = price["saved_per_paid"]
+        rows = [[f"{price['jobs']:,}", f"{price['jobs_waited_minutes']:,.0f}",
+                 f"{price['jobs_paid_minutes']:,.0f}", f"{price['pods_saved_minutes']:,.0f}",
+                 "-" if rate is None else f"{rate:,.1f}"]]  # fmt: skip
+        yield (
+            "What jobs paid, in minutes: the record played, with these jobs and with nothing lent",
+            ["jobs", "waited", "more for lending", "pods waited less", "for each one"],
+            rows, "no jobs",
+        )  # fmt: skip
+    else:
+        yield _seen_table(report["price_as_seen"])
+
+
+def reason_of(code: str) -> str:
+    """Returns the sentence of a reason; that of another dnm's is its code."""
+    return next((one.text for one in list_reasons() if one.name == code), code)
+
+
+def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for one in prices:
+        lent, known = one["lent_node_minutes"], one["known_node_minutes"]
+        share = _share(known, lent) if known else "not known"
+        rows.append([
+            one["node_type"], f"{lent:,.0f}", share, _minutes(one["jobs_paid_node_minutes"]),
+            _minutes(one["pods_saved_minutes"]), _minutes(one["saved_per_paid"], 1),
+        ])  # fmt: skip
+    return (
+        "What jobs paid at most, in minutes of nodes: as far as runs saw their queue",
+        ["type", "lent", "seen", "jobs lacked", "pods had", "for each one"],
+        rows, "no node was lent",
+    )  # fmt: skip
+
+
+def seen_sentence(prices: Sequence[SeenPrice]) -> str:
+    """Returns what jobs paid at most for all that was lent; empty where nothing of it is known."""
+    lent, known, paid, used = (
+        sum(getattr(one, name) for one in prices) / 60 for name in ("lent", "known", "paid", "used")
+    )
+    if not known:
+        return ""
+    rate = f": {used / paid:,.1f} for each one" if paid else ""
+    return (
+        f"as runs saw their queue, jobs lacked at most {paid:,.0f} node-minutes of the {lent:,.0f} "
+        f"that were lent, of which {_share(known, lent)} were seen; pods had {used:,.0f} minutes "
+        f"there{rate}"
+    )
+
+
+def _share(part: float, whole: float) -> str:
+    """Rounded down: all is said of all alone."""
+    return f"{int(100 * min(part / whole, 1)) if whole else 0}%"
+
+
+def _minutes(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _with_bars(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    most = max((float(row[-1]) for row in rows), default=0.0)
+    sign = "█" if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else "#"
+    return [[*row, sign * round(_BAR * float(row[-1]) / most) if most else ""] for row in rows]
+
+
+# --- for sheets ------------------------------------------------------------------------------
+
+
+_TABLES = (
+    "node_hours", "nodes", "to_serving", "opening", "sitting", "waits", "refused", "price_as_seen",
+)  # fmt: skip
+
+
+def csv_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yields one number a row: of which table, queue, week or type or reason, and what it is."""
+    names = ("week", "node_type", "step", "code")
+    for table in _TABLES:
+        for row in report[table]:
+            of = " ".join(row[name] for name in names if name in row)
+            for key, value in row.items():
+                if key != "queue" and key not in names:
+                    shown = "" if value is None else str(value)
+                    yield [table, printable(row.get("queue", "")), of, key, shown]
+    for key, value in (report["price"] or {}).items():
+        yield ["price", "", "", key, "" if value is None else str(value)]

@@ -1,0 +1,251 @@
+"""Shows plans, passes and batch nodes, to people and to machines. Decides nothing, starts nothing:
+whatever is shown was given to it.
+
+Every JSON document carries `schema`, name and version; docs/json.md describes each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from dnm.cli.look.status_view import print_pause
+from dnm.cli.terminal.output import (
+    order_progress,
+    order_row,
+    print_document,
+    print_line,
+    print_table,
+    print_title,
+    sitting_lines,
+    sitting_rows,
+    told_together,
+    waiting_lines,
+    waiting_rows,
+)
+from dnm.model.batch import BatchNode
+from dnm.model.config import Config
+from dnm.model.orders import LendOrder
+from dnm.model.plan import (
+    Action,
+    BookNodes,
+    DropPods,
+    EndConverter,
+    EvictPods,
+    Fence,
+    HoldClosed,
+    MarkNode,
+    Pass,
+    Plan,
+    RelabelNode,
+    ReturnNode,
+    SetQueueLimits,
+    ShowState,
+    StartConversion,
+    StartPod,
+    UnbookNodes,
+    Unfence,
+)
+from dnm.model.reason import Reason
+from dnm.model.registry import Registry
+from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
+from dnm.plan.supply import Supply
+
+
+def describe_action(action: Action) -> dict[str, Any]:
+    """Returns an action as a flat document: its kind and its fields."""
+    fields = msgspec.to_builtins(action)
+    kind = fields.pop("type")
+    if kind == "StartConversion":
+        request = fields["request"]
+        fields = {k: request[k] for k in ("id", "node_type", "count", "namespace", "queue")}
+    if kind == "SetQueueLimits":
+        fields = {"queues": fields["wants"]["nodes"], "floors": fields["wants"]["floors"]}
+    return {"action": kind, **fields}
+
+
+# In the words in which a run tells it.
+_LINES: Mapping[type, str] = {
+    MarkNode: "mark node={0.node} queue={0.mark.queue}",
+    EndConverter: "end-converter of={0.key} pid={0.process.pid}",
+    Fence: "fence node={0.node}",
+    Unfence: "unfence node={0.node}",
+    RelabelNode: "move node={0.node} to={0.mark.namespace}",
+    EvictPods: "evict node={0.node}",
+    ReturnNode: "return node={0.node}",
+    ShowState: "show-state node={0.node} slurm={slurm}",
+    HoldClosed: "{opens} node={0.node}",
+    StartPod: "start-pod node={0.node} pod={0.pod.namespace}/{0.pod.name}",
+    DropPods: "drop-pods node={0.node}",
+    BookNodes: "book booking={0.booking.name} type={0.booking.node_type} count={0.booking.count}",
+    UnbookNodes: "unbook booking={0.name} reason={0.why!r}",
+    StartConversion: "convert type={0.request.node_type} count={0.request.count} "
+    "namespace={0.request.namespace} queue={0.request.queue}",
+}
+
+
+def action_lines(action: Action) -> list[str]:
+    """Returns an action as `key=value`: a line a limit."""
+    if isinstance(action, SetQueueLimits):
+        return [change.line for change in action.edit.changes] or ["action=write-ledger"]
+    words = {}
+    if isinstance(action, ShowState):
+        words["slurm"] = repr(action.wanted.text) if action.wanted else "none"
+    if isinstance(action, HoldClosed):
+        words["opens"] = "close" if action.is_closed else "open"
+    return [f"action={_LINES[type(action)].format(action, **words)}"]
+
+
+def explained(one: QueueVerdict | NodeVerdict) -> dict[str, str]:
+    """Returns what is decided, and why, as documents have it."""
+    return {"verdict": one.verdict.value, "code": one.reason.name, "reason": one.sentence}
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Returns what `dnm plan --output json` prints, schema dnm.plan/1."""
+    return {
+        "schema": "dnm.plan/1",
+        "queues": [{"queue": one.queue, **explained(one)} for one in plan.queues],
+        "nodes": [{"node": one.node, **explained_node(plan, one)} for one in plan.nodes],
+        "actions": [describe_action(action) for action in plan.actions],
+        "to_lend": to_lend(plan),
+        "to_return": to_return(plan),
+        "notes": list(plan.notes),
+        "errors": list(plan.errors),
+        "diff": plan.diff,
+        "orders": [order_row(one, as_recorded(plan)) for one in plan.registry.orders],
+        "pause": msgspec.to_builtins(plan.pause),
+        "waiting_jobs": waiting_rows(plan.waiting_jobs),
+        "sitting": sitting_rows(plan.registry.sitting),
+    }
+
+
+def to_lend(plan: Plan) -> int:
+    """Returns how many nodes a run would ask the converter for."""
+    return sum(one.request.count for one in plan.actions if isinstance(one, StartConversion))
+
+
+def to_return(plan: Plan) -> int:
+    """Returns how many it would have it give back."""
+    return sum(isinstance(one, ReturnNode) for one in plan.actions)
+
+
+def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str]:
+    """Yields how far each order is."""
+    for order in orders:
+        yield f"order {order.id}: {order_progress(order_row(order, registry))}"
+
+
+def as_recorded(plan: Plan) -> Registry:
+    """Returns the registry of a plan without the requests that the plan makes."""
+    planned = {one.request.id for one in plan.actions if isinstance(one, StartConversion)}
+    requests = tuple(one for one in plan.registry.requests if one.id not in planned)
+    return msgspec.structs.replace(plan.registry, requests=requests)
+
+
+def print_plan(plan: Plan, zone: str = "UTC") -> None:
+    """Prints what a run would do and why, a line each; then the queue file as a diff."""
+    from dnm.cli.terminal.screen import draw_diff, verdict_part
+
+    if plan.pause:
+        print_pause(plan.pause, zone)
+    for queue in plan.queues:
+        word = QUEUE_WORDS.get(queue.verdict.value, queue.verdict.value)
+        print_line(f"queue {queue.queue}: ", verdict_part(word), f": {queue.sentence}")
+    for line in told_together(_node_sentences(plan), ""):
+        names, word, sentence = line.split(": ", 2)
+        print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
+    orders = order_lines(plan.registry.orders, as_recorded(plan))
+    waiting = waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC))
+    sitting = sitting_lines(sitting_rows(plan.registry.sitting), zone)
+    for line in (*orders, *waiting, *sitting):
+        print_line(line)
+    for note in plan.notes:
+        print_line(f"note: {note}")
+    for error in plan.errors:
+        print_line(("error: ", "error"), error)
+    print_line()
+    if plan.actions:
+        print_title("A run would now do, in this order:")
+        lines = [line for action in plan.actions for line in action_lines(action)]
+        for number, line in enumerate(lines, start=1):
+            print_line(f"{number}. {line}", indent=2)
+    else:
+        print_title("A run would now do nothing.")
+    if plan.diff:
+        print_line()
+        draw_diff(plan.diff)
+    print_line()
+    fences = f", {count} to fence" if (count := len(_to_fence(plan))) else ""
+    print_line(f"{to_lend(plan)} to lend{fences}, {to_return(plan)} to return")
+
+
+def _to_fence(plan: Plan) -> set[str]:
+    return {one.node for one in plan.actions if isinstance(one, Fence)}
+
+
+def _node_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
+    for one in plan.nodes:
+        word = VERDICT_WORDS.get(one.verdict.value, one.verdict.value)
+        yield one.node, f"NODE: {word}: {explained_node(plan, one)['reason']}"
+
+
+def explained_node(plan: Plan, one: NodeVerdict) -> dict[str, str]:
+    """Returns the same of a node; a fence that is yet to come is told as that."""
+    found = explained(one)
+    if one.reason is Reason.LEAVING and one.node in _to_fence(plan):
+        found["reason"] = one.sentence.replace("is fenced", "will be fenced", 1)
+    return found
+
+
+def run_document(result: Pass) -> dict[str, Any]:
+    """Returns what `dnm run --output json` prints, schema dnm.run/2: the actions that were carried
+    out, as the plan has them, and the lines in which they are told."""
+    outcome = result.outcome
+    return {
+        "schema": "dnm.run/2",
+        "exit_code": int(result.exit_code),
+        "actions": [describe_action(action) for action in outcome.done] if outcome else [],
+        "lines": list(outcome.actions) if outcome else [],
+        "errors": [*result.plan.errors, *(outcome.errors if outcome else ())],
+        "notes": [*result.plan.notes, *(outcome.notes if outcome else ())],
+    }
+
+
+def print_batch_nodes(
+    config: Config,
+    listed: Iterable[BatchNode],
+    kept_out: Mapping[str, str],
+    output: str,
+    supplies: Iterable[Supply] = (),
+) -> None:
+    """Prints what `dnm nodes` found, those that may be lent first; as JSON schema dnm.nodes/1.
+    `kept_out`: node -> why it may not be lent, whatever its converter says."""
+    nodes = [_as_kept_out(node, kept_out.get(node.name)) for node in listed]
+    nodes.sort(key=lambda node: (node.verdict, node.name))
+    if output != "text":
+        documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in nodes]
+        for one in documents:
+            if not one.pop("tells_claim"):
+                del one["claim"]
+            one["kept_out"] = kept_out.get(str(one["name"]), "")
+        document = {"schema": "dnm.nodes/1", "nodes": documents}
+        print_document(document, output, (node.name for node in nodes))
+        return
+    header = ["node", "type", "state", "verdict", "reason"]
+    rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]
+    print_table("Batch nodes", header, rows, "none", {"verdict": {"OK": "ok", "SKIP": "muted"}})
+    for supply in supplies:
+        if supply.bounds:
+            print_line(supply.sentence)
+
+
+def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:
+    """With dnm's own word first: the node is not to be had for it."""
+    if why is None:
+        return node
+    besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""
+    return msgspec.structs.replace(node, verdict="SKIP", reason=f"kept out: {why}{besides}")

@@ -1,0 +1,297 @@
+"""`dnm status`: the recorded state as a document for machines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from dnm.cli.look.health import at_work, warn_of_last_run, warn_of_quiet
+from dnm.cli.look.status_view import print_status
+from dnm.cli.terminal.output import order_row, print_document, sitting_rows, waiting_rows
+from dnm.converter.processes import is_elsewhere
+from dnm.model.config import Config
+from dnm.model.errors import DnmError, ExitCode
+from dnm.model.lent import ConverterProcess, Phase
+from dnm.model.printable import count_of, printable
+from dnm.model.reason import Reason
+from dnm.model.registry import Registry
+from dnm.model.share import Share
+from dnm.plan.breaker import backoffs_in_force, cooldown_end
+from dnm.plan.cap_shares import as_last_read, list_node_caps
+from dnm.plan.idle_times import idle_times
+from dnm.plan.rules.node_hours import hours_left
+from dnm.run.recorded import read_last_run
+from dnm.run.registry import load_registry
+from dnm.sizing.caps import count_caps, lent_in
+
+# Why an idle node stays, however long it is idle.
+_KEPT = (Reason.KEPT_READY, Reason.HELD, Reason.HELD_BY_ADMIN, Reason.NEEDED)
+
+
+def show_status(config: Config, output: str, live: bool, wide: bool, sort_by: str) -> int:
+    """Prints it in the form `output`; `live`: as a look at the cluster has it now. Returns the exit
+    code."""
+    now = datetime.now(UTC)
+    if live:
+        registry, exit_code, errors = _live_registry(config, os.environ)
+    else:
+        registry, exit_code, errors = load_registry(config, now), int(ExitCode.OK), ()
+    if output == "prometheus":
+        from dnm.run.publish import metrics_text, recorded_times
+
+        times = recorded_times(config, registry)
+        sys.stdout.write(metrics_text(config, registry, now, times))
+        return exit_code
+    document = status_document(config, registry, now, errors)
+    if output == "text":
+        print_status(document, now, wide, sort_by, config.events_zone)
+    else:
+        print_document(document, output, (node["node"] for node in document["nodes"]))
+    return exit_code
+
+
+def status_document(
+    config: Config, registry: Registry, now: datetime, errors: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Returns what `dnm status --output json` prints, schema dnm.status/1: instants in RFC 3339,
+    spans in seconds. `errors` are those of asking the cluster now."""
+    times, run = read_last_run(config), registry.last_run
+    holder = at_work(config, times)
+    return {
+        "schema": "dnm.status/1",
+        "nodes": [_node_row(config, registry, name, now) for name in sorted(registry.nodes)],
+        "requests": [
+            {
+                "id": request.id,
+                "node_type": request.node_type,
+                "namespace": request.namespace,
+                "queue": request.queue,
+                "missing": request.count,
+                "since": request.since,
+                "is_given_up": request.is_given_up,
+                "error": request.error,
+                "converter_host": _converter_host(None if request.ended else request.converter),
+            }
+            for request in registry.requests
+        ],
+        "claimed": [
+            {
+                "node": name,
+                "node_type": one.node_type,
+                "namespace": one.namespace,
+                "since": one.since,
+                "reason": registry.last_run.nodes.get(name, one.why),
+            }
+            for name, one in sorted(registry.claimed.items())
+        ],
+        "by_hand": list(registry.by_hand),
+        "orders": [order_row(order, registry) for order in registry.orders if now < order.until],
+        "queues": [
+            {"queue": queue, **msgspec.to_builtins(status)}
+            for queue, status in sorted(run.queues.items())
+        ],
+        "sitting": sitting_rows(registry.sitting),
+        "brakes": _brakes(config, registry, now),
+        "waiting_jobs": waiting_rows(run.waiting_jobs),
+        "last_run": {
+            "began": times.began,
+            "ended": times.ended,
+            "seconds": _seconds(times.took),
+            "process": holder.pid if holder else None,
+            "exit_code": None if times.took is None else run.exit_code,
+            "acted_at": run.acted_at,
+            "actions": list(run.actions),
+            "errors": list(run.errors),
+        },
+        "warnings": [
+            *warn_of_last_run(config, times, now, holder),
+            *_warn_of_caps(config, registry),
+            *warn_of_quiet(config, registry, now),
+        ],
+        "errors": list(errors),
+    }
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()
+
+
+def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> dict[str, Any]:
+    entry = registry.nodes[name]
+    return {
+        "node": name,
+        "node_type": entry.node_type,
+        "namespace": entry.namespace,
+        "queue": entry.queue,
+        "phase": entry.phase.value,
+        "since": entry.since,
+        "idle_seconds": _seconds(now - entry.idle_since if entry.idle_since else None),
+        "goes_back_in_seconds": _seconds(time_to_return(config, registry, name, now)),
+        "counted": entry.counted,
+        "pods": msgspec.structs.asdict(pods)
+        if (pods := registry.last_run.pods.get(name))
+        else None,
+        "held": name in registry.held,
+        "stays_until": entry.stays_until if entry.is_kept_at(now) else None,
+        "leaves": entry.leaves or "",
+        "emptying": msgspec.structs.asdict(entry.emptying) if entry.emptying else None,
+        "error": entry.failed_attempts or entry.error,
+        "reason": registry.last_run.nodes.get(name, ""),
+        "converter_host": _converter_host(
+            entry.converter if entry.phase is Phase.RETURNING else None
+        ),
+    }
+
+
+def _converter_host(process: ConverterProcess | None) -> str:
+    """Which other host has started the converter of a call that is open: there its output is."""
+    return process.host if process is not None and is_elsewhere(process) else ""
+
+
+def time_to_return(
+    config: Config, registry: Registry, name: str, now: datetime
+) -> timedelta | None:
+    """Returns how long an idle node still waits before it may go back; None: it is not idle, does
+    not serve a monitored namespace, or stays or leaves for another reason than its idle time."""
+    entry = registry.nodes[name]
+    policy = config.namespaces.get(entry.namespace)
+    if entry.idle_since is None or policy is None or entry.phase is not Phase.SERVING:
+        return None
+    said = registry.last_run.nodes.get(name, "")
+    is_kept = said.startswith(tuple(reason.text for reason in _KEPT))
+    if is_kept or entry.leaves or name in registry.held or entry.is_kept_at(now):
+        return None
+    idle = now - entry.idle_since
+    return max(timedelta(0), idle_times(config, registry)[policy.name] - idle)
+
+
+def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
+    return [
+        f"{cap.cap}: {count_of(cap.lent, 'node')} lent or coming, and the cap is {cap.max}: those "
+        "above it go back as they fall idle"
+        for cap in count_caps(as_last_read(config, registry), lent_in(registry))
+        if cap.lent > cap.max
+    ]
+
+
+def _floors(config: Config) -> Iterator[dict[str, Any]]:
+    """What is left to Slurm of each type and partition: so many nodes, or a percentage."""
+    of = {f"type {name}": config.floor_of(name) for name in config.node_types}
+    of |= {f"partition {name}": floor for name, floor in config.partition_floors.items()}
+    for what, floor in of.items():
+        if floor is not None:
+            yield {"of": what, **msgspec.structs.asdict(floor)}
+
+
+def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
+    cooldown = (cooldown_end(config, registry, now) or now) - now
+    known = as_last_read(config, registry)
+    caps = count_caps(known, lent_in(registry))
+    return {
+        "cooldown_seconds": cooldown.total_seconds(),
+        "caps": [{"cap": one.cap, "lent": one.lent, "max": one.max} for one in caps],
+        "cap_shares": [
+            {
+                "cap": one.line.partition(" = ")[0],
+                "percent": one.cap.percent,
+                "nodes": now.cap if isinstance(now.cap, int) else None,
+            }
+            for one, now in zip(list_node_caps(config), list_node_caps(known), strict=True)
+            if isinstance(one.cap, Share)
+        ],
+        "floors": list(_floors(config)),
+        "backoffs": {
+            name: msgspec.structs.asdict(backoff)
+            for name, backoff in backoffs_in_force(registry, now).items()
+        },
+        "breakers": {
+            queue: {"strikes": max(b.unused, 0), "tripped_at": b.tripped_at}
+            for queue, b in registry.breakers.items()
+        },
+        "pause": msgspec.structs.asdict(registry.pause)
+        if registry.pause and registry.paused(now)
+        else None,
+        "held": [
+            name
+            for name in registry.held
+            if name not in registry.holds or registry.holds[name].is_in_force(now)
+        ],
+        "excluded": {
+            name: msgspec.structs.asdict(one)
+            for name, one in sorted(registry.excluded.items())
+            if one.is_in_force(now)
+        },
+        "budgets": {
+            name: {
+                "node_hours_left": round(left, 1),
+                "of": config.namespaces[name].options["node_hours_per_week"],
+            }
+            for name, left in hours_left(config, registry, now).items()
+        },
+    }
+
+
+def _live_registry(
+    config: Config, environ: Mapping[str, str]
+) -> tuple[Registry, int, tuple[str, ...]]:
+    """`dnm status --live`: the record with the queues as they are now, the exit code and the errors
+    of a run now. What such a run would do is `dnm plan`'s to say."""
+    from dnm.run.looking import plan_pass
+    from dnm.run.planning import wall_clock
+
+    result = plan_pass(config, environ)
+    registry = load_registry(config, wall_clock())
+    seen = replace(registry.last_run, queues=dict(result.plan.seen))
+    registry = replace(registry, last_run=seen)
+    return registry, result.exit_code, result.plan.errors
+
+
+# --- again and again -------------------------------------------------------------------------
+
+_EVERY = 2.0  # seconds, as watch(1)
+_HOME, _TO_END_OF_LINE, _TO_END = "\033[H", "\033[K", "\033[J"
+
+
+class _Screen(StringIO):
+    """What is printed into it is folded, and bold, as at the terminal that gets it."""
+
+    def isatty(self) -> bool:
+        """Says yes."""
+        return True
+
+
+def watch(show: Callable[[], object]) -> int:
+    """Shows it until Ctrl-C. What can't be read now is told in its place, and tried again."""
+    with suppress(KeyboardInterrupt):
+        sys.stdout.write(_HOME + _TO_END)
+        while True:
+            screen = _Screen()
+            with redirect_stdout(screen):
+                try:
+                    show()
+                except DnmError as error:
+                    print(f"error: {printable(str(error))}")
+            _draw(screen.getvalue().splitlines())
+            time.sleep(_EVERY)
+    print()
+    return ExitCode.OK
+
+
+def _draw(lines: list[str]) -> None:
+    """Over what stood there, so that nothing flickers; what has no room is counted."""
+    room = shutil.get_terminal_size().lines - 1
+    if len(lines) > room:
+        lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines: `dnm status` has them"]
+    text = "".join(f"{line}{_TO_END_OF_LINE}\n" for line in lines)
+    sys.stdout.write(_HOME + text + _TO_END)
+    sys.stdout.flush()

@@ -1,0 +1,372 @@
+"""How `dnm status` looks to people: tables that fit eighty columns, or all that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dnm.cli.terminal.output import (
+    briefly,
+    order_progress,
+    order_resources,
+    print_line,
+    print_table,
+    print_title,
+    shown,
+    shown_amount,
+    sitting_lines,
+    told_together,
+    waiting_lines,
+)
+from dnm.model.errors import ExitCode
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.lent import Leaving, Phase
+from dnm.model.orders import LOST, Pause
+from dnm.model.printable import Meanings, count_of, duration
+from dnm.model.reason import OTHERS_DRAIN, Reason
+from dnm.model.registry import NodePods
+from dnm.model.verdict import QUEUE_WORDS
+
+Row = dict[str, str]
+_NARROW = ("node", "phase", "for", "idle for", "back in", "type", "namespace", "queue", "reason")
+_MOST_NAMES = 3  # namespaces of pods that hold a node
+_ROOM_NEEDED = ("queue", "reason")
+_MEANINGS: Meanings = {
+    "phase": {"serving": "ok", "failed": "error", "given up": "error", "claimed": "warning"}
+}
+NODE_COLUMNS = (
+    "node", "type", "namespace", "queue", "phase", "for", "idle for", "back in", "reason",
+)  # fmt: skip
+
+
+def print_status(
+    document: Mapping[str, Any],
+    now: datetime,
+    is_wide: bool = False,
+    sort_by: str = "node",
+    zone: str = "UTC",
+) -> None:
+    """Prints the document of `status_document`; `is_wide`: all columns, and the pods of each node.
+    `zone`: by whose clock."""
+    _print_nodes(node_rows(document, now, sort_by, zone), is_wide)
+    for node in document["nodes"] if is_wide else ():
+        if node["pods"] is not None:
+            print_line(f"{node['node']}: {holders_text(node['pods'])}", indent=2)
+    failed = {name for name, _ in _troubles(document)}
+    for name, trouble in (*_troubles(document), *_others(document), *_elsewhere(document)):
+        print_line((f"{name}: ", "error" if name in failed else "warning"), trouble, indent=2)
+    if said := list(by_hand_lines(document, now, zone)):
+        print_title("By hand")
+        for line in said:
+            print_line(line, indent=2)
+    print_title("Queues")
+    for queue in document["queues"]:
+        _print_queue(queue)
+    for line in sitting_lines(document["sitting"], zone):
+        print_line(line, indent=2)
+    if not document["queues"]:
+        print_line("no run has looked at the queues yet", indent=2)
+    if document["waiting_jobs"]:
+        print_title("Jobs that wait")
+        for line in waiting_lines(document["waiting_jobs"], now):
+            print_line(line, indent=2)
+    print_title("Brakes")
+    for line in brake_lines(document["brakes"], now, zone):
+        print_line(line, indent=2)
+    print_title("Last run")
+    for line in run_lines(document["last_run"], now, zone):
+        lead, colon, error = line.partition("error: ")
+        parts = ((colon, "error"), error) if not lead else (line.lstrip(),)
+        print_line(*parts, indent=4 if line.startswith(" ") else 2)
+    for warning in document["warnings"]:
+        print_line(("warning: ", "warning"), warning)
+    for error in document["errors"]:
+        print_line(("error: ", "error"), error)
+    if steps := list(to_do_lines(document)):
+        print_title("To do now")
+        for line in steps:
+            print_line(line, indent=2)
+
+
+def to_do_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what waits for a person, each with the command that ends it."""
+    run, pause = document["last_run"], document["brakes"]["pause"]
+    if failed := [one["node"] for one in document["nodes"] if one["phase"] == Phase.FAILED.value]:
+        names = fold_hostlist(failed)
+        yield f"{names} failed: fix the error above, then `dnm reset {names}` returns it to Slurm"
+    for queue, breaker in document["brakes"]["breakers"].items():
+        if breaker["tripped_at"]:
+            yield (
+                f"pods of {queue} did not use its nodes: `dnm explain {queue}` says why, "
+                f"`dnm reset {queue}` lends again"
+            )
+    if pause and pause["who"] == LOST:
+        yield str(pause["reason"])
+    for name in document["by_hand"]:
+        yield f"{name} is not recorded: `dnm adopt {name} --namespace NAMESPACE`"
+    if run["errors"] and run["exit_code"] == ExitCode.NEEDS_PERSON and not failed:
+        yield "fix the error of the last run above, then `dnm run`"
+
+
+# --- nodes -----------------------------------------------------------------------------------
+
+
+def _print_nodes(rows: Iterable[Row], is_wide: bool) -> None:
+    shown = NODE_COLUMNS if is_wide else _NARROW
+    cells = [[row.get(name, "") for name in shown] for row in rows]
+    optional = () if is_wide else _ROOM_NEEDED
+    print_table("Lent nodes", shown, cells, "no node is lent", _MEANINGS, optional)
+
+
+def node_rows(
+    document: Mapping[str, Any], now: datetime, sort_by: str = "node", zone: str = "UTC"
+) -> Iterator[Row]:
+    """Yields nodes that are lent, that are asked for, and that are claimed and not lent."""
+    for node in sorted(document["nodes"], key=lambda node: _sort_key(node, sort_by)):
+        yield {
+            **_place(node),
+            "node": node["node"] + _kept(node, zone),
+            "phase": node["phase"],
+            "for": duration(now - node["since"]),
+            "idle for": _span(node["idle_seconds"]),
+            "back in": _span(node["goes_back_in_seconds"]),
+            "reason": node["reason"],
+        }
+    for request in document["requests"]:
+        yield {
+            **_place(request),
+            "node": f"{request['missing']} {'missing' if request['is_given_up'] else 'coming'}",
+            "phase": "given up" if request["is_given_up"] else "requested",
+            "for": duration(now - request["since"]),
+        }
+    for one in document["claimed"]:
+        since = duration(now - one["since"]) if one["since"] else "?"
+        yield {**_place(one), "node": one["node"], "phase": "claimed", "for": since}
+
+
+def _sort_key(node: Mapping[str, Any], by: str) -> Any:
+    if by == "idle":
+        return -(node["idle_seconds"] or 0)
+    return node["node_type" if by == "type" else by]
+
+
+def _kept(node: Mapping[str, Any], zone: str) -> str:
+    if node["held"] or node["leaves"]:
+        return " (held)" if node["held"] else " (leaves)"
+    if node["stays_until"]:
+        return f" (until {briefly(node['stays_until'], zone)})"
+    return " (min_nodes)" if node["reason"].startswith(Reason.KEPT_READY.text) else ""
+
+
+def _emptied(emptying: Mapping[str, Any] | None, now: datetime, zone: str) -> str:
+    if emptying is None:
+        return "it goes back once its pods have ended"
+    if now < emptying["since"]:
+        return f"its pods are asked to go from {shown(emptying['since'], zone, seconds=True)} on"
+    said = f"; {emptying['why']}" if emptying["why"] else ""
+    return f"{count_of(emptying['asked'], 'pod')} asked to go so far{said}"
+
+
+def by_hand_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
+    """Yields what persons have asked for, and nodes that came without dnm."""
+    for node in document["nodes"]:
+        if node["leaves"] == Leaving.BY_HAND and not node["held"]:
+            yield f"{node['node']} is returned by a person: {_emptied(node['emptying'], now, zone)}"
+    for order in document["orders"]:
+        what = fold_hostlist(order["nodes"]) or f"{order['count']} of type {order['node_type']}"
+        reason = f" ({order['reason']})" if order["reason"] else ""
+        yield (
+            f"{order['id']}: {what} for {order['namespace']} until "
+            f"{shown(order['until'], zone)}, by {order['who']}{reason}: " + order_progress(order)
+        )
+    for name in document["by_hand"]:
+        yield (
+            f"{name} came to Kubernetes by hand, and is not recorded: "
+            f"`dnm adopt {name} --namespace NAMESPACE` takes it in"
+        )
+
+
+def _place(one: Mapping[str, Any]) -> Row:
+    return {"type": one["node_type"], "namespace": one["namespace"], "queue": one.get("queue", "")}
+
+
+def _span(seconds: float | None) -> str:
+    """Nothing where the question does not arise."""
+    return "" if seconds is None else duration(timedelta(seconds=seconds))
+
+
+def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What went wrong with a node or a request, in full: the table has no room for it."""
+    nodes = [(node["node"], node["error"]) for node in document["nodes"] if node["error"]]
+    requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
+    claimed = [(one["node"], one["reason"]) for one in document["claimed"]]
+    return nodes + requests + claimed
+
+
+def _others(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Nodes that an administrator has cordoned, or somebody has drained in Slurm: dnm does not lift
+    that, and the table has no room for it."""
+    return [
+        (node["node"], node["reason"])
+        for node in document["nodes"]
+        if node["reason"].startswith(Reason.HELD_BY_ADMIN.text) or OTHERS_DRAIN in node["reason"]
+    ]
+
+
+def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Where the converters are that other hosts have started, and what they print."""
+    nodes = [(node["node"], node["converter_host"]) for node in document["nodes"]]
+    requests = [(f"request {r['id']}", r["converter_host"]) for r in document["requests"]]
+    return [
+        (name, f"its converter was started on {host}; its output is there")
+        for name, host in nodes + requests
+        if host
+    ]
+
+
+# --- queues ----------------------------------------------------------------------------------
+
+
+def _print_queue(queue: Mapping[str, Any]) -> None:
+    """What is decided, and a line for each resource: what is not known is `?`, and none is 0."""
+    from dnm.cli.terminal.screen import verdict_part
+
+    pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_known"] else "? pods"
+    pods += f", {queue['young_pods']} in their grace" if queue["young_pods"] else ""
+    word = QUEUE_WORDS.get(queue["verdict"], queue["verdict"])
+    print_line(
+        f"{queue['queue']}: ", verdict_part(word or "?"),
+        f": {queue['reason'] or 'no run has judged it yet'}", indent=2,
+    )  # fmt: skip
+    header = ["resource", "limit", "baseline", "lent", "used", f"pending ({pods})"]
+    of_limits = {*queue["limit"], *queue["baseline"]}
+    names = order_resources(of_limits | queue["used"].keys() | queue["pending"].keys())
+    if not names:
+        is_unlimited = queue["is_judged"] and queue["is_demand_known"]
+        known = "no limit and no pods" if is_unlimited else "its limits are not known"
+        print_line(f"{known}; {pods} pending", indent=4)
+        return
+    print_table("", header, [[name, *_numbers(queue, name)] for name in names], "", indent=4)
+
+
+def _numbers(queue: Mapping[str, Any], resource: str) -> Iterator[str]:
+    limit = queue["limit"].get(resource)
+    is_known = queue["is_judged"] or limit is not None
+    yield _amount(resource, limit) if limit is not None else "no limit" if is_known else "?"
+    baseline = queue["baseline"].get(resource)
+    if not queue["is_judged"]:
+        yield from "??"
+    else:
+        yield _amount(resource, baseline) if baseline is not None else "no limit"
+        yield _amount(resource, queue["lent"].get(resource, 0))
+    for name in ("used", "pending"):
+        is_known = queue["is_demand_known"]
+        yield _amount(resource, queue[name].get(resource, 0)) if is_known else "?"
+
+
+def _amount(resource: str, amount: int) -> str:
+    return shown_amount(resource, amount) if amount else "0"
+
+
+# --- brakes and the last run -----------------------------------------------------------------
+
+
+def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
+    """Yields a line for each brake: caps, floors, cooldown, back-offs, breakers, pause, holds."""
+    for cap in brakes["caps"]:
+        yield f"{cap['cap']}: {cap['lent']} of {count_of(cap['max'], 'node')} lent"
+    for cap in brakes["cap_shares"]:
+        nodes = "not known yet" if cap["nodes"] is None else count_of(cap["nodes"], "node")
+        yield f"{cap['cap']}: at most {cap['percent']:g} % of the nodes that Slurm has, {nodes}"
+    for floor in brakes["floors"]:
+        most = count_of(floor["nodes"], "node")
+        stay = f"{floor['percent']:g} % of its nodes" if floor["percent"] else most
+        yield f"batch_floor of {floor['of']}: {stay} stay in Slurm"
+    if brakes["cooldown_seconds"]:
+        yield f"cooldown: {brakes['cooldown_seconds']:.0f} s left"
+    for name, backoff in brakes["backoffs"].items():
+        left = duration(backoff["until"] - now)
+        error = f": {backoff['last_error']}" if backoff["last_error"] else ""
+        tries = count_of(backoff["failures"], "failed attempt")
+        yield (
+            f"type {name} backs off after {tries} to lend: "
+            f"{left} left, then {backoff['ask_at_most']} at most{error}; `dnm reset {name}` ends it"
+        )
+    for queue, breaker in brakes["breakers"].items():
+        if breaker["tripped_at"]:
+            since = duration(now - breaker["tripped_at"])
+            yield f"breaker of {queue} is open for {since}: `dnm reset {queue}` closes it"
+    for name, budget in brakes["budgets"].items():
+        left, most = max(budget["node_hours_left"], 0.0), budget["of"]
+        yield f"namespace {name}: {left:g} of {most:g} node-hours are left this week"
+    if brakes["pause"]:
+        yield pause_line(brakes["pause"], zone)
+    if brakes["held"]:
+        yield "held: " + fold_hostlist(brakes["held"])
+    if brakes["excluded"]:
+        yield "excluded: " + ", ".join(_excluded(brakes["excluded"], zone))
+
+
+def pause_line(pause: Mapping[str, Any], zone: str = "UTC") -> str:
+    """Returns since and until when dnm is paused, by whom and why."""
+    until = shown(pause["until"], zone, seconds=True) if pause["until"] else "`dnm resume`"
+    by = f" by {pause['who']}" if pause["who"] else ""
+    reason = f": {pause['reason']}" if pause["reason"] else ""
+    what = f"{half.value} is paused" if (half := pause["half"]) else "paused"
+    since = shown(pause["since"], zone, seconds=True)
+    return f"{what}{by} since {since} until {until}{reason}"
+
+
+def print_pause(pause: Pause, zone: str) -> None:
+    """Prints that dnm, or one half of what it does, is paused."""
+    whose = "" if pause.half else "dnm is "
+    print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause), zone)}")
+
+
+def run_lines(run: Mapping[str, Any], now: datetime, zone: str = "UTC") -> list[str]:
+    """Returns when it began, its errors, and what the last run that acted did."""
+    if run["began"] is None:
+        return ["none yet"]
+    lines = [f"began {duration(now - run['began'])} ago, and has not come to its end"]
+    if run["process"] is not None:
+        since = shown(run["began"], zone, seconds=True)
+        lines = [f"a run is at work since {since} (process {run['process']})"]
+    elif run["seconds"] is not None:
+        end = f"took {run['seconds']:.1f} s, exit code {run['exit_code']}"
+        lines = [f"began {duration(now - run['began'])} ago, {end}"]
+    lines += [f"error: {error}" for error in run["errors"]]
+    if run["acted_at"]:
+        lines.append(f"last action {duration(now - run['acted_at'])} ago:")
+        lines += [f"  {action}" for action in run["actions"]]
+    return lines
+
+
+def _excluded(nodes: Mapping[str, Mapping[str, Any]], zone: str) -> list[str]:
+    """Those that are kept out until the same time for the same reason as one host list."""
+    said = []
+    for name, keeping in nodes.items():
+        until = f" until {shown(keeping['until'], zone)}" if keeping["until"] else ""
+        reason = f" ({keeping['reason']})" if keeping["reason"] else ""
+        said.append((name, f"NODE{until}{reason}"))
+    return told_together(said, "")
+
+
+def holders_text(listed: dict[str, Any]) -> str:
+    """Returns who holds a lent node, as people are told."""
+    pods = msgspec.convert(listed, NodePods)
+    apart = f"{count_of(pods.apart, 'pod')} of DaemonSets or static"
+    if not pods.count:
+        return f"no pod holds it; {apart}" if pods.apart else "no pod holds it"
+    first = sorted(pods.namespaces.items(), key=lambda one: (-one[1], one[0]))
+    shown = ", ".join(f"{number} of {name}" for name, number in first[:_MOST_NAMES])
+    others = len(first) - _MOST_NAMES
+    more = f" and {count_of(others, 'more namespace')}" if others > 0 else ""
+    unnamed = pods.count - len(pods.names)
+    rest = f" and {unnamed} more" if unnamed > 0 else ""
+    return (
+        f"{count_of(pods.count, 'pod')} on it: {shown}{more}; {', '.join(pods.names)}{rest}; the "
+        f"oldest since {pods.oldest}" + (f"; beside them {apart}" if pods.apart else "")
+    )

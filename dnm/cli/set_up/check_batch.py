@@ -1,0 +1,299 @@
+"""`dnm check`, the batch side's part: what could be lent of each type, what caps let be
+lent, which nodes are kept out, which are claimed and not lent, and who is charged for them."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from shlex import quote
+
+from dnm.calendar.in_force import list_events
+from dnm.cli.set_up.findings import Finding, doubtful, fine, looks_at, skipped, wrong
+from dnm.converter.contract import LEAVE_DRAINED, list_program
+from dnm.converter.node_convert import NodeConvert
+from dnm.model.batch import BatchClaim, BatchList, BatchNode
+from dnm.model.config import Config
+from dnm.model.errors import DnmError
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.lent import Phase
+from dnm.model.printable import count_of
+from dnm.model.registry import Registry
+from dnm.model.share import Floor, Share, most_of
+from dnm.model.value import Unreadable
+from dnm.plan.cap_shares import NodeCap, list_node_caps
+from dnm.plan.rule import nodes_kept_out
+from dnm.plan.supply import Supply, supply_now
+
+
+@looks_at("batch nodes")
+def check_batch_nodes(
+    config: Config, registry: Registry, environ: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Whether `--list` answers, what could be lent now of each type, and what is claimed."""
+    program = list_program(config)
+    if not program.exists():
+        yield skipped(f"they need {program}")
+        return
+    listed = NodeConvert(config, environ).list_nodes()
+    if isinstance(listed, Unreadable):
+        yield wrong(
+            listed.error,
+            f"run '{quote(str(program))} --list' by hand; for a converter that has no list, name a "
+            "program that has one in batch_list_command",
+        )
+        yield from check_caps(config, None)
+        return
+    now = datetime.now(UTC)
+    yield from check_caps(config, listed.nodes)
+    yield from map(_judge_supply, supply_now(config, registry, listed.nodes, now))
+    yield from check_kept_out(config, registry, listed, now)
+    yield from check_claims(config, registry, listed.nodes)
+    yield from check_sick(config, listed)
+    yield from check_charges(config, registry, listed, environ)
+
+
+def _judge_supply(supply: Supply) -> Finding:
+    name = supply.node_type
+    if not supply.listed:
+        return doubtful(
+            f"the converter lists no node of the type {name}",
+            "correct the type or its name_prefix; 'node-convert --list' shows all",
+        )
+    if not supply.to_be_had:
+        return doubtful(
+            f"none of {count_of(supply.listed, 'node')} of the type {name} can be lent now",
+            "'dnm nodes' shows why not",
+        )
+    return fine(supply.sentence)
+
+
+@looks_at("caps")
+def check_caps(config: Config, batch: Mapping[str, BatchNode] | None) -> Iterator[Finding]:
+    """A cap in per cent of nodes that nobody can count lets none be lent; `batch` None: they could
+    not be read."""
+    for one in list_node_caps(config):
+        total = one.total(batch or {}, config)
+        if total:
+            yield fine(_told(one, total, _floors_leave(one, config, batch or {})))
+        elif isinstance(one.cap, Share):
+            why = "is not known" if batch is None else "is 0"
+            yield doubtful(
+                f"{one.line}: of how many nodes {why}, and no more are lent while it is",
+                "see to the line about batch nodes",
+            )
+
+
+def _told(one: NodeCap, total: int, left: int) -> str:
+    most = min(most_of(one.cap, total), total)
+    nodes = count_of(total, "batch node")
+    less = f"; batch_floor leaves {left} of them" if left < most else ""
+    return f"{one.line}: at most {most} of {nodes}, {100 * most / total:.3g} %{less}"
+
+
+def _floors_leave(one: NodeCap, config: Config, batch: Mapping[str, BatchNode]) -> int:
+    """Returns how many of the nodes that a cap is of could be lent if all were idle: what the
+    floors of their types leave, and that of each partition."""
+    types = {name: config.type_of(name) for name in batch}
+    count = Counter(of for of in types.values() if of in one.node_types)
+    floors = {of: config.floor_of(of) or Floor() for of in one.node_types}
+    left = [sum(max(0, count[of] - floor.of(count[of])) for of, floor in floors.items())]
+    for partition, floor in config.partition_floors.items():
+        there = [types[name] for name, node in batch.items() if partition in node.partitions]
+        ours = sum(of in one.node_types for of in there)
+        spare = max(0, len(there) - floor.of(len(there)))
+        left.append(count.total() - ours + min(ours, spare))
+    return min(left)
+
+
+_LONGEST = 200  # characters of a list of nodes
+
+
+@looks_at("kept out")
+def check_kept_out(
+    config: Config, registry: Registry, listed: BatchList, now: datetime
+) -> Iterator[Finding]:
+    """Nothing where nothing is kept out."""
+    why = nodes_kept_out(config, registry, listed.nodes, now)
+    out = [name for name in why if name in listed.nodes]
+    yield from _unknown_words(config, listed)
+    said = {*registry.excluded, *registry.held}
+    if missing := said - listed.nodes.keys() - registry.nodes.keys():
+        yield doubtful(
+            f"a person holds or excludes {_short(missing)}, which the converter does not list",
+            "correct the names by 'dnm unhold' or 'dnm unexclude'; 'dnm nodes' shows all",
+        )
+    if out and not listed.leaves_out:
+        yield doubtful(
+            f"the converter can't be told to leave out {count_of(len(out), 'node')}: dnm names "
+            "every node that it asks for, a call each",
+            "let it take --exclude and say so in its list (docs/node-convert.md)",
+        )
+    elif out:
+        yield fine(f"{count_of(len(out), 'node')}: {_short(out)}; `dnm nodes` has the reasons")
+
+
+def _unknown_words(config: Config, listed: BatchList) -> Iterator[Finding]:
+    """Whoever mistypes what shall be kept out must not find out by a node that was lent."""
+    rows = listed.nodes.values()
+    if missing := config.exclude_nodes - listed.nodes.keys():
+        yield doubtful(
+            f"exclude_nodes names {_short(missing)}, which the converter does not list",
+            "correct the names; 'dnm nodes' shows all",
+        )
+    rules = (
+        ("partition", config.exclude_partitions, [row.partitions or None for row in rows]),
+        ("feature", config.exclude_features, [row.features for row in rows]),
+        ("reservation", config.exclude_reservations, [row.reservations for row in rows]),
+    )
+    for kind, named, there in rules:
+        silent = sum(has is None for has in there)
+        if named and silent:
+            yield doubtful(
+                f"exclude_nodes names a {kind}, and the converter does not say what "
+                f"{count_of(silent, 'node')} have: these are not lent",
+                "let its list say it (docs/node-convert.md), or leave it out",
+            )
+        known = {word for has in there for word in has or ()}
+        for word in named:
+            if word not in known and kind != "reservation":  # one may be yet to come
+                yield doubtful(
+                    f"exclude_nodes names {kind} {word}, which no node has", "correct the name"
+                )
+
+
+def _short(names: Iterable[str]) -> str:
+    text = fold_hostlist(names)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+@looks_at("claims")
+def check_claims(
+    config: Config, registry: Registry, listed: Mapping[str, BatchNode]
+) -> Iterator[Finding]:
+    """Every claim that no lent node and no converter at work stands behind, with the next step."""
+    found = [
+        finding
+        for name, row in sorted(listed.items())
+        if row.claim is not None
+        and (finding := _judge_claim(config, registry, name, row.claim)) is not None
+    ]
+    told = [name for name, row in listed.items() if row.tells_claim]
+    found += [
+        wrong(f"{name} {one.why}")
+        for name, one in sorted(registry.claimed.items())
+        if name not in told
+    ]
+    yield from found
+    if not found and told:
+        yield fine("every node that is claimed is lent, or its converter is at work")
+    elif not found:
+        yield skipped("the converter does not tell what it has claimed")
+
+
+def _judge_claim(
+    config: Config, registry: Registry, name: str, claim: BatchClaim
+) -> Finding | None:
+    if not claim.instance and name in registry.nodes:  # a person converted it, and it was adopted
+        return None
+    if not claim.instance:
+        return doubtful(
+            f"{name} is reserved as a converter would do it, and nobody has marked it",
+            "if no other instance is about to convert it, and Kubernetes has no such Node, delete "
+            "that reservation in Slurm",
+        )
+    if claim.instance != config.instance_id or claim.is_at_work:
+        return None
+    if claim.error and not claim.direction:
+        return wrong(f"{name}: {claim.error}")
+    entry = registry.nodes.get(name)
+    is_recorded = entry is not None and not (entry.phase is Phase.JOINING and claim.is_interrupted)
+    is_awaited = claim.request in {request.id for request in registry.requests}
+    if is_recorded or (is_awaited and not claim.is_interrupted):
+        return None
+    whom = f" for namespace {claim.namespace}" if claim.namespace else ""
+    stopped = "nobody goes on with its conversion" if claim.direction else "dnm has no record of it"
+    why = f": {claim.error}" if claim.error else ""
+    return wrong(
+        f"{name} is claimed{whom}, and {stopped}{why}",
+        "the next `dnm run` goes on with it or returns it, and `dnm plan` says which; "
+        f"by hand, '{config.node_convert_path} --set batch --node-name {name}' returns it",
+    )
+
+
+_PAGE = "docs/accounting.md"
+
+
+@looks_at("accounting")
+def check_charges(
+    config: Config, registry: Registry, listed: BatchList, environ: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Nothing where Slurm keeps no accounts and nobody is to be charged."""
+    named = _accounts(config, registry)
+    if not named and listed.charges:
+        yield fine(
+            "sreport has the hours of lent nodes as Down; with charge_account = - they are planned "
+            f"({_PAGE})"
+        )
+    elif named and not listed.charges:
+        yield doubtful(
+            f"{named[0]} is to be charged, and the converter can't: sreport has lent nodes as Down",
+            "it needs a slurmdbd and Slurm's commands (slurmrestd has no words for it); a site's "
+            f"own converter says --account in its list ({_PAGE})",
+        )
+    elif named:
+        yield fine("sreport has lent nodes as planned, charged to " + ", ".join(named))
+        yield from _unknown_accounts(named, environ)
+        yield from _uncharged(registry, listed)
+
+
+def _accounts(config: Config, registry: Registry) -> list[str]:
+    """All that are named, each once."""
+    places = (config, *config.namespaces.values(), *list_events(config, registry))
+    told = [one.charge_account for one in places]  # type: ignore[attr-defined]
+    return list(dict.fromkeys(filter(None, (*told, *(one.account for one in registry.orders)))))
+
+
+def _unknown_accounts(named: list[str], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Where Slurm's programs are."""
+    if not (find_spec("dnm.converters") and shutil.which("sacctmgr", path=environ.get("PATH"))):
+        return
+    from dnm.converters.sreport import knows_account
+
+    for name in named:
+        try:
+            is_known = name == "-" or knows_account(environ, name)
+        except DnmError as error:
+            yield doubtful(f"whether Slurm has the account {name} can't be told: {error}")
+            return
+        if not is_known:
+            yield doubtful(
+                f"Slurm has no account {name}: what it is to be charged is lent, and Down",
+                f"sacctmgr add account {name}, or correct the name",
+            )
+
+
+def _uncharged(registry: Registry, listed: BatchList) -> Iterator[Finding]:
+    for name, entry in sorted(registry.nodes.items()):
+        row = listed.nodes.get(name)
+        there = row.claim.account if row is not None and row.claim is not None else ""
+        if entry.account and there != entry.account.lower():
+            yield doubtful(
+                f"{name} is lent for {entry.account}, and Slurm charges {there or 'nobody'}",
+                "the log has why (the converter's lines of that lend); it is charged when it is "
+                "lent again",
+            )
+
+
+@looks_at("sick_when")
+def check_sick(config: Config, listed: BatchList) -> Iterator[Finding]:
+    """A converter that would resume a sick node is not called for one."""
+    if config.sick_when and not listed.leaves_drained:
+        yield wrong(
+            f"the converter does not name {LEAVE_DRAINED} among its options: a node that shows one "
+            "of the signs is emptied, and stays lent",
+            "have it leave such a node drained, and say so in its list (docs/json.md), or leave "
+            "sick_when out",
+        )

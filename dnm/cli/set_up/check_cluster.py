@@ -1,0 +1,237 @@
+"""`dnm check`, the cluster's part: the kubeconfig, the clock, permissions.
+
+What is behind them is in `check_pods.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from shlex import quote
+
+import msgspec
+
+from dnm.cli.set_up.check_pods import (
+    check_nodes,
+    check_opening,
+    check_pods,
+    check_queue_document,
+    check_queues,
+    check_scheduler,
+)
+from dnm.cli.set_up.check_slinky import check_slinky
+from dnm.cli.set_up.findings import CheckResult, Finding, doubtful, fine, looks_at, skipped, wrong
+from dnm.converter.node_convert import NodeConvert
+from dnm.host.trust import find_distrust
+from dnm.kube.access import find_kubeconfig
+from dnm.kube.client import KubeClient
+from dnm.kube.errors import NO_DRY_RUN
+from dnm.kube.questions import can_i, read_server_time, read_version
+from dnm.model.batch import BatchNode
+from dnm.model.cluster import ConfigMap
+from dnm.model.config import Config
+from dnm.model.errors import DnmError, KubeConflict, KubeError
+from dnm.model.node import Node
+from dnm.model.plan import Snapshot
+from dnm.model.printable import duration
+from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
+from dnm.plan.rules.kubelets import differing_kubelets
+from dnm.queues.document import QueueDocument
+from dnm.run.lease import judge_here
+from dnm.run.permissions import permissions
+from dnm.run.registry import attach_lease, opened_state
+from dnm.run.snapshot import take_snapshot
+
+_SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
+_SKEW_WRONG = timedelta(seconds=60)
+_TRIED = "dynamic-node-manager/tried"  # an annotation that only a dry run writes
+
+
+@looks_at("Kubernetes")
+def check_cluster(
+    config: Config, registry: Registry, environ: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Everything behind the API; where it does not answer, the one finding says so."""
+    found = list(check_kubeconfig(config))
+    yield from found
+    if any(finding.result is CheckResult.FAILED for finding in found):
+        yield skipped("it needs a kubeconfig that can be used")
+        return
+    with closing(KubeClient.connect(config)) as kube:
+        try:
+            yield fine(f"{kube.server} answers, version {read_version(kube.requests)}")
+        except DnmError as error:
+            yield wrong(str(error))
+            yield skipped("they need the API", "permissions, queues, pods")
+            return
+        yield from check_clock(kube)
+        yield from check_permissions(config, kube)
+        snapshot = take_snapshot(
+            config, registry, kube, NodeConvert(config, environ), datetime.now(UTC)
+        )
+        document: list[QueueDocument] = []
+        yield from check_queue_document(config, snapshot, document)
+        if document and document[0].source.config_map is not None:
+            yield from check_admission(kube, document[0].source.config_map)
+        if isinstance(nodes := snapshot.nodes, tuple):
+            rows = _batch_rows(config, environ, snapshot, nodes)
+            yield from check_slinky(config, registry, kube.requests, nodes, rows)
+        yield from check_opening(config, kube)
+        yield from check_lease(config, registry, kube)
+    if document:
+        yield from check_queues(config, document[0])
+        if config.yunikorn_url:
+            yield from check_scheduler(config, document[0])
+        yield from check_pods(config, document[0], snapshot)
+    if isinstance(snapshot.nodes, tuple):
+        yield from check_nodes(config, snapshot.nodes)
+        by_name = {node.name: node for node in snapshot.nodes}
+        for name, sentence in differing_kubelets(config, registry.nodes, by_name).items():
+            yield doubtful(sentence, check=f"node {name}")
+
+
+def _batch_rows(
+    config: Config, environ: Mapping[str, str], snapshot: Snapshot, nodes: Iterable[Node]
+) -> Mapping[str, BatchNode] | None:
+    """Slurm's nodes, asked for anew only where slurm-bridge is at work; None: they can't be had."""
+    rows = snapshot.batch
+    if rows is None and any(node.is_managed for node in nodes):
+        listed = NodeConvert(config, environ).list_nodes()
+        rows = listed if isinstance(listed, Unreadable) else listed.nodes
+    return None if isinstance(rows, Unreadable) else rows
+
+
+@looks_at("lease")
+def check_lease(config: Config, registry: Registry, kube: KubeClient) -> Iterator[Finding]:
+    """Whether this registry may act, and whether a run of another host is at work."""
+    with opened_state(config) as state:
+        attach_lease(config, state, kube)
+        if refusal := judge_here(config, state, registry, datetime.now(UTC)).refusal:
+            yield wrong(refusal)
+        elif who := state.holder:
+            yield doubtful(who, "wait for it; if it is gone, run `dnm takeover`")
+        else:
+            yield fine(f"no other dnm acts as {config.instance_id}, and no other run is at work")
+
+
+@looks_at("queue document")
+def check_admission(kube: KubeClient, config_map: ConfigMap) -> Iterator[Finding]:
+    """Whether the server takes a change of the ConfigMap: an admission webhook or a policy may
+    refuse it, as a dry run tells."""
+    where = (config_map.namespace, config_map.name)
+    if not can_i(kube.requests, "update", "configmaps", where[0], name=where[1]):
+        return  # which the permissions have said
+    annotations = {**config_map.annotations, _TRIED: "a dry run, of which nothing is kept"}
+    try:
+        kube.write_config_map(
+            msgspec.structs.replace(config_map, annotations=annotations), dry_run=True
+        )
+    except KubeConflict:
+        yield skipped("somebody is just writing it: whether dnm may is not known")
+    except KubeError as error:
+        if NO_DRY_RUN in str(error):
+            yield skipped(f"whether a change is admitted: {error}")
+            return
+        yield wrong(
+            f"a change of it, tried as a dry run, is refused: {error}",
+            "while this refuses, no limit is changed and no new node serves its queue: have the "
+            "webhook or policy that refuses admit dnm's account",
+        )
+
+
+@looks_at("kubeconfig")
+def check_kubeconfig(config: Config) -> Iterator[Finding]:
+    """It holds a key to the cluster, and may name a program to run."""
+    for text in find_kubeconfig(config).split(os.pathsep):
+        path = Path(text).expanduser()
+        if not text or not path.exists():
+            continue
+        info = path.stat()
+        if distrust := find_distrust(path, info):
+            yield wrong(*distrust.rsplit(": ", 1))
+        elif info.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            yield doubtful(
+                f"{path} can be read by others, with the key in it",
+                f"run 'chmod 600 {quote(str(path))}'",
+            )
+        else:
+            yield fine(f"{path} is its owner's alone")
+
+
+@looks_at("clock")
+def check_clock(kube: KubeClient) -> Iterator[Finding]:
+    """Pods' ages are of the server's clock, idle times of this one."""
+    theirs = read_server_time(kube.requests)
+    skew = abs(datetime.now(UTC) - theirs)
+    text = f"this host and the API server differ by {duration(skew)}"
+    remedy = "synchronise both (chronyc tracking): grace times and idle times rest on them"
+    if skew > _SKEW_WRONG:
+        yield wrong(text, remedy)
+    elif skew > _SKEW_FINE:
+        yield doubtful(text, remedy)
+    else:
+        yield fine(text)
+
+
+@looks_at("permission")
+def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
+    for one in permissions(config):
+        resource, _, subresource = one.resource.partition("/")
+        shown = f"{one.verb} {one.resource}"
+        if one.name:
+            shown += f" {one.namespace}/{one.name}"
+        allowed = can_i(
+            kube.requests, one.verb, resource, one.namespace, one.group, subresource, one.name
+        )
+        if allowed:
+            yield fine(shown)
+            continue
+        finding = wrong if one.is_needed else doubtful
+        yield finding(f"may not {shown}: {one.without}", "grant it as etc/rbac.yaml does")
+        if (one.verb, one.resource) == ("list", "pods"):
+            yield from _pods_by_namespace(config, kube)
+    yield from _check_test_load(config, kube)
+
+
+def _check_test_load(config: Config, kube: KubeClient) -> Iterator[Finding]:
+    """Checks an optional role: a namespace without it gets advice, one with a part of it a
+    warning."""
+    bind = (
+        "kubectl create rolebinding dnm-test-load --namespace {} --clusterrole "
+        "dynamic-node-manager-test-load --serviceaccount yunikorn:dynamic-node-manager"
+    )
+    unbound = []
+    for namespace in config.namespaces:
+        missing = [
+            verb
+            for verb in ("create", "patch", "delete", "list")
+            if not can_i(kube.requests, verb, "deployments", namespace, "apps")
+        ]
+        if {"create", "patch", "delete"} <= set(missing):  # other roles give list too
+            unbound.append(namespace)
+        elif missing:
+            text = f"may not {', '.join(missing)} deployments in {namespace}"
+            yield doubtful(f"{text}: dnm test-load fails there", f"run '{bind.format(namespace)}'")
+        else:
+            yield fine(f"dnm test-load in {namespace}")
+    if unbound:
+        yield skipped(
+            f"`dnm test-load` is not allowed in {', '.join(unbound)}; it is optional; to allow it, "
+            f"run '{bind.format(unbound[0])}'"
+        )
+
+
+def _pods_by_namespace(config: Config, kube: KubeClient) -> Iterator[Finding]:
+    for namespace in config.namespaces:
+        if can_i(kube.requests, "list", "pods", namespace):
+            yield fine(f"list pods in {namespace}")
+        else:
+            yield wrong(
+                f"may not list pods in {namespace}: it gets no nodes",
+                "grant it as etc/rbac.yaml does",
+            )

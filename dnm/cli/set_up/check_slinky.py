@@ -1,0 +1,180 @@
+"""`dnm check`: whether Slinky is at work here, and what of lending it would undo.
+
+slurm-operator's NodeSets could start a slurmd on a lent node, slurm-bridge has pods evicted from
+Nodes that Slurm knows by name, and takes the pods of its namespaces for itself. Where there is no
+sign of either, that is one line; where a sign is there and the rest may not be read, it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dnm.cli.set_up.findings import Finding, doubtful, fine, looks_at, skipped, wrong
+from dnm.demand.constraints import NodeTraits, meets, why_unfit
+from dnm.demand.demand import Demand
+from dnm.kube import slinky
+from dnm.kube.requests import ApiRequests
+from dnm.model.batch import BatchNode
+from dnm.model.config import Config
+from dnm.model.errors import KubeError
+from dnm.model.node import Node
+from dnm.model.printable import count_of
+from dnm.model.registry import Registry
+from dnm.plan.bridged import bare_types, managed_nodes, what_to_do, why_pods_leave
+from dnm.sizing.node_supply import NodeSupply, expected_nodes, traits_of
+
+_CHECK = "Slinky"
+_GRANT = "grant it as etc/rbac-slinky.yaml does"
+_NO_DEMAND = Demand(queues={}, groups=(), nodes={})
+
+
+@looks_at(_CHECK)
+def check_slinky(
+    config: Config,
+    registry: Registry,
+    api: ApiRequests,
+    nodes: Sequence[Node],
+    batch: Mapping[str, BatchNode] | None,
+) -> Iterator[Finding]:
+    """Everything about Slinky. `batch` None: the batch side could not be asked."""
+    versions = slinky.read_versions(api)
+    bridges, unknown = _find_bridges(api)
+    tainted = [node for node in nodes if node.is_managed]
+    if not (versions or bridges or tainted):
+        known = f"; whether slurm-bridge is installed can't be told ({unknown})" if unknown else ""
+        yield fine(f"no sign of it: no API group {slinky.GROUP}, no managed Node{known}")
+        return
+    yield from judge_lent(registry, nodes)
+    if versions:
+        yield from _check_node_sets(config, registry, api, nodes, versions)
+    if tainted:
+        yield from judge_names(config, registry, nodes, batch)
+    if unknown:
+        yield doubtful(f"which namespaces slurm-bridge manages: {unknown}", _GRANT)
+    for namespace in bridges:
+        yield from _check_namespaces(config, api, namespace)
+
+
+def _find_bridges(api: ApiRequests) -> tuple[tuple[str, ...], str]:
+    try:
+        return slinky.find_bridges(api), ""
+    except KubeError as error:
+        return (), str(error)
+
+
+def judge_lent(registry: Registry, nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Lent nodes from which Kubernetes evicts pods for Slinky's sake."""
+    for node in nodes:
+        if node.name in registry.nodes and (taint := node.evicting_taint):
+            why = why_pods_leave(taint)
+            yield wrong(f"{node.name} is lent and {why}", what_to_do(node.name))
+
+
+def judge_names(
+    config: Config,
+    registry: Registry,
+    nodes: Sequence[Node],
+    batch: Mapping[str, BatchNode] | None,
+) -> Iterator[Finding]:
+    """Whether slurm-bridge would have pods evicted from machines that are lent."""
+    if batch is None:
+        yield skipped("whether slurm-bridge knows nodes that are lent: Slurm's list is")
+        return
+    managed = managed_nodes(nodes, batch)
+    if not managed:
+        yield fine("slurm-bridge is at work, and on no Node that this Slurm knows by name")
+        return
+    by_name = {node.name: node for node in nodes}
+    for node_type, name in bare_types(config, registry, by_name, batch).items():
+        yield wrong(
+            f"slurm-bridge taints Nodes that Slurm knows by name ({managed[0]} is one), and would "
+            f"taint {name} as soon as it is lent: its pods would be evicted, so none of the type "
+            f"{node_type} is lent",
+            "lend nodes of a Slurm that this slurm-bridge does not ask, or none (docs/slinky.md)",
+        )
+
+
+@looks_at(_CHECK)
+def _check_node_sets(
+    config: Config,
+    registry: Registry,
+    api: ApiRequests,
+    nodes: Sequence[Node],
+    versions: Sequence[str],
+) -> Iterator[Finding]:
+    if slinky.VERSION not in versions:
+        yield doubtful(
+            f"NodeSets are served as {', '.join(versions)}, which dnm does not know: whether one "
+            "would start a slurmd on a lent node can't be told",
+            "upgrade slurm-operator to 1.0 or later",
+        )
+        return
+    try:
+        found = slinky.list_node_sets(api)
+    except KubeError as error:
+        yield doubtful(f"whether a NodeSet takes lent nodes: {error}", _GRANT)
+        return
+    yield from judge_node_sets(config, registry, nodes, found)
+
+
+def judge_node_sets(
+    config: Config, registry: Registry, nodes: Sequence[Node], found: Sequence[slinky.NodeSet]
+) -> Iterator[Finding]:
+    """Which NodeSets would put a slurmd on a lent node, or on one to come."""
+    bad = 0
+    traits = _lent_traits(config, registry, nodes)
+    for one in found:
+        taken = [what for what, at in traits.items() if not why_unfit(one.shape, (), at)]
+        if one.is_deleting or not taken:
+            continue
+        bad += 1
+        say = wrong if one.is_daemon_set else doubtful
+        what = "starts a slurmd" if one.is_daemon_set else "may start a slurmd"
+        yield say(
+            f"the NodeSet {one.key} {what} on {', '.join(taken)}: a second one of the same name "
+            "would register in Slurm, and its pod takes the node",
+            "give its template a nodeSelector that lent nodes don't meet, or the type a taint that "
+            "it does not tolerate",
+        )
+    if not bad:
+        yield fine(f"none of {count_of(len(found), 'NodeSet')} takes a lent node")
+
+
+def _lent_traits(
+    config: Config, registry: Registry, nodes: Sequence[Node]
+) -> dict[str, NodeTraits]:
+    """Lent nodes as they are, and those to come as they would be."""
+    supply = NodeSupply(nodes=tuple(nodes), lent=registry.nodes)
+    found = {node.name: traits_of(node) for node in nodes if node.name in registry.nodes}
+    for (namespace, node_type), one in expected_nodes(config, _NO_DEMAND, supply).items():
+        policy = config.namespaces[namespace]
+        if node_type in policy.node_types:
+            found[f"nodes of type {node_type} lent to {namespace}"] = one.traits
+    return found
+
+
+@looks_at(_CHECK)
+def _check_namespaces(config: Config, api: ApiRequests, where: str) -> Iterator[Finding]:
+    try:
+        bridge = slinky.read_bridge(api, where)
+        selector = bridge.selector
+        managed = [
+            name
+            for name in config.namespaces
+            if (
+                name in bridge.namespaces
+                if selector is None
+                else all(meets(one, slinky.read_namespace_labels(api, name)) for one in selector)
+            )
+        ]
+    except KubeError as error:
+        yield doubtful(f"which namespaces slurm-bridge manages: {error}", _GRANT)
+        return
+    for name in managed:
+        yield wrong(
+            f"slurm-bridge manages the monitored namespace {name} ({bridge.key}): it hands pods of "
+            "the default scheduler to its own, and YuniKorn never sees them",
+            "take it off managedNamespaces there, or off monitored_namespaces here",
+        )
+    if not managed:
+        yield fine(f"slurm-bridge manages no monitored namespace ({bridge.key})")

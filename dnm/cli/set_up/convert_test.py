@@ -1,0 +1,55 @@
+"""`dnm convert-test`: what the stages of each round took, and what it has left over on the node."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dnm.cli.terminal.output import print_line, print_table
+from dnm.model.errors import ExitCode
+from dnm.model.printable import printable
+
+if TYPE_CHECKING:
+    from dnm.converters.convert_test import Round
+
+_LONGEST = 160
+
+
+def convert_test(path: Path | None, node: str, rounds: int, namespace: str) -> int:
+    """Plays the rounds and prints each as it ends; 0 where all went well and nothing is left over.
+    Raises DnmError before the node is touched."""
+    from dnm.converters.convert_test import play_rounds
+    from dnm.converters.settings import load_settings
+
+    settings = load_settings({}, os.environ, path)
+    played: list[Round] = []
+    for one in play_rounds(settings, node, namespace, rounds, _say):
+        played.append(one)
+        _print_round(one, f"Round {len(played)} of {rounds}")
+    done = [one for one in played if one.result.result == "ok"]
+    rests = [rest for one in played for rest in one.rests]
+    print_line((f"{len(done)} of {rounds} round(s) ended well", "heading"))
+    for what, found in (
+        ("left over", {one.thing for one in rests if one.hook}),
+        ("not known whether left over", {one.thing for one in rests if not one.hook}),
+    ):
+        print_line(f"{what}: {', '.join(sorted(found)) or 'nothing'}", indent=2)
+    return ExitCode.FAILED if rests or len(done) < rounds else ExitCode.OK
+
+
+def _say(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def _print_round(one: Round, title: str) -> None:
+    result = one.result
+    rows = [(stage.stage, f"{stage.seconds:.1f}", stage.result) for stage in result.stages]
+    rows.append(("all", f"{sum(stage.seconds for stage in result.stages):.1f}", result.result))
+    print_table(f"{title}: {result.node}", ("STAGE", "SECONDS", "RESULT"), rows, "")
+    if result.result != "ok":
+        return print_line(result.error, indent=2)
+    left = [(rest.thing, rest.text[:_LONGEST], rest.hook or "(not known)") for rest in one.rests]
+    header = ("LEFT OVER", "WHAT", "HOOK THAT SHOULD CLEAR IT")
+    print_table("", header, left, "nothing is left over")

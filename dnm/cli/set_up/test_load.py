@@ -1,0 +1,341 @@
+"""The validation load: a Deployment of sleeping pods, for which a queue needs lent nodes.
+
+`dnm test-load` creates the Deployment, shows how many of its pods run, and ends when all run or
+when `--wait` has passed. One label finds the loads of this instance, and no other Deployment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+from dnm.cli.terminal.output import print_document, print_line
+from dnm.config import names, values
+from dnm.kube.client import KubeClient
+from dnm.kube.deployments import (
+    Deployment,
+    change_deployment,
+    count_wait_reasons,
+    create_deployment,
+    delete_deployment,
+    list_deployments,
+)
+from dnm.kube.errors import ApiRefused
+from dnm.kube.requests import ApiRequests
+from dnm.model.config import Config
+from dnm.model.errors import ConfigError, DnmError, ExitCode, KubeConflict, KubeError
+from dnm.model.node_type import NodeType, Taint
+from dnm.model.printable import count_of, duration
+from dnm.model.quantity import parse_kubernetes
+from dnm.model.value import Value
+from dnm.queues.document import read_document
+from dnm.queues.writer import read_source
+
+LABEL = "dynamic-node-manager/test-load"  # its value is the Deployment's own name
+INSTANCE_LABEL = "dynamic-node-manager/test-load-of"  # its value is the instance id
+DEFAULT_NAME = "dnm-test-load"
+QUEUE_LABELS = ("yunikorn.apache.org/queue", "queue")  # YuniKorn from 1.6, and before
+APP_LABELS = ("yunikorn.apache.org/app-id", "applicationId")
+_MOST_REPLICAS = 100_000
+_INTERVAL = 2.0  # seconds between two requests for the progress
+_MOST_REASONS = 3  # reasons shown for pods that wait
+
+
+class Load(Value, frozen=True):
+    """The options of a load. An empty queue is the one of the namespace in the queue map."""
+
+    namespace: str
+    queue: str = ""
+    name: str = DEFAULT_NAME
+    replicas: int = 50
+    cpu: str = "1000m"  # Kubernetes quantities, of each pod
+    memory: str = "2Gi"
+    image: str = "busybox"
+    only_lent_nodes: bool = False  # a node selector; without it the scheduler is free
+
+
+def print_load(config: Config, load: Load, output: str) -> int:
+    """Prints the manifest. Returns the exit code. Raises ConfigError."""
+    manifest = make_manifest(config, load)
+    _warn(config, load)
+    print_document(manifest, output)
+    return ExitCode.OK
+
+
+def run_load(
+    config: Config, load: Load, wait: timedelta, sleep: Callable[[float], None] = time.sleep
+) -> int:
+    """Creates the load, or changes the load of that name, and shows its progress until all pods run
+    or `wait` has passed. Returns the exit code. Raises ConfigError and KubeError."""
+    manifest = make_manifest(config, load)
+    _warn(config, load)
+    named = "" if load.name == DEFAULT_NAME else f" --name {load.name}"
+    delete = f"delete them with `dnm test-load {load.namespace} --delete{named}`"
+    with closing(KubeClient.connect(config)) as kube:
+        _check_queue(config, kube, _queue_of(manifest))
+        try:
+            print_line(_create(config, kube.requests, manifest))
+            deployment = _follow(kube.requests, load, wait, sleep)
+            if deployment.running == load.replicas:
+                print_line(f"all pods run; {delete}")
+                return ExitCode.OK
+            left = load.replicas - deployment.running
+            print_line(f"not running after {duration(wait)}: {count_of(left, 'pod')}")
+            _print_reasons(kube.requests, load, deployment)
+        except KeyboardInterrupt:
+            print(f"dnm: the pods stay; {delete}", file=sys.stderr)
+            raise
+    if (queue := _queue_of(manifest).lower()) in config.queues:
+        from dnm.cli.look.explain import explain_name
+
+        explain_name(config, os.environ, f"queue/{queue}", "text")
+    print_line(f"the pods stay: run the command again to follow them, or {delete}")
+    return ExitCode.FAILED
+
+
+def delete_loads(config: Config, namespace: str, name: str = "") -> int:
+    """Deletes the loads of this instance in a namespace, or one of them. Returns the exit code.
+    Raises ConfigError if the namespace is unknown, KubeError otherwise."""
+    with closing(KubeClient.connect(config)) as kube:
+        try:
+            found = list_deployments(kube.requests, namespace, _selector(config, name))
+        except ApiRefused as error:
+            raise _explain(config, namespace, error) from error
+        for one in found:
+            delete_deployment(kube.requests, one)
+            print_line(f"deleted Deployment {namespace}/{one.metadata.name} and its pods")
+    if not found and namespace not in config.namespaces:
+        hint = values.suggest(namespace, config.namespaces)
+        raise ConfigError(f"test load: there is none in namespace {namespace}{hint}")
+    if not found:
+        what = f"test load {name}" if name else "test load"
+        print_line(f"there is no {what} of instance {config.instance_id} in {namespace}")
+    return ExitCode.OK
+
+
+def _selector(config: Config, name: str = "") -> str:
+    return f"{LABEL}{f'={name}' if name else ''},{INSTANCE_LABEL}={config.instance_id}"
+
+
+def _explain(config: Config, namespace: str, error: ApiRefused) -> DnmError:
+    """Returns the error, or ConfigError for a namespace that is unknown. A server that gives no
+    rights in a namespace does not say whether it exists."""
+    hint = values.suggest(namespace, config.namespaces)
+    if error.status == 404:
+        return ConfigError(f"test load: there is no namespace {namespace}{hint}")
+    if error.status == 403 and namespace not in config.namespaces:
+        return ConfigError(
+            f"test load: namespace {namespace} is not monitored{hint or ':'} {error}"
+        )
+    return error
+
+
+def _queue_of(manifest: dict[str, Any]) -> str:
+    return str(manifest["metadata"]["annotations"][QUEUE_LABELS[0]])
+
+
+def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
+    """Raises ConfigError if the queue document has no such queue that pods can use."""
+    known = read_document(read_source(kube, config.queue_document)).limits
+    limits = known.get(queue.lower())
+    leaves = [path for path, one in known.items() if one.is_leaf]
+    if limits is None:
+        raise ConfigError(
+            f"test load: the queue document has no queue {queue}{values.suggest(queue, leaves)}"
+        )
+    if not limits.is_leaf:
+        below = [path for path in leaves if path.startswith(f"{queue.lower()}.")]
+        raise ConfigError(
+            f"test load: {queue} is a parent queue and takes no pods; name one below it: "
+            f"{', '.join(below[:5])}"
+        )
+
+
+def _create(config: Config, api: ApiRequests, manifest: dict[str, Any]) -> str:
+    """Creates the load, or changes the load of that name. Returns a sentence about it."""
+    metadata, replicas = manifest["metadata"], manifest["spec"]["replicas"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    pods = f"{count_of(replicas, 'pod')} for queue {_queue_of(manifest)}"
+    try:
+        create_deployment(api, manifest)
+    except KubeConflict:
+        found = list_deployments(api, namespace, _selector(config, name))
+        if not found:
+            raise ConfigError(
+                f"test load: Deployment {namespace}/{name} is not a test load of instance "
+                f"{config.instance_id}: choose another --name"
+            ) from None
+        manifest["spec"]["template"]["spec"].setdefault("nodeSelector", None)  # ends an earlier one
+        change_deployment(api, found[0], manifest)
+        return f"changed Deployment {namespace}/{name}: {pods}"
+    except ApiRefused as error:
+        raise _explain(config, namespace, error) from error
+    return f"created Deployment {namespace}/{name}: {pods}"
+
+
+def _follow(
+    api: ApiRequests, load: Load, wait: timedelta, sleep: Callable[[float], None]
+) -> Deployment:
+    """Prints the progress whenever it changes. Returns the Deployment when all pods run, or when
+    the time has passed."""
+    end, printed = time.monotonic() + wait.total_seconds(), ""
+    while True:
+        found = list_deployments(api, load.namespace, f"{LABEL}={load.name}")
+        if not found:
+            raise KubeError(f"Deployment {load.namespace}/{load.name} was deleted")
+        running, failure = found[0].running, found[0].failure
+        text = f"running: {running} of {count_of(load.replicas, 'pod')}"
+        text += f"; more cannot be created: {failure}" if failure else ""
+        if text != printed:
+            print_line(text)
+            printed = text
+        left = end - time.monotonic()
+        if running == load.replicas or left <= 0:
+            return found[0]
+        sleep(min(_INTERVAL, left))
+
+
+def _print_reasons(api: ApiRequests, load: Load, deployment: Deployment) -> None:
+    if deployment.failure:
+        print_line(deployment.failure, indent=2)
+    reasons = count_wait_reasons(api, load.namespace, f"{LABEL}={load.name}")
+    for reason, count in reasons.most_common(_MOST_REASONS):
+        print_line(f"{count_of(count, 'pod')}: {reason}", indent=2)
+
+
+def make_manifest(config: Config, load: Load) -> dict[str, Any]:
+    """The Deployment as JSON. Raises ConfigError that names the option and what would be right."""
+    queue = _check(config, load)
+    name = load.name
+    identity = {LABEL: name, INSTANCE_LABEL: config.instance_id, **dict.fromkeys(APP_LABELS, name)}
+    # A queue's name may hold what no label value may; then the annotation alone carries it.
+    labels = {**identity, **dict.fromkeys(QUEUE_LABELS if _is_label(queue) else (), queue)}
+    annotations = dict.fromkeys((config.yunikorn_queue_annotation, QUEUE_LABELS[0]), queue)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": load.namespace, "labels": labels,
+                     "annotations": annotations},
+        "spec": {
+            "replicas": load.replicas,
+            "revisionHistoryLimit": 0,
+            "selector": {"matchLabels": {LABEL: name}},
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations},
+                "spec": _pod_spec(config, load),
+            },
+        },
+    }  # fmt: skip
+
+
+def _pod_spec(config: Config, load: Load) -> dict[str, Any]:
+    """It passes the strictest pod security standard, and ends at once when it is told to."""
+    amounts = {"cpu": load.cpu, "memory": load.memory}
+    container = {
+        "name": "sleep",
+        "image": load.image,
+        "command": ["sh", "-c", "trap exit TERM; while :; do sleep 3600 & wait; done"],
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "runAsNonRoot": True,
+            "runAsUser": 65534,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    spec: dict[str, Any] = {
+        "schedulerName": "yunikorn",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 2,
+        "tolerations": [_toleration(taint) for taint in _taints(config, load)],
+        "containers": [container],
+    }
+    if load.only_lent_nodes:
+        spec["nodeSelector"] = {load.namespace: "true"}  # the converter's label of a lent node
+    return spec
+
+
+def _node_types(config: Config, namespace: str) -> list[NodeType]:
+    policy = config.namespaces.get(namespace)
+    return [config.node_types[name] for name in policy.node_types] if policy else []
+
+
+def _taints(config: Config, load: Load) -> list[Taint]:
+    """Of all node types that the namespace may be given, each once."""
+    kinds = _node_types(config, load.namespace)
+    return list(dict.fromkeys(one for kind in kinds for one in kind.taints_for(load.namespace)))
+
+
+def _toleration(taint: Taint) -> dict[str, str]:
+    toleration = {"key": taint.key, "effect": taint.effect}
+    if not taint.value:
+        return {**toleration, "operator": "Exists"}
+    return {**toleration, "operator": "Equal", "value": taint.value}
+
+
+def _check(config: Config, load: Load) -> str:
+    """The queue, in full; raises ConfigError for the first thing that is wrong."""
+    known, option = config.namespaces.get(load.namespace), "NAMESPACE"
+    try:
+        values.namespace(load.namespace)
+        option = "--name"
+        if load.name:
+            values.namespace(load.name)  # also a label value, so RFC 1123's stricter form
+        option = "--queue"
+        queue = values.queue_path(load.queue) if load.queue else known.queue if known else ""
+    except ValueError as error:
+        raise ConfigError(f"test load: {option} {error}") from error
+    if not queue:
+        hint = values.suggest(load.namespace, config.namespaces)
+        raise ConfigError(
+            f"test load: {load.namespace} is not a monitored namespace{hint or ','} "
+            "or name its queue with --queue"
+        )
+    if load.image.split() != [load.image]:
+        raise ConfigError(f"test load: --image {load.image!r} is no image; write e.g. busybox")
+    _check_amount("cpu", load.cpu, "vcore", "1000m")
+    _check_amount("memory", load.memory, "memory", "2Gi")
+    if not 0 <= load.replicas <= _MOST_REPLICAS:
+        raise ConfigError(f"test load: {load.replicas} replicas; write 0 to {_MOST_REPLICAS}")
+    return queue
+
+
+def _check_amount(option: str, text: str, resource: str, example: str) -> None:
+    try:
+        is_enough = parse_kubernetes(resource, text) > 0
+    except DnmError:
+        is_enough = False
+    if not is_enough:
+        raise ConfigError(f"test load: --{option} {text} is not an amount; write e.g. {example}")
+
+
+def _warn(config: Config, load: Load) -> None:
+    for doubt in _doubts(config, load):
+        print(f"dnm: {doubt}", file=sys.stderr)
+
+
+def _doubts(config: Config, load: Load) -> Iterator[str]:
+    """Reasons why these pods may stay pending for ever."""
+    kinds = _node_types(config, load.namespace)
+    if not kinds:
+        yield f"{load.namespace} is not a monitored namespace: dnm lends it no node"
+        return
+    request = {"vcore": parse_kubernetes("vcore", load.cpu),
+               "memory": parse_kubernetes("memory", load.memory)}  # fmt: skip
+    if not any(all(request[r] <= kind.size.get(r, 0) for r in request) for kind in kinds):
+        names = ", ".join(kind.name for kind in kinds)
+        yield f"a pod of {load.cpu} and {load.memory} fits no empty node of the type {names}"
+
+
+def _is_label(text: str) -> bool:
+    try:
+        return bool(names.label_value(text))
+    except ValueError:
+        return False

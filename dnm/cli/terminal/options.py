@@ -1,0 +1,51 @@
+"""The options that many verbs have, and the configuration that they name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Literal
+
+import typer
+
+from dnm.cli.terminal import completion
+from dnm.cli.terminal.verbs import config_named_before, named_before
+from dnm.model.config import Config
+
+_CONFIG_HELP = "The ini file; else $DNM_CONFIG, else the one in /etc."
+
+
+DnmConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help=_CONFIG_HELP)]
+PathOption = Annotated[
+    Path | None, typer.Option("--config", "-c", callback=named_before, help=_CONFIG_HELP)
+]
+# What it names is read before the verb is begun.
+ConfigOption = Annotated[
+    Config,
+    typer.Option(
+        "--config", "-c", callback=config_named_before, parser=Path, metavar="<path>",
+        help=_CONFIG_HELP, default_factory=NoneType, show_default=False,
+    ),
+]  # fmt: skip
+NamespaceOption = Annotated[
+    str,
+    typer.Option("--namespace", "-n", help="For whom.", autocompletion=completion.namespaces),
+]
+OutputOption = Annotated[
+    Literal["text", "json", "yaml"], typer.Option("--output", "-o", help="text, json or yaml.")
+]
+NamesOption = Annotated[
+    Literal["text", "json", "yaml", "name"],
+    typer.Option("--output", "-o", help="text, json, yaml or name: a name a line."),
+]
+HistoryOption = Annotated[
+    Literal["text", "json", "yaml", "csv"],
+    typer.Option("--output", "-o", help="text, json, yaml or csv."),
+]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+ForOption = Annotated[str, typer.Option("--for", help="Duration: 90m, 2h or 1d.")]
+UntilOption = Annotated[
+    str,
+    typer.Option("--until", help="17:00 or 2026-12-01T17:00, in events_zone, or an offset."),
+]

@@ -1,0 +1,150 @@
+"""What people look at: lines and tables that fit the terminal, nothing folded in a pipe. What is
+shown is text, never markup, and printable.
+
+`dnm.cli.terminal.paint` draws it where there is a terminal; a pipe does without.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TextIO
+
+from dnm.cli.terminal.lines import LEAST_LAST, UNFOLDED, Line, Run, width_in, width_of
+from dnm.model.printable import Meaning, Meanings, Part, printable
+
+_VERDICTS: Mapping[str, Meaning] = {
+    "lend": "ok", "return": "ok", "move": "ok", "wait": "warning", "failed": "error",
+}  # fmt: skip
+_GAP = 2
+_LEAST_OPTIONAL = 40  # of one that need not be shown
+_AMOUNT = re.compile(r"(~?-?[\d.,]+(%|[A-Za-z]{1,2})?|no limit|none|the cluster's size|[-?]?)")
+
+
+class _Row(Line):
+    """A line of a table: cells of which the last alone is broken, and begins at `begin`."""
+
+    def __init__(self, indent: str, cells: Sequence[Run], begin: int) -> None:
+        *lead, last = cells
+        if not last[0]:  # no blanks end a line, which would be copied
+            while lead and not lead[-1][0].strip():
+                lead.pop()
+            lead[-1:] = [(text.rstrip(), meaning) for text, meaning in lead[-1:]]
+        self.before, self.parts = ((indent, ""), *lead), [last]
+        self.begin, self.hang = begin, 0
+
+
+def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
+    """Draws them as they come."""
+    file = file or sys.stdout
+    if file.isatty():
+        from dnm.cli.terminal.paint import paint
+
+        paint(lines, file)
+    else:
+        file.writelines(line.text for line in lines)
+        file.flush()  # what goes to stderr stands behind it
+
+
+def verdict_part(word: str) -> Part:
+    """Returns the word of a verdict with what it means."""
+    return word, _VERDICTS.get(word, "")
+
+
+def draw_diff(text: str) -> None:
+    """Draws a unified diff."""
+    of: dict[str, Meaning] = {
+        "+": "ok",
+        "-": "error",
+        "@": "muted",
+        "---": "heading",
+        "+++": "heading",
+    }
+    lines = text.expandtabs().removesuffix("\n").split("\n")
+    draw(Line(((line.rstrip("\r"), of.get(line[:3], of.get(line[:1], ""))),)) for line in lines)
+
+
+class _Column:
+    """A heading and what stands below it, each in its meaning."""
+
+    def __init__(self, name: str, cells: Iterable[str], meanings: Meanings) -> None:
+        of = meanings.get(name, {})
+        self.name = name
+        self.cells = [printable(cell).rstrip() for cell in cells]
+        self.meanings = [of.get(cell, "") for cell in self.cells]
+        self.widths = list(map(width_in, (name, *self.cells)))
+        self.width = max(self.widths)
+        self.are_amounts = all(map(_AMOUNT.fullmatch, self.cells))
+
+    def runs(self, gap: int) -> Iterator[Run]:
+        """Yields heading and cells, as wide as the column and `gap`; amounts stand right. Without a
+        gap nothing stands behind them."""
+        meanings: Iterable[Meaning] = ("muted", *self.meanings)
+        texts = (self.name, *self.cells)
+        for text, width, meaning in zip(texts, self.widths, meanings, strict=True):
+            room = " " * (self.width - width)
+            if self.are_amounts and text:
+                text, room = room + text, ""
+            yield text + (room + " " * gap if gap else ""), meaning
+
+
+def draw_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    meanings: Meanings,
+    optional: Collection[str] = (),
+    indent: int = 0,
+) -> None:
+    """Draws a table whose last column is folded; where the others leave no room for that, those
+    without a cell are left out, or it is a block a row. `optional`: the last columns, for a
+    terminal that has room for them."""
+    width = width_of(sys.stdout)
+    columns = [_Column(name, of, meanings) for name, *of in zip(header, *rows, strict=True)]
+    is_pipe, room = width == UNFOLDED, width - indent
+    while columns[-1].name in optional and (is_pipe or not _fits(columns, room, _LEAST_OPTIONAL)):
+        columns.pop()
+    if not _fits(columns, room, LEAST_LAST):
+        columns = [one for one in columns if one is columns[0] or any(one.cells)]
+    if not _fits(columns, room, LEAST_LAST):
+        draw(_blocks(columns, indent, width))
+        return
+    *others, last = columns
+    cells = (*(column.runs(_GAP) for column in others), last.runs(0))
+    begin = width - _left(columns, room)
+    draw(_Row(" " * indent, row, begin) for row in zip(*cells, strict=True))
+
+
+def _left(columns: Sequence[_Column], room: int) -> int:
+    """Returns the room for the last column."""
+    return room - sum(column.width + _GAP for column in columns[:-1])
+
+
+def _fits(columns: Sequence[_Column], room: int, least: int) -> bool:
+    """Says whether the last column can be folded with no word broken."""
+    left, last = _left(columns, room), columns[-1]
+    if left >= last.width:
+        return True
+    words = (width_in(word) for cell in (last.name, *last.cells) for word in cell.split())
+    return left >= max(least, *words)
+
+
+def _blocks(columns: Sequence[_Column], indent: int, width: int) -> Iterator[Line]:
+    first, *others = columns
+    deeper = indent
+    for number, head in enumerate(first.cells):
+        if head:  # else it goes on with the thing above
+            yield Line(((head, "heading"),), indent)
+            deeper = indent + len(head) - len(head.lstrip()) + 2
+        facts: tuple[Part, ...] = ()  # of one line
+        for column in others:
+            if cell := column.cells[number]:
+                lead = f"{column.name}: " if column.name else ""
+                fact: tuple[Part, ...] = ((lead, "muted"), (cell, column.meanings[number]))
+                longer = (*facts, " " * _GAP, *fact) if facts else fact
+                if facts and Line(longer).length > width - deeper:
+                    yield Line(facts, deeper)
+                    longer = fact
+                facts = longer
+        if facts:
+            yield Line(facts, deeper)
