@@ -72,11 +72,13 @@ class Episode:
             self._take_over()
 
     def _take_over(self) -> None:
-        """A registry that was lost or is an older one is another to dnm: a person says whose turn
-        it is, as he is told."""
-        if "`dnm takeover`" in self.told:
-            self.counts["advice followed"] += 1
-            self.world.verbs.append(self.world.run("takeover", "--yes"))
+        """Does what the last run asked a person for: an older registry is another one to dnm, and
+        a lost one waits for `dnm resume`."""
+        for words in (("takeover", "--yes"), ("resume",)):
+            if f"`dnm {words[0]}`" in self.told:
+                self.counts["advice followed"] += 1
+                self.world.verbs.append(self.world.run(*words))
+                return
 
     def _put_files_right(self) -> None:
         world = self.world
@@ -102,12 +104,14 @@ class Episode:
                               err.decode(errors="replace"), strike.has_struck))  # fmt: skip
 
     def _judge(self, ended: Ended, is_calm: bool = False) -> None:
-        self.told = " ".join((ended.out + ended.err).split())
+        said = " ".join((ended.out + ended.err).split())
+        if said or ended.code != 2:  # a run does not repeat an error that lasts
+            self.told = said
         self.counts["runs"] += 1
         self.counts[f"exit {ended.code}"] += 1
         self.counts["calm runs"] += is_calm
         done = re.findall(r"\b(requested|lent|fenced|returning|returned|limit)\b", ended.out)
-        self.counts.update(f"run: {word}" for word in done)
+        self.counts.update(f"action {word}" for word in done)
         self.longest = max(self.longest, ended.seconds)
         problems = list(judge_run(ended))
         for verb in self.world.verbs:
