@@ -1,4 +1,4 @@
-"""`--book` and `--unbook`: called and waited for, since they ask Slurm and no machine."""
+"""Calls of `--book` and `--unbook`. dnm waits for them, since they only ask Slurm."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 from dnm.model.printable import printable
 
-_TIMEOUT = 120.0  # seconds: a refusal costs milliseconds, and there may be a thousand
+_TIMEOUT = 120.0  # seconds: a refusal takes milliseconds, and there may be a thousand
 _LIMIT = 1024 * 1024  # bytes
 _AS_MANY_AS_THERE_ARE = (0, 1)
 
 
 def run_booking(config: Config, given: Environment, command: Sequence[str]) -> tuple[str, ...]:
-    """Returns the nodes that it names: those that Slurm has reserved, or has again. Raises
-    ConverterError; what came of it then, the next list tells."""
+    """Returns the nodes that the converter prints: those that it reserved, or released. Raises
+    ConverterError; the next list then shows what is reserved."""
     what = f"{config.node_convert_path} {command[1]}"
     try:
         check_trust(config.node_convert_path, ConverterError)

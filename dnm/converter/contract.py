@@ -1,5 +1,5 @@
-"""What a converter is asked and told: its command lines, the names that may stand in them, its
-environment. The contract is that of the sites' existing `node-convert`."""
+"""The converter's contract: its command lines, the arguments that may appear in them, and its
+environment. It is the contract of the sites' existing `node-convert`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dnm.model.errors import ConverterError
 from dnm.model.value import Value
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-# What every program may see, what Slurm's programs read, and the way to the cluster.
+# Variables for any program, for Slurm's programs, and for the access to the cluster.
 _COMMON = (
     "PATH", "HOME", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF",
     "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT",
@@ -24,26 +24,26 @@ _COMMON = (
 
 
 REQUEST = "DNM_REQUEST"
-"""The variable by which a converter learns the request that a call is for, and may tell in its
-list what it has claimed for it."""
+"""The variable that gives a converter the request that a call belongs to. Its list may report it
+with a claim."""
 
 WAKE = "DNM_WAKE"
-"""The variable by which it learns the file that each end writes, and that starts a run."""
+"""The variable that names the file which each keeper writes at the end, to start a run."""
 
 LEAVE_OUT = "--exclude"
-"""The option by which a converter that names it in its list is told what not to choose."""
+"""The option that names nodes not to choose. dnm passes it if the converter's list names it."""
 
 BOOK, UNBOOK = "--book", "--unbook"
-"""The options by which a converter that names the first in its list reserves nodes for an event,
-and gives them up."""
+"""The options that reserve nodes for an event, and that delete these reservations. dnm passes them
+if the converter's list names the first."""
 
 CHARGE = "--account"
-"""The option by which a converter that names it in its list is told whom a lend is charged to; - is
-for nobody, but as planned."""
+"""The option that names the Slurm account to charge; `-` means none, but planned time. dnm passes
+it if the converter's list names it."""
 
 LEAVE_DRAINED = "--leave-drained"
-"""The option by which a converter that names it in its list is told why a node is to stay drained
-when it is back."""
+"""The option that gives the reason why a returned node is to stay drained. dnm passes it if the
+converter's list names it."""
 
 VARIABLES = (REQUEST, "DNM_INSTANCE", "RES_NAME")
 OPTIONS = (
@@ -51,33 +51,33 @@ OPTIONS = (
     "--allow-preempt", BOOK, UNBOOK, "--from", "--until", CHARGE, LEAVE_DRAINED, "--output",
 )  # fmt: skip
 VALUE = re.compile(r"-|(?!-)[]A-Za-z0-9_.,:[-]+")
-"""All that a converter is ever told: deploy/node-convert-by-ssh lets nothing else through."""
+"""Every argument that dnm passes matches this; deploy/node-convert-by-ssh refuses any other."""
 
 
 def _command(config: Config, *words: str, leave_out: str = "", account: str = "") -> list[str]:
-    """The command line; raises ConverterError for what is no word of the contract."""
+    """Returns the command line. Raises ConverterError for an argument outside the contract."""
     words = (*words, LEAVE_OUT, leave_out) if leave_out else words
     words = (*words, CHARGE, account) if account else words
     for word in words:
         if word not in OPTIONS and not VALUE.fullmatch(word):
-            raise ConverterError(f"{word!r} is no word that may reach a command line")
+            raise ConverterError(f"{word!r} is not an argument of the converter's contract")
     return [str(config.node_convert_path), *words]
 
 
 def list_program(config: Config) -> Path:
-    """Who is asked for the list: the converter, or what is named for one that has none."""
+    """Returns the program that lists nodes: `batch_list_command` if set, else the converter."""
     return config.batch_list_command or config.node_convert_path
 
 
 def list_command(config: Config, node: str = "") -> list[str]:
-    """`--list`, of all nodes or of one; raises ConverterError for an unusable name."""
+    """Returns the command that lists all nodes or one. Raises ConverterError for a bad name."""
     command = _command(config, "--list", *(["--node-name", _checked(node)] if node else []))
     return [str(list_program(config)), *command[1:]]
 
 
 def resume_command(config: Config, node: str, namespace: str, account: str = "") -> list[str]:
-    """`--set k8s` for one node, whose conversion was interrupted; raises ConverterError for an
-    unusable name."""
+    """Returns the `--set k8s` command that continues an interrupted conversion of one node. Raises
+    ConverterError for an unusable name."""
     command = _command(
         config, "--set", "k8s", "--node-name", _checked(node), "--namespace", _checked(namespace),
         account=account,
@@ -86,7 +86,7 @@ def resume_command(config: Config, node: str, namespace: str, account: str = "")
 
 
 def book_command(config: Config, booking: Booking) -> list[str]:
-    """`--book`; raises ConverterError for an unusable name."""
+    """Returns the `--book` command. Raises ConverterError for an unusable name."""
     times = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for one in (booking.begins, booking.ends))
     begins, ends = times
     return _command(
@@ -97,7 +97,7 @@ def book_command(config: Config, booking: Booking) -> list[str]:
 
 
 def unbook_command(config: Config, name: str, leave_out: str = "") -> list[str]:
-    """`--unbook`, but for the nodes of a host list; raises ConverterError for an unusable name."""
+    """Returns the `--unbook` command, but for the host list `leave_out`. Raises ConverterError."""
     return _command(config, UNBOOK, name, leave_out=leave_out)
 
 
@@ -109,8 +109,8 @@ def convert_command(
     leave_out: str = "",
     account: str = "",
 ) -> list[str]:
-    """`--set k8s` for `count` nodes of a type, none of the host list `leave_out`; raises
-    ConverterError for an unusable name."""
+    """Returns the `--set k8s` command for `count` nodes of a type, except those of the host list
+    `leave_out`. Raises ConverterError for an unusable name."""
     command = _command(
         config, "--set", "k8s", "--node-type", _checked(node_type), "--num-nodes", str(count),
         "--namespace", _checked(namespace), leave_out=leave_out, account=account,
@@ -119,30 +119,30 @@ def convert_command(
 
 
 def return_command(config: Config, node: str, sick: str = "") -> list[str]:
-    """`--set batch` for one node, which stays drained where it is `sick`; raises ConverterError for
-    an unusable name."""
+    """Returns the `--set batch` command for one node. `sick` is the reason why the node stays
+    drained, if it is faulty. Raises ConverterError for an unusable name."""
     more = (LEAVE_DRAINED, sick) if sick else ()
     return _command(config, "--set", "batch", "--node-name", _checked(node), *more)
 
 
 def _checked(name: str) -> str:
-    """Returns a name of RFC 1123: lower case, digits, '-' and '.'; no option and no path."""
+    """Returns the name if RFC 1123 allows it, so it is no option and no path, or raises."""
     if len(name) > 253 or not NODE_NAME.fullmatch(name):
         raise ConverterError(f"{name!r} is not a name that may reach a command line (RFC 1123)")
     return name
 
 
 class Environment(Value):
-    """What a converter is given by its environment, and which values of it must not be seen."""
+    """The environment of a converter, and the values in it that dnm hides in output."""
 
     environment: Mapping[str, str]
     secrets: Secrets
 
 
 def given_to_converter(config: Config, environ: Mapping[str, str]) -> Environment:
-    """Returns what a program needs, the cluster and the reservation that dnm means, and what
-    `pass_environment` names: nothing else of dnm's own environment, whose secrets are hidden by
-    their names all the same."""
+    """Returns the variables that programs need, the cluster and reservation that dnm uses, and the
+    variables of `pass_environment`. The converter gets nothing else of dnm's environment. Their
+    values are hidden in output, and so is every variable with a secret's name."""
     common = (name for name in environ if name in _COMMON or name.startswith("LC_"))
     environment = {name: environ[name] for name in common}
     passed = {

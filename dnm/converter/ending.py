@@ -1,4 +1,4 @@
-"""Ends processes: TERM, and KILL some seconds later."""
+"""Functions that end processes: TERM, then KILL some seconds later."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ _LOOK_EVERY = 0.05  # seconds
 
 
 def end_by_signals(send: Callable[[signal.Signals], None], has_ended: Callable[[], bool]) -> bool:
-    """Sends both in turn, each with its time to take effect, and returns whether all has ended.
-    `send` is called for KILL too where TERM has ended all that `has_ended` knows of: children that
-    have outlived their parent get it."""
+    """Sends TERM, then KILL, and waits after each. Returns whether all processes have ended. `send`
+    is called for KILL even if `has_ended` is true after TERM: children can outlive their parent."""
     for sent in (signal.SIGTERM, signal.SIGKILL):
         send(sent)
         give_up = time.monotonic() + TERM_GRACE
@@ -29,8 +28,8 @@ def end_by_signals(send: Callable[[signal.Signals], None], has_ended: Callable[[
 
 
 def end_started(started: Started) -> bool:
-    """TERM for both and their children, KILL some seconds later; returns whether they have ended.
-    One that can't be ended is left: the next run sees that it is still at work."""
+    """Sends TERM to keeper, converter and their children, and KILL some seconds later. Returns
+    whether they have ended. The next run finds a process that could not be ended."""
 
     def send(sent: signal.Signals) -> None:
         if started.is_alive:
@@ -41,8 +40,8 @@ def end_started(started: Started) -> bool:
 
 
 def _signal(started: Started, sent: signal.Signals) -> None:
-    """The group is the keeper's, also after its death: whoever is in it says whether it is still
-    the one that was started."""
+    """Sends a signal to the keeper's process group. The group stays the keeper's after its death. A
+    converter that is still in the group proves that the group's number was not reused."""
     keeper, converter = started.keeper, started.converter
     is_in_group = (
         keeper is not None

@@ -1,4 +1,4 @@
-"""The site's converter as one run uses it: asked for its list, started, waited for."""
+"""The site's converter as one run uses it: list nodes, start conversions, wait for them."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class NodeConvert:
 
     @cached_property
     def given(self) -> Environment:
-        """What every call is given; most runs call nobody."""
+        """The environment of every call; most runs make no call and never need it."""
         return given_to_converter(self.config, self.environ)
 
     def list_nodes(self, node: str = "") -> BatchList | Unreadable:
-        """The batch nodes that the converter tells of, and what jobs wait for if it says so."""
+        """Returns the batch nodes and the waiting jobs that the converter lists."""
         return list_batch_nodes(self.config, self.given, node)
 
     def book(self, command: Sequence[str]) -> tuple[str, ...]:
-        """Has nodes reserved, or given up; returns which. Raises ConverterError."""
+        """Runs `--book` or `--unbook` and returns the nodes it printed. Raises ConverterError."""
         return run_booking(self.config, self.given, command)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
-        """Those whose keeper or whose converter has not ended."""
+        """Returns the processes that still have a running keeper or converter."""
         wanted = frozenset(processes)
         if not wanted:
             return wanted
@@ -55,14 +55,14 @@ class NodeConvert:
         return frozenset(one for one in wanted if one in alive or is_alive(one))
 
     def find(self, key: str) -> ConverterProcess | None:
-        """The process that was started under a key, by whichever run."""
+        """Returns the process that some run has started under this key."""
         return started_at(self.directory / key).keeper
 
     def start(
         self, key: str, command: Sequence[str], until: float | None = None
     ) -> ConverterProcess:
-        """Starts it under a key of the caller's; raises ConverterError. After `until`, in seconds
-        since the boot, it does not begin: another host may act by then."""
+        """Starts a converter under the caller's key. Raises ConverterError. The converter does not
+        begin after `until`, in seconds since boot: another host may act then."""
         told = {**self.given.environment, REQUEST: key, WAKE: str(self.config.wake_path)}
         given = msgspec.structs.replace(self.given, environment=told)
         call = ConverterCall(key, command, given, self.directory, until)
@@ -70,16 +70,16 @@ class NodeConvert:
         return call.process
 
     def end(self, process: ConverterProcess) -> bool:
-        """TERM for one of an earlier run and its children, KILL some seconds later; whether it has
-        ended."""
+        """Ends a converter of an earlier run and its children by TERM, and KILL some seconds later.
+        Returns whether it has ended."""
         known = (one for one in self._started() if one.keeper == process)
         return end_started(next(known, Started(keeper=process)))
 
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> dict[str, Ended]:
-        """Waits for all that were started, by key, and leaves those at work that take longer than
-        half an interval: other queues are waiting, and the next run finds them again."""
+        """Waits for the started converters and returns how each ended, by key. A slow one is left
+        running after half an interval: other queues wait, and the next run finds it."""
         waits = Waits(
             timeout=self.config.convert_timeout,
             patience=self.config.check_interval / 2,
@@ -88,7 +88,7 @@ class NodeConvert:
         return run_converters(self.calls, waits, on_line, should_leave)
 
     def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None:
-        """Passes on what converters of earlier runs have printed since, by key."""
+        """Passes on, with its key, each line that converters of earlier runs have printed since."""
         for key in self._keys():
             try:
                 with fault_point("converter.read_output"):
@@ -104,7 +104,7 @@ class NodeConvert:
                 output.save_position()
 
     def _started(self) -> list[Started]:
-        """What was started under each key, as it is written down now."""
+        """Returns the recorded processes of every key."""
         return [started_at(self.directory / key) for key in self._keys()]
 
     def _keys(self) -> list[str]:
@@ -115,7 +115,7 @@ class NodeConvert:
             return []
 
     def read_end(self, key: str) -> Ended:
-        """How one of an earlier run has ended, as far as it was written down."""
+        """Returns the recorded end of a converter of an earlier run."""
         try:
             with fault_point("converter.read_output"):
                 output = ConverterOutput(self.directory / key, self.given.secrets)
@@ -130,8 +130,8 @@ class NodeConvert:
         )
 
     def forget_output(self, kept: Container[str]) -> None:
-        """Removes the output of converters that nobody waits for any more; what can't be removed
-        now is in nobody's way."""
+        """Removes the output files of all calls but `kept`. A file that can't be removed now does
+        no harm."""
         with suppress(OSError):
             for path in self.directory.iterdir():
                 if _key_of(path) not in kept:
@@ -140,5 +140,5 @@ class NodeConvert:
 
 
 def _key_of(path: Path) -> str:
-    """The key of a call's file, also of one that its keeper is just writing (`KEY.exit.new`)."""
+    """Returns the key of a call's file, also while its keeper is writing it (`KEY.exit.new`)."""
     return Path(path.name.removesuffix(".new")).stem

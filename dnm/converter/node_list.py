@@ -1,4 +1,4 @@
-"""The converter's `--list`: asked, and read into `BatchNode`s."""
+"""The converter's `--list`: runs it and parses its answer into `BatchNode`s."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _MOST_WORDS = 1_000  # partitions, features, or reservations, of one node
 _LONGEST_NAME = 253
 _MOST_ROWS = 1_000  # of waiting jobs
 _NO_LIST = "; where the converter has no list, batch_list_command names a program that has"
-_OWN = re.compile(r"(node|nodeset|bridge)-convert:")  # begins a converter's own sentence
-_LONGEST_REASON = 256  # of characters, as slurm-operator writes them
+_OWN = re.compile(r"(node|nodeset|bridge)-convert:")  # begins a message of the shipped converters
+_LONGEST_REASON = 256  # characters, the length that slurm-operator writes
 
 
 class _ListedClaim(BatchClaim, kw_only=True, forbid_unknown_fields=False):
@@ -54,7 +54,7 @@ class _ListedClaim(BatchClaim, kw_only=True, forbid_unknown_fields=False):
 
 
 class _ListedReason(SlurmReason, forbid_unknown_fields=False):
-    """What a later converter says beside it is passed over."""
+    """A Slurm Reason in the list. Unknown fields of later converters are ignored."""
 
 
 class _ListedNode(msgspec.Struct):
@@ -64,7 +64,7 @@ class _ListedNode(msgspec.Struct):
     reason: str = ""
     in_service: bool | None = None
     claim: _ListedClaim | msgspec.UnsetType | None = msgspec.UNSET
-    # Words that the contract leaves open: of another form they say nothing, and lose no list.
+    # Optional fields. A malformed one counts as absent and does not spoil the list.
     partitions: Any = None
     features: Any = None
     reservations: Any = None
@@ -84,11 +84,11 @@ class _List(msgspec.Struct):
 
 
 def list_batch_nodes(config: Config, given: Environment, node: str = "") -> BatchList | Unreadable:
-    """Returns every node, or the one named, as `node-convert --list` judges it: from JSON where the
-    converter speaks it, else from the table of the site's script. If the converter has no list and
-    Slurm's commands are on this host, dnm's own lister asks Slurm. Anything else is Unreadable.
+    """Returns every node, or the one named, with its verdict of `node-convert --list`. The answer
+    is JSON, or else the table of the site's script. If the converter has no list and Slurm's
+    commands are on this host, dnm's own lister asks Slurm. Any other answer is Unreadable.
 
-    Raises ConverterError for a name that may not reach a command line.
+    Raises ConverterError for a name that may not appear in a command line.
     """
     program = list_program(config)
     what = f"{program} --list"
@@ -118,15 +118,15 @@ def list_batch_nodes(config: Config, given: Environment, node: str = "") -> Batc
 
 
 class _NoAnswer(NamedTuple):
-    """The end of the sentence that says why there is no list. `has_no_list`: the program does not
-    know the option."""
+    """The end of the message why there is no list. `has_no_list`: the program does not know the
+    option."""
 
     why: str
     has_no_list: bool = False
 
 
 def _ask(command: Sequence[str], what: str, given: Environment) -> BatchList | _NoAnswer:
-    """Asks a program for its list: in JSON, then as a table."""
+    """Runs the list command, first for JSON, then for a table."""
     seconds = _LIST_TIMEOUT.total_seconds()
     failures: list[str] = []
     for options in (["--output", "json"], []):
@@ -148,8 +148,8 @@ def _ask(command: Sequence[str], what: str, given: Environment) -> BatchList | _
 
 
 def _of_another(listed: BatchList) -> BatchList:
-    """What a program may say that is not the converter: how Slurm has the nodes, and not what the
-    converter has claimed or which options it takes."""
+    """Returns the list of a program that is not the converter: Slurm's view of the nodes, without
+    claims and without options."""
     nodes = {
         name: msgspec.structs.replace(node, claim=None, tells_claim=False)
         for name, node in listed.nodes.items()
@@ -158,15 +158,15 @@ def _of_another(listed: BatchList) -> BatchList:
 
 
 def _without_secrets(listed: BatchList, secrets: Secrets, what: str) -> BatchList | Unreadable:
-    """A name can't be blacked out: it would be another's, and the node would be missing, or its
-    claim not ours."""
+    """Returns the list with secrets blacked out in texts. A secret inside a name makes the list
+    Unreadable: a changed name would be another node or instance."""
     for node in listed.nodes.values():
         if any(secrets.hide(name) != name for name in _names_of(node)):
             error = "a name in it holds a secret of the environment: give that another value"
             return Unreadable(what=what, error=f"{what}: {error}")
 
     def hidden(text: str) -> str:
-        """Cut only now: the beginning of a secret would not be known for one."""
+        """Hides secrets before it cuts the text: a cut secret would not be recognised."""
         return printable(secrets.hide(text), _LONGEST_REASON)
 
     nodes = {
@@ -199,7 +199,7 @@ def _names_of(node: BatchNode) -> tuple[str, ...]:
 
 
 def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secrets) -> str:
-    """The exit code, and of stderr the converter's own last sentence, else the last line."""
+    """Returns the exit code and the converter's last own message, else its last line."""
     said = SafeLines(secrets, _LONGEST_LINE)
     pieces = range(0, len(answer.stderr), _AT_ONCE)
     lines = [line for at in pieces for line in said.feed(answer.stderr[at : at + _AT_ONCE])]
@@ -211,7 +211,7 @@ def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secre
 
 def parse_list(content: bytes) -> BatchList | None:
     """Returns the nodes by name, from the JSON document or from the table NODE STATE IDLE VERDICT
-    REASON; None if it is neither."""
+    REASON. Returns None if it is neither."""
     try:
         listed = msgspec.json.decode(content, type=_List)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -250,8 +250,8 @@ def _is_name(text: str) -> bool:
 
 
 def _words(listed: Any) -> tuple[str, ...] | None:
-    """What is no list of words, or too long, says nothing: a word that falls out of it would free a
-    node."""
+    """Returns the strings of a list, or None if it is malformed or too long. Dropping a single
+    entry could make a busy node look free."""
     if not isinstance(listed, list) or len(listed) > _MOST_WORDS:
         return None
     if not all(isinstance(one, str) for one in listed):
@@ -260,7 +260,7 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 
 def _moments(listed: Any) -> dict[str, datetime]:
-    """Those of them that are one, by their names: of the others nothing is known."""
+    """Returns the times by name, and skips each malformed one."""
     found: dict[str, datetime] = {}
     for name, text in list(listed.items())[:_MOST_WORDS] if isinstance(listed, dict) else ():
         with suppress(msgspec.ValidationError):
@@ -271,7 +271,7 @@ def _moments(listed: Any) -> dict[str, datetime]:
 
 
 def _waiting_jobs(listed: list[_ListedJobs] | None) -> tuple[WaitingJobs, ...] | None:
-    """Returns the rows as what others said: bounded and printable, those without a job left out."""
+    """Returns the rows that have a job, bounded and printable, since the text is untrusted."""
     if listed is None:
         return None
     return tuple(
@@ -288,7 +288,7 @@ def _waiting_jobs(listed: list[_ListedJobs] | None) -> tuple[WaitingJobs, ...] |
 
 
 def _in_utc(moment: datetime | None) -> datetime | None:
-    """None: there is none, nobody says of which zone it is, or UTC has no such year."""
+    """Returns the time in UTC; None without a time or zone, or if UTC has no such year."""
     if moment is None or moment.tzinfo is None:
         return None
     with suppress(OverflowError):
@@ -297,7 +297,7 @@ def _in_utc(moment: datetime | None) -> datetime | None:
 
 
 def _slurm_reason(listed: Any) -> SlurmReason | None:
-    """As what others said: bounded and printable; of another form it says nothing."""
+    """Returns the Reason, bounded and printable; None if it is malformed or empty."""
     try:
         said = msgspec.convert(listed, _ListedReason | None)
     except msgspec.ValidationError:
@@ -313,7 +313,7 @@ def _slurm_reason(listed: Any) -> SlurmReason | None:
 
 
 def _claim(listed: _ListedClaim) -> BatchClaim:
-    """As what others said: bounded and printable."""
+    """Returns the claim with its untrusted texts bounded and printable."""
     return BatchClaim(
         instance=printable(listed.instance, 80),
         direction=listed.direction if listed.direction in ("k8s", "batch") else "",
@@ -338,7 +338,7 @@ def _parse_table(text: str) -> dict[str, BatchNode] | None:
     for line in lines:
         fields = line.split(None, 4)
         if len(fields) < 4 or fields[3] not in ("OK", "PREEMPT", "SKIP"):
-            continue  # an odd row says nothing of its node, and hides no other
+            continue  # a malformed row is skipped, and the others count
         if _is_name(fields[0]):
             nodes[fields[0]] = BatchNode(
                 name=fields[0],

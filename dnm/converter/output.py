@@ -1,7 +1,7 @@
-"""What a converter prints, read from the files that it writes into, as far as it has come.
+"""The output of a converter, read from the files that it writes to.
 
-They are files and no pipes, so that a run that is killed leaves the converter to finish its node,
-and the next run still learns which nodes it named.
+Files, not pipes, let a converter finish its node if the run is killed. The next run still reads
+which nodes it named.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dnm.host.trust import read_regular
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.lent import LONGEST_REASON
 
-# Of one call, as ends of their names.
+# The files of one call: the key with each of these suffixes.
 FILES = ("out", "err", "process", "converter", "heard", "exit")
 _LINE_LIMIT = 16 * 1024  # bytes; a longer line is cut
 _READ_AT_ONCE = 256 * 1024
@@ -29,7 +29,7 @@ _OUTPUT_LIMIT = 64 * 1024 * 1024
 _LAST_LINES = 5
 _LARGEST_NOTE = 4096  # bytes: a process, a position, an exit code
 _MOST_FAILED = 100  # nodes of one call
-_MOST_NAMED = 64 * 1024  # characters of the names of one call; a node beyond is found by its mark
+_MOST_NAMED = 64 * 1024  # characters of one call's node names; later nodes are found by their mark
 _LONGEST_NAME = 253
 _SAYS_FAILED = re.compile(r"fail|error|refus|denied|time[ds]?.?out|can't|can ?not|could not", re.I)
 _RESULT = re.compile(rf"({NODE_NAME.pattern}): (?:failed|skipped): ")
@@ -37,17 +37,17 @@ _WORDS = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
 
 
 def file_of(call: Path, end: str) -> Path:
-    """The file of a call; `call` is the directory and the call's key."""
+    """Returns the path of a call's file; `call` is the directory and the call's key."""
     return call.with_name(f"{call.name}.{end}")
 
 
 def open_file(path: Path, flags: int) -> FileIO:
-    """Opens a file of a call for its owner alone; `flags` as of open(2)."""
+    """Opens a file of a call for its owner alone; `flags` are those of open(2)."""
     return open(os.open(path, flags, 0o600), "rb", buffering=0)
 
 
 def read_or_empty(path: Path) -> bytes:
-    """Returns what stands in a file, nothing where there is none or none that can be read."""
+    """Returns the content of a file, or nothing if it is missing or unreadable."""
     with suppress(OSError):
         if path.exists():
             with fault_point("converter.read_output"):
@@ -56,35 +56,34 @@ def read_or_empty(path: Path) -> bytes:
 
 
 class ConverterOutput:
-    """`<key>.out` and `<key>.err` of a directory. `<key>.heard` tells the next run how far they
-    were read."""
+    """The files `<key>.out` and `<key>.err` of a call. `<key>.heard` has the position up to which
+    earlier runs read them."""
 
     def __init__(self, call: Path, secrets: Secrets, flags: int = os.O_RDONLY) -> None:
-        """`call` is the directory and the key; `flags` as of open(2). Raises OSError."""
-        self.names: dict[str, None] = {}  # in their order
+        """Opens them. `call`: directory and key; `flags`: those of open(2). Raises OSError."""
+        self.names: dict[str, None] = {}  # in the order of printing
         self._named = 0  # characters
         self.last_lines: list[str] = []
-        self._failed: dict[str, str] = {}  # node -> the last line that says so
+        self._failed: dict[str, str] = {}  # node -> the last line that reports its failure
         self.call = call
         files = (file_of(call, end) for end in ("out", "err"))
         self.tails = tuple(_Tail(file, SafeLines(secrets, _LINE_LIMIT), flags) for file in files)
 
     def load_position(self) -> None:
-        """Goes to where the run before stopped reading."""
+        """Moves to the position where the previous run stopped reading."""
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             content = read_or_empty(file_of(self.call, "heard"))
             self.tails[0].at, self.tails[1].at = msgspec.json.decode(content, type=tuple[int, int])
 
     def save_position(self) -> None:
-        """Writes down how far was read; where that fails, lines are read twice and not lost."""
+        """Records how far was read. If that fails, lines are read twice and none is lost."""
         position = msgspec.json.encode([tail.passed_on for tail in self.tails])
         with suppress(OSError), fault_point("converter.heard"):
             file_of(self.call, "heard").write_bytes(position)
 
     def read_new(self, on_line: Callable[[str], None], is_last: bool = False) -> None:
-        """Passes on each line that was written since the last time, at the end an unfinished one
-        too. What can't be read is one line that says so: the node is then found by its label, or
-        named by nobody."""
+        """Passes on each new line, and with `is_last` an unfinished one too. A read error becomes
+        one line; a node is then found by its label."""
         try:
             with fault_point("converter.end") if is_last else nullcontext():
                 self._read_new(on_line, is_last)
@@ -97,8 +96,8 @@ class ConverterOutput:
                 on_line(self.take_line(line, tail is self.tails[0]))
 
     def take_line(self, line: str, from_stdout: bool) -> str:
-        """Notes a name alone on a line of stdout: a node that it converted. What is blacked out in
-        it is no name, or else a password alone on a line would be kept as one."""
+        """Records a node name that is alone on a line of stdout: the converter has converted it.
+        Blacked-out text is no valid name, so a password on a line is not recorded."""
         is_name = from_stdout and len(line) <= _LONGEST_NAME and NODE_NAME.fullmatch(line)
         if is_name and line not in self.names and self._named + len(line) <= _MOST_NAMED:
             self.names[line] = None
@@ -109,12 +108,12 @@ class ConverterOutput:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The lines that say of a node why it failed: of each the last, in their order."""
+        """The last failure line of each node, in order."""
         return tuple(dict.fromkeys(self._failed.values()))
 
     def _note_failure(self, line: str) -> None:
-        """Of the node that the call is for, of those that it named, and of whatever stands before
-        `: failed: `, as the shipped programs say it."""
+        """Records a failure line for the call's node, for each node that it named, and for a name
+        before `: failed: `, the form of the shipped programs."""
         said = _RESULT.match(line)
         if said is None and not _SAYS_FAILED.search(line):
             return
@@ -125,13 +124,13 @@ class ConverterOutput:
                 self._failed[node[:_LONGEST_NAME]] = line[:LONGEST_REASON]
 
     def read_exit_code(self) -> int | None:
-        """None: it has not ended, or was killed together with what waited for it."""
+        """Returns the exit code; None while it runs, or if it was killed with its keeper."""
         code = read_or_empty(file_of(self.call, "exit"))
         return int(code) if code.isdigit() else None
 
 
 class _Tail:
-    """A file that a process writes and this one reads, as far as it has come."""
+    """A file that a process writes, and the position up to which it was read."""
 
     def __init__(self, path: Path, lines: SafeLines, flags: int) -> None:
         self.can_cut = flags != os.O_RDONLY
@@ -141,16 +140,16 @@ class _Tail:
 
     @property
     def passed_on(self) -> int:
-        """How many bytes need not be read again."""
+        """The number of bytes that need not be read again."""
         return max(self.at - len(self.lines.rest), 0)
 
     def new_lines(self, is_last: bool) -> Iterator[str]:
-        """Whole lines, cut at a limit; at the end everything that is left. Of a converter that is
-        at work one piece is read, or one that babbles would keep the run from looking at its time;
-        what nobody can keep up with is passed over."""
+        """Yields whole lines, cut at a limit, and with `is_last` the rest. While the converter
+        runs, one piece is read for each call, so that much output does not delay the run. Output
+        beyond a limit is skipped."""
         size = os.fstat(self.file.fileno()).st_size
         if size - self.at > _OUTPUT_LIMIT:
-            yield f"{size - self.at >> 20} MiB of its output are passed over"
+            yield f"{size - self.at >> 20} MiB of its output are skipped: too much at once"
             self.at = max(self.at, size - _READ_AT_ONCE // 4)
             self.lines.rest = b""
             content = os.pread(self.file.fileno(), _READ_AT_ONCE // 8, self.at)
@@ -163,7 +162,7 @@ class _Tail:
             end = self.at + len(content)
             is_at_end = len(content) < _READ_AT_ONCE
             if self.can_cut and is_at_end and end > _OUTPUT_LIMIT:
-                # Appending goes on at the beginning: a converter that babbles fills no disk.
+                # The converter then appends at the beginning, so its output can't fill the disk.
                 with fault_point("converter.cut_output"):
                     os.ftruncate(self.file.fileno(), 0)
                 end = 0

@@ -1,8 +1,7 @@
-"""Tells one process of this host from a later one that has got its number.
+"""Identities of processes. They differ from those of later processes with the same number.
 
-What was started under a key is the keeper and the converter itself, by what they have written. The
-converter is known by more than its keeper: where that was killed it goes on by itself, still holds
-its nodes, and is ended after its time.
+Each call records its keeper and its converter. If the keeper is killed, the converter continues and
+still holds its nodes. So it is recorded too, and ended after its time-out.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from dnm.model.value import Value
 
 
 def this_host() -> ConverterProcess:
-    """Returns what stands for a converter that is about to be started here: no process yet."""
+    """Returns the placeholder for a converter of this host that has no process yet."""
     return ConverterProcess(pid=0, start_ticks=0, boot=boot_id(), host=host_name())
 
 
 def is_known(process: ConverterProcess | None) -> bool:
-    """Returns whether it says which process it is, or that it is another host's affair."""
+    """Returns whether the value identifies a process, or shows that another host started it."""
     return process is not None and (process.pid != 0 or is_elsewhere(process))
 
 
 def is_elsewhere(process: ConverterProcess) -> bool:
-    """Returns whether another host started it, so that nobody here can see what became of it."""
+    """Returns whether another host started the process, so that this host can't observe it."""
     return process.host not in ("", host_name()) and not is_alive(process)
 
 
 def process_of(pid: int) -> ConverterProcess | None:
-    """Returns the process with its start time in clock ticks since boot (proc(5), field 22), which
-    tells it from a later one of the same number. None: it has ended, also where nobody has yet
-    waited for it."""
+    """Returns the process with its start time in clock ticks since boot (proc(5), field 22). A
+    later process with the same number has another one. Returns None if it has ended, even if its
+    parent has not waited for it."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -48,8 +47,8 @@ def process_of(pid: int) -> ConverterProcess | None:
 
 
 def is_alive(process: ConverterProcess | None) -> bool:
-    """Returns whether the process has not ended. One that was written down without its boot is of
-    this one."""
+    """Returns whether the process has not ended. A process recorded without a boot id belongs to
+    the current boot."""
     if process is None or process.boot not in ("", boot_id()):
         return False
     found = process_of(process.pid)
@@ -57,7 +56,7 @@ def is_alive(process: ConverterProcess | None) -> bool:
 
 
 class Started(Value):
-    """A call's processes; None: it has not been written down."""
+    """The processes of a call; None: not recorded."""
 
     keeper: ConverterProcess | None = None
     converter: ConverterProcess | None = None
@@ -68,7 +67,7 @@ class Started(Value):
 
 
 def started_at(place: Path) -> Started:
-    """Returns what was started under a key; `place` is the directory and the key."""
+    """Returns the processes of a call; `place` is the directory and the key."""
     return Started(keeper=_read(place, "process"), converter=_read(place, "converter"))
 
 

@@ -1,11 +1,11 @@
-"""Starts a converter and its keeper, in a session of their own, so that they outlive a run, and
-waits for all that were started, at once.
+"""Starts converters, each with a keeper in a session of its own, so that they outlive a run. Waits
+for all of them at once.
 
-There is never a shell. The keeper stands in `<key>.process` from its first moment, the converter in
-`<key>.converter` before it may act, in the end its exit code in `<key>.exit`: also where dnm or the
-keeper is killed in between. Then it wakes who starts runs (`DNM_WAKE`, cron/dnm.path). One that
-takes too long is ended with its children; one that is only not ready yet is left at work. The exit
-code is reported and never believed: whoever calls looks at the clusters.
+There is never a shell. `<key>.process` records the keeper from its start, `<key>.converter` the
+converter before it may act, and `<key>.exit` the exit code at the end. This holds if dnm or the
+keeper is killed in between. The keeper then starts a run through `DNM_WAKE` (cron/dnm.path). A
+converter that exceeds its time-out is ended with its children; a slow one is left running. dnm
+reports the exit code but does not trust it: callers read the clusters.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from dnm.model.value import Value
 
 _OWN = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
-# Starts the converter and waits for it, also after the run has ended: its exit code is in the file
-# then. TERM is left to the converter, which has every signal as it comes by default. The converter
-# writes itself down first, and does not begin where its keeper has died before that: so a keeper
-# that is killed at any moment leaves none at work that can't be found. Nor does it begin after
-# the moment until which nobody else acts: this is the last look before it is at work.
+# The keeper starts the converter and waits for it, also after the run has ended, and writes the
+# exit code. It ignores TERM, which is for the converter; that gets default signal handlers. The
+# converter records itself first and ends if its keeper has died before that: so a killed keeper
+# leaves no converter that later runs can't find. It also ends if the time until which this host may
+# act has passed; this is the last check.
 _KEEPER = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -59,7 +59,7 @@ def become_converter(keeper):
     if until:
         import time
         if time.clock_gettime(time.CLOCK_BOOTTIME) > float(until):
-            print("not begun: the run that asked was asleep", file=sys.stderr, flush=True)
+            print("not started: the run slept for too long", file=sys.stderr, flush=True)
             return
     if os.getppid() == keeper:
         os.execve(command[0], command, os.environ)
@@ -82,22 +82,22 @@ sys.exit(code if code >= 0 else 128 - code)
 
 
 def _note_process(descriptor: int) -> None:
-    """In the new process, before it becomes the converter: from its first moment it can be found,
-    also if dnm is killed in this one."""
+    """Records the new process from inside, before it becomes the keeper. So later runs find it even
+    if dnm is killed now."""
     process = process_of(os.getpid())
     if process is not None:
         os.write(descriptor, msgspec.json.encode(process))
 
 
 def _check_none_at_work(place: Path) -> None:
-    """Raises ConverterError where the one that was started before under this key is at work: two
-    would work on the same node."""
+    """Raises ConverterError if an earlier converter with this key still runs: both would work on
+    the same node."""
     before = started_at(place)
     if before.is_alive:
         number = (before.converter or before.keeper or ConverterProcess(pid=0, start_ticks=0)).pid
         raise ConverterError(
-            f"the converter of {place.name} is still at work as process {number}: "
-            "no second one is started beside it"
+            f"the converter of {place.name} still runs as process {number}: "
+            "dnm starts no second one"
         )
 
 
@@ -112,8 +112,8 @@ class ConverterCall:
         directory: Path,
         until: float | None = None,
     ) -> None:
-        """Starts it, but not after `until`, in seconds since the boot. Raises ConverterError when
-        the program is missing or not executable."""
+        """Starts it, but not after `until`, in seconds since boot. Raises ConverterError if the
+        program is missing or not executable."""
         try:
             check_trust(Path(command[0]), ConverterError)
             if not os.access(command[0], os.X_OK):
@@ -122,7 +122,7 @@ class ConverterCall:
             _check_none_at_work(self.place)
             with fault_point("converter.output"):
                 directory.mkdir(mode=0o700, exist_ok=True)
-                directory.chmod(0o700)  # what is in it is as it was printed
+                directory.chmod(0o700)  # the output may hold secrets
                 for end in FILES:
                     file_of(directory / key, end).unlink(missing_ok=True)
                 self.output = ConverterOutput(directory / key, given.secrets, _OWN)
@@ -150,13 +150,13 @@ class ConverterCall:
         )
 
     def end(self) -> None:
-        """TERM for it and its children, KILL some seconds later. One that can't be ended is left:
-        the next run sees that it is still at work."""
+        """Sends TERM to it and its children, and KILL some seconds later. The next run finds a
+        process that could not be ended."""
         end_started(Started(keeper=self.process, converter=started_at(self.place).converter))
         self.child.poll()
 
     def has_ended(self) -> bool:
-        """Whether keeper and converter have: a keeper that was killed leaves one at work."""
+        """Returns whether both have ended: a killed keeper leaves its converter running."""
         return self.child.poll() is not None and not started_at(self.place).is_alive
 
 
@@ -164,8 +164,8 @@ LISTEN_EVERY = 0.05  # seconds
 
 
 class Waits(Value):
-    """How long a run listens: a converter has `timeout` and is ended then; after `patience`, or
-    `grace` after a signal, it is left at work: half a conversion is worse than a late one."""
+    """The times that a run waits. A converter is ended after `timeout`. It is left running after
+    `patience`, or `grace` after a signal: an interrupted conversion is worse than a late one."""
 
     timeout: timedelta
     patience: timedelta
@@ -178,7 +178,7 @@ def run_converters(
     on_line: Callable[[str, str], None],
     should_leave: Callable[[], bool],
 ) -> dict[str, Ended]:
-    """Returns how each has ended, by key, once all have ended, run out of time or been left.
+    """Returns how each converter ended, by key: by itself, by time-out, or left running.
 
     `on_line` gets the call's key and a printable line.
     """
@@ -204,7 +204,7 @@ def run_converters(
         try:
             with waiting():
                 time.sleep(LISTEN_EVERY)
-        except StoppedError:  # the grace of a signal that came before this began
+        except StoppedError:  # a signal before this loop has used its grace
             leave_at = time.monotonic()
 
 

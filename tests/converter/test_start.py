@@ -78,7 +78,7 @@ def test_a_converter_outlives_its_keeper_and_is_known_and_ended(convert: NodeCon
     assert process_of(started.converter.pid) == started.converter
     later = NodeConvert(convert.config, os.environ)  # the next run
     assert later.still_running([started.keeper]) == {started.keeper}
-    with pytest.raises(ConverterError, match="still at work"):
+    with pytest.raises(ConverterError, match="still runs as process"):
         later.start("a002", [str(convert.config.node_convert_path)])
     assert later.end(started.keeper)
     assert process_of(started.converter.pid) is None
