@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed
-from dnm.converters.journal import FORMER_DRAIN
+from dnm.converters.journal import PREVIOUS_DRAIN
 from dnm.converters.marks import (
     drain_reason,
     is_own_reason,
@@ -143,13 +143,13 @@ def _drain(conversion: NodeConversion, may_work: bool) -> None:
         raise NotClaimed(why)
     node = plain_state(settings.machines, node)
     allowed = {"RESERVED", "COMPLETING"} if may_work else {"RESERVED"}
-    if former := conversion.journal.facts.get(FORMER_DRAIN):
-        if reason_of_drain(node) != former:
-            raise NotClaimed(f"it is no more drained as it was ({former}): {node.state.text}")
+    if previous := conversion.journal.facts.get(PREVIOUS_DRAIN):
+        if reason_of_drain(node) != previous:
+            raise NotClaimed(f"it is no more drained as it was ({previous}): {node.state.text}")
         allowed.add("DRAIN")
     if "PLANNED" in node.state.flags and _is_booked(conversion, reservations_of(conversion)):
         allowed.add("PLANNED")  # for when the booking is over
-    bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE", "DOWN" if former else "IDLE")
+    bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE", "DOWN" if previous else "IDLE")
     if node.state.base not in bases or node.state.flags - allowed:
         raise NotClaimed(f"it is {node.state.text} by now {node.reason}".rstrip())
     reason = drain_reason(settings, operation)
@@ -191,7 +191,7 @@ def check_claim(
     node = plain_state(conversion.settings.machines, found.node)
     if not _is_drained_by(conversion, node):
         raise NotClaimed(f"it is {node.state.text} by now, not drained by us: {node.reason!r}")
-    is_down = may_be_away or FORMER_DRAIN in conversion.journal.facts  # by the boot of a test
+    is_down = may_be_away or PREVIOUS_DRAIN in conversion.journal.facts  # by the boot of a test
     bases = ("IDLE", "DOWN") if is_down else ("IDLE",)
     allowed = _WHILE_AWAY if may_be_away else _WHILE_TAKEN
     if any(one.is_charged for one in found.own):
@@ -228,8 +228,8 @@ def lift_drain(conversion: NodeConversion) -> str:
     """Resumes the node and clears our marks in one command; whose drain it is, the caller knows.
     Until then the drain holds it, and the reservation again from before that. One that was there
     before ours is put back instead."""
-    if former := conversion.journal.facts.get(FORMER_DRAIN):
-        return _leave_drained(conversion, former)
+    if previous := conversion.journal.facts.get(PREVIOUS_DRAIN):
+        return _leave_drained(conversion, previous)
     uncharge(conversion)
     settings, marks = conversion.settings, _own_marks(conversion)
 
@@ -264,7 +264,7 @@ def settle_drain(
 
 def _lacks_its_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
     """Whether our reservation alone holds what is to stay drained: who did it was killed midway."""
-    stays = conversion.settings.leave_drained or FORMER_DRAIN in conversion.journal.facts
+    stays = conversion.settings.leave_drained or PREVIOUS_DRAIN in conversion.journal.facts
     return bool(stays and "DRAIN" not in node.state.flags and own_reservations(conversion))
 
 

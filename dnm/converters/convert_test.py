@@ -15,7 +15,7 @@ from dnm.converters import to_batch, to_k8s
 from dnm.converters.claimed import carry_over, look
 from dnm.converters.conversion import NodeConversion, Program, Stage, StopRequest, check_hooks
 from dnm.converters.hooks import check_kubelets
-from dnm.converters.journal import FORMER_DRAIN, Direction, JournalStore, NodeResult
+from dnm.converters.journal import PREVIOUS_DRAIN, Direction, JournalStore, NodeResult
 from dnm.converters.listing import connect_slurm
 from dnm.converters.marks import why_not_ours
 from dnm.converters.pool import BUSY, ConversionPool
@@ -197,7 +197,7 @@ def play_rounds(
             raise ConverterError(f"{node}: {BUSY}")
         for _ in range(rounds):
             looks.rests = ()
-            facts = {**carry_over(store.load(node)), FORMER_DRAIN: drain_of(settings, node, say)}
+            facts = {**carry_over(store.load(node)), PREVIOUS_DRAIN: drain_of(settings, node, say)}
             result = pool.carry_on(pool.new_journal(node, Direction.K8S, facts, namespace))
             yield Round(result=result, rests=looks.rests)
             if result.result != "ok" or control.stop.is_set():

@@ -32,7 +32,7 @@ VERSION = 1
 _LOOKS, _LOOK_SECONDS = 5, 0.02
 _MOST_LINES = 400  # a journal of endless repetition stays readable
 # Key of the facts: the Reason of a person's drain that a test has taken over, and puts back.
-FORMER_DRAIN = "drained before"
+PREVIOUS_DRAIN = "drained before"
 
 
 class Direction(Enum):
@@ -77,7 +77,7 @@ class Journal(Value, frozen=True):
     @property
     def way(self) -> Direction:
         """Returns where it ends: that of a test is Slurm, wherever it was cut off."""
-        return Direction.BATCH if FORMER_DRAIN in self.facts else self.direction
+        return Direction.BATCH if PREVIOUS_DRAIN in self.facts else self.direction
 
     def is_done(self, stage: str) -> bool:
         """Returns whether the stage's last line says that it is done."""

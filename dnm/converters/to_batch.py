@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from dnm.converters import claim, marks, to_k8s
 from dnm.converters.claim import RESERVING, InSlurm
 from dnm.converters.conversion import DryRun, NodeConversion, Program, Stage, check_hooks
-from dnm.converters.journal import FORMER_DRAIN
+from dnm.converters.journal import PREVIOUS_DRAIN
 from dnm.converters.marks import refuse_other_instance
 from dnm.converters.preempt import make_good
 from dnm.converters.reservation import own_reservations, release
@@ -247,7 +247,7 @@ def hand_over(conversion: NodeConversion) -> str:
 def _not_usable(conversion: NodeConversion) -> str:
     """Who is tested once more is to answer, drained or not."""
     node = conversion.slurm.read_node(conversion.node)
-    if "DRAIN" in node.state.flags and FORMER_DRAIN not in conversion.journal.facts:
+    if "DRAIN" in node.state.flags and PREVIOUS_DRAIN not in conversion.journal.facts:
         return ""
     is_usable = node.state.base in ("IDLE", "MIXED", "ALLOCATED")
     if is_usable and not node.state.flags & {"NOT_RESPONDING", "FAIL"}:

@@ -260,7 +260,7 @@ def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str
 def _refuse_another_line(tree: DocumentTree, found: Ledger, then: Ledger) -> None:
     """Raises QueueError if the ledger does not continue what this instance knows: it was made of an
     older one, or begun on a text that has lent nodes in it. If it continues the same document, only
-    the limits that neither ledger explains are compared with the former totals."""
+    the limits that neither ledger explains are compared with the earlier totals."""
     totals = all_totals(then)
     if found.origin == then.origin != then.text:
         is_older = bool(totals.keys() - all_totals(found))

@@ -325,7 +325,7 @@ def _totals(
     known: Mapping[LimitPlace, Baseline],
     entries: Mapping[LimitPlace, LedgerEntry],
 ) -> tuple[str, ...]:
-    """Returns the former totals that dnm or a person wrote, the newest last. A limit that is its
+    """Returns the earlier totals that dnm or a person wrote, the newest last. A limit that is its
     own baseline is no total."""
     settled = {
         total_hash(place, one.amount) for place, one in known.items() if place not in entries

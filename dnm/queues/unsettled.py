@@ -49,7 +49,7 @@ def why_mixed(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
 
 
 def older_total(place: LimitPlace, text: str) -> QueueError:
-    """Returns the question about a limit that equals a former total."""
+    """Returns the question about a limit that equals a earlier total."""
     return QueueError(
         f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm itself has "
         "written earlier, with lent nodes in it: an older export of the queue document may have "

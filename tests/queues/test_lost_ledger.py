@@ -303,7 +303,7 @@ def test_a_return_that_was_killed_before_its_write_beside_a_foreign_ledger() -> 
     assert asked.refusal and asked.text == made.text
 
 
-def test_former_total_is_asked_about_though_nothing_is_lent() -> None:
+def test_earlier_total_is_asked_about_though_nothing_is_lent() -> None:
     """An older export raised 80 to 208. After one quiet run dnm took the 208 for a baseline."""
     made = lend(TREE, ONE)
     noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
@@ -315,7 +315,7 @@ def test_former_total_is_asked_about_though_nothing_is_lent() -> None:
     assert not edit(change(TREE, "{vcore: 80,", "{vcore: 81,"), "", {}, remembered=noted).refusal
 
 
-def test_former_total_that_another_instance_accepts_is_asked_about() -> None:
+def test_earlier_total_that_another_instance_accepts_is_asked_about() -> None:
     """p had never seen q's node, lent where there is no limit, and took q's 296 for a baseline."""
     free = nodes_of("root.free", "p1")
     made = lend(TREE, nodes_of(B, "q1"), instance="q")
@@ -328,7 +328,7 @@ def test_former_total_that_another_instance_accepts_is_asked_about() -> None:
 
 
 @pytest.mark.parametrize("reading", Reading)
-def test_answer_about_former_total_holds_though_nothing_is_lent(reading: Reading) -> None:
+def test_answer_about_earlier_total_holds_though_nothing_is_lent(reading: Reading) -> None:
     made = lend(TREE, ONE)
     noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
     answered = rebase_document(read(made.text), wants({}, remembered=noted), reading)

@@ -282,7 +282,7 @@ def test_a_server_that_restarts_while_a_node_is_lent(rig: Rig, make_site: MakeSi
     answer = site.dnm("run", code=1)
     assert "is it up?" in answer.stderr, answer.stderr
     server.start()
-    # YuniKorn's own informers take their time after an outage; a new scheduler does not.
+    # After an outage YuniKorn's caches need long to follow the API server again; new ones do not.
     rig.servers["yunikorn"].stop()
     rig.servers["yunikorn"].start()
     site.run_until(lambda: rig.running("dev") == 1, "the pod runs on a lent node")
