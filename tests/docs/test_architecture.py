@@ -44,7 +44,7 @@ def test_an_import_only_ever_goes_down_on_the_map(package: str) -> None:
 
 
 def test_the_table_has_every_package() -> None:
-    told = [quoted(row[0])[0] for row in table_of(PAGE, "What lives where")]
+    told = [quoted(row[0])[0] for row in table_of(PAGE, "Packages")]
     assert sorted(told) == sorted(HOUSE)
 
 
