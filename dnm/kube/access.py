@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _HOME_KUBECONFIG = "~/.kube/config"
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
-_POD_HAS = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LARGEST = 4 << 20  # bytes
 _TOKEN = "BearerToken"
 T = TypeVar("T")
@@ -56,9 +55,21 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.configuration.host)
 
     def authorization(self) -> dict[str, str]:
-        """Returns the header with the current credentials, if there are any. Raises KubeError."""
-        settings = self.configuration.auth_settings()
-        return {one["key"]: one["value"] for one in settings.values() if one["value"]}
+        """Returns the header with the current credentials, if there are any. Raises KubeError,
+        which does not show them."""
+        from kubernetes.config import ConfigException
+
+        try:
+            settings = self.configuration.auth_settings()
+        except (OSError, ConfigException) as error:  # of the service account of a pod
+            raise KubeError(f"can't use {self.source}: {error}") from error
+        headers = {one["key"]: one["value"] for one in settings.values() if one["value"]}
+        for value in headers.values():
+            if not (value.isascii() and value.isprintable() and value.count(" ") == 1):
+                raise KubeError(
+                    f"can't use {self.source}: its token has spaces, line ends or foreign letters"
+                )
+        return headers
 
 
 def load_access(config: Config) -> Access:
@@ -73,7 +84,7 @@ def load_access(config: Config) -> Access:
             if source := find_kubeconfig(config):
                 paths = [Path(part) for part in source.split(os.pathsep) if part]
                 return _load_kubeconfig(paths, f"the kubeconfig {source}", config.request_timeout)
-            return _load_service_account("the service account of this pod")
+            return _load_service_account()
     except OSError as error:
         why = f"can't use the kubeconfig or the pod's service account: {error}"
         raise KubeError(f"{why}: set kubeconfig_path to a file that this user may read") from error
@@ -103,18 +114,10 @@ def find_kubeconfig(config: Config) -> str:
     )
 
 
-class _Cluster(msgspec.Struct, frozen=True):
+class _Named(msgspec.Struct, frozen=True):
     name: str
     cluster: dict[str, Any] | None = None
-
-
-class _User(msgspec.Struct, frozen=True):
-    name: str
     user: dict[str, Any] | None = None
-
-
-class _Context(msgspec.Struct, frozen=True):
-    name: str
     context: dict[str, Any] | None = None
 
 
@@ -124,9 +127,9 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     api_version: Literal["v1", ""] | None = msgspec.field(name="apiVersion", default=None)
     kind: Literal["Config", ""] | None = None
     current_context: str | None = None
-    clusters: list[_Cluster] | None = None
-    users: list[_User] | None = None
-    contexts: list[_Context] | None = None
+    clusters: list[_Named] | None = None
+    users: list[_Named] | None = None
+    contexts: list[_Named] | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -238,7 +241,7 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
     elif of_user.token_file:
         token_of = partial(_read_token, user.base / of_user.token_file, of_user.token or "")
     if token := token_of() if token_of is not None else of_user.token:
-        given["token"] = _check_token(token, source)
+        given["token"] = token
     files = {key: _in_memory(content) for key, content in contents.items() if content}
     named = {key: f"/proc/self/fd/{file.fileno()}" for key, file in files.items()}
     configuration = Configuration()
@@ -248,7 +251,7 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
         persist_config=False,
     )
     # The client's own reads a token's file once, and does not say why a plug-in failed.
-    configuration.refresh_api_key_hook = token_of and partial(_renew, token_of, source)
+    configuration.refresh_api_key_hook = token_of and partial(_renew, token_of)
     if not configuration.verify_ssl:  # as the file says; a run each minute need not repeat it
         disable_warnings(InsecureRequestWarning)
     _choose_proxy(configuration, of_cluster.proxy_url or "")
@@ -291,45 +294,34 @@ def _in_memory(content: bytes) -> IO[bytes]:
     return file
 
 
-def _load_service_account(named: str) -> Access:
-    """The way to the cluster that the pod is in. Raises KubeError and OSError."""
+def _load_service_account() -> Access:
+    """Returns the access of the pod that dnm runs in. Raises KubeError and OSError."""
     from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException
-    from kubernetes.config.incluster_config import InClusterConfigLoader
+    from kubernetes.config import ConfigException, load_incluster_config
 
-    configuration = Configuration()
-    token = _POD_HAS / "token"
+    named, configuration = "the service account of this pod", Configuration()
     try:
-        InClusterConfigLoader(str(token), str(_POD_HAS / "ca.crt")).load_and_set(configuration)
+        load_incluster_config(client_configuration=configuration)
         _choose_proxy(configuration, "")
     except (ValueError, ConfigException) as error:
-        raise KubeError(f"can't use {named}, {_POD_HAS}: {error}") from error
-    # The client would look once a minute.
-    configuration.refresh_api_key_hook = partial(_renew, partial(_read_token, token), str(token))
+        raise KubeError(f"can't use {named}: {error}") from error
     return Access(source=named, configuration=configuration)
 
 
-def _renew(token_of: Callable[[], str], source: str, configuration: Configuration) -> None:
-    """Gives the client the token that holds now."""
-    configuration.api_key[_TOKEN] = f"Bearer {_check_token(token_of(), source)}"
+def _renew(token_of: Callable[[], str], configuration: Configuration) -> None:
+    """Gives the client the current token."""
+    configuration.api_key[_TOKEN] = f"Bearer {token_of()}"
 
 
-def _read_token(path: Path, otherwise: str = "") -> str:
-    """Returns the token of a file, as it is now; `otherwise` where it can't be read and there is
-    one (client-go's NewBearerAuthWithRefreshRoundTripper). Raises KubeError."""
+def _read_token(path: Path, otherwise: str) -> str:
+    """Returns the current token of a file, or `otherwise` if the file cannot be read
+    (client-go's NewBearerAuthWithRefreshRoundTripper). Raises KubeError."""
     try:
         return read_trusted(path, _LARGEST, KubeError).decode("ascii").strip() or otherwise
     except (OSError, ValueError) as error:
         if otherwise:
             return otherwise
         raise KubeError(f"the token {path} can't be read: {error}") from error
-
-
-def _check_token(token: str, source: str) -> str:
-    """Returns it, where it fits into a header. Raises KubeError, which does not show it."""
-    if token.isascii() and token.isprintable() and " " not in token:
-        return token
-    raise KubeError(f"can't use {source}: its token has spaces, line ends or foreign letters")
 
 
 def _choose_proxy(configuration: Configuration, of_cluster: str) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from kubernetes.client import ApiClient
+from kubernetes.config import incluster_config
 
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.settings import Settings
-from dnm.kube import access as kube_access
 from dnm.kube.access import Access, load_access
 from dnm.model.errors import KubeError
 from tests.builders import a_config
@@ -128,9 +128,8 @@ USABLE: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 
 
 def authorization(access: Access) -> str:
-    """What the next request would say of who asks."""
-    setting = access.configuration.auth_settings().get("BearerToken")
-    return setting["value"] if setting else ""
+    """Returns the header of the next request. Raises KubeError."""
+    return access.authorization().get("authorization", "")
 
 
 def content(path: str | None) -> str:
@@ -219,7 +218,7 @@ def test_what_can_not_be_obeyed_is_refused(tmp_path: Path, name: str) -> None:
     cluster, user, top, why = REFUSED[name]
     path = a_kubeconfig(tmp_path, cluster, user, **top)
     with pytest.raises(KubeError, match=why) as refusal:
-        load_access(a_config(kubeconfig_path=path))
+        authorization(load_access(a_config(kubeconfig_path=path)))
     told = str(refusal.value)
     assert f"can't use the kubeconfig {path}" in told
     assert "has spaces" in why or "mend it until 'kubectl version' works" in told
@@ -293,20 +292,34 @@ def in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "ca.crt").write_text(PEM)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(kube_access, "_POD_HAS", tmp_path)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
     return tmp_path / "token"
 
 
 def test_a_pod_uses_its_service_account(in_a_pod: Path) -> None:
     access = load_access(a_config())
     assert access.server == "https://10.0.0.1:443"
-    assert authorization(access) == "Bearer of-the-pod"
+    assert authorization(access) == "bearer of-the-pod"
     assert content(access.configuration.ssl_ca_cert) == PEM
-    in_a_pod.write_text("exchanged")
-    assert authorization(access) == "Bearer exchanged"
+
+
+@pytest.mark.parametrize(
+    ("token", "why"), [(None, "token file does not exist"), ("", "Token file exists but empty")]
+)
+def test_a_pod_without_a_token_is_an_error(in_a_pod: Path, token: str | None, why: str) -> None:
     in_a_pod.unlink()
-    with pytest.raises(KubeError, match=r"the token .* can't be read"):
-        authorization(access)
+    if token is not None:
+        in_a_pod.write_text(token)
+    with pytest.raises(KubeError, match=f"can't use the service account of this pod: .*{why}"):
+        load_access(a_config())
+
+
+def test_a_token_that_is_no_header_is_not_shown(in_a_pod: Path) -> None:
+    in_a_pod.write_text("secret\nX-Other: b")
+    with pytest.raises(KubeError, match="its token has spaces") as refusal:
+        authorization(load_access(a_config()))
+    assert "secret" not in str(refusal.value)
 
 
 def test_a_proxy_of_the_environment_that_is_none_is_told(
