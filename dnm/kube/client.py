@@ -31,6 +31,7 @@ from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.value import Unreadable
 
 if TYPE_CHECKING:
+    from dnm.kube.leases import LeaseObject
     from dnm.kube.reflector import Reflector
     from dnm.kube.state import StateObjects
     from dnm.model.cluster import PodOnNode
@@ -269,9 +270,15 @@ class KubeClient:
 
         return shown_state.show_state(self.requests, show, now)
 
+    def lease_object(self, namespace: str, name: str) -> LeaseObject:
+        """Returns the edge to the Lease of an instance."""
+        from dnm.kube.leases import LeaseObject  # converters have none
+
+        return LeaseObject(self.requests, namespace, name)
+
     def state_objects(self, namespace: str, lease_namespace: str, name: str) -> StateObjects:
         """Returns the edge to the Lease of an instance, and to its registry in Kubernetes."""
-        from dnm.kube.state import StateObjects  # verbs with a file ask for neither
+        from dnm.kube.state import StateObjects  # only with `state = kubernetes`
 
         return StateObjects(self.requests, namespace, lease_namespace, name)
 

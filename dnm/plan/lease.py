@@ -13,23 +13,24 @@ registry in Kubernetes has the name of its Secret instead of a word.
 
 All times are those of the API server: a wrong clock of a host neither ends a Lease nor keeps it.
 
-A refused run passes on what its own converters still print, and ends those that hang: no other host
-can. It lends, returns, marks, fences and edits nothing, and its registry stays as it was. Pure.
+What a refused run still does is in `refusal.py`. Pure.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from dnm.model.config import Config
+from dnm.model.errors import QueueError
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.lease import IN_CLUSTER, ActingElsewhere, Lease, Place, object_name
 from dnm.model.plan import EndConverter, Plan, Snapshot
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
-from dnm.plan.lost_registry import keep_names
 
 _HELD_FOR = timedelta(days=1)
 _LONGEST = 300  # characters of a holder
@@ -62,22 +63,20 @@ class Judgement(Value):
 def judge_lease(lease: Lease | Unreadable, actor: Actor) -> Judgement:
     """Decides whether this registry may act now."""
     if isinstance(lease, Unreadable):
-        return Judgement(
-            refusal=f"{lease.error}. Without its Lease nobody knows whether another dnm acts as "
-            f"instance {actor.instance}: nothing is lent, returned or changed. Apply etc/rbac.yaml "
-            "or make the API server answer; `dnm check` names what is missing"
-        )
+        from dnm.plan.refusal import explain_unreadable
+
+        return Judgement(refusal=explain_unreadable(lease, actor.instance))
     now, place = lease.read_at or actor.now, actor.place
     if not lease.registry:
         seen = acts_elsewhere(actor.registry, now)
-        return _refuse(actor, seen, lease) if seen else Judgement(needs_word=True)
+        return _refuse(lease, actor, seen) if seen else Judgement(needs_word=True)
     if actor.knows(lease):
         is_moved = lease.is_in_cluster is not bool(actor.secret)
         return Judgement(needs_word=is_moved or not is_written_here(lease, place))
     is_old = lease.acted is not None and now - lease.acted >= _HELD_FOR
     if is_old or _was_here(lease, place, now):
         return Judgement(needs_word=True)
-    return _refuse(actor, ActingElsewhere(holder=lease.last, at=lease.acted or now), lease)
+    return _refuse(lease, actor, ActingElsewhere(holder=lease.last, at=lease.acted or now))
 
 
 def is_written_here(lease: Lease, place: Place) -> bool:
@@ -93,23 +92,11 @@ def _was_here(lease: Lease, place: Place, now: datetime) -> bool:
     return is_home and (lease.boot == place.boot or is_older)
 
 
-def _refuse(actor: Actor, seen: ActingElsewhere, lease: Lease) -> Judgement:
-    here = actor.place.holder
-    twin = ", of the same name but another" if seen.holder == here else ""
-    gone = "" if lease.registry else "; its Lease was deleted since"
-    if lease.is_in_cluster and not actor.secret:
-        step = f"Its registry is {printable(lease.registry, _LONGEST)}: set state = kubernetes here"
-    elif actor.secret and not lease.is_in_cluster:
-        step = "Its registry is a file: run `dnm state move --to kubernetes` there"
-    else:
-        step = "Give one of the two another instance_id"
-    return Judgement(
-        elsewhere=seen,
-        refusal=f"another dnm acts as instance {actor.instance}: {printable(seen.holder, _LONGEST)}"
-        f", last at {seen.at:%Y-%m-%d %H:%M:%S} UTC{gone}. This is {here}{twin}: nothing is lent, "
-        f"returned or changed here. {step}. If dnm is stopped there for good, run `dnm takeover` "
-        "here",
-    )
+def _refuse(lease: Lease, actor: Actor, seen: ActingElsewhere) -> Judgement:
+    from dnm.plan.refusal import explain_refusal  # most registries may act
+
+    why = explain_refusal(lease, actor.instance, actor.place.holder, actor.secret, seen)
+    return Judgement(refusal=why, elsewhere=seen)
 
 
 def acts_elsewhere(registry: Registry, now: datetime) -> ActingElsewhere | None:
@@ -149,27 +136,47 @@ def secret_word(config: Config) -> str:
 def with_judgement(plan: Plan, registry: Registry, judged: Judgement, snapshot: Snapshot) -> Plan:
     """Returns the plan as far as it may be carried out; `registry` is the recorded one."""
     if judged.refusal:
-        known = replace(registry, elsewhere=judged.elsewhere) if judged.elsewhere else registry
-        refused = refuse_plan(plan, known, judged.refusal)
-        unread = replace(refused, needs_person=False, errors=(judged.refusal, *plan.errors))
-        return refused if judged.elsewhere else unread
+        from dnm.plan.refusal import refuse_acting
+
+        return refuse_acting(plan, registry, judged.refusal, judged.elsewhere)
     acting = replace(plan.registry, elsewhere=None)
-    is_kept = not isinstance(snapshot.lease, Lease) or snapshot.lease.kept == keep_names(acting)
+    lease = snapshot.lease
+    is_kept = not isinstance(lease, Lease) or lease.kept == names_to_keep(acting)
     return replace(plan, registry=acting, backs_up=not is_kept)
 
 
-def refuse_plan(plan: Plan, registry: Registry, why: str) -> Plan:
-    """Returns the rest of a plan that must not be carried out; `registry` is what is recorded."""
-    return Plan(
-        registry=registry,
-        actions=tuple(action for action in plan.actions if isinstance(action, EndConverter)),
-        errors=(why,),  # the registry that acts decides about the rest
-        status=plan.seen,
-        seen=plan.seen,
-        needs_person=True,
-        is_refused=True,
-        run=plan.run,
-    )
+def names_to_keep(registry: Registry) -> str:
+    """Returns the names that only this registry knows, as the Lease keeps them; empty: none."""
+    if not (registry.pause or registry.held or registry.excluded):
+        return ""
+    from dnm.plan.lost_registry import keep_names
+
+    return keep_names(registry)
+
+
+def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple[str, ...]:
+    """Returns what shows that this instance has acted, although this registry never has: it begins
+    in place of a lost one. Empty for any other registry."""
+    if registry.lease_words or registry.nodes:
+        return ()
+    traces = []
+    lease = snapshot.lease
+    if isinstance(lease, Lease) and lease.registry and not lease.is_in_cluster:
+        # A Secret tells its own loss.
+        traces.append(f"its Lease shows (last holder {printable(lease.last, _LONGEST)})")
+    nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes
+    if marked := [node.name for node in nodes if node.is_marked_by(config.instance_id)]:
+        traces.append(f"its marks on {printable(fold_hostlist(marked), _LONGEST)} show")
+    maps = snapshot.queue_maps
+    if not isinstance(maps, Unreadable) and maps[0] is not None:
+        from dnm.queues.ledger import decode_ledger
+        from dnm.queues.source import LEDGER_ANNOTATION
+
+        with suppress(QueueError):  # which the plan reports
+            ledger = decode_ledger(maps[0].annotations.get(LEDGER_ANNOTATION, ""))
+            if config.instance_id in ledger.sections:
+                traces.append("its section of the ledger shows")
+    return tuple(traces)
 
 
 def needs_lease(plan: Plan) -> bool:

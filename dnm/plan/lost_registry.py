@@ -8,25 +8,21 @@ the cluster shows that this instance has acted, lending stops until `dnm resume`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
 from msgspec.structs import replace
 
-from dnm.model.config import Config
-from dnm.model.errors import QueueError, SlurmError
+from dnm.model.errors import SlurmError
 from dnm.model.hostlist import expand_hostlist, fold_hostlist
 from dnm.model.lease import LONGEST_KEPT, Lease
 from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.plan import Snapshot
-from dnm.model.printable import printable
 from dnm.model.registry import Registry
-from dnm.model.value import Moment, Unreadable, Value
+from dnm.model.value import Moment, Value
 
 _FROM_LEASE = "the Lease of the instance"
 _BEGUN_ANEW = "begun anew"  # names the registry in place of a Lease that is gone
-_LONGEST = 300  # characters of a holder
 
 
 class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
@@ -125,15 +121,10 @@ def _moment(text: str) -> datetime | None:
 # --- the loss ---------------------------------------------------------------------------------
 
 
-def with_loss(config: Config, registry: Registry, snapshot: Snapshot, may_act: bool) -> Registry:
-    """Returns the registry that begins in place of a lost one: one that has never acted, while the
-    cluster shows that this instance has. Any other registry is returned as it is."""
-    if not may_act or registry.lease_words or registry.nodes:
-        return registry
+def with_loss(registry: Registry, snapshot: Snapshot, traces: Iterable[str]) -> Registry:
+    """Returns the registry that begins in place of a lost one, of which these traces are left
+    (`find_traces`). It is told once."""
     lease = snapshot.lease if isinstance(snapshot.lease, Lease) else Lease()
-    traces = list(_find_traces(config, lease, snapshot))
-    if not traces:
-        return registry
     word = lease.registry or _BEGUN_ANEW
     if registry.pause is None or registry.pause.who != LOST:  # the history has told it already
         registry = begin_anew(registry, lease.kept, " and ".join(traces), snapshot.taken_at)
@@ -155,20 +146,3 @@ def begin_anew(registry: Registry, kept: str, traces: str, now: datetime) -> Reg
     half = None if stops_both else Way.LENDING
     pause = Pause(since=now, reason=reason, who=LOST, half=half, earlier=earlier)
     return replace(restored, pause=pause)
-
-
-def _find_traces(config: Config, lease: Lease, snapshot: Snapshot) -> Iterable[str]:
-    if lease.registry and not lease.is_in_cluster:  # a Secret tells its own loss
-        yield f"its Lease shows (last holder {printable(lease.last, _LONGEST)})"
-    nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes
-    if marked := [node.name for node in nodes if node.is_marked_by(config.instance_id)]:
-        yield f"its marks on {printable(fold_hostlist(marked), _LONGEST)} show"
-    maps = snapshot.queue_maps
-    if not isinstance(maps, Unreadable) and maps[0] is not None:
-        from dnm.queues.ledger import decode_ledger
-        from dnm.queues.source import LEDGER_ANNOTATION
-
-        with suppress(QueueError):  # which the plan reports
-            ledger = decode_ledger(maps[0].annotations.get(LEDGER_ANNOTATION, ""))
-            if config.instance_id in ledger.sections:
-                yield "its section of the ledger shows"

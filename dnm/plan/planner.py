@@ -47,7 +47,7 @@ from dnm.plan.hooks import Additions
 from dnm.plan.idle_times import idle_times, note_gaps, note_lends
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
-from dnm.plan.lease import judge_actor, refuse_plan, with_judgement
+from dnm.plan.lease import judge_actor, with_judgement
 from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
 from dnm.plan.queue_reports import holders_of, list_decisions, queue_statuses, seen_statuses
 from dnm.plan.rule import rules_of
@@ -70,7 +70,11 @@ def unless_broken(plan: Plan, registry: Registry, inputs: Inputs) -> Plan:
     """Returns the plan, or what is left of one that breaks what must always be true; `registry` is
     what is recorded."""
     broken = tuple(check_invariants(inputs.config, inputs.registry, inputs.facts, plan))
-    return refuse_plan(plan, registry, _FAULT.format("; ".join(broken))) if broken else plan
+    if not broken:
+        return plan
+    from dnm.plan.refusal import refuse_plan  # a fault of dnm
+
+    return refuse_plan(plan, registry, _FAULT.format("; ".join(broken)))
 
 
 def decide(config: Config, registry: Registry, snapshot: Snapshot) -> Decided:

@@ -29,7 +29,8 @@ from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError
 from dnm.model.lease import LARGEST, MOVED, Place, StoredRegistry, unreadable
 from dnm.model.printable import printable
 from dnm.plan.lease import secret_word
-from dnm.run.lease_lock import LeaseLock, since_boot
+from dnm.run.lease_lock import LeaseLock
+from dnm.run.lease_view import since_boot
 
 if TYPE_CHECKING:
     from dnm.kube.state import StateObjects
@@ -56,12 +57,13 @@ class KubeState(LeaseLock):
     ) -> None:
         super().__init__(config, clock, sleep)
         self.attach(objects, place)
+        self._secret = objects
         self._file = config.converted_nodes_path
         self.registry = secret_word(config)
 
     @property
     def where(self) -> str:
-        return f"Secret {self._edge.secret_name}"
+        return f"Secret {self._secret.secret_name}"
 
     @property
     def previous(self) -> str:
@@ -121,7 +123,7 @@ class KubeState(LeaseLock):
         data = self._stored.data if stands else self._pack(content, before or b"")
         stored = replace(self._stored, number=self.number, data=data)
         try:
-            self._stored = self._edge.write_registry(stored)
+            self._stored = self._secret.write_registry(stored)
         except KubeConflict as error:
             raise self.lose() from error
         except KubeError as error:
@@ -134,29 +136,29 @@ class KubeState(LeaseLock):
         """The Lease is read first: whoever takes it after that is met by its version."""
         if not self._is_read:
             _ = self.highest
-            self._stored, self._is_read = self._edge.read_registry(), True
+            self._stored, self._is_read = self._secret.read_registry(), True
         return self._stored
 
     def _create(self) -> StoredRegistry:
         try:
-            return self._edge.write_registry(StoredRegistry())
+            return self._secret.write_registry(StoredRegistry())
         except ApiRefused as error:
             if error.status != 404:
                 raise
-            namespace = self._edge.secret_name.partition("/")[0]
+            namespace = self._secret.secret_name.partition("/")[0]
             raise StateError(
                 f"{error}: make the namespace once, `kubectl create namespace {namespace}`, or "
                 "apply etc/rbac.yaml"
             ) from error
         except KubeConflict as error:
-            found = self._edge.read_registry()
+            found = self._secret.read_registry()
             if found is not None and found == _unwritten(found):
                 return found  # whoever made it: nothing stands there yet
             raise LockedError(f"another run has just written {self.where}; it acts") from error
 
     def _after_lost_answer(self, stored: StoredRegistry, error: KubeError) -> StoredRegistry:
         try:
-            found = self._edge.read_registry()
+            found = self._secret.read_registry()
         except KubeError:
             found = None
         if found is not None and (found.number, dict(found.data)) == (

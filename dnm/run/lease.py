@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, LeaseError
-from dnm.model.lease import Lease
 from dnm.model.registry import Registry
 from dnm.plan.lease import Actor, Judgement, judge_lease, secret_word
 from dnm.run.registry import save_registry
@@ -60,11 +59,9 @@ def take_lease(
 def follow_run(
     config: Config, state: State, now: datetime, registry: Registry, kube: KubeClient
 ) -> Registry:
-    """Takes the Lease before this run looks at the cluster, if the run before has not given it up:
-    that run may be asleep just before a write. Returns the registry as `take_lease` does."""
-    lease = state.observe()
-    is_left = isinstance(lease, Lease) and bool(lease.holder)
-    if not is_left or judge_here(config, state, registry, now).refusal:
+    """Takes the Lease that the run before has not given up: that run may be asleep just before a
+    write. Returns the registry as `take_lease` does."""
+    if judge_here(config, state, registry, now).refusal:
         return registry
     taken = take_lease(config, state, registry, kube, now)
     if state.kind == "kubernetes":

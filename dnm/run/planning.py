@@ -23,8 +23,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry, run_name
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QueueVerdict
-from dnm.plan.lease import judge_actor
-from dnm.plan.lost_registry import with_loss
+from dnm.plan.lease import find_traces, judge_actor
 from dnm.plan.planner import make_plan
 from dnm.plan.rule import has_events, rules_of
 from dnm.record.tell import tell_plan
@@ -66,7 +65,8 @@ def at_place(
     try:
         yield state, connect_once
     finally:
-        state.end()
+        if state.number:
+            state.end()
 
 
 def _connect_to_lease(config: Config, state: State, connect: Callable[[], Edges]) -> Edges:
@@ -136,10 +136,11 @@ def look(
             wants = rule.wants(wants, registry, foreseen_at or taken_at) if rule.wants else wants
         facts = take_snapshot(wants, registry, edges[0], edges[1], taken_at)
         facts = msgspec.structs.replace(facts, lease=lease)
-        may_act = not judge_actor(config, registry, facts).refusal
-        begun = with_loss(config, registry, facts, may_act)
-        if begun != registry:
-            recorded = registry = begun
+        traces = find_traces(config, registry, facts)
+        if traces and not judge_actor(config, registry, facts).refusal:
+            from dnm.plan.lost_registry import with_loss  # it happens once, if ever
+
+            recorded = registry = with_loss(registry, facts, traces)
         nodes = () if isinstance(facts.nodes, Unreadable) else facts.nodes
         looks = [rule.looks_at(config, registry, nodes) for rule in rules if rule.looks_at]
         if asked := [one for look in looks for one in look]:

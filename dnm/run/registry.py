@@ -18,12 +18,11 @@ from dnm.host.place import this_place
 from dnm.model.config import Config
 from dnm.model.lease import VERSION, object_name
 from dnm.model.registry import Registry
-from dnm.plan.lost_registry import begin_anew, keep_names
+from dnm.plan.lease import names_to_keep
 from dnm.run.state import FileState, State
 
 if TYPE_CHECKING:
     from dnm.kube.client import KubeClient
-    from dnm.kube.state import StateObjects
 
 
 class _Head(msgspec.Struct):
@@ -63,19 +62,16 @@ def state_in(config: Config, kube: KubeClient) -> State:
     """Returns the place in the cluster behind this client."""
     from dnm.run.kube_state import KubeState
 
-    return KubeState(config, instance_objects(config, kube), this_place(config))
+    name = object_name(config.instance_id)
+    objects = kube.state_objects(config.state_namespace, config.lease_namespace, name)
+    return KubeState(config, objects, this_place(config))
 
 
 def attach_lease(config: Config, state: State, kube: KubeClient) -> None:
     """Connects a file to the Lease of its instance; a registry in Kubernetes is connected."""
     if state.kind == "file":
-        state.attach(instance_objects(config, kube), this_place(config))
-
-
-def instance_objects(config: Config, kube: KubeClient) -> StateObjects:
-    """Returns the edge to the Lease and to the Secret of this instance."""
-    name = object_name(config.instance_id)
-    return kube.state_objects(config.state_namespace, config.lease_namespace, name)
+        lease = kube.lease_object(config.lease_namespace, object_name(config.instance_id))
+        state.attach(lease, this_place(config))
 
 
 def load_registry(config: Config, now: datetime, state: State | None = None) -> Registry:
@@ -92,6 +88,8 @@ def load_registry(config: Config, now: datetime, state: State | None = None) -> 
 def _load(config: Config, state: State, now: datetime) -> Registry:
     content = state.read()
     if content is None and state.begins_anew and state.number > 1:
+        from dnm.plan.lost_registry import begin_anew  # an administrator has decided so
+
         begun = begin_anew(Registry(), state.kept, "its Lease shows", now)
         return msgspec.structs.replace(begun, lease_words=(state.registry,))
     if content is not None:
@@ -119,5 +117,5 @@ def save_registry(config: Config, registry: Registry, state: State | None = None
     with opened_state(config) if state is None else nullcontext(state) as place:
         is_changed = place.write(encode_registry(registry))
         if place.number:
-            place.kept = keep_names(registry)
+            place.kept = names_to_keep(registry)
         return is_changed

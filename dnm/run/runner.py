@@ -15,17 +15,17 @@ from dnm.kube.client import KubeClient
 from dnm.kube.events import send_events
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode, KubeError, LeaseError, LockedError
+from dnm.model.lease import Lease
 from dnm.model.plan import Outcome, Pass, Plan
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, RunRecord
-from dnm.plan.lease import needs_lease, refuse_plan
+from dnm.plan.lease import needs_lease
 from dnm.record.events import list_events
 from dnm.record.lasting import judge_errors
 from dnm.record.metrics import RunTimes
 from dnm.record.tell import without_told
 from dnm.record.transitions import Cause
 from dnm.run.actuator import Actuator, log_line
-from dnm.run.lease import follow_run, take_lease
 from dnm.run.lock import run_lock
 from dnm.run.planning import (
     Connect,
@@ -89,7 +89,7 @@ def _locked_pass(
     with look.at_once():
         state.stand_by()
         moments = [clock()]
-        follow = partial(follow_run, config, state, moments[0])
+        follow = partial(_follow_run, config, state, moments[0])
         plan, edges = make_pass_plan(config, clock, look.connect, state, prepare=follow)
     moments.append(clock())
     outcome, reading = Outcome(registry=plan.registry), None
@@ -121,11 +121,26 @@ def _locked_pass(
     return Pass(plan=plan, exit_code=exit_code, outcome=outcome), times
 
 
+def _follow_run(
+    config: Config, state: State, now: datetime, registry: Registry, kube: KubeClient
+) -> Registry:
+    """Takes the Lease before the run reads the cluster, if the run before has not given it up."""
+    lease = state.observe()
+    if not (isinstance(lease, Lease) and lease.holder):
+        return registry
+    from dnm.run.lease import follow_run  # the run before was killed, or is asleep
+
+    return follow_run(config, state, now, registry, kube)
+
+
 def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, clock: Clock) -> Plan:
     """The plan with the right to act for its instance, for this run and for this registry. Without
     it nothing is done."""
     if state.number or not needs_lease(plan):
         return plan
+    from dnm.plan.refusal import refuse_plan  # most runs have nothing to do
+    from dnm.run.lease import take_lease
+
     before = load_registry(config, clock(), state)  # that of the plan is not saved yet
     try:
         taken = take_lease(config, state, before, kube, clock())

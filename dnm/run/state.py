@@ -17,7 +17,8 @@ from dnm.host.trust import access_of, mend_access, read_regular, read_trusted, r
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.lease import LARGEST
-from dnm.run.lease_lock import LeaseLock, since_boot
+from dnm.run.lease_lock import LeaseLock
+from dnm.run.lease_view import since_boot
 
 if TYPE_CHECKING:
     from dnm.run.kube_state import KubeState

@@ -15,6 +15,7 @@ from dnm.model.node import Mark
 from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.plan import Snapshot
 from dnm.model.registry import Registry
+from dnm.plan.lease import find_traces
 from dnm.plan.lost_registry import keep_names, restore_names, with_loss
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.verbs.keeping import resume
@@ -97,6 +98,11 @@ def seen(lease: Lease | None = None, mark: str = "", ledger: str = "") -> Snapsh
     )  # type: ignore[arg-type]
 
 
+def judge_loss(registry: Registry, snapshot: Snapshot) -> Registry:
+    traces = find_traces(CONFIG, registry, snapshot)
+    return with_loss(registry, snapshot, traces) if traces else registry
+
+
 def of_the_ledger(instance: str) -> str:
     found = queue_map({"a009": {"vcore": 128_000}}).annotations[LEDGER_ANNOTATION]
     return found.replace('"prod"', f'"{instance}"')
@@ -124,9 +130,8 @@ def of_the_ledger(instance: str) -> str:
 def test_a_registry_is_lost_if_the_cluster_shows_that_the_instance_has_acted(
     registry: Registry, snapshot: Snapshot, is_lost: bool
 ) -> None:
-    after = with_loss(CONFIG, registry, snapshot, may_act=True)
-    assert with_loss(CONFIG, registry, snapshot, may_act=False) == registry
-    assert with_loss(CONFIG, after, snapshot, may_act=True) == after, "it is told once"
+    after = judge_loss(registry, snapshot)
+    assert judge_loss(after, snapshot) == after, "it is told once"
     assert (after != registry) == is_lost
     if is_lost:
         assert after.pause is not None and after.pause.who == LOST
@@ -134,11 +139,11 @@ def test_a_registry_is_lost_if_the_cluster_shows_that_the_instance_has_acted(
 
 
 def test_resume_puts_the_earlier_pause_back_and_once_more_ends_it() -> None:
-    after = with_loss(CONFIG, Registry(), seen(WORN), may_act=True)
+    after = judge_loss(Registry(), seen(WORN))
     assert after.pause is not None and after.pause.half is None, "returning stays paused too"
     assert keep_names(after) == KEPT, "a second loss loses nothing"
     once = resume(CONFIG, after)
     assert once.pause is not None and (once.pause.who, once.pause.half) != (LOST, None)
     assert once.pause.half is Way.RETURNING and set(once.excluded) == {"a002"}
     assert resume(CONFIG, once).pause is None
-    assert with_loss(CONFIG, resume(CONFIG, once), seen(WORN), may_act=True).pause is None
+    assert judge_loss(resume(CONFIG, once), seen(WORN)).pause is None

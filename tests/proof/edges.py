@@ -270,6 +270,9 @@ class ModelKube:
             if sections[0] != sections[1]:
                 broken.append(f"{self.instance} changed another's part of the ledger")
 
+    def lease_object(self, namespace: str, name: str) -> ModelState:
+        return ModelState(self, "", f"{namespace}/{name}")
+
     def state_objects(self, namespace: str, lease_namespace: str, name: str) -> ModelState:
         return ModelState(self, f"{namespace}/{name}", f"{lease_namespace}/{name}")
 

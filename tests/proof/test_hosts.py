@@ -58,7 +58,7 @@ class Hosts:
             "dnm.host.place._HOST": name,
             "dnm.host.place._BOOT": str(place / "boot-id"),
             "dnm.host.place._MACHINE_ID": str(place / "machine-id"),
-            "dnm.run.lease_lock._TIMEOUTS": LEASE / 10,
+            "dnm.run.lease_view._TIMEOUTS": LEASE / 10,
         }
         return job
 

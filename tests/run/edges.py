@@ -136,7 +136,7 @@ class Kube:
         self.queues = msgspec.structs.replace(config_map, resource_version=version)
         return self.queues
 
-    def state_objects(self, namespace: str, lease_namespace: str, name: str) -> Leases:
+    def lease_object(self, namespace: str, name: str) -> Leases:
         return self.leases
 
     def create_event(self, event: KubeEvent) -> None:

@@ -26,7 +26,8 @@ from dnm.model.lease import Lease, Place, object_name
 from dnm.model.orders import Pause
 from dnm.model.registry import Registry
 from dnm.run.kube_state import KubeState, pack, unpack
-from dnm.run.lease_lock import find_holder, lease_seconds
+from dnm.run.lease_holder import find_holder
+from dnm.run.lease_view import lease_seconds
 from dnm.run.registry import encode_registry, save_registry
 from tests.builders import NOW
 from tests.site import Site

@@ -1,0 +1,72 @@
+"""A registry that may not act: the reason, and what is left of its plan.
+
+A refused run passes on what its own converters still print, and ends those that hang: no other host
+can. It lends, returns, marks, fences and edits nothing, and its registry stays as it was. Pure.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dnm.model.lease import ActingElsewhere, Lease
+from dnm.model.plan import EndConverter, Plan
+from dnm.model.printable import printable
+from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
+
+_LONGEST = 300  # characters of a holder
+
+
+def explain_unreadable(lease: Unreadable, instance: str) -> str:
+    """Returns why no registry may act while the Lease cannot be read, and the next step."""
+    return (
+        f"{lease.error}. Without its Lease nobody knows whether another dnm acts as "
+        f"instance {instance}: nothing is lent, returned or changed. Apply etc/rbac.yaml "
+        "or make the API server answer; `dnm check` names what is missing"
+    )
+
+
+def explain_refusal(
+    lease: Lease, instance: str, here: str, secret: str, seen: ActingElsewhere
+) -> str:
+    """Returns why the registry of `here` may not act, and the next step. `secret`: its name, if it
+    is in Kubernetes. `seen`: the registry that acts."""
+    twin = ", of the same name but another" if seen.holder == here else ""
+    gone = "" if lease.registry else "; its Lease was deleted since"
+    if lease.is_in_cluster and not secret:
+        step = f"Its registry is {printable(lease.registry, _LONGEST)}: set state = kubernetes here"
+    elif secret and not lease.is_in_cluster:
+        step = "Its registry is a file: run `dnm state move --to kubernetes` there"
+    else:
+        step = "Give one of the two another instance_id"
+    return (
+        f"another dnm acts as instance {instance}: {printable(seen.holder, _LONGEST)}"
+        f", last at {seen.at:%Y-%m-%d %H:%M:%S} UTC{gone}. This is {here}{twin}: nothing is lent, "
+        f"returned or changed here. {step}. If dnm is stopped there for good, run `dnm takeover` "
+        "here"
+    )
+
+
+def refuse_acting(
+    plan: Plan, registry: Registry, why: str, elsewhere: ActingElsewhere | None
+) -> Plan:
+    """Returns the rest of the plan of a registry that may not act. `elsewhere`: the registry that
+    acts; None: nobody can tell."""
+    if elsewhere:
+        return refuse_plan(plan, replace(registry, elsewhere=elsewhere), why)
+    refused = refuse_plan(plan, registry, why)
+    return replace(refused, needs_person=False, errors=(why, *plan.errors))
+
+
+def refuse_plan(plan: Plan, registry: Registry, why: str) -> Plan:
+    """Returns the rest of a plan that must not be carried out; `registry` is what is recorded."""
+    return Plan(
+        registry=registry,
+        actions=tuple(action for action in plan.actions if isinstance(action, EndConverter)),
+        errors=(why,),  # the registry that acts decides about the rest
+        status=plan.seen,
+        seen=plan.seen,
+        needs_person=True,
+        is_refused=True,
+        run=plan.run,
+    )

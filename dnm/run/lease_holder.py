@@ -1,0 +1,97 @@
+"""The run that holds the Lease, as another run sees it.
+
+If a holder died, another host follows after it has *seen* the Lease unchanged for as long as a
+Lease is good. Only the clock of that host since its boot counts, and no time that another host has
+written. On one host and path there is one lock, which this run holds: a Lease of this very place
+belongs to a run that has died. A pod has no such place, and what it has seen ends with it: its run
+watches the Lease for that time itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from dnm.host.fault_points import fault_point
+from dnm.host.trust import read_regular, replace_file
+from dnm.model.errors import RegistryError
+from dnm.model.lease import Lease, Place
+from dnm.model.printable import printable
+from dnm.model.value import Value
+from dnm.plan.lease import is_written_here
+
+_LARGEST = 1024  # bytes
+_LONGEST_HOLDER = 300  # characters
+_LONGEST_TIME = 40  # the same
+
+
+class Sighting(Value):
+    """A Lease as it was first seen: what its holder wrote, and when, in seconds since that boot."""
+
+    stamp: str
+    boot: str
+    at: float
+
+
+class Observer(NamedTuple):
+    """The run that looks. `now`: seconds since the boot of its host; `seconds`: how long a Lease is
+    good after a renewal; `path`: of the sighting."""
+
+    instance: str
+    place: Place
+    now: float
+    seconds: int
+    path: Path
+
+
+def find_holder(lease: Lease, place: Place, unchanged_for: float, seconds: int) -> str:
+    """Returns who is at work, as far as `place` can tell, where a Lease is good for so many
+    seconds; empty: nobody. Pure."""
+    is_over = is_written_here(lease, place) or unchanged_for >= seconds
+    return "" if is_over else lease.holder
+
+
+def describe_holder(lease: Lease, here: Observer, notes: bool) -> str:
+    """Returns who is at work, since when and with which number; empty: nobody. `notes`: a Lease
+    that is new is seen from now on. Raises RegistryError."""
+    unchanged_for = _unchanged_for(lease, here, notes)
+    if not (who := find_holder(lease, here.place, unchanged_for, here.seconds)):
+        return ""
+    since = f" since {printable(lease.acquired, _LONGEST_TIME)}" if lease.acquired else ""
+    renewed = f", last sign of it {printable(lease.renewed, _LONGEST_TIME)}" * bool(lease.renewed)
+    return (
+        f"{printable(who, _LONGEST_HOLDER)} is at work for instance {here.instance}{since} "
+        f"(number {lease.number}{renewed} by its clock, unchanged here for {unchanged_for:.0f} s)"
+    )
+
+
+def _unchanged_for(lease: Lease, here: Observer, notes: bool) -> float:
+    """For how many seconds this host has seen it as it is now."""
+    if is_written_here(lease, here.place):
+        return 0.0
+    before = _read_sighting(here.path)
+    if before is not None and (before.stamp, before.boot) == (lease.stamp, here.place.boot):
+        return here.now - before.at
+    if notes:
+        seen = Sighting(stamp=lease.stamp, boot=here.place.boot, at=here.now)
+        _write_sighting(here.path, seen)
+    return 0.0
+
+
+def _read_sighting(path: Path) -> Sighting | None:
+    with suppress(OSError, ValueError, msgspec.MsgspecError), fault_point("lease.read_seen"):
+        return msgspec.json.decode(read_regular(path, _LARGEST), type=Sighting)
+    return None
+
+
+def _write_sighting(path: Path, sighting: Sighting) -> None:
+    try:
+        replace_file(path, [msgspec.json.encode(sighting)], "lease", is_durable=False)
+    except OSError as error:
+        raise RegistryError(
+            f"{path} can't be written ({error.strerror}), so that nobody here would notice when "
+            "the run at work elsewhere has died: let this user write there"
+        ) from error

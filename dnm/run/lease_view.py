@@ -1,0 +1,131 @@
+"""The Lease of an instance as a run reads it: once, and no write.
+
+A run that acts takes it (`lease_lock.py`). `lease_holder.py` decides how long it waits for another
+run. Which registry acts is decided in `dnm/plan/lease.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dnm.model.config import Config
+from dnm.model.errors import KubeError, LockedError
+from dnm.model.lease import Lease, Place
+from dnm.model.value import Unreadable
+
+if TYPE_CHECKING:
+    from dnm.kube.leases import LeaseObject
+
+log = logging.getLogger("dnm")
+
+_TIMEOUTS = 8  # a step between two renewals is one read and one write, with their second tries
+_SERVER_ERROR = 500  # from there on, a status says that the server fails
+_LOOK_EVERY = 5.0  # seconds
+
+
+def since_boot() -> float:
+    """Returns the seconds since this host was started, those asleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def lease_seconds(config: Config) -> int:
+    """Returns how long a Lease is good after a renewal."""
+    return math.ceil(_TIMEOUTS * config.request_timeout.total_seconds())
+
+
+class LeaseView:
+    """What one run knows of the Lease. `number`: 0 while the run does not hold it. `registry`,
+    `kept`: what the run writes into it (`Lease.registry`, `Lease.kept`)."""
+
+    number = 0
+    registry = kept = ""
+    place = Place()
+    _objects: LeaseObject | None = None
+    _known: Lease | None = None
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Callable[[], float] = since_boot,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
+        self._instance, self._seconds = config.instance_id, lease_seconds(config)
+        self._sighting = config.lock_path.with_suffix(".seen")
+
+    def attach(self, objects: LeaseObject, place: Place) -> None:
+        """Connects this run to the Lease, as a run at `place`."""
+        self._objects, self.place = objects, place
+
+    def observe(self) -> Lease | Unreadable:
+        """Returns the Lease as this run has read it first, or as it has written it; Unreadable if
+        the API server refuses it. Raises KubeError if the API server does not answer."""
+        try:
+            return self._look()
+        except KubeError as error:
+            from dnm.kube.errors import ApiRefused  # `dnm status` needs no client
+
+            if not isinstance(error, ApiRefused) or error.status >= _SERVER_ERROR:
+                raise
+            return Unreadable(what="the Lease", error=str(error))
+
+    @property
+    def highest(self) -> int:
+        """The number of the last run that took it; 0: none ever did."""
+        return self._look().number
+
+    def stand_by(self) -> None:
+        """Raises LockedError while another run is at work. A run that can leave no sighting to the
+        next one looks on, until the Lease changes or its time is over."""
+        is_told = False
+        while True:
+            try:
+                return self.check()
+            except LockedError as error:
+                if self.place.home:
+                    raise
+                if not is_told:
+                    log.info("note='it looks on, since nothing here outlives it: %s'", error)
+                    is_told = True
+                seen = self._look().stamp
+                self._sleep(_LOOK_EVERY)
+                self._known = None
+                if self._look().stamp != seen:
+                    raise
+
+    def check(self) -> None:
+        """Raises LockedError while another run is at work. A run with a file asks once it is
+        connected."""
+        if who := self._find_holder(notes=True):
+            raise LockedError(
+                f"{who}; should it have died, it is followed when its Lease was seen unchanged for "
+                f"{self._seconds} s, or by `dnm takeover`"
+            )
+
+    @property
+    def holder(self) -> str:
+        """Which other run is at work, since when by its clock, and for how long this host has seen
+        no sign of it; empty: none, as far as this host knows. Nothing is written."""
+        return self._find_holder(notes=False)
+
+    def _find_holder(self, notes: bool) -> str:
+        if self._objects is None or self.number or not self._look().holder:
+            return ""
+        from dnm.run.lease_holder import Observer, describe_holder  # few runs meet another one
+
+        here = Observer(self._instance, self.place, self._clock(), self._seconds, self._sighting)
+        return describe_holder(self._look(), here, notes)
+
+    def _look(self) -> Lease:
+        if self._known is None:
+            self._known = self._edge.read_lease()
+        return self._known
+
+    @property
+    def _edge(self) -> LeaseObject:
+        assert self._objects is not None  # a run attaches it before it acts
+        return self._objects
