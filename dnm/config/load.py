@@ -56,6 +56,7 @@ DEFAULT_PATH = Path("/etc/dynamic-node/dynamic_node_config.ini")
 SITE_CONVERTER = Path("/usr/site/rcac/sbin/node-convert")
 
 _DEFAULTS = Config(path=DEFAULT_PATH, namespaces={}, node_types={})
+_FEWEST_RETURNS = 4  # of one run, however few nodes one may lend
 
 
 def find_config_path(path: Path | None, environ: Mapping[str, str]) -> Path:
@@ -122,7 +123,7 @@ def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict
         "state_dir": state_dir,
         "converted_nodes_path": state_dir / _DEFAULTS.converted_nodes_path.name,
         "node_convert_path": settings.get("node_convert_path") or find_converter(environ),
-        "max_reversions_per_run": max(_DEFAULTS.max_reversions_per_run, lent),
+        "max_reversions_per_run": max(_FEWEST_RETURNS, lent),
         "default_request": {
             "vcore": given(settings, "default_cpu_request_m", request["vcore"]),
             "memory": given(settings, "default_mem_request", request["memory"]),

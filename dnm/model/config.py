@@ -58,8 +58,8 @@ class Config(Value):
     partition_floors: Mapping[str, Floor] = {}
     pod_minute_worth: float = 0.1  # node-minutes that a minute of a waiting pod is worth
     max_converted_nodes: int | Share = 30
-    max_conversions_per_run: int = 4
-    max_reversions_per_run: int = 4
+    max_conversions_per_run: int = 30
+    max_reversions_per_run: int = 30
     headroom: float = 1.0  # below: a warm share of each limit
     pending_grace: timedelta = timedelta(seconds=20)
     global_cooldown: timedelta = timedelta(seconds=30)

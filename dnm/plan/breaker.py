@@ -6,8 +6,8 @@ trip it. A node that was used, or whose quota is, forgets all. Demand that chang
 chance, at once after the first trip and later after each further one: with one node at a time, and
 one more that goes unused trips it again.
 
-And the back-off of a node type: after failed conversions the next one waits longer and asks for
-fewer nodes; a node that joins ends it. And the cooldown after any conversion.
+And the back-off of a node type: from the second failure in a row on, the next conversion waits
+longer and asks for fewer nodes; a node that joins ends it. And the cooldown after any conversion.
 """
 
 from __future__ import annotations
@@ -151,16 +151,23 @@ def backoff_delay(config: Config, failures: int) -> timedelta:
     return min(config.check_interval * doubled, LONGEST_BACKOFF)
 
 
+def conversion_delay(config: Config, failures: int) -> timedelta:
+    """Returns how long a node type waits after so many failures in a row. The first may be that of
+    one node, so the next run tries others at once."""
+    return backoff_delay(config, failures - 1) if failures > 1 else timedelta(0)
+
+
 def with_failure(
     config: Config, before: Backoff | None, asked: int, now: datetime, error: str
 ) -> Backoff:
-    """After a failed conversion: the next one waits longer and asks for fewer."""
+    """Returns the back-off after a failed conversion. From the second in a row on, the next one
+    waits longer and asks for half as many."""
     failures = (before.failures if before else 0) + 1
     most = min(asked, before.ask_at_most) if before else asked
     return Backoff(
         failures=failures,
-        until=now + backoff_delay(config, failures),
-        ask_at_most=max(1, most // 2),
+        until=now + conversion_delay(config, failures),
+        ask_at_most=max(1, most // 2) if failures > 1 else most,
         last_error=error,
         since=now,
     )

@@ -25,7 +25,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import Objection, Verdict
-from dnm.plan.breaker import backoff_delay
+from dnm.plan.breaker import backoff_delay, conversion_delay
 from dnm.plan.cap_shares import in_nodes, note_nodes
 from dnm.plan.counting import count_missing
 from dnm.plan.doubt import doubt_lists
@@ -210,7 +210,7 @@ def without_future(config: Config, registry: Registry, now: datetime) -> Registr
         },
         backoffs={
             name: msgspec.structs.replace(
-                one, until=min(one.until, now + backoff_delay(config, one.failures))
+                one, until=min(one.until, now + conversion_delay(config, one.failures))
             )
             for name, one in registry.backoffs.items()
         },

@@ -184,7 +184,7 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
     name; they are claimed already, so only the others need room under the caps."""
     inputs, registry = before.inputs, before.registry
     backoff, breaker = registry.backoffs.get(pool.node_type), registry.breakers.get(pool.queue)
-    if backoff is not None:
+    if backoff is not None and backoff.failures > 1:
         count = min(count, backoff.ask_at_most)
     if breaker is not None and breaker.demand and not before.sizing.of(pool.queue).for_pods:
         breaker = None  # it is open for pods alone, and their chance is not taken

@@ -16,6 +16,7 @@ import msgspec
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
 from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
+from dnm.model.observed import Backoff
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value
@@ -284,7 +285,7 @@ def _brakes(before: Registry, after: Registry, cause: Cause) -> Iterator[History
         elif was_open and (new is None or new.tripped_at is None):
             yield cause.line("breaker", "closed", queue, queue=queue, before="open", after="closed")
     for name in sorted(before.backoffs.keys() | after.backoffs.keys()):
-        failed, fails = before.backoffs.get(name), after.backoffs.get(name)
+        failed, fails = _longer_wait(before, name), _longer_wait(after, name)
         if fails is not None and (failed is None or failed.failures != fails.failures):
             numbers = {"failures": fails.failures, "until": fails.until.isoformat(),
                        "ask_at_most": fails.ask_at_most}  # fmt: skip
@@ -302,6 +303,12 @@ def _brakes(before: Registry, after: Registry, cause: Cause) -> Iterator[History
                              node_type=order.node_type)  # fmt: skip
     for name in sorted(before.excluded.keys() - after.excluded.keys()):
         yield cause.line("exclusion", "over", name)
+
+
+def _longer_wait(registry: Registry, node_type: str) -> Backoff | None:
+    """Returns the back-off of a node type; None: it waits for nothing, as after one failure."""
+    backoff = registry.backoffs.get(node_type)
+    return backoff if backoff and backoff.failures > 1 else None
 
 
 def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:

@@ -14,7 +14,7 @@ from dnm.demand.pod_request import ContainerRequest, PodRequest, effective_reque
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.node import Node
-from dnm.model.observed import Backoff, Breaker
+from dnm.model.observed import Breaker
 from dnm.model.plan import Plan
 from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueEdit
@@ -134,13 +134,13 @@ def test_a_cap_leaves_as_many_as_the_row_says(row: list[str]) -> None:
 
 
 def test_the_back_off_is_as_it_is_told() -> None:
-    backoff: Backoff | None = None
-    told = told_minutes("waits for")
-    for failures, minutes in enumerate(told, 1):
+    backoff = with_failure(CONFIG, None, 4, NOW, "it failed")
+    told = told_minutes("on it waits for")
+    for failures, minutes in enumerate(told, 2):
         backoff = with_failure(CONFIG, backoff, 4, NOW, "it failed")
         assert backoff.failures == failures
         assert backoff.until - NOW == timedelta(minutes=minutes)
-        assert backoff.ask_at_most == max(1, 4 >> failures)
+        assert backoff.ask_at_most == max(1, 4 >> (failures - 1))
     assert len(told) == 6 and with_failure(CONFIG, backoff, 4, NOW, "").until == backoff.until
 
 

@@ -258,19 +258,20 @@ def test_it_doubles_from_one_interval_to_an_hour(failures: int, minutes: int) ->
 @pytest.mark.parametrize(
     ("before", "asked", "after"),
     [
-        pytest.param(None, 4, (1, 2), id="first-failure-halves"),
-        pytest.param((1, 2), 4, (2, 1), id="the-smaller-is-halved"),
-        pytest.param((1, 8), 4, (2, 2), id="less-was-asked-than-allowed"),
-        pytest.param((7, 1), 1, (8, 1), id="one-at-least"),
+        pytest.param(None, 4, (1, 4, 0), id="the-first-holds-nothing-back"),
+        pytest.param((1, 4), 4, (2, 2, 2), id="the-second-halves"),
+        pytest.param((2, 2), 4, (3, 1, 4), id="the-smaller-is-halved"),
+        pytest.param((2, 8), 4, (3, 2, 4), id="less-was-asked-than-allowed"),
+        pytest.param((7, 1), 1, (8, 1, 60), id="one-at-least"),
     ],
 )
-def test_after_a_failure_fewer_are_asked_for_later(
-    before: tuple[int, int] | None, asked: int, after: tuple[int, int]
+def test_from_the_second_failure_on_fewer_are_asked_for_later(
+    before: tuple[int, int] | None, asked: int, after: tuple[int, int, int]
 ) -> None:
     known = Backoff(failures=before[0], until=NOW, ask_at_most=before[1]) if before else None
     found = with_failure(a_config(), known, asked, NOW, "why")
-    assert (found.failures, found.ask_at_most, found.last_error) == (*after, "why")
-    assert found.until == NOW + backoff_delay(a_config(), after[0])
+    assert (found.failures, found.ask_at_most, found.last_error) == (*after[:2], "why")
+    assert found.until == NOW + timedelta(minutes=after[2])
 
 
 def _failed(error: str = "why", node_type: str = "a") -> ConversionResult:

@@ -273,7 +273,7 @@ def test_claims_fill_the_caps_and_may_be_gone_on_with_all_the_same() -> None:
     [
         pytest.param(
             lambda: stranded("a001").recorded(
-                backoffs={"a": Backoff(failures=1, until=NOW + timedelta(minutes=1),
+                backoffs={"a": Backoff(failures=2, until=NOW + timedelta(minutes=1),
                                        ask_at_most=1)},
             ), False, id="which waits for the back-off of that very interruption",
         ),
@@ -316,7 +316,7 @@ def test_fresh_nodes_are_asked_for_beside_those_that_go_on() -> None:
         pytest.param({"pause": Pause(since=LONG_AGO)}, False, id="paused"),
         pytest.param({"last_conversion": NOW - timedelta(seconds=5)}, False, id="cooldown"),
         pytest.param(
-            {"backoffs": {"a": Backoff(failures=1, until=NOW + timedelta(minutes=1),
+            {"backoffs": {"a": Backoff(failures=2, until=NOW + timedelta(minutes=1),
                                        ask_at_most=1)}},
             False, id="back-off",
         ),
@@ -432,7 +432,7 @@ def test_a_node_that_is_claimed_is_waited_for_until_it_has_its_label() -> None:
 
 @pytest.mark.parametrize(("named", "back"), [("a002", ["a001"]), ("a009", ["a001", "a002"])])
 def test_an_order_of_named_nodes_keeps_those_and_no_others(named: str, back: list[str]) -> None:
-    backoff = Backoff(failures=1, until=NOW + timedelta(minutes=1), ask_at_most=1)
+    backoff = Backoff(failures=2, until=NOW + timedelta(minutes=1), ask_at_most=1)
     order = LendOrder(
         id="lend-1", node_type="a", namespace="dev", count=1, since=LONG_AGO, nodes=(named,),
         until=NOW + timedelta(hours=4),

@@ -155,7 +155,7 @@ def test_one_that_an_image_has_opened_holds_back_whatever_asks_until_its_time() 
 
 
 def test_a_queue_that_is_lent_a_node_says_so_also_where_one_of_another_type_has_to_wait() -> None:
-    backed_off = {"a": Backoff(failures=1, until=NOW + timedelta(minutes=1), ask_at_most=1)}
+    backed_off = {"a": Backoff(failures=2, until=NOW + timedelta(minutes=1), ask_at_most=1)}
     for types in (("a", "b"), ("b", "a")):
         world = two_namespaces().recorded(backoffs=backed_off)
         few = dict(zip(("dev", "two"), types, strict=True))
@@ -205,7 +205,7 @@ def test_namespaces_share_the_conversions_of_one_run() -> None:
 
 
 def test_namespace_that_must_wait_leaves_its_share_of_the_run() -> None:
-    backed_off = {"b": Backoff(failures=1, until=NOW + timedelta(minutes=1), ask_at_most=1)}
+    backed_off = {"b": Backoff(failures=2, until=NOW + timedelta(minutes=1), ask_at_most=1)}
     world = two_queues(9, 2, "b").lent("a001", Phase.JOINING)
     world.configured(
         node_types={**world.config.node_types, "b": NodeType(name="b", size=SIZE)},

@@ -130,7 +130,7 @@ def test_one_that_always_fails_does_not_keep_the_others_from_being_named() -> No
     asked = []
     for failures in range(11):
         backoff = Backoff(failures=failures, until=NOW, ask_at_most=1)
-        world = excluding(wanting(2), "a050").recorded(backoffs={"a": backoff})
+        world = excluding(wanting(1), "a050").recorded(backoffs={"a": backoff})
         asked += [node for _, node, _ in calls(world)]
     assert asked == [*TEN[1:], *TEN[1:3]]
 
@@ -149,7 +149,7 @@ def came(**changes: Any) -> World:
 
 
 def test_what_came_all_the_same_leaves_from_the_start() -> None:
-    """Its queue does not grow by it, and the type backs off: the next run would ask again."""
+    """Its queue does not grow by it, and it counts as a failed conversion of the type."""
     plan = excluding(came(leave_out="a050"), "a050").plan()
     entry = plan.registry.nodes["a050"]
     assert (entry.phase, entry.leaves, entry.counted) == (Phase.RELEASING, Leaving.KEPT_OUT, {})
@@ -160,8 +160,9 @@ def test_what_came_all_the_same_leaves_from_the_start() -> None:
     assert (backoff.failures, backoff.last_error) == (1, error)
 
 
-def test_a_type_whose_node_was_turned_away_is_not_asked_for_at_once() -> None:
+def test_a_type_whose_nodes_were_turned_away_twice_is_not_asked_for_at_once() -> None:
     world = excluding(came(leave_out="a050"), "a050").with_pods(*wanting(1).pods)
+    world.recorded(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)})
     for _ in range(2):
         converted = world.converted()
         assert (converted.requests, converted.verdicts[QUEUE].reason) == ((), Reason.BACKOFF)

@@ -49,7 +49,7 @@ def test_a_retry_waits_for_its_back_off_after_a_clock_that_jumped() -> None:
     assert mended.nodes["a001"].retry_after == NOW + timedelta(minutes=2)
     longest = config.convert_timeout + config.join_timeout
     assert mended.nodes["a002"].retry_after == NOW + longest
-    assert mended.backoffs["a"].until == NOW + timedelta(minutes=4)
+    assert mended.backoffs["a"].until == NOW + timedelta(minutes=2)
 
 
 def test_a_document_that_can_not_be_read_is_no_empty_document() -> None:

@@ -90,7 +90,7 @@ def test_what_is_missing_is_asked_for(world: World, requests: list[tuple[int, st
 
 
 TRIPPED = {QUEUE: Breaker(unused=3, tripped_at=EARLIER, demand="x", trips=1)}
-BACKED_OFF = {"a": Backoff(failures=1, until=LATER, ask_at_most=1)}
+BACKED_OFF = {"a": Backoff(failures=2, until=LATER, ask_at_most=1)}
 
 
 def test_a_queue_that_an_order_leaves_nothing_says_that_it_waits() -> None:

@@ -90,7 +90,7 @@ QUESTIONS = {
     "why did it go back, and how long was it lent": (("OTHER", "--kind", "node"), (
         "has been idle long enough", "idle for 20 min", "returned", "was lent for")),
     "what went wrong in the morning": (("a",), (
-        "exit code 3", "backoff a begun", "backoff a over")),
+        "exit code 3", "2 of 2 nodes were not converted")),
     "who kept it over noon, and until when": (("NODE", "--kind", "verb"), (
         "verb NODE hold by erin on ", "lecture at noon", "verb NODE unhold by frank")),
     "who paused dnm, and until when": (("--kind", "verb"), (

@@ -104,7 +104,7 @@ def test_what_becomes_of_a_node_is_a_line(name: str) -> None:
 
 
 ASKED = Registry(requests=(a_request(),))
-BACKS_OFF = Registry(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)})
+BACKS_OFF = Registry(backoffs={"a": Backoff(failures=2, until=NOW, ask_at_most=1)})
 CHANGED = f"{QUEUE}: max vcore was changed to 99"
 CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
     "nothing": (EMPTY, EMPTY, {}, []),
