@@ -8,6 +8,8 @@ rules of its fields are those of kubernetes pkg/apis/coordination/validation, 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -16,8 +18,8 @@ from dnm.host.fault_points import fault_point
 from dnm.kube.objects import Metadata, path_of
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
-from dnm.model.history import recorded_moment
 from dnm.model.lease import LONGEST_KEPT, Lease
+from dnm.model.value import Moment
 
 _OF_LEASE = {
     word: f"dynamic-node-manager/{word}"
@@ -96,7 +98,9 @@ class LeaseObject:
         check_identity(found.metadata, self._namespace, self._name)
         annotations, spec = found.metadata.annotations or {}, found.spec
         texts = {name: annotations.get(key, "") for name, key in _OF_LEASE.items()}
-        acted = recorded_moment(texts.pop("acted"))
+        acted: datetime | None = None
+        with suppress(msgspec.ValidationError):  # another client may have written it
+            acted = msgspec.convert(texts.pop("acted"), Moment)
         if len(texts["kept"]) > LONGEST_KEPT:
             raise ValueError(f"its annotation {_OF_LEASE['kept']} is too long")
         return Lease(

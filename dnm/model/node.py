@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dnm.model.kubelet import Amounts
 from dnm.model.node_type import Taint
-from dnm.model.slinky import MANAGED_TAINT, WORKER_TAINT, bridge_labels
+from dnm.model.slinky import BRIDGE_NODE, EXTERNAL_NODE, MANAGED_TAINT, WORKER_TAINT
 from dnm.model.value import Resources, Value
 
 
@@ -60,8 +60,8 @@ class Node(Value):
         """Whether it is the Node of a machine that Slurm has, and so none for pods: its converter
         moves machines that are always Nodes. slurm-bridge's own are told by their label; one that
         is put on a lent Node makes it no less lent."""
-        is_bridged = self.mark is None and bool(bridge_labels(self.labels))
-        return is_bridged or any(
+        is_bridged = EXTERNAL_NODE in self.labels or BRIDGE_NODE in self.labels
+        return (self.mark is None and is_bridged) or any(
             one.key == BATCH_TAINT and one.effect == "NoSchedule" for one in self.taints
         )
 

@@ -31,8 +31,6 @@ MOST_UNWRITTEN = 2_000  # lines, where the history can't be written; the oldest 
 
 def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
     """Returns the plan with a registry that tells what it changes, and what it intends to."""
-    if _is_quiet(before, plan, cause):
-        return plan
     fences = (action.node for action in plan.actions if isinstance(action, Fence))
     cause = replace(cause, fenced=frozenset(fences))
     changes = planned_changes(plan)
@@ -44,17 +42,6 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
     memory, waiting = mark_new(memory, plan.waiting, cause.now)
     registry = replace(plan.registry, memory=memory)
     return replace(plan, registry=registry, waiting=waiting)
-
-
-def _is_quiet(before: Registry, plan: Plan, cause: Cause) -> bool:
-    """Whether nothing is lent, asked for, paused or waiting, and nothing is another than before:
-    there is no line to tell, and nothing to count."""
-    after, memory = plan.registry, before.memory
-    in_motion = (after.nodes, after.requests, after.pause, plan.actions, plan.waiting)
-    remembered = (memory.asked, memory.lent, memory.intended, memory.waiting, memory.is_paused)
-    if any(in_motion) or any(remembered):
-        return False
-    return after == before and {*cause.notes} <= {*before.last_run.notes}
 
 
 def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:

@@ -26,7 +26,6 @@ from dnm.model.verdict import QueueVerdict
 from dnm.plan.lease import find_traces, judge_actor
 from dnm.plan.planner import make_plan
 from dnm.plan.rule import has_events, rules_of
-from dnm.record.tell import tell_plan
 from dnm.record.transitions import Cause
 from dnm.run.recorded import unseen_since
 from dnm.run.registry import attach_lease, file_state, load_registry, state_in
@@ -176,7 +175,20 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
     known = registry.last_run.notes
     plan = msgspec.structs.replace(plan, news=tuple(n for n in plan.notes if n not in known))
     is_decided = not (plan.is_refused or isinstance(facts.queue_maps, Unreadable))
+    if _is_quiet(registry, plan):
+        return plan
+    from dnm.record.tell import tell_plan  # most runs have nothing to tell
+
     return tell_plan(registry, plan, cause, is_decided)
+
+
+def _is_quiet(before: Registry, plan: Plan) -> bool:
+    """Whether nothing is lent, requested, paused or waiting, and nothing differs from before: there
+    is no line to tell, and nothing to count."""
+    after, memory = plan.registry, before.memory
+    in_motion = (after.nodes, after.requests, after.pause, plan.actions, plan.waiting, plan.news)
+    remembered = (memory.asked, memory.lent, memory.intended, memory.waiting, memory.is_paused)
+    return not any(in_motion) and not any(remembered) and after == before
 
 
 def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:

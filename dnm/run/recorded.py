@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dnm.host.fault_points import fault_point
+from dnm.host.trust import access_of, mend_access
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.value import Value
@@ -68,6 +69,18 @@ def set_time(point: str, path: Path) -> None:
 def open_history(config: Config) -> History:
     """Returns the history of what was done from this host."""
     return History(config.converted_nodes_path, config.history_keep, group=config.state_group)
+
+
+def history_path(config: Config) -> Path:
+    """Returns the newest file of that history."""
+    return config.converted_nodes_path.with_name("history.jsonl")
+
+
+def mend_history(config: Config) -> None:
+    """Gives that history the access that `state_group` names. Raises OSError."""
+    access, newest = access_of(config.state_group), history_path(config)
+    for path in (newest, *newest.parent.glob("history-????????T??????Z.jsonl")):
+        mend_access(path, access)
 
 
 def unseen_since(config: Config, now: datetime) -> datetime | None:

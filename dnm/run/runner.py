@@ -23,7 +23,6 @@ from dnm.plan.lease import needs_lease
 from dnm.record.events import list_events
 from dnm.record.lasting import judge_errors
 from dnm.record.metrics import RunTimes
-from dnm.record.tell import without_told
 from dnm.record.transitions import Cause
 from dnm.run.actuator import Actuator, log_line
 from dnm.run.lock import run_lock
@@ -37,7 +36,14 @@ from dnm.run.planning import (
     wall_clock,
 )
 from dnm.run.publish import publish_failure, publish_run
-from dnm.run.recorded import mark_begin, mark_end, open_history, read_last_run
+from dnm.run.recorded import (
+    history_path,
+    mark_begin,
+    mark_end,
+    mend_history,
+    open_history,
+    read_last_run,
+)
 from dnm.run.registry import load_registry, save_registry
 from dnm.run.state import State
 from dnm.run.step import Clock
@@ -166,14 +172,18 @@ def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
 def _write_history(config: Config, state: State, outcome: Outcome, now: datetime) -> Outcome:
     """Writes what the registry tells; what can't be written is told again by the next run."""
     lines = outcome.registry.memory.unwritten
-    if lines:  # first in the registry: a kill in between must not give their numbers again
-        save_registry(config, outcome.registry, state)
-    history = open_history(config)
     try:
-        written = history.append(lines, now)
+        if not lines:
+            mend_history(config)
+            return outcome
+        # First in the registry: a kill in between must not give their numbers again.
+        save_registry(config, outcome.registry, state)
+        written = open_history(config).append(lines, now)
     except OSError as error:
-        left = f"{count_of(len(lines), 'line')} not written yet; "
-        return _with_trouble(outcome, f"the history {history.path}", error, left)
+        left = f"{count_of(len(lines), 'line')} not written yet; " if lines else ""
+        return _with_trouble(outcome, f"the history {history_path(config)}", error, left)
+    from dnm.record.tell import without_told
+
     registry = without_told(outcome.registry, lines)
     return msgspec.structs.replace(outcome, registry=registry, told=written)
 
