@@ -6,10 +6,6 @@ change of dnm may remove a row.
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable
@@ -19,11 +15,9 @@ import pytest
 import yaml
 
 from dnm.lab.sandbox.cluster import Sandbox
+from tests.contract.host import ETC, ROOT, Run, set_up_host
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
 
-ROOT = Path(__file__).parents[2]
-ETC = Path("etc/dynamic-node")
-CONVERTER = Path("usr/site/rcac/sbin/node-convert")
 INI = """\
 [settings]
 kubeconfig_path = {kubeconfig}
@@ -40,54 +34,13 @@ global_cooldown_seconds = 1
 default_cpu_request_m = 4000
 default_mem_request = 4Gi
 """
-# The host's /etc and /usr with the predecessor's files in them, for one process alone.
-ON_ITS_PATHS = """
-mkdir -p {place}/old/usr {place}/old/etc
-mount --bind /usr {place}/old/usr
-mount --bind /etc {place}/old/etc
-mount --bind {place}/usr /usr
-mount --bind {place}/etc /etc
-exec "$@"
-"""
-UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def overlay(place: Path, of: str) -> None:
-    """Links to all that the host has in a directory, beside what is there already."""
-    for entry in Path("/", of).iterdir():
-        if not (there := place / of / entry.name).exists():
-            there.symlink_to(place / "old" / of / entry.name)
 
 
 @pytest.fixture
 def host(sandbox: Sandbox, tmp_path: Path) -> Run:
     """`dnm` on a host that has the predecessor's files on their paths."""
     sandbox.clock.set(time.time() - 60)  # pods that wait for so long are counted
-    place = tmp_path / "host"
-    for directory in (ETC, CONVERTER.parent):
-        (place / directory).mkdir(parents=True)
-    Site.write(place / ETC / "dynamic_node_config.ini", INI.format(kubeconfig=sandbox.kubeconfig))
-    queues = {"dev": "root.anvil.services.dev", "notebook": "root.anvil.services.notebook"}
-    Site.write(place / ETC / "namespace_queue_paths.json", json.dumps(queues))
-    Site.write(
-        place / CONVERTER,
-        f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\nexec {sandbox.node_convert_path} "$@"\n',
-    )
-    (place / CONVERTER).chmod(0o755)
-    for of in ("etc", "usr"):
-        overlay(place, of)
-    program = ON_ITS_PATHS.format(place=shlex.quote(str(place)))
-    environ = {key: text for key, text in os.environ.items() if key != "DNM_CONFIG"}
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "dnm.cli", *words]
-        return subprocess.run(
-            [*UNSHARE, "sh", "-euc", program, "sh", *command],
-            env=environ, capture_output=True, text=True, timeout=120, cwd=ROOT,
-        )  # fmt: skip
-
-    return run
+    return set_up_host(sandbox, tmp_path, INI.format(kubeconfig=sandbox.kubeconfig)).run
 
 
 def limit(sandbox: Sandbox) -> str:
