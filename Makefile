@@ -15,7 +15,7 @@ LOCKED := $(PIP) --require-hashes --requirement
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: commits lock edges test-oldest test-newest mutants report-page help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
+.PHONY: commits lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -34,7 +34,6 @@ help:
 	@echo "make bench          reading a large cluster, measured; writes docs/bench.md"
 	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
 	@echo "make bench-economy  dnm and others over 24 workloads of two days, measured"
-	@echo "make report-page    the pages of dnm in a real browser: Chromium and axe-core"
 	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
 	@echo "make model          the protocol of several hosts, every interleaving (half a minute)"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
@@ -61,7 +60,6 @@ lock: | $(BIN)/python
 	$(BIN)/$(COMPILE) --resolution lowest-direct pyproject.toml --extra test --output-file lock/oldest.txt
 	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file lock/test.txt
 	$(BIN)/$(NEWEST) --group mutants --constraint lock/test.txt --output-file lock/mutants.txt
-	$(BIN)/$(NEWEST) --group browser --constraint lock/test.txt --output-file lock/browser.txt
 
 demo: $(STAMP)
 	$(BIN)/dnm demo
@@ -210,12 +208,6 @@ bench-economy: $(STAMP)
 mutants: $(STAMP)
 	$(LOCKED) lock/mutants.txt
 	nice $(BIN)/python -m tests.mutants $(MUTANTS)
-
-# Not in CI: a browser of a hundred megabytes.
-report-page: $(STAMP)
-	@sh tests/packages.sh chromium npm
-	$(LOCKED) lock/browser.txt
-	$(BIN)/python -m tests.report_page
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.proof.soak

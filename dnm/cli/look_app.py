@@ -13,7 +13,6 @@ import typer
 from dnm.cli.terminal import completion
 from dnm.cli.terminal.options import (
     ConfigOption,
-    HistoryOption,
     NamesOption,
     OutputOption,
     PathOption,
@@ -160,7 +159,7 @@ def history(
             "hold, exclusion, calendar, order, jobs, verb."
         ),
     ] = "",
-    output: HistoryOption = "text",
+    output: OutputOption = "text",
 ) -> None:
     """Show what happened, and why; newest last."""
     from dnm.cli.look.history import show_history
@@ -171,23 +170,19 @@ def history(
 def report(
     config: ConfigOption,
     since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in events_zone.")] = "30d",
-    html: Annotated[Path | None, typer.Option(help="Write a page with charts instead.")] = None,
-    jobs: Annotated[
-        Path | None, typer.Option(help="What sacct has printed of that time: what jobs paid.")
-    ] = None,
-    form: Annotated[str, typer.Option("--format", help="The bill: csv, json or sacct.")] = "",
+    form: Annotated[str, typer.Option("--format", help="The bill: csv or json.")] = "",
     until: Annotated[str, typer.Option(help="The end of the bill, with --format; else now.")] = "",
-    output: HistoryOption = "text",
+    output: OutputOption = "text",
 ) -> int:
     """Show what was lent, for whom, how long pods waited, and what held nodes back."""
-    from dnm.cli.look.report_page import show_report
+    from dnm.cli.look.lending_report import show_report
 
     if not form:
         if until:
             raise typer.BadParameter("it needs --format", param_hint="--until")
-        return show_report(config, since, html, jobs, output)
-    if html or jobs or output != "text":
-        raise typer.BadParameter("write --format, or --html, --jobs or --output")
+        return show_report(config, since, output)
+    if output != "text":
+        raise typer.BadParameter("write --format or --output, not both")
     from dnm.cli.look.bill import bill_of
 
     return bill_of(config, (since, until), form)

@@ -8,19 +8,9 @@ from collections.abc import Mapping
 from dnm.converters.slurm.commands import SlurmClient, checked_name
 from dnm.converters.slurm.text import records
 from dnm.model.errors import SlurmError
-from dnm.model.value import Value
 
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _AMOUNT = re.compile(r"([0-9.]+)([KMGTP]?)")
-
-
-class Machine(Value):
-    """A node as Slurm counts it: `tres` in Slurm's own words, and how many billing units an hour of
-    it is; None: no partition of it has TRESBillingWeights."""
-
-    cpus: int
-    tres: str
-    weight: float | None = None
 
 
 def knows_account(environ: Mapping[str, str], name: str) -> bool:
@@ -29,8 +19,9 @@ def knows_account(environ: Mapping[str, str], name: str) -> bool:
     return name.lower() in SlurmClient(environ).ask(*command).split()
 
 
-def read_machines(environ: Mapping[str, str]) -> dict[str, Machine]:
-    """Returns all nodes by name. Raises SlurmError."""
+def read_weights(environ: Mapping[str, str]) -> dict[str, float]:
+    """Returns the billing units of an hour of each node. A node is left out if no partition of it
+    has TRESBillingWeights. Raises SlurmError."""
     client = SlurmClient(environ)
     config = client.ask("scontrol", "show", "config")
     is_most = bool(re.search(r"^PriorityFlags\s*=.*MAX_TRES", config, re.MULTILINE))
@@ -42,15 +33,10 @@ def read_machines(environ: Mapping[str, str]) -> dict[str, Machine]:
     for name, line in records(client.ask("scontrol", "-a", "-o", "show", "nodes"), "Node"):
         # The last of each: what a node's slurmd says, OS=, stands before them.
         tres, of = (re.search(rf".* {key}=(\S*)", line) for key in ("CfgTRES", "Partitions"))
-        if tres is None:
-            continue
         known = [weights[one] for one in (of[1].split(",") if of else ()) if one in weights]
-        amounts = dict(one.split("=", 1) for one in tres[1].split(",") if "=" in one)
-        found[name] = Machine(
-            cpus=int(amounts.get("cpu", 0)),
-            tres=tres[1],
-            weight=_weigh(amounts, known[0], is_most) if known else None,
-        )
+        if tres is not None and known:
+            amounts = dict(one.split("=", 1) for one in tres[1].split(",") if "=" in one)
+            found[name] = _weigh(amounts, known[0], is_most)
     return found
 
 

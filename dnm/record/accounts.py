@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
-
-from msgspec.structs import replace
 
 from dnm.model.history import JOBS, HistoryLine
 from dnm.model.observed import Sitting
-from dnm.model.quantity import QuantityError, parse_yunikorn
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.record.price import Looks, SeenPrice, price_as_seen
@@ -26,7 +22,6 @@ ENOUGH = "ENOUGH"
 # Reasons by which dnm itself, and not a lack of batch nodes, holds a queue back.
 BRAKES = ("CAPPED", "COOLDOWN", "BACKOFF", "BREAKER", "PAUSED", "OTHERS_FIRST", "NO_BATCH_NODE",
           "TOO_YOUNG")  # fmt: skip
-MOST_POINTS = 400  # of one queue
 _LONGEST_WAITS = 10
 
 
@@ -41,15 +36,6 @@ class Wait(Value):
     most_pods: int
     reasons: Mapping[str, float]
     why: str
-
-
-class Point(Value):
-    """A queue at a moment: resource -> amount."""
-
-    time: datetime
-    limit: Mapping[str, int]
-    used: Mapping[str, int]
-    pending: Mapping[str, int]
 
 
 class Accounts(Value):
@@ -67,7 +53,6 @@ class Accounts(Value):
     steps: Mapping[tuple[str, str], tuple[float, ...]]  # node type, step -> seconds of each node
     idle_seconds: Mapping[str, float]  # queue -> before nodes went back
     refused: Mapping[tuple[str, str], tuple[int, float]]  # queue, reason -> times, seconds
-    points: Mapping[str, tuple[Point, ...]]
     prices: tuple[SeenPrice, ...] = ()  # by node type, as the queue of jobs was seen
     sitting: Mapping[str, Sitting] = {}  # by queue, as the last run saw it
 
@@ -121,13 +106,10 @@ class Bookkeeper:
         self._steps: dict[tuple[str, str], list[float]] = {}
         self._idle: Counter[str] = Counter()
         self._refused: dict[tuple[str, str], list[float]] = {}
-        self._points: dict[str, list[Point]] = {}
-        self._idle_point: Point | None = None  # added last
         self._looks = Looks(since)
 
     def add(self, line: HistoryLine) -> None:
         """Books one line."""
-        self._add_point(line)
         if line.kind == "node" or _is_of_node(line):
             self._add_node(line)
         elif line.kind == "request":
@@ -158,7 +140,6 @@ class Bookkeeper:
             steps={step: tuple(spans) for step, spans in self._steps.items()},
             idle_seconds=dict(self._idle),
             refused={key: (len(spans), sum(spans)) for key, spans in self._refused.items()},
-            points={queue: self._close_points(queue, registry, until) for queue in self._points},
             conversions=self._counts["conversions"],
             failures=self._counts["failures"],
             returns=self._counts["returns"],
@@ -268,53 +249,6 @@ class Bookkeeper:
             wait = self._waits[queue] = _OpenWait(line.time)
         wait.now_for(line.code, line.reason, line.time, pods)
 
-    def _add_point(self, line: HistoryLine) -> None:
-        """Where a line tells what a queue's limit has become, or what its pods use and want: its
-        verdict does, and so do fences, requests, and whoever has changed the limit."""
-        known = self._points.get(line.queue)
-        before = known[-1] if known else Point(time=line.time, limit={}, used={}, pending={})
-        numbers = line.numbers
-        if line.kind == "limit":
-            limit = {**before.limit, **_limit_after(line), **numbers.get("limit", {})}
-            point = replace(before, time=line.time, limit=limit)
-        elif line.kind == "queue" or "headroom" in numbers:
-            amounts = {name: numbers.get(name, {}) for name in ("limit", "used", "pending")}
-            point = Point(time=line.time, **amounts)
-        else:
-            return
-        if known is None and line.kind != "queue":
-            return  # a queue above those that are lent to
-        points = self._points.setdefault(line.queue, [])
-        if idle := float(numbers.get("idle_seconds", 0)):
-            self._add_idle_point(points, point, line.time - timedelta(seconds=idle))
-        if not points or replace(points[-1], time=line.time) != point:
-            points.append(point)
-        if len(points) > 4 * MOST_POINTS:
-            self._points[line.queue] = list(_thinned(points))
-
-    def _add_idle_point(self, points: list[Point], seen: Point, since: datetime) -> None:
-        """Adds what pods use since the last of them ended on an idle node. No line tells that
-        moment, so the fence of the node tells it. Of several nodes the latest moment counts."""
-        if not points or not points[-1].time < since < seen.time:
-            return
-        if points[-1] is self._idle_point:
-            points.pop()
-        limit = points[-1].limit if points else seen.limit
-        self._idle_point = replace(seen, time=since, limit=limit)
-        points.append(self._idle_point)
-
-    def _close_points(self, queue: str, registry: Registry, until: datetime) -> tuple[Point, ...]:
-        """With what the last run saw of it."""
-        points, status = list(self._points[queue]), registry.last_run.queues.get(queue)
-        if status is not None and status.is_judged and status.is_demand_known:
-            now = Point(time=until, limit=status.limit, used=status.used, pending=status.pending)
-            nodes = registry.nodes.values()
-            idle = [one.idle_since for one in nodes if one.queue == queue and one.idle_since]
-            if idle:
-                self._add_idle_point(points, now, max(idle))
-            points.append(now)
-        return _thinned(points)
-
     def _book_reason(self, queue: str, wait: _OpenWait, now: datetime) -> None:
         code, seconds = wait.leave(now)
         if code in BRAKES:
@@ -350,37 +284,3 @@ class _OpenWait:
         return Wait(queue=queue, begin=self.begin, end=end, served=self.served,
                     most_pods=self.most_pods, reasons=dict(self.reasons),
                     why=self.sentences.get(longest, ""))  # fmt: skip
-
-
-def _limit_after(line: HistoryLine) -> dict[str, int]:
-    """What a line says that dnm has written: `max vcore 208, guaranteed vcore 136`."""
-    found = {}
-    for part in line.after.split(", "):
-        kind, _, rest = part.partition(" ")
-        resource, _, amount = rest.rpartition(" ")
-        if kind == "max" and resource:
-            with suppress(QuantityError):
-                found[resource] = parse_yunikorn(resource, amount)
-    return found
-
-
-def _thinned(points: list[Point]) -> tuple[Point, ...]:
-    """Some of them, the last one too: of each few those with the highest demand and with the
-    lowest and the highest limit, rather than any."""
-    if len(points) <= MOST_POINTS:
-        return tuple(points)
-    step = -(-4 * len(points) // MOST_POINTS)
-    kept = {len(points) - 1}
-    for start in range(0, len(points), step):
-        group = range(start, min(start + step, len(points)))
-        kept |= {max(group, key=lambda number: _demand(points[number]))}
-        kept |= {pick(group, key=lambda number: _limit(points[number])) for pick in (min, max)}
-    return tuple(points[number] for number in sorted(kept))
-
-
-def _demand(point: Point) -> int:
-    return point.used.get("vcore", 0) + point.pending.get("vcore", 0)
-
-
-def _limit(point: Point) -> int:
-    return point.limit.get("vcore", 0)

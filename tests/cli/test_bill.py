@@ -16,7 +16,7 @@ import pytest
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.record.history_file import History
 from tests.converter.programs import script
-from tests.record.test_bill import BEGIN, a_month
+from tests.record.test_bill import a_month
 from tests.site import Site
 
 SPAN = ("--since", "2026-03-01", "--until", "2026-04-01")
@@ -84,35 +84,10 @@ def test_a_span_with_an_offset_is_billed_as_the_same_span_in_utc(bill: Run, form
     assert bill("--format", form, *there).stdout == bill("--format", form, *in_utc).stdout
 
 
-def read_sacct(text: str) -> list[dict[str, str]]:
-    """As sacct --parsable2 is read by whoever reads it."""
-    header = (
-        "jobid|jobidraw|cluster|partition|qos|account|group|gid|user|uid|submit|eligible|start|end|"
-        "elapsed|exitcode|state|nnodes|ncpus|reqcpus|reqmem|reqtres|alloctres|timelimit|nodelist|"
-        "jobname"
-    )
-    return list(csv.DictReader(io.StringIO(f"{header}\n{text}"), delimiter="|"))
-
-
-def test_what_sacct_would_print_has_each_lend_in_the_month_of_its_end(bill: Run) -> None:
-    jobs = read_sacct(bill("--format", "sacct").stdout)
-    assert len({job["jobid"] for job in jobs}) == len(jobs) > 60
-    for job in jobs:
-        assert None not in job and None not in job.values()
-        begin, end = (datetime.fromisoformat(job[key] + "+00:00") for key in ("start", "end"))
-        assert BEGIN <= end < BEGIN + timedelta(days=31) and job["state"] == "COMPLETED"
-        days, _, clock = job["elapsed"].rpartition("-")
-        hours, minutes, seconds = map(int, clock.split(":"))
-        took = timedelta(days=int(days or 0), hours=hours, minutes=minutes, seconds=seconds)
-        assert abs(took - (end - begin)) <= timedelta(seconds=1)
-        assert (job["ncpus"], job["nnodes"]) == ("128", "1") and "gres/gpu=4" in job["alloctres"]
-    assert min(job["start"] for job in jobs) < "2026-03-01", "whole, not cut to the month"
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--format", "xml"), "--format 'xml' is not known; write csv, json, sacct"),
+        (("--format", "xml"), "--format 'xml' is not known; write csv, json"),
         (("--format", "csv", "--until", "2026-02-01"), "--until is not after --since"),
     ],
 )

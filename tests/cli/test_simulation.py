@@ -170,17 +170,6 @@ def test_what_jobs_pay_is_told(site: Site, tmp_path: Path) -> None:
     assert price["pods_saved_minutes"] == pytest.approx(saved, abs=0.2)
     assert price["saved_per_paid"] == pytest.approx(saved / price["jobs_paid_minutes"], abs=0.01)
 
-    report = ("report", "--since", "3d", "--jobs", str(tmp_path / "jobs.txt"))
-    reported = json.loads(site.command(*report, "-o", "json").stdout)["price"]
-    assert reported == {
-        "jobs": told["jobs"], "jobs_waited_minutes": ours["jobs_waited_minutes"], **price
-    }  # fmt: skip
-    shown = site.command(*report).stdout
-    (row,) = (line.split() for line in shown.split("What jobs paid")[1].splitlines()[2:3])
-    assert row[:2] == [f"{told['jobs']:,}", f"{ours['jobs_waited_minutes']:,.0f}"]
-    rows = site.command(*report, "-o", "csv").stdout.splitlines()
-    assert f"price,,,jobs_paid_minutes,{price['jobs_paid_minutes']}" in rows
-
 
 def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
     """Pods by kind, a line where they have changed and none where they have not."""
@@ -244,17 +233,6 @@ def test_whatever_ends_it_leaves_nothing_running(site: Site, tmp_path: Path, nam
         playing.kill()
         for one in filter(is_alive, workers):
             os.kill(int(one), signal.SIGKILL)
-
-
-def test_a_page_has_no_price(site: Site) -> None:
-    done = site.command("report", "--html", "x.html", "--jobs", "jobs.txt")
-    assert done.returncode == 2 and "go with the tables" in done.stderr
-
-
-def test_a_report_names_no_option_that_it_has_not(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "jobs.txt").write_text("")
-    done = site.command("report", "--since", "1m", "--jobs", str(tmp_path / "jobs.txt"))
-    assert done.returncode == 2 and done.stderr.endswith("since 1m: ask for a longer --since\n")
 
 
 QUESTIONS = {

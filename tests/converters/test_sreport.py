@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converters.sreport import Machine, _weigh, read_machines
+from dnm.converters.sreport import _weigh, read_weights
 from dnm.model.errors import SlurmError
 from tests.converter.programs import script
 
@@ -29,7 +29,7 @@ def test_a_weight_of_memory_without_a_suffix_is_of_a_megabyte(
     assert _weigh(amounts, weights, is_most=False) == billed
 
 
-def machines(directory: Path, system: str) -> dict[str, Machine]:
+def read(directory: Path, system: str) -> dict[str, float]:
     node = (
         "NodeName={} CPUAlloc=0 OS={} State=IDLE Partitions=gpu CfgTRES=cpu=128,mem=256000M "
         "Reason=x\n"
@@ -40,11 +40,11 @@ def machines(directory: Path, system: str) -> dict[str, Machine]:
         f"*config*) echo x ;;\n*partition*) echo '{PARTITION}' ;;\n*nodes*) cat {directory}/nodes"
     )
     script(directory, f'case "$*" in\n{cases} ;;\nesac', "scontrol")
-    return read_machines({"PATH": f"{directory}:{os.environ['PATH']}"})
+    return read_weights({"PATH": f"{directory}:{os.environ['PATH']}"})
 
 
 def test_a_node_s_slurmd_says_neither_its_own_weight_nor_another_s(tmp_path: Path) -> None:
     """OS= is its free text, and stands before what Slurm says."""
-    assert machines(tmp_path, "Linux Partitions=gpu CfgTRES=cpu=1")["a002"].weight == 128
+    assert read(tmp_path, "Linux Partitions=gpu CfgTRES=cpu=1")["a002"] == 128
     with pytest.raises(SlurmError, match="NodeName=a001 twice"):
-        machines(tmp_path, "Linux\nNodeName=a001 Partitions=gpu CfgTRES=cpu=9999 x")
+        read(tmp_path, "Linux\nNodeName=a001 Partitions=gpu CfgTRES=cpu=9999 x")

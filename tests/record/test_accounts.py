@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dnm.model.history import SCHEMA, HistoryLine, Lent, Memory
-from dnm.model.registry import QueueStatus, Registry, RunRecord
-from dnm.record.accounts import MOST_POINTS, Accounts, Bookkeeper, percentile
+from dnm.model.registry import Registry
+from dnm.record.accounts import Accounts, Bookkeeper, percentile
 from tests.builders import QUEUE, a_lent_node
 
 BEGIN = datetime(2026, 3, 2, 0, 0, tzinfo=UTC)  # a Monday, week 10
@@ -166,49 +166,6 @@ def test_a_wait_before_and_after_its_node_with_its_reasons() -> None:
     assert last.end is None and found.longest_waits == [last, first]
     rest = (14 * 24 - 9) * 3600
     assert found.refused == {(QUEUE, "CAPPED"): (2, 9000 + rest)}
-
-
-def fenced(hours: float, idle: int, used: int) -> HistoryLine:
-    numbers = {"idle_seconds": idle, "headroom": {"vcore": 1}, "limit": {"vcore": 80_000},
-               "used": {"vcore": used}}  # fmt: skip
-    return at(hours, "node", "fenced", before="serving", after="releasing", numbers=numbers)
-
-
-@pytest.mark.parametrize(
-    ("lines", "steps"),
-    [
-        pytest.param([fenced(5, 900, 0)], [(1, 9000), (4.75, 0)], id="one"),
-        pytest.param([fenced(5, 900, 0), fenced(5, 1800, 0)], [(1, 9000), (4.75, 0)], id="latest"),
-        pytest.param([fenced(5, 1800, 0), fenced(5, 900, 0)], [(1, 9000), (4.75, 0)], id="order"),
-        pytest.param([fenced(5, 36_000, 0)], [(1, 9000), (5, 0)], id="seen-since"),
-    ],
-)
-def test_pods_use_nothing_of_a_node_since_it_is_idle(
-    lines: list[HistoryLine], steps: list[tuple[float, int]]
-) -> None:
-    (points,) = books(verdict(1, "SHORT", 9), *lines).points.values()
-    seen = [(BEGIN + timedelta(hours=hours), used) for hours, used in steps]
-    assert [(one.time, one.used["vcore"]) for one in points] == seen
-
-
-def test_a_node_that_is_idle_now_uses_nothing() -> None:
-    idle = BEGIN + timedelta(hours=3)
-    queue = QueueStatus(limit={"vcore": 80_000}, baseline={}, lent={}, used={"vcore": 0},
-                        pending={}, pending_pods=0, verdict="none", reason="")  # fmt: skip
-    registry = Registry(
-        nodes={"a001": a_lent_node(idle_since=idle)}, last_run=RunRecord(queues={QUEUE: queue})
-    )
-    (points,) = books(verdict(1, "SHORT", 9), registry=registry).points.values()
-    assert [(one.time, one.used["vcore"]) for one in points][:2] == [
-        (BEGIN + timedelta(hours=1), 9000), (idle, 0),
-    ]  # fmt: skip
-
-
-def test_points_are_bounded_and_keep_the_last_and_the_highest() -> None:
-    lines = [verdict(number / 100, "CAPPED", number % 7) for number in range(5 * MOST_POINTS)]
-    (points,) = books(*lines).points.values()
-    assert len(points) <= MOST_POINTS and points[-1].time == lines[-1].time
-    assert max(point.used["vcore"] for point in points) == 6000
 
 
 @pytest.mark.parametrize(

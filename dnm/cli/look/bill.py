@@ -1,4 +1,4 @@
-"""`dnm report --format`: one row for each lend, for spreadsheets, programs and readers of sacct."""
+"""`dnm report --format`: one row for each lend, for spreadsheets and programs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import csv
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dnm.cli.look.history import QuestionError, lines_since, parse_moment
 from dnm.cli.terminal.output import print_document, print_line
@@ -18,21 +18,12 @@ from dnm.model.printable import printable
 from dnm.record.bill import Biller, Lend, Sum, sums_of
 from dnm.run.registry import load_registry
 
-if TYPE_CHECKING:
-    from dnm.converters.sreport import Machine
-
-FORMS = ("csv", "json", "sacct")
+FORMS = ("csv", "json")
 _KINDS = frozenset({"node", "request", "verb"})
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMNS = (
     "account", "namespace", "queue", "node", "node_type", "request", "line", "from", "until",
     "lent_hours", "booting_hours", "used_hours", "idle_hours", "used", "billed",
-)  # fmt: skip
-# As XDMoD's shredder asks sacct for them (classes/OpenXdmod/Shredder/Slurm.php).
-SACCT = (
-    "jobid", "jobidraw", "cluster", "partition", "qos", "account", "group", "gid", "user", "uid",
-    "submit", "eligible", "start", "end", "elapsed", "exitcode", "state", "nnodes", "ncpus",
-    "reqcpus", "reqmem", "reqtres", "alloctres", "timelimit", "nodelist", "jobname",
 )  # fmt: skip
 
 
@@ -57,14 +48,14 @@ def make_bill(config: Config, since: datetime, until: datetime) -> tuple[Lend, .
     return biller.close(load_registry(config, now), now)
 
 
-def machines() -> dict[str, Machine]:
-    """Returns Slurm's own nodes where its programs are; else none, and nothing is weighed."""
+def _read_weights() -> dict[str, float]:
+    """Returns the billing units of an hour of each node; none if Slurm can't be asked."""
     if not find_spec("dnm.converters"):
         return {}
-    from dnm.converters.sreport import read_machines
+    from dnm.converters.sreport import read_weights
 
     try:
-        return read_machines(os.environ)
+        return read_weights(os.environ)
     except SlurmError as error:
         why = str(error).replace("; nothing is done", "")  # but the bill is
         print_line(f"note: nothing is weighed: {why}", to=sys.stderr)
@@ -72,17 +63,9 @@ def machines() -> dict[str, Machine]:
 
 
 def show_bill(config: Config, span: tuple[datetime, datetime], form: str) -> int:
-    """Prints it; returns the exit code. `sacct`: the lends that ended in the span, whole, so that
-    months add up."""
+    """Prints it; returns the exit code."""
     since, until = span
-    known = machines()
-    weights = {name: one.weight for name, one in known.items() if one.weight is not None}
-    if form == "sacct":
-        lends = make_bill(config, _LONG_AGO, until)
-        for one in lends:
-            if one.end is not None and since <= one.end < until:
-                print_line("|".join(sacct_fields(config, one, known.get(one.node))))
-        return ExitCode.OK
+    weights = _read_weights()
     lends = make_bill(config, since, until)
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -126,32 +109,6 @@ def lend_row(one: Lend, weights: Mapping[str, float]) -> dict[str, Any]:
 
 def _in_hours(amounts: Mapping[str, float]) -> dict[str, float]:
     return {name: round(amount / 3600, 3) for name, amount in amounts.items()}
-
-
-def sacct_fields(config: Config, one: Lend, machine: Machine | None) -> list[str]:
-    """Returns a lend as sacct would print a job of a whole node."""
-    assert one.end is not None
-    begin, end = (f"{when:%Y-%m-%dT%H:%M:%S}" for when in (one.begin, one.end))
-    cpus = str(machine.cpus if machine else one.size.get("vcore", 0) // 1000)
-    memory = f"{one.size.get('memory', 0) // 1024**2}M"
-    tres = f"{machine.tres},node=1" if machine else f"cpu={cpus},mem={memory},node=1"
-    elapsed = _elapsed(one.end - one.begin)
-    fields = {
-        "jobid": str(one.line), "jobidraw": str(one.line), "cluster": config.instance_id,
-        "partition": one.queue, "qos": "normal", "account": one.account, "group": one.account,
-        "gid": "0", "user": one.namespace, "uid": "0", "submit": begin, "eligible": begin,
-        "start": begin, "end": end, "elapsed": elapsed, "exitcode": "0:0", "state": "COMPLETED",
-        "nnodes": "1", "ncpus": cpus, "reqcpus": cpus, "reqmem": memory, "reqtres": tres,
-        "alloctres": tres, "timelimit": elapsed, "nodelist": one.node,
-        "jobname": f"dnm {one.request}".strip(),
-    }  # fmt: skip
-    return [printable(fields[name]).replace("|", " ") for name in SACCT]
-
-
-def _elapsed(span: timedelta) -> str:
-    seconds = round(span.total_seconds())
-    days = f"{seconds // 86_400}-" if seconds >= 86_400 else ""
-    return f"{days}{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 def bill_table(lends: Sequence[Lend]) -> tuple[str, list[str], list[list[str]], str]:

@@ -1,9 +1,7 @@
-"""`dnm history`: the lines of the record that were asked for, for people, machines and sheets."""
+"""`dnm history`: the requested lines of the history, for people and machines."""
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,7 +24,7 @@ from dnm.cli.terminal.output import (
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import JOBS, HistoryLine
-from dnm.model.printable import Meaning, Part, count_of, duration, json_text, printable
+from dnm.model.printable import Meaning, Part, count_of, duration, json_text
 from dnm.model.quantity import parse_span
 from dnm.record.accounts import Accounts, Bookkeeper
 from dnm.record.history_file import History, read_backwards, read_history
@@ -46,7 +44,6 @@ _MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(("found-changed", "forgotten", "unknown", "unseen", "wait"), "warning"),
     **dict.fromkeys(("failed", "return-failed", "given-up", "opened", "unreadable"), "error"),
 }
-_COLUMNS = tuple(HistoryLine.__struct_fields__)
 
 
 class QuestionError(DnmError):
@@ -140,26 +137,9 @@ def show_history(config: Config, about: str, span: tuple[str, str], kind: str, o
     elif output == "yaml":
         for line in lines:
             print_document(line, output)
-    elif output == "csv":
-        _write_csv(lines)
     else:
         _print_lines(config, lines, about, span[0])
     return ExitCode.OK
-
-
-def _write_csv(lines: Iterator[HistoryLine]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for line in lines:
-        plain = msgspec.to_builtins(msgspec.structs.asdict(line))
-        plain["numbers"] = json.dumps(plain["numbers"], sort_keys=True) if plain["numbers"] else ""
-        writer.writerow([_cell(plain[column]) for column in _COLUMNS])
-
-
-def _cell(value: object) -> str:
-    """As text; one that a sheet would take for a formula is quoted."""
-    text = printable(str(value))
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since: str) -> None:

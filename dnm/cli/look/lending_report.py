@@ -1,17 +1,20 @@
-"""`dnm report`: what lending cost and saved in a span of time, as a document, as tables with small
-bars for a terminal, and as rows for a sheet."""
+"""`dnm report`: what lending cost and saved in a span of time, as a document, and as tables with
+small bars for a terminal."""
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dnm.cli.terminal.output import print_line, print_table, sitting_rows
+from dnm.cli.look.bill import bill_table, make_bill
+from dnm.cli.look.history import make_accounts, parse_moment
+from dnm.cli.terminal.output import print_document, print_line, print_table, sitting_rows
 from dnm.model.config import Config
-from dnm.model.printable import duration, printable
+from dnm.model.errors import ExitCode
+from dnm.model.printable import duration
 from dnm.plan.explain import list_reasons
 from dnm.record.accounts import Accounts, percentile
 from dnm.record.price import SeenPrice
@@ -19,9 +22,22 @@ from dnm.record.price import SeenPrice
 _BAR = 20  # characters of the longest
 
 
-def report_document(accounts: Accounts, price: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns what `dnm report --output json` prints, schema dnm.report/1: hours and seconds.
-    `price`: what jobs paid, where that was asked for."""
+def show_report(config: Config, since: str, output: str) -> int:
+    """Prints what the history since then adds up to. Returns the exit code."""
+    now = datetime.now(UTC)
+    accounts = make_accounts(config, parse_moment(since, now, "--since", config.events_zone), now)
+    if output != "text":
+        print_document(report_document(accounts), output)
+        return ExitCode.OK
+    print_report(config, report_document(accounts))
+    if charged := [one for one in make_bill(config, accounts.since, now) if one.account]:
+        print_line()
+        print_table(*bill_table(charged))
+    return ExitCode.OK
+
+
+def report_document(accounts: Accounts) -> dict[str, Any]:
+    """Returns what `dnm report --output json` prints, schema dnm.report/1: hours and seconds."""
     return {
         "schema": "dnm.report/1",
         "since": accounts.since,
@@ -52,7 +68,6 @@ def report_document(accounts: Accounts, price: Mapping[str, Any] | None = None) 
              "why": one.why}
             for one in accounts.longest_waits
         ],
-        "price": price,
         "price_as_seen": [price_document(one) for one in accounts.prices],
     }  # fmt: skip
 
@@ -194,19 +209,7 @@ def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
         for one in report["longest_waits"]
     ]  # fmt: skip
     yield "The longest waits", ["queue", "from", "for", "pods", "why"], rows, "none waited"
-    price = report.get("price")
-    if price is not None:
-        rate = price["saved_per_paid"]
-        rows = [[f"{price['jobs']:,}", f"{price['jobs_waited_minutes']:,.0f}",
-                 f"{price['jobs_paid_minutes']:,.0f}", f"{price['pods_saved_minutes']:,.0f}",
-                 "-" if rate is None else f"{rate:,.1f}"]]  # fmt: skip
-        yield (
-            "What jobs paid, in minutes: the record played, with these jobs and with nothing lent",
-            ["jobs", "waited", "more for lending", "pods waited less", "for each one"],
-            rows, "no jobs",
-        )  # fmt: skip
-    else:
-        yield _seen_table(report["price_as_seen"])
+    yield _seen_table(report["price_as_seen"])
 
 
 def reason_of(code: str) -> str:
@@ -258,25 +261,3 @@ def _with_bars(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     most = max((float(row[-1]) for row in rows), default=0.0)
     sign = "█" if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else "#"
     return [[*row, sign * round(_BAR * float(row[-1]) / most) if most else ""] for row in rows]
-
-
-# --- for sheets ------------------------------------------------------------------------------
-
-
-_TABLES = (
-    "node_hours", "nodes", "to_serving", "opening", "sitting", "waits", "refused", "price_as_seen",
-)  # fmt: skip
-
-
-def csv_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yields one number a row: of which table, queue, week or type or reason, and what it is."""
-    names = ("week", "node_type", "step", "code")
-    for table in _TABLES:
-        for row in report[table]:
-            of = " ".join(row[name] for name in names if name in row)
-            for key, value in row.items():
-                if key != "queue" and key not in names:
-                    shown = "" if value is None else str(value)
-                    yield [table, printable(row.get("queue", "")), of, key, shown]
-    for key, value in (report["price"] or {}).items():
-        yield ["price", "", "", key, "" if value is None else str(value)]

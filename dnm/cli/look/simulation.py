@@ -65,18 +65,6 @@ def simulate_question(question: Question, output: str) -> None:
         print_simulation(document)
 
 
-def price_of_lending(config: Config, since: str, jobs: Path) -> dict[str, Any]:
-    """Returns what jobs paid for what was lent since then, and what pods had of it, as the record
-    is played with these jobs: as configured, and with nothing lent. Raises DnmError."""
-    question = Question(None, None, (), since, None, jobs, 1)
-    workload, _ = _recorded(question, config, "")
-    _check_size(workload)
-    compared = side_by_side(workload, _play(workload, {"configured": config, NOBODY: None}))
-    played = compared.figures["configured"].jobs.total
-    price: dict[str, Any] = _price(compared, "configured")["price"] or {}
-    return {"jobs": len(workload.jobs), "jobs_waited_minutes": round(played, 1), **price}
-
-
 def _configs(question: Question) -> dict[str, Config]:
     """By name: the one that is named, and the other one where there is one."""
     configs = {"configured": load_named_config(question.config)}
@@ -192,10 +180,7 @@ def _workload(question: Question, config: Config) -> tuple[Workload, tuple[str, 
     return _recorded(question, config)
 
 
-def _recorded(
-    question: Question, config: Config, besides: str = ", or give a --workload"
-) -> tuple[Workload, tuple[str, ...]]:
-    """`besides`: what else helps where the record says too little."""
+def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, ...]]:
     now = datetime.now(UTC)
     since = parse_moment(question.since, now, "--since", config.events_zone)
     reader = Reader()
@@ -211,7 +196,7 @@ def _recorded(
         if recorded.nodes:
             lent = count_of(sum(map(len, recorded.nodes.values())), "node")
             nothing = f"of {lent} lent since {question.since} pods have used none for a minute"
-        raise SimulationError(f"{nothing}: ask for a longer --since{besides}")
+        raise SimulationError(f"{nothing}: ask for a longer --since, or give a --workload")
     accounting = _accounting(question, config, recorded.since, now)
     notes = recorded.notes
     if accounting.left_out:

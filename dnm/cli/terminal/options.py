@@ -38,10 +38,6 @@ NamesOption = Annotated[
     Literal["text", "json", "yaml", "name"],
     typer.Option("--output", "-o", help="text, json, yaml or name: a name a line."),
 ]
-HistoryOption = Annotated[
-    Literal["text", "json", "yaml", "csv"],
-    typer.Option("--output", "-o", help="text, json, yaml or csv."),
-]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 ForOption = Annotated[str, typer.Option("--for", help="Duration: 90m, 2h or 1d.")]
