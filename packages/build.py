@@ -242,9 +242,9 @@ def verbs() -> Iterator[tuple[tuple[str, ...], str]]:
         words, command = todo.pop()
         text = (command.help or "").strip().partition("\n")[0]
         yield words, text.rstrip(".")[:1].lower() + text.rstrip(".")[1:]
-        for name, one in getattr(command, "commands", {}).items():
-            if not one.hidden and name not in ("sandbox", "demo"):
-                todo.append(((*words, name), one))
+        for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+            if name not in ("sandbox", "demo"):
+                todo.append(((*words, name), command.get_command(None, name)))
 
 
 def stage_completion(stage: Path) -> None:

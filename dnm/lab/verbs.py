@@ -7,19 +7,12 @@ from typing import Annotated
 
 import typer
 
-SANDBOX_HELP = "An embedded cluster to try dnm on."
 SpeedOption = Annotated[
     float, typer.Option(help="How much faster its time passes.", min=0.1, max=1000)
 ]
 DirectoryOption = Annotated[
     Path | None, typer.Option("--dir", help="Its directory; else one below ~/.local/state.")
 ]
-
-
-def add_to_sandbox(sandbox: typer.Typer) -> None:
-    """Adds `up` and `down` to the group of verbs of the sandbox."""
-    sandbox.command("up")(up)
-    sandbox.command("down")(down)
 
 
 def up(

@@ -231,7 +231,8 @@ def test_pods_that_can_not_be_read_are_not_said_to_have_room(sandbox: Sandbox, s
 
 def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
     converter("echo puppet: catalog failed on a002 >&2; exit 3")(site)
-    assert site.command("run").returncode == 1
+    for _ in range(2):  # the first failure alone holds nothing back
+        assert site.command("run").returncode == 1
     why = "the converter ended with exit code 3: puppet: catalog failed on a002"
     for verb in ("status", "plan", "check"):
         (line,) = [
@@ -240,7 +241,7 @@ def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
             if why in line and "dnm reset a" in line
         ]
         assert "type a" in line
-    assert "after 1 failed attempt to lend:" in site.command("status").stdout
+    assert "after 2 failed attempts to lend:" in site.command("status").stdout
     backoff = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["backoffs"]["a"]
     assert backoff["last_error"] == why
 
@@ -395,7 +396,6 @@ WORDS = {
     "plan": TOLD,
     "queues show": TOLD,
     "simulate": TOLD,
-    "status --watch": (0, ""),  # as it ends later
     "run": UNFINISHED,
     "run --dry-run": TOLD,
     "hold plan": UNFINISHED,

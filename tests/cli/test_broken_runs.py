@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.look import one_run
+from dnm.cli.act.run import StopSignals
 from dnm.cli.look.health import judge_health
 from dnm.cli.set_up.check import check_last_run
 from dnm.cli.terminal import interrupted
@@ -70,7 +70,7 @@ def test_a_signal_that_comes_in_the_middle_of_a_line_ends_nothing(
 ) -> None:
     kinds = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
     before = [signal.getsignal(kind) for kind in kinds]
-    signals = one_run.StopSignals(timedelta(seconds=9))
+    signals = StopSignals(timedelta(seconds=9))
     monkeypatch.setattr(sys, "stderr", Busy())
     try:
         signals._note(15, None)

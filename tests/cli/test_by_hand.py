@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 import typer
@@ -18,14 +19,13 @@ from msgspec.structs import replace
 
 from dnm.cli.act import admin
 from dnm.cli.app import main
-from dnm.cli.by_hand import nodes as by_hand
-from dnm.cli.by_hand import person
-from dnm.cli.by_hand.nodes import adopt
-from dnm.cli.by_hand.person import RefusedError
-from dnm.cli.by_hand_app import parse_deadline
+from dnm.cli.by_hand.keeping import adopt, exclude, hold
 from dnm.cli.look.history import parse_moment
 from dnm.cli.look.status import status_document
 from dnm.cli.look.status_view import brake_lines
+from dnm.cli.terminal import operation
+from dnm.cli.terminal.deadline import parse_deadline
+from dnm.cli.terminal.operation import RefusedError
 from dnm.cli.terminal.output import shown
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config, NamespacePolicy
@@ -116,7 +116,6 @@ MISTAKES = [
     ("return", "Missing argument 'NODE...'"),
     ("return a099", "'a099' is not a node that this dnm has lent; lent are: a[001-007]"),
     ("return a001 a002", "a002 has failed: `dnm reset a002` returns it; it burns"),
-    ("return a001 --evict --when-empty", "write --when-empty or --evict, not both"),
     ("return a001 --grace 10m", "it is for --evict; without, pods run on"),
     ("return a001 --evict --grace soon", "write 10m or 2h, a week at most"),
     ("return a001 --evict --grace 10", "'10' has no unit; write 10m or 2h"),
@@ -236,15 +235,15 @@ def test_a_person_waits_for_the_run_that_is_at_work(
 ) -> None:
     """A run that listens to its converter holds the lock for a while, and at 3 a.m. that is
     just when somebody wants to pause dnm."""
-    held, say_wait = FileLock(config.lock_path), person.say_wait
+    held, say_wait = FileLock(config.lock_path), operation.say_wait
     held.acquire()
 
     def then_let_go() -> None:
         say_wait()
         held.release()
 
-    monkeypatch.setattr(person, "say_wait", then_let_go)
-    assert "paused" in admin.pause(config, None, "it burns")
+    monkeypatch.setattr(operation, "say_wait", then_let_go)
+    assert "paused" in admin.pause(config, reason="it burns")
     assert "waits for it to end" in capsys.readouterr().err
     pause = load_registry(config, NOW).pause
     assert pause is not None and pause.reason == "it burns"
@@ -255,7 +254,7 @@ def test_the_end_of_the_last_run_stays_where_it_was(config: Config) -> None:
     path = config.ended_path
     path.touch()
     os.utime(path, (1000, 1000))
-    by_hand.hold(config, ["a001"])
+    hold(config, ["a001"])
     assert load_registry(config, NOW).held == ("a001", "a006")
     assert path.stat().st_mtime == 1000
 
@@ -291,15 +290,17 @@ def test_a_time_without_an_offset_is_one_of_the_site_s_zone(
 
 def test_all_verbs_speak_of_one_zone(config: Config) -> None:
     there = replace(config, events_zone=BERLIN)
-    noon = datetime(2034, 5, 19, 12, tzinfo=UTC)
-    text = "2034-05-19 14:00 CEST (12:00 UTC)"
-    assert text in by_hand.hold(there, ["a001"], noon)[0]
-    assert text in by_hand.exclude(there, ["a002"], noon)[0]
-    paused = admin.pause(there, noon, "")
-    assert paused == "paused until 2034-05-19 14:00:00 CEST (12:00:00 UTC)"
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(9)
+    there_noon = noon.astimezone(ZoneInfo(BERLIN))
+    text = f"{there_noon:%Y-%m-%d %H:%M %Z} (12:00 UTC)"
+    assert text in hold(there, ["a001"], until=noon.isoformat())[0]
+    assert text in exclude(there, ["a002"], until=noon.isoformat())[0]
+    paused = admin.pause(there, until=noon.isoformat())
+    clock = f"{there_noon:%H:%M:%S %Z} (12:00:00 UTC)"
+    assert paused == f"paused until {there_noon:%Y-%m-%d} {clock}"
     document = status_document(there, registry_of(config), noon - timedelta(days=1))
     said = "\n".join(brake_lines(document["brakes"], NOW, there.events_zone))
-    assert f"excluded: a002 until {text}" in said and "14:00:00 CEST (12:00:00 UTC)" in said
+    assert f"excluded: a002 until {text}" in said and clock in said
     late = datetime(2034, 5, 19, 22, 30, tzinfo=UTC)
     assert shown(late, BERLIN) == "2034-05-20 00:30 CEST (2034-05-19 22:30 UTC)"
     assert parse_moment("2025-06-01", NOW, "--since", BERLIN).hour == 22
@@ -312,15 +313,16 @@ def test_a_pause_over_a_pause_says_whose_it_replaces(
 ) -> None:
     soon = datetime.now(UTC) + timedelta(hours=5)
     monkeypatch.setenv("SUDO_USER", "kim")
-    assert "in place" not in admin.pause(config, None, "the fans")
+    assert "in place" not in admin.pause(config, reason="the fans")
     before = registry_of(config)
     monkeypatch.setenv("SUDO_USER", "erin")
     there = r"lending and returning are paused by kim on .* until `dnm resume`: the fans"
     with pytest.raises(DnmError, match=f"{there}; this one would stop less: add --force to"):
-        admin.pause(config, soon, "")
+        admin.pause(config, until=soon.isoformat())
     assert registry_of(config) == before
     assert re.search(
-        f"; in place of that before: {there}", admin.pause(config, soon, "", is_forced=True)
+        f"; in place of that before: {there}",
+        admin.pause(config, until=soon.isoformat(), is_forced=True),
     )
     pause = registry_of(config).pause
     assert pause is not None and pause.until == soon
@@ -331,7 +333,7 @@ def test_a_pause_over_a_pause_says_whose_it_replaces(
     [
         ("2h", "13:00", "not both"),
         ("soon", "", "write 90m"),
-        ("0m", "", "write 90m"),
+        ("0m", "", "is over"),
         ("400d", "", "a year at most"),
         ("", "noon", "write 17:00"),
         ("", "25:00", "write 17:00"),
@@ -467,10 +469,10 @@ def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
 
 def test_kubernetes_and_slurm_are_asked_before_one_is_adopted(sandbox: Sandbox, site: Site) -> None:
     with pytest.raises(RefusedError, match="Kubernetes has no Node a001"):
-        adopt(site.config, dict(os.environ), "a001", "dev")
+        adopt(site.config, "a001", "dev")
     sandbox.add_node("a001")
     with pytest.raises(RefusedError, match=r"Slurm has a001 in service \(IDLE\)"):
-        adopt(site.config, dict(os.environ), "a001", "dev")
+        adopt(site.config, "a001", "dev")
 
 
 def test_a_run_that_is_made_at_once_is_one_like_any_other(sandbox: Sandbox, site: Site) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.set_up.check import check_syslog, judge_space, run_checks
+from dnm.cli.set_up.check import check, check_syslog, judge_space
 from dnm.cli.set_up.findings import CheckResult, doubtful, fine, print_findings, wrong
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
@@ -37,7 +37,7 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     before = {path: path.stat().st_mtime_ns for path in site.directory.rglob("*")}
     config_map = site.sandbox.get("configmaps", "yunikorn-configs", "yunikorn")
     site.sandbox.requests.clear()
-    assert run_checks(site.ini, os.environ, is_wide=True) == 0
+    assert check(site.ini, wide=True) == 0
     assert {path: path.stat().st_mtime_ns for path in site.directory.rglob("*")} == before
     dry_run = ("PUT", "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs")
     assert list(map(_method_and_path, site.sandbox.requests.writes())) == [dry_run]
@@ -47,7 +47,7 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     assert sum(line.startswith("✓ permission: ") for line in lines) == 20
     assert "✓ batch nodes: 3 of 3 nodes of the type a can be lent now" in lines
     assert "✓ node types: 3 pending pods counted, and each would fit a node" in lines
-    assert run_checks(site.ini, os.environ) == 0
+    assert check(site.ini) == 0
     folded = " ".join(capsys.readouterr().out.split())
     assert "✓ fine: configuration, " in folded and "permission (20), " in folded
 
@@ -68,17 +68,17 @@ def test_each_problem_is_one_that_is_wrong(
     site: CheckedSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.write("dnm.ini", INI + "chek_interval_seconds = 1\nmax_converted_nodes = x\n")
-    assert run_checks(site.ini, os.environ) == 2
+    assert check(site.ini) == 2
     *_, last_but_one, last = capsys.readouterr().out.splitlines()
     assert last == "2 wrong, 1 not looked at" and str(site.ini) in last_but_one
     site.write("dnm.ini", INI + "[node_convert]\nmin_idle_second = 4\n")
-    assert run_checks(site.ini, os.environ) == 1
+    assert check(site.ini) == 1
     assert ", 1 wrong" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_json(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:
     (site.directory / "sandbox" / "node-convert").unlink()
-    assert run_checks(site.ini, os.environ, "json") == 1
+    assert check(site.ini, "json") == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["ok"]) == ("dnm.check/1", False)
     assert {
@@ -270,7 +270,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
 def test_broken(site: CheckedSite, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     break_it, found, text, exit_code = BROKEN[name]
     break_it(site)
-    assert run_checks(site.ini, os.environ, "json") == exit_code
+    assert check(site.ini, "json") == exit_code
     shown = [" ".join(one.values()) for one in json.loads(capsys.readouterr().out)["checks"]]
     matching = [line for line in shown if line.startswith(f"{found} ") and text in line]
     assert matching, "\n".join(shown)
@@ -280,7 +280,7 @@ def test_what_comes_from_elsewhere_can_not_paint_the_terminal(
     site: CheckedSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _lend(site, phase=Phase.FAILED, error="it \x1b[31mburns\x07")
-    assert run_checks(site.ini, os.environ) == 0
+    assert check(site.ini) == 0
     output = capsys.readouterr().out
     assert "it ?[31mburns?" in output
     assert all(char.isprintable() for char in output.replace("\n", ""))
@@ -302,7 +302,7 @@ def test_words_where_the_terminal_has_no_ticks(
     with open(tmp_path / "out", "w+", encoding="ascii") as out:
         monkeypatch.setattr("sys.stdout", out)
         (site.directory / "sandbox" / "node-convert").unlink()
-        assert run_checks(site.ini, os.environ) == 1
+        assert check(site.ini) == 1
         out.seek(0)
         text = out.read()
     assert "FAIL converter: " in text

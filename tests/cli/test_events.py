@@ -1,4 +1,4 @@
-"""`dnm event`: added, listed, shown, removed and told; refused with a sentence."""
+"""`dnm event`: added, listed, removed and told; refused with a sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from dnm.cli.by_hand import events
 from dnm.cli.by_hand.events import event_rows
-from dnm.cli.by_hand.person import RefusedError
+from dnm.cli.terminal.operation import RefusedError
 from dnm.config.events import moment_at, read_event
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
@@ -24,6 +24,7 @@ from tests.builders import NOW, a_config
 
 TOMORROW = f"{wall_clock() + timedelta(days=2):%Y-%m-%d} 09:00"
 ENTRIES = {"namespace": "dev", "from": TOMORROW, "until": "17:00", "nodes": "2"}
+OPTIONS = {"namespace": "dev", "begins": TOMORROW, "until": "17:00", "nodes": "2"}
 
 
 def in_configuration(config: Config) -> Config:
@@ -35,12 +36,12 @@ def in_configuration(config: Config) -> Config:
 
 def test_an_event_is_added_is_in_force_and_is_removed_and_all_is_told(tmp_path: Path) -> None:
     config = a_config(tmp_path)
-    said = events.add(config, "stars", ENTRIES, "they asked")
+    said = events.add(config, "stars", **OPTIONS, reason="they asked")
     assert said == f"event stars is added: 2 nodes for dev, {TOMORROW} to {TOMORROW[:10]} 17:00 UTC"
     registry = load_registry(config, NOW)
     (event,) = known_events(config, registry)
     assert (event.name, event.nodes) == ("stars", 2)
-    assert events.remove(config, "stars", "they stay at home") == "event stars is removed"
+    assert events.remove(config, "stars", reason="they stay at home") == "event stars is removed"
     assert not load_registry(config, NOW).events
     lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     told = [(line["event"], line["object"], line["reason"]) for line in lines]
@@ -66,24 +67,23 @@ def test_what_can_never_be_had_is_said_when_an_event_is_added(
     tmp_path: Path, needs: dict[str, str], said: str | None
 ) -> None:
     config = a_config(tmp_path, max_converted_nodes=8)
-    entries = {key: text for key, text in {**ENTRIES, **needs}.items() if text}
-    answer = events.add(config, "stars", entries, "")
+    answer = events.add(config, "stars", **{**OPTIONS, **needs})
     assert (f"; but {said}: raise the cap" in answer) if said else "; but" not in answer
 
 
 def test_what_can_not_be_added_or_removed_is_said(tmp_path: Path) -> None:
     config = in_configuration(a_config(tmp_path))
-    events.add(config, "old", ENTRIES, "")
+    events.add(config, "old", **OPTIONS)
     before = load_registry(config, NOW)
     for name, changes, expected in (
         ("X", {"nodes": "two"}, "the event can't be added:\n.*\n  .*nodes = two: is not a whole"),
         ("old", {}, "`dnm event remove old` takes it away"),
     ):
         with pytest.raises(RefusedError, match=expected) as error:
-            events.add(config, name, {**ENTRIES, **changes}, "")
+            events.add(config, name, **{**OPTIONS, **changes})
         assert error.value.exit_code == 2
     with pytest.raises(RefusedError, match="take it out there"):
-        events.remove(config, "course", "")
+        events.remove(config, "course")
     assert load_registry(config, NOW) == before
 
 
@@ -116,7 +116,7 @@ def test_an_event_has_a_state(state: str, ahead: timedelta) -> None:
 
 def test_one_that_is_years_ahead_is_not_over(tmp_path: Path) -> None:
     config, begins = a_config(tmp_path), f"{wall_clock() + timedelta(days=1500):%Y-%m-%d} 09:00"
-    assert "event later is added" in events.add(config, "later", {**ENTRIES, "from": begins}, "")
+    assert "event later is added" in events.add(config, "later", **{**OPTIONS, "begins": begins})
     (row,) = event_rows(config, load_registry(config, NOW), wall_clock())
     assert row["state"] == "ahead" and f"{row['windows'][0]['begins']:%Y-%m-%d %H:%M}" == begins
 
@@ -147,15 +147,12 @@ def test_a_window_is_shown_in_its_zone_and_in_utc() -> None:
     assert window["begins"] - window["lends_from"] == timedelta(minutes=31)
 
 
-def test_lists_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_all_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = in_configuration(a_config(tmp_path))
-    events.print_events(config, output="text")
-    events.show_event(config, "course", output="text")
-    events.show_event(config, "course", output="json")
+    events.list_(config)
+    events.list_(config, output="json")
     text = capsys.readouterr().out
-    assert "2 nodes" in text and "LENDS FROM" in text and '"schema": "dnm.events/1"' in text
-    with pytest.raises(RefusedError, match="there is no event 'x'; known are course"):
-        events.show_event(config, "x", output="text")
+    assert "2 nodes" in text and '"schema": "dnm.events/1"' in text
 
 
 @pytest.mark.parametrize(("zone", "is_told"), [("UTC", False), ("Europe/Berlin", True)])
@@ -163,11 +160,10 @@ def test_a_time_in_utc_is_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], zone: str, is_told: bool
 ) -> None:
     config = a_config(tmp_path)
-    events.add(config, "stars", {**ENTRIES, "zone": zone}, "")
-    events.print_events(config, output="text")
+    events.add(config, "stars", **OPTIONS, zone=zone)
+    events.list_(config)
     listed = capsys.readouterr().out
-    events.show_event(config, "stars", output="text")
-    assert ["IN UTC" in text for text in (listed, capsys.readouterr().out)] == [is_told] * 2
+    assert ("IN UTC" in listed) is is_told
     assert f"{TOMORROW} {'CE' if is_told else 'UTC'}" in listed
 
 

@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 
 from dnm.cli.act.admin import pause
-from dnm.cli.by_hand.nodes import Evict, adopt, give_back, lend, make_sure
-from dnm.cli.by_hand.person import RefusedError
+from dnm.cli.by_hand.giving_back import return_
+from dnm.cli.by_hand.keeping import adopt, hold
+from dnm.cli.by_hand.nodes import lend
 from dnm.cli.look.status import status_document
 from dnm.cli.look.status_view import by_hand_lines
+from dnm.cli.terminal.operation import RefusedError
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.lent import Phase
-from dnm.verbs.lending import Wanted
+from tests.cli.questions import answer_questions
 from tests.cli.test_permissions import roles
 from tests.site import QUEUE, Site, set_up_workshop
-
-NOW_ON = timedelta(0)
-SURE = Evict(NOW_ON, lambda text: True)
 
 
 def pod_of(name: str, owner: str = "", **labels: str) -> dict[str, object]:
@@ -59,7 +58,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     sandbox.add_node("a001", labels={"dev": "true"})
     made = Site(sandbox, tmp_path / "site")
     made.run()
-    adopt(made.config, {}, "a001", "dev")
+    adopt(made.config, "a001", "dev")
     made.run()
     made.run()
     assert made.registry.nodes["a001"].phase is Phase.SERVING
@@ -84,11 +83,11 @@ def names(sandbox: Sandbox) -> list[str]:
     )
 
 
-def test_a_budget_holds_a_pod_until_it_allows_it(sandbox: Sandbox, site: Site) -> None:
-    asked: list[str] = []
-    evict = Evict(NOW_ON, lambda text: not asked.append(text))  # type: ignore[func-returns-value]
-    said = give_back(site.config, ["a001"], "a fan", evict)
-    assert asked[0].splitlines() == [
+def test_a_budget_holds_a_pod_until_it_allows_it(
+    sandbox: Sandbox, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = return_(site.config, ["a001"], evicts=True, yes=True, reason="a fan")
+    assert capsys.readouterr().err.splitlines() == [
         "a001: 2 pods and what starts there until it is fenced: asked to go by the next run",
         "  dev/alone: it has no controller that would bring it back",
         "  dev/web: not now: Cannot evict pod as it would violate the pod's disruption budget: the "
@@ -120,7 +119,7 @@ def test_a_budget_holds_a_pod_until_it_allows_it(sandbox: Sandbox, site: Site) -
 def test_pods_have_their_grace_before(sandbox: Sandbox, site: Site) -> None:
     """With the roles of dnm and of eviction; the converter has its own account."""
     sandbox.access.restrict_to_manifests(roles("-evict"))
-    give_back(site.config, ["a001"], "", Evict(timedelta(minutes=10), lambda text: True))
+    return_(site.config, ["a001"], evicts=True, grace="10m", yes=True)
     catch_up(sandbox)
     for _ in range(3):
         site.run()
@@ -133,29 +132,29 @@ def test_pods_have_their_grace_before(sandbox: Sandbox, site: Site) -> None:
 
 
 def test_a_pause_is_said(site: Site) -> None:
-    pause(site.config, None, "")
-    assert give_back(site.config, ["a001"])[-1] == (
+    pause(site.config)
+    assert return_(site.config, ["a001"])[-1] == (
         "dnm is paused, and returns nothing before `dnm resume`"
     )
-    (said,) = lend(site.config, Wanted(namespace="dev", count=1))
+    (said,) = lend(site.config, "dev", 1)
     assert "dnm is paused, and asks for it after `dnm resume`; `dnm return" in said
 
 
-def test_who_says_no_changes_nothing(site: Site) -> None:
-    asked: list[str] = []
-    said = give_back(
-        site.config, ["a001"], "", Evict(NOW_ON, lambda text: bool(asked.append(text)))
-    )
+def test_who_says_no_changes_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer_questions(monkeypatch, False)
+    said = return_(site.config, ["a001"], evicts=True)
     assert said == ["nothing was changed"] and site.registry.nodes["a001"].leaves is None
-    assert "  dev/web: not now" in asked[0]
+    assert "  dev/web: not now" in capsys.readouterr().err
 
 
 def test_without_a_terminal_yes_is_needed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
     with pytest.raises(RefusedError, match=r"dev/alone.*\n.*\n--evict asks before, .* add --yes"):
-        give_back(site.config, ["a001"], "", Evict(NOW_ON, make_sure(False)))
+        return_(site.config, ["a001"], evicts=True)
     assert site.registry.nodes["a001"].leaves is None
-    give_back(site.config, ["a001"], "", Evict(NOW_ON, make_sure(True)))
+    return_(site.config, ["a001"], evicts=True, yes=True)
     assert site.registry.nodes["a001"].emptying is not None
 
 
@@ -163,38 +162,35 @@ def test_an_administrator_s_cordon_is_refused(sandbox: Sandbox, site: Site) -> N
     with sandbox.store.lock:
         sandbox.store.edit("nodes", "", "a001", lambda one: one["spec"].update(unschedulable=True))
     with pytest.raises(RefusedError, match="a001 is cordoned by an administrator, so dnm does not"):
-        give_back(site.config, ["a001"], "", SURE)
+        return_(site.config, ["a001"], evicts=True, yes=True)
 
 
 def test_a_node_of_slurmd_is_named_and_stays(
     sandbox: Sandbox, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sandbox.create(pod_of("slurmd", "slinky.slurm.net/v1beta1 NodeSet"))
-    give_back(site.config, ["a001"], "", Evict(NOW_ON, make_sure(True)))
+    return_(site.config, ["a001"], evicts=True, yes=True)
     assert capsys.readouterr().err.splitlines()[3] == "  dev/slurmd: of a NodeSet, is never evicted"
 
 
 def test_without_the_right_it_is_refused_at_once(sandbox: Sandbox, site: Site) -> None:
     sandbox.access.restrict_to_manifests(roles())
     with pytest.raises(KubeError, match="the permission to create pods/eviction"):
-        give_back(site.config, ["a001"], "", SURE)
+        return_(site.config, ["a001"], evicts=True, yes=True)
     assert site.registry.nodes["a001"].leaves is None
 
 
-def test_a_node_that_has_changed_while_a_person_was_asked_is_left_alone(site: Site) -> None:
-    def meanwhile(text: str) -> bool:
-        from dnm.cli.by_hand.nodes import hold
-
-        hold(site.config, ["a001"])
-        return True
-
-    said = give_back(site.config, ["a001"], "", Evict(NOW_ON, meanwhile))
+def test_a_node_that_has_changed_while_a_person_was_asked_is_left_alone(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_questions(monkeypatch, True, lambda: hold(site.config, ["a001"]))
+    said = return_(site.config, ["a001"], evicts=True)
     assert said[-1].startswith("a001 has changed meanwhile")
     assert site.registry.nodes["a001"].leaves is None
 
 
 def test_it_is_told_with_who_why_and_from_when(site: Site) -> None:
-    give_back(site.config, ["a001"], "a fan", Evict(timedelta(hours=1), lambda text: True))
+    return_(site.config, ["a001"], evicts=True, grace="1h", yes=True, reason="a fan")
     emptying = site.registry.nodes["a001"].emptying
     assert emptying is not None and emptying.since > datetime.now(UTC) + timedelta(minutes=50)
     line = site.registry.memory.unwritten[-1]

@@ -47,11 +47,11 @@ def said(directory: Path, ini: str, *arguments: str, given: str = "") -> tuple[i
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_list_has_the_keys_of_the_configuration(tmp_path: Path) -> None:
-    code, out, _ = said(tmp_path, GOOD, "list")
-    words = " ".join(out.split())
-    assert code == 0 and "kube_reserved = memory=8500Mi" in words, out
-    assert "kube_reserved_memory" not in words and "system_reserved = memory=0" in words
+def test_json_has_the_keys_of_the_configuration(tmp_path: Path) -> None:
+    code, out, _ = said(tmp_path, GOOD, "check", "-o", "json")
+    (settings,) = (one["settings"] for one in json.loads(out)["types"] if one["settings"])
+    assert code == 0 and settings["kube_reserved"] == "memory=8500Mi", out
+    assert "kube_reserved_memory" not in settings and settings["system_reserved"] == "memory=0"
 
 
 def test_right_settings_pass_without_queue_map_or_cluster(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.set_up.queue_verbs import check_cluster, rebase_queues, show_queues
+from dnm.cli.set_up.queue_verbs import check_cluster, show_queues
+from dnm.cli.set_up.rebase import rebase_queues
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dnm.cli.act.run import print_run
 from dnm.cli.look.explain import _sentences
-from dnm.cli.look.one_run import print_run
-from dnm.cli.look.page import html_table, make_html
+from dnm.cli.look.nodes import print_batch_nodes
 from dnm.cli.look.report import (
     action_lines,
     describe_action,
     plan_document,
-    print_batch_nodes,
     print_plan,
     run_document,
 )
@@ -245,12 +244,6 @@ def test_batch_nodes_that_can_be_lent_come_first(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.index("a001") > 0
     print_batch_nodes(a_config(), [], {}, output="text")
     assert "none" in capsys.readouterr().out
-
-
-def test_a_page_keeps_no_control_characters() -> None:
-    raw = "\x1b[31m\u202e\x9b<b>"
-    page = make_html(raw, raw, [(raw, html_table(raw, [raw], [[raw]], ""))])
-    assert page.replace("\n", "").isprintable() and "<b>" not in page
 
 
 _OTHER = re.compile(r"\b(conver[ts]\w*|conversions?|rever[ts]\w*|gives? back|given back)\b", re.I)

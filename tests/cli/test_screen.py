@@ -6,8 +6,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
-from threading import Event
 
 import msgspec
 import pytest
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from dnm.cli.terminal import paint
+from dnm.cli.terminal.commands import shown_at_work
 from dnm.cli.terminal.output import print_line, print_table
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
@@ -202,7 +201,6 @@ def test_progress_has_the_time_that_is_left_and_goes_away(
     for name, value in {**environment, "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stderr", err)
-    monkeypatch.setattr("dnm.cli.terminal.paint._QUIET", -1.0)
     with paint.progress("playing") as tell:
         tell(0.25)
         tell(0.5)
@@ -213,29 +211,11 @@ def test_progress_has_the_time_that_is_left_and_goes_away(
     assert capsys.readouterr().out == "what is said meanwhile\n"
 
 
-class Drawn(Terminal):
-    """Says when something was drawn again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.was_drawn = Event()
-
-    def write(self, text: str) -> int:
-        if "running" in self.getvalue():
-            self.was_drawn.set()
-        return super().write(text)
-
-
-def test_work_that_says_nothing_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what is left where the last time is known, else with how long it has taken."""
+def test_work_that_says_nothing_is_shown_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("dnm.cli.terminal.paint._QUIET", 0.0)
-    monkeypatch.setattr("dnm.cli.terminal.paint._LOOK_EVERY", 0.001)
-    for usual, word in ((timedelta(hours=2), "left"), (None, "for")):
-        err = Drawn()
-        monkeypatch.setattr("sys.stderr", err)
-        with paint.working("running", usual):
-            assert err.was_drawn.wait(300)
-        said = err.getvalue()
-        assert word in said and said.endswith("\x1b[1A\x1b[2K")
+    err = Terminal()
+    monkeypatch.setattr("sys.stderr", err)
+    with shown_at_work("running"):
+        pass
+    assert "running" in err.getvalue() and err.getvalue().endswith("\x1b[1A\x1b[2K")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,15 +15,16 @@ import pytest
 import typer.main
 import yaml
 
-from dnm.cli.app import app, named_app
+from dnm.cli.app import app
 from dnm.cli.look.history import KINDS
+from dnm.cli.table import TABLE
 from dnm.cli.terminal.interrupted import LOOKS
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.night import one_in
-from tests.site import QUEUE, Site, a_workshop_site, read_terminal
+from tests.site import QUEUE, Site, a_workshop_site
 
 ALL = typer.main.get_command(app)
-VERBS = sorted(ALL.commands)  # type: ignore[attr-defined]
+VERBS = sorted(ALL.list_commands(None))  # type: ignore[attr-defined,arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +81,7 @@ def test_a_number_that_is_out_of_range_is_named_and_nothing_is_begun(
 
 
 BEFORE = [("--config", "{}", "plan"), ("--config={}", "plan"), ("-c", "{}", "queues", "show"),
-          ("-c{}", "event", "list"), ("--config", "{}", "node-types", "list"),
+          ("-c{}", "event", "list"), ("--config", "{}", "node-types", "check"),
           ("--config", "/nowhere.ini", "plan", "-c", "{}")]  # fmt: skip
 
 
@@ -112,10 +111,11 @@ def test_help_shows_each_verb_once_by_what_it_is_for(site: Site) -> None:
 
 def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every verb, also those of groups."""
-    for name, one in getattr(command, "commands", {}).items():
-        yield from leaves(one, *words, name)
-    if not hasattr(command, "commands"):
+    if not hasattr(command, "list_commands"):
         yield words, command
+        return
+    for name in command.list_commands(None):
+        yield from leaves(command.get_command(None, name), *words, name)
 
 
 LEAVES = dict(leaves(ALL))
@@ -153,7 +153,7 @@ def test_an_option_has_one_spelling_and_a_letter_one_meaning(words: tuple[str, .
 
 
 def test_every_document_is_yaml_too_and_a_list_of_names(site: Site) -> None:
-    for words in (("status",), ("plan",), ("nodes",), ("queues", "show"), ("node-types", "list"),
+    for words in (("status",), ("plan",), ("nodes",), ("queues", "show"), ("event", "list"),
                   ("event", "list"), ("check",)):  # fmt: skip
         as_json = json.loads(site.command(*words, "-o", "json").stdout)
         as_yaml = yaml.safe_load(site.command(*words, "-o", "yaml").stdout)
@@ -204,26 +204,6 @@ def test_a_word_for_a_monitor_is_no_document(site: Site) -> None:
     assert refused.returncode == 2 and "one word for a monitor" in refused.stderr
 
 
-def test_status_is_watched_at_a_terminal_until_ctrl_c(site: Site) -> None:
-    refused = site.command("status", "--watch")
-    assert refused.returncode == 2 and "it is for people at a terminal" in refused.stderr
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "dnm.cli", "status", "--watch"],
-        env={**os.environ, "DNM_CONFIG": str(site.path), "TERM": "xterm"},
-        stdout=theirs, stderr=theirs,
-    ) as child:  # fmt: skip
-        os.close(theirs)
-        said = b""
-        while said.count(b"Last run") < 2:
-            said += read_terminal(ours)
-        child.send_signal(signal.SIGINT)
-        while part := read_terminal(ours):
-            said += part
-        assert child.wait(300) == 0 and b"Traceback" not in said
-    os.close(ours)
-
-
 def completed(site: Site, line: str) -> list[str]:
     words = line.split(" ")
     done = subprocess.run(
@@ -266,7 +246,7 @@ def redirected(site: Site, words: str, how: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "words",
     one_in(4, ["plan", "status -o json", "history", "nodes", "explain dev", "queues show",
-               "hold a003", "unhold a003", "lend --help", "node-types list", "event list"]),
+               "hold a003", "unhold a003", "lend --help", "node-types check", "event list"]),
 )  # fmt: skip
 def test_the_exit_code_is_steady_where_the_reader_leaves(site: Site, words: str) -> None:
     reading, writing = os.pipe()
@@ -385,21 +365,25 @@ def test_the_log_says_why_and_for_whom(
     assert said in line and line.endswith(" instance=prod")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_of_a_verb_that_is_named_the_others_are_not_built(verb: str) -> None:
-    built = typer.main.get_command(named_app(verb))
-    assert list(built.commands) == [verb]  # type: ignore[attr-defined]
-    whole = ALL.commands[verb]  # type: ignore[attr-defined]
-    alone = built.commands[verb]  # type: ignore[attr-defined]
-    assert [one.name for one in alone.params] == [one.name for one in whole.params]
-    assert (alone.help, built.params[0].name) == (whole.help, "version")
+@pytest.mark.parametrize("name", TABLE)
+def test_each_command_is_there_with_the_help_of_its_table(name: str) -> None:
+    command, ctx = typer.main.get_command(app), None
+    for word in name.split():
+        command = command.get_command(ctx, word)  # type: ignore[attr-defined]
+    assert (command.help or "").split("\n")[0] == TABLE[name].text
 
 
-@pytest.mark.parametrize("word", ["", "--version", "-h", "stat", "queues-show", "run "])
-def test_all_are_there_where_none_is_named(word: str) -> None:
-    assert named_app(word) is app
+def test_the_commands_are_few() -> None:
+    assert len([one for one in TABLE.values() if one.target]) <= 36
 
 
-def test_all_are_there_for_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_DNM_COMPLETE", "complete_bash")
-    assert named_app("run") is app
+def test_a_named_command_imports_no_other() -> None:
+    program = (
+        "import sys; sys.argv = ['dnm', 'hold', '--help'];"
+        "from dnm.cli.app import main\ntry: main()\nexcept SystemExit: pass\n"
+        "print([m for m in sys.modules if m.startswith(('dnm.cli.look', 'dnm.cli.set_up'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -53,16 +53,6 @@ def test_wide_has_queue_and_reason_on_one_line(capsys: pytest.CaptureFixture[str
     assert QUEUE in line and line.endswith(Reason.IN_USE.text)
 
 
-@pytest.mark.parametrize(("by", "first"), [("node", "a001"), ("idle", "a002"), ("since", "a003")])
-def test_sorted(capsys: pytest.CaptureFixture[str], by: str, first: str) -> None:
-    nodes = {
-        "a001": a_lent_node(),
-        "a002": a_lent_node(**IDLE),
-        "a003": a_lent_node(since=NOW - timedelta(days=3)),
-    }
-    assert shown(capsys, Registry(nodes=nodes), sort_by=by).splitlines()[2].split()[0] == first
-
-
 QUEUES = {
     "known": ({}, "vcore 336 80 256 0 0", "memory 832G 320G ~572.6G 0 0", "(1 pod)"),
     "nobody could tell what is lent": (

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.look.one_run import StopSignals
+from dnm.cli.act.run import StopSignals
 from dnm.converter.ending import end_by_signals
 from dnm.converter.processes import process_of
 from dnm.converter.start import ConverterCall, Waits, run_converters

@@ -16,9 +16,11 @@ from dnm.cli.look.history import lines_since
 from dnm.cli.look.status import status_document
 from dnm.cli.set_up.check import find_everything
 from dnm.cli.set_up.findings import CheckResult, Finding
+from dnm.cli.set_up.rebase import rebase
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ExitCode, KubeError, LeaseError
 from dnm.plan.lost_registry import keep_names
+from tests.cli.questions import answer_questions
 from tests.site import QUEUE, Site, set_up_workshop
 
 MAP = ("configmaps", "yunikorn-configs")
@@ -61,7 +63,7 @@ def test_verbs_that_only_look_say_it_and_write_nothing(
     assert plan.exit_code == ExitCode.NEEDS_PERSON and plan.plan.actions == ()
     status = status_document(west.config, west.registry, west.now())
     checked = found_by_check(west, "lease")
-    assert explain_name(west.config, os.environ, QUEUE, "text") == ExitCode.NEEDS_PERSON
+    assert explain_name(west.config, QUEUE) == ExitCode.NEEDS_PERSON
     said = [
         plan.plan.errors[0], status["last_run"]["errors"][0], checked.text,
         capsys.readouterr().out,
@@ -75,32 +77,32 @@ def test_verbs_that_only_look_say_it_and_write_nothing(
 
 
 def test_a_pause_says_for_whom_it_holds(east: Site, west: Site) -> None:
-    assert "here alone" not in admin.pause(east.config, None, "it burns")
-    said = admin.pause(west.config, None, "it burns")
+    assert "here alone" not in admin.pause(east.config, reason="it burns")
+    said = admin.pause(west.config, reason="it burns")
     assert "here alone" in said and f"{east.directory}/state" in said
 
 
 def test_a_rebase_is_refused_where_nobody_knows_what_serves(east: Site, west: Site) -> None:
     with pytest.raises(LeaseError, match="another dnm acts as instance prod"):
-        admin.rebase(west.config, "total", [], lambda text: True)
-    assert admin.rebase(east.config, "baseline", [], lambda text: True) == ExitCode.OK
+        rebase(west.config, "total", yes=True)
+    assert rebase(east.config, "baseline", yes=True) == ExitCode.OK
 
 
 def test_a_takeover_is_told_and_in_force_at_once(
-    east: Site, west: Site, capsys: pytest.CaptureFixture[str]
+    east: Site, west: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    assert "nothing was changed" in admin.take_over(west.config, lambda t: bool(asked.append(t)))
+    asked = answer_questions(monkeypatch, False)
+    assert "nothing was changed" in admin.takeover(west.config)
     assert f"{east.directory}/state" in asked[0] and "stopped there for good" in asked[0]
     assert east.plan().exit_code == 0
-    assert "acts as instance prod" in admin.take_over(west.config, lambda text: True, "mgmt1 died")
+    assert "acts as instance prod" in admin.takeover(west.config, yes=True, reason="mgmt1 died")
     assert east.plan().exit_code == ExitCode.NEEDS_PERSON
     assert west.run().exit_code == 0
     lines = lines_since(west.config, west.now().replace(year=2000))
     (line,) = [line for line in lines if line.event == "takeover"]
     assert (line.kind, line.object, line.reason) == ("verb", "prod", "mgmt1 died")
     assert line.who and line.host and f"{east.directory}/state" in line.numbers["taken_from"]
-    assert "nothing was changed" in admin.take_over(west.config, lambda text: True)
+    assert "nothing was changed" in admin.takeover(west.config, yes=True)
 
 
 def test_the_command_asks_and_takes_its_answer(east: Site, west: Site) -> None:
@@ -146,12 +148,12 @@ def test_without_the_role_nothing_is_lent_and_check_names_it(east: Site) -> None
 def test_what_can_not_be_written_is_no_takeover(east: Site, west: Site) -> None:
     west.sandbox.access.restrict({("get", "leases", "yunikorn")})
     with pytest.raises(KubeError, match="403"):
-        admin.take_over(west.config, lambda text: True)
+        admin.takeover(west.config, yes=True)
 
 
 def test_the_lease_needs_no_queue_document(east: Site, west: Site) -> None:
     east.sandbox.delete(*MAP, "yunikorn")
-    assert "acts as instance prod" in admin.take_over(west.config, lambda text: True)
+    assert "acts as instance prod" in admin.takeover(west.config, yes=True)
     assert east.plan().exit_code == ExitCode.NEEDS_PERSON
 
 
@@ -167,16 +169,16 @@ def test_a_lease_that_was_deleted_is_made_anew_and_a_refused_host_stays_refused(
 def test_a_host_that_takes_over_without_a_registry_gets_the_names_of_the_lease(
     east: Site, tmp_path: Path
 ) -> None:
-    admin.pause(east.config, None, "it burns")
+    admin.pause(east.config, reason="it burns")
     east.run()
     north = Site(east.sandbox, tmp_path / "north")
-    admin.take_over(north.config, lambda text: True)
+    admin.takeover(north.config, yes=True)
     assert north.registry.pause is not None
     assert keep_names(north.registry) == keep_names(east.registry)
 
 
 def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
-    sandbox: Sandbox, tmp_path: Path
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its Lease says that it is good for years."""
     sandbox.add_namespace("dnm")
@@ -194,8 +196,8 @@ def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
     found = found_by_check(site, "lease")
     assert found.result is CheckResult.WARNING and "mgmt9:/dnm is at work" in found.text
     assert "mgmt9:/dnm is at work" in site.command("status", "--health").stdout
-    asked: list[str] = []
-    admin.take_over(site.config, lambda text: not asked.append(text))
+    asked = answer_questions(monkeypatch, True)
+    admin.takeover(site.config)
     assert "mgmt9:/dnm is at work" in asked[0]
     assert site.command("run").returncode == 0
-    assert "nothing was changed" in admin.take_over(site.config, lambda text: True)
+    assert "nothing was changed" in admin.takeover(site.config, yes=True)

@@ -228,7 +228,7 @@ def test_a_name_in_use_is_not_touched(cluster: Sandbox, config: Config) -> None:
         pytest.param("dev --queue root.anvil.services", "is a parent queue and takes no pods; name "
                      "one below it: root.anvil.services.notebook", id="parent-queue"),
         pytest.param("dve --delete", "did you mean 'dev'?", id="delete"),
-        pytest.param("dev --wait 5", "Invalid value for --wait: write e.g. 90s", id="wait"),
+        pytest.param("dev --wait 5", "--wait: '5' has no unit; write e.g. 90s", id="wait"),
         pytest.param("dev --delete --dry-run", "it prints no manifest", id="delete-dry-run"),
     ],
 )  # fmt: skip

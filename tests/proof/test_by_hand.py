@@ -19,18 +19,18 @@ import msgspec
 import pytest
 
 from dnm.cli.act import admin
-from dnm.cli.by_hand import nodes as by_hand
-from dnm.cli.by_hand.nodes import Evict, adopt, extend, give_back, lend
+from dnm.cli.by_hand import keeping
+from dnm.cli.by_hand.giving_back import return_
+from dnm.cli.by_hand.nodes import extend, lend
 from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
 from dnm.model.lent import Leaving, Phase
-from dnm.model.orders import Keeping, LendOrder, Pause, Way
+from dnm.model.orders import Keeping, LendOrder, Pause
 from dnm.model.registry import Registry
 from dnm.record.history_file import History, read_history
 from dnm.run.registry import save_registry
-from dnm.verbs.lending import Wanted
 from tests.builders import a_lent_node
 from tests.cli.test_give_back import catch_up
 from tests.night import one_in
@@ -42,16 +42,17 @@ from tests.site import Site, set_up_workshop
 _READS = re.compile(r".*\.(read|list|acquire|load)").match
 Verb = Callable[[Config, str], object]
 LATER = datetime.now(UTC) + timedelta(days=300)
+UNTIL = LATER.isoformat()
 # Each is said of a node that is lent; what it ends was said before.
 VERBS: Mapping[str, Verb] = {
-    "lend": lambda c, n: lend(c, Wanted(namespace="dev", count=1, until=LATER)),
-    "extend": lambda c, n: extend(c, [n], LATER),
-    "return": lambda c, n: give_back(c, [n]),
-    "hold": lambda c, n: by_hand.hold(c, [n], LATER),
-    "unhold": lambda c, n: by_hand.unhold(c, [n]),
-    "exclude": lambda c, n: by_hand.exclude(c, ["a006"], LATER),
-    "unexclude": lambda c, n: by_hand.unexclude(c, ["a005"]),
-    "pause": lambda c, n: admin.pause(c, None, "a fan", Way.RETURNING),
+    "lend": lambda c, n: lend(c, "dev", 1, until=UNTIL),
+    "extend": lambda c, n: extend(c, [n], until=UNTIL),
+    "return": lambda c, n: return_(c, [n]),
+    "hold": lambda c, n: keeping.hold(c, [n], until=UNTIL),
+    "unhold": lambda c, n: keeping.unhold(c, [n]),
+    "exclude": lambda c, n: keeping.exclude(c, ["a006"], until=UNTIL),
+    "unexclude": lambda c, n: keeping.unexclude(c, ["a005"]),
+    "pause": lambda c, n: admin.pause(c, reason="a fan", returning=True),
     "resume": lambda c, n: admin.resume(c),
 }
 STRIKES: Mapping[str, type[BaseException]] = {"kill": Killed, "fail": OSError}
@@ -220,12 +221,12 @@ def test_the_return_of_an_order_that_was_interrupted_is_said_again(tmp_path: Pat
         save_registry(config, registry)
         try:
             with struck_by(Strike(number)):
-                give_back(config, ["lend-1"])
+                return_(config, ["lend-1"])
             was_struck = False
         except Killed:
             config.lock_path.unlink(missing_ok=True)  # a process that is gone holds no lock
             if registry_of(config).orders:
-                give_back(config, ["lend-1"])
+                return_(config, ["lend-1"])
         left = registry_of(config)
         assert {one.leaves for one in left.nodes.values()} == {Leaving.BY_HAND}, number
         assert not left.orders
@@ -263,12 +264,11 @@ def test_what_asks_the_cluster_first_is_struck(site: Site, sandbox: Sandbox) -> 
             assert site.registry.nodes.keys() == left.nodes.keys() and not sandbox.violations
         site.run()  # the last that was left: it was said
 
-    play("adopt", lambda: adopt(config, {}, "a001", "dev"))
+    play("adopt", lambda: keeping.adopt(config, "a001", "dev"))
     sandbox.add_pods(1, "dev", name="work")
     sandbox.bind("work-0", "a001", "dev")
     sandbox.tick(5)
-    evict = Evict(timedelta(0), lambda text: True)
-    play("return", lambda: give_back(config, ["a001"], "", evict))
+    play("return", lambda: return_(config, ["a001"], evicts=True, yes=True))
     catch_up(sandbox)
     for _ in range(5):
         site.run()

@@ -27,7 +27,7 @@ NOT_A_RUN = {
 }
 # Effects without a fault point, each with the reason.
 EXCUSED = {
-    ("cli.simulation:_play", ".kill"): "its own processes, which only compute",
+    ("cli.look.simulation:_play", ".kill"): "its own processes, which only compute",
 }
 # Points that the story does not come by, by name or family, below what walks them instead.
 WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli.act import admin
+from dnm.cli.set_up.state import move
 from dnm.host import place
 from dnm.host.faults import struck_by
 from dnm.lab.sandbox.cluster import Sandbox
@@ -62,11 +62,11 @@ def in_force(config: Config) -> list[str]:
 def test_there_and_back_with_nodes_lent_the_books_are_equal(site: Site) -> None:
     config = site.config
     save_registry(config, LENT)
-    said = admin.move_state(config, "kubernetes")
+    said = move(config, "kubernetes")
     assert "Secret dnm/dnm-prod with 2 lent nodes" in said and "on every host" in said
     assert in_force(config) == ["kubernetes"]
     there = load_registry(at(config, "kubernetes"), NOW)
-    assert "the registry is in" in admin.move_state(at(config, "kubernetes"), "file", "back")
+    assert "the registry is in" in move(at(config, "kubernetes"), "file", reason="back")
     assert in_force(config) == ["file"]
     back = load_registry(config, NOW)
     assert books(there) == books(back) == LENT
@@ -78,11 +78,11 @@ def test_there_and_back_with_nodes_lent_the_books_are_equal(site: Site) -> None:
 
 def test_the_old_place_says_where_it_went(site: Site) -> None:
     save_registry(site.config, LENT)
-    admin.move_state(site.config, "kubernetes")
+    move(site.config, "kubernetes")
     with pytest.raises(RegistryError, match="set state = kubernetes in"):
         site.run()
     moved = at(site.config, "kubernetes")
-    admin.move_state(moved, "file")
+    move(moved, "file")
     with pytest.raises(RegistryError, match="set state = file in"):
         load_registry(moved, NOW)
 
@@ -93,7 +93,7 @@ def test_on_another_host_it_is_said_which_one_has_the_file(
     """And no advice there leads to a second registry."""
     save_registry(at(site.config, "kubernetes"), LENT)
     monkeypatch.setattr(place, "_HOST", "east")
-    admin.move_state(site.config, "file")
+    move(site.config, "file")
     monkeypatch.setattr(place, "_HOST", "west")
     west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
     file = f"east:{site.config.converted_nodes_path}"
@@ -101,13 +101,13 @@ def test_on_another_host_it_is_said_which_one_has_the_file(
         load_registry(west, NOW)
     for kind in ("file", "kubernetes"):
         with pytest.raises(RegistryError, match=f"to {file}; say this where it is"):
-            admin.move_state(west, kind)
+            move(west, kind)
 
 
 def test_what_was_moved_once_is_not_moved_twice(site: Site) -> None:
     save_registry(site.config, LENT)
-    admin.move_state(site.config, "kubernetes")
-    assert "was in Secret" in admin.move_state(at(site.config, "kubernetes"), "kubernetes")
+    move(site.config, "kubernetes")
+    assert "was in Secret" in move(at(site.config, "kubernetes"), "kubernetes")
     assert books(load_registry(at(site.config, "kubernetes"), NOW)) == LENT
 
 
@@ -116,18 +116,18 @@ def test_two_registries_are_for_a_person(site: Site) -> None:
     save_registry(site.config, LENT)
     for kind in ("file", "kubernetes"):
         with pytest.raises(RegistryError, match="there are two registries"):
-            admin.move_state(site.config, kind)
+            move(site.config, kind)
 
 
 def test_where_there_is_none_nothing_is_moved(site: Site) -> None:
     for kind in ("file", "kubernetes"):
         with pytest.raises(RegistryError, match="the next run begins one"):
-            admin.move_state(site.config, kind)
+            move(site.config, kind)
 
 
 def test_converters_at_work_are_moved_with_the_name_of_their_host(site: Site) -> None:
     save_registry(site.config, AT_WORK)
-    admin.move_state(site.config, "kubernetes")
+    move(site.config, "kubernetes")
     moved = load_registry(at(site.config, "kubernetes"), NOW)
     hosts = {one.id: one.converter.host if one.converter else "" for one in moved.requests}
     assert all(hosts.values()) and len(hosts) == 2
@@ -136,19 +136,19 @@ def test_converters_at_work_are_moved_with_the_name_of_their_host(site: Site) ->
 def test_it_is_refused_while_a_run_is_at_work(site: Site) -> None:
     save_registry(site.config, LENT)
     with run_lock(site.config), pytest.raises(LockedError):
-        admin.move_state(site.config, "kubernetes")
+        move(site.config, "kubernetes")
     elsewhere = Site(site.sandbox, site.directory.parent / "elsewhere", state="kubernetes")
     with opened_state(elsewhere.config) as state:
         state.begin()
         with pytest.raises(LockedError, match="is at work"):
-            admin.move_state(site.config, "kubernetes")
+            move(site.config, "kubernetes")
     assert in_force(site.config) == ["file"]
 
 
 def points(site: Site, kind: str) -> list[tuple[str, str]]:
     passed: list[tuple[str, str]] = []
     with struck_by(lambda point, when: passed.append((point, when))):
-        admin.move_state(site.config, kind)
+        move(site.config, kind)
     return passed
 
 
@@ -174,7 +174,7 @@ def test_killed_anywhere_one_place_is_in_force_or_none_and_the_next_move_ends_it
     def a_site() -> Site:
         site = next(fresh)
         if kind == "file":
-            admin.move_state(site.config, "kubernetes")
+            move(site.config, "kubernetes")
         return site
 
     steps = [
@@ -193,9 +193,9 @@ def test_killed_anywhere_one_place_is_in_force_or_none_and_the_next_move_ends_it
             passed += 1
 
         with pytest.raises(Killed), struck_by(strike):
-            admin.move_state(site.config, kind)
+            move(site.config, kind)
         assert len(in_force(site.config)) <= 1, step
-        admin.move_state(site.config, then)
+        move(site.config, then)
         assert in_force(site.config) == [then], step
         assert books(load_registry(at(site.config, then), NOW)) == LENT
 
@@ -211,7 +211,7 @@ def test_a_story_goes_on_over_the_move(sandbox: Sandbox, tmp_path: Path) -> None
         east.run()
         sandbox.tick(30)
     assert len(east.lent()) == 2
-    admin.move_state(east.config, "kubernetes")
+    move(east.config, "kubernetes")
     for _ in range(8):
         assert west.run().exit_code == 0
         sandbox.tick(60)
@@ -231,10 +231,10 @@ def test_what_one_host_began_to_move_another_does_not_end(
             raise Killed
 
     with pytest.raises(Killed), struck_by(strike):
-        admin.move_state(site.config, "kubernetes")
+        move(site.config, "kubernetes")
     save_registry(site.config, replace(LENT, held=("a001", "a002")))
     monkeypatch.setattr(place, "_HOST", "west")
     west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
     with pytest.raises(RegistryError, match=r"comes from east:.* say this there"):
-        admin.move_state(west, "kubernetes")
+        move(west, "kubernetes")
     assert in_force(site.config) == ["file"]

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.cli.act import admin
-from dnm.cli.by_hand import person
+from dnm.cli.terminal import operation
 from dnm.host import place
 from dnm.lab.sandbox.access import Rule
 from dnm.lab.sandbox.cluster import Sandbox
@@ -88,7 +88,7 @@ def test_a_plan_is_made_while_another_is_at_work(hosts: tuple[Site, Site]) -> No
 
 def test_a_pause_on_one_stops_all_and_says_who(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
     east, west = hosts
-    admin.pause(west.config, None, "it burns")
+    admin.pause(west.config, reason="it burns")
     assert east.run().exit_code == 0
     pause = east.registry.pause
     assert east.registry.requests == ()
@@ -108,8 +108,8 @@ def test_a_verb_that_finds_another_at_work_waits_for_it(
     waited: list[Callable[[], None]] = []
     with opened_state(east.config) as at_work:
         at_work.begin()
-        monkeypatch.setattr(person, "say_wait", lambda: waited.append(at_work.end()))
-        admin.pause(west.config, None, "")
+        monkeypatch.setattr(operation, "say_wait", lambda: waited.append(at_work.end()))
+        admin.pause(west.config, reason="")
     assert len(waited) == 1 and west.registry.pause is not None
 
 
@@ -119,7 +119,7 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_done(
     sandbox: Sandbox, hosts: tuple[Site, Site], verb: str, resource: str
 ) -> None:
     if verb == "patch":
-        admin.pause(hosts[0].config, None, "")
+        admin.pause(hosts[0].config, reason="")
         admin.resume(hosts[0].config)  # else a create is the first that is asked for
     sandbox.access.rules = tuple(
         Rule((one,), (kind,), "*")
@@ -159,7 +159,7 @@ def test_a_deleted_secret_stops_all_hosts_until_resume_and_loses_no_name(
     sandbox: Sandbox, hosts: tuple[Site, Site]
 ) -> None:
     east, west = hosts
-    admin.pause(west.config, None, "s3cret reason")
+    admin.pause(west.config, reason="s3cret reason")
     change_registry(west.config, lambda registry: replace(registry, held=("a001",)))
     lease = sandbox.get("leases", "dnm-prod", "yunikorn") or {}
     assert "a001" in str(lease) and "s3cret" not in str(lease)

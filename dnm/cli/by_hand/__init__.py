@@ -1,3 +1,3 @@
 """The commands of the panel By hand: what an administrator changes in the registry.
-cli and act may import it; it imports all but set_up, act, http, lab, simulate and converters.
+cli may import it; it imports all but set_up, http, lab, simulate and converters.
 """

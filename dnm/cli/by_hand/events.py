@@ -1,61 +1,98 @@
-"""The verbs of `dnm event`. What is added stands in the registry, wherever that is; no cluster is
-asked for anything else."""
+"""The commands of `dnm event`. They change and read the registry, wherever it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dnm.calendar.in_force import list_events
 from dnm.calendar.windows import why_of_no_use, zone_named
-from dnm.cli.by_hand.person import RefusedError, carry_out, new_operation, rehearse
-from dnm.cli.terminal.output import amounts, print_document, print_line, print_table, print_title
+from dnm.cli.terminal import completion
+from dnm.cli.terminal.operation import RefusedError, carry_out, new_operation, rehearse
+from dnm.cli.terminal.options import ConfigOption, NamesOption, NamespaceOption, ReasonOption
+from dnm.cli.terminal.output import amounts, print_document, print_line, print_table
 from dnm.config.events import read_event
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
-from dnm.model.history import Operation
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.plan.rules.foreseen import lead_of, stay_of, why_incomplete, why_short
 from dnm.run.calendars import read_calendars
 from dnm.run.planning import wall_clock
 from dnm.run.registry import load_registry
+from dnm.verbs import event as verbs
 from dnm.verbs.event import next_windows, place_of_event, when_of
 
 _SHOWN = 5  # windows of one event
 _LOCAL = "%a %Y-%m-%d %H:%M"
 
 
-def add(config: Config, name: str, entries: Mapping[str, str], reason: str) -> str:
-    """Adds an event to the registry. Raises RefusedError with all that is wrong with it."""
-    event = _read(name, entries, config.events_zone, "added")
+def add(
+    config: ConfigOption,
+    name: Annotated[str, typer.Argument(help="a-z, 0-9 and -, e.g. stars-workshop.")],
+    namespace: NamespaceOption,
+    begins: Annotated[str, typer.Option("--from", help="E.g. '2026-12-01 09:00'.")],
+    until: Annotated[str, typer.Option(help="The same, or a time alone: the next one.")],
+    zone: Annotated[str, typer.Option(help="Of these times; else events_zone.")] = "",
+    pods: Annotated[str, typer.Option(help="So many at the most.")] = "",
+    cpu: Annotated[str, typer.Option(help="What one pod asks for.")] = "",
+    memory: Annotated[str, typer.Option(help="What one pod asks for.")] = "",
+    resource: Annotated[
+        list[str] | None, typer.Option(help="The same, e.g. nvidia.com/gpu=1; may be repeated.")
+    ] = None,
+    nodes: Annotated[str, typer.Option(help="So many nodes, in place of pods.")] = "",
+    weekly: Annotated[str, typer.Option(help="On these days, e.g. Mon,Wed.")] = "",
+    last: Annotated[str, typer.Option(help="The last day of a series.")] = "",
+    without: Annotated[str, typer.Option("--except", help="Days of a series without it.")] = "",
+    charge_account: Annotated[
+        str, typer.Option(help="Whom its lends are charged to; else the namespace's.")
+    ] = "",
+    output: NamesOption = "text",
+    reason: ReasonOption = "",
+) -> str:
+    """Add an event to the record; the next runs act on it."""
+    given = {
+        "namespace": namespace, "from": begins, "until": until, "zone": zone, "pods": pods,
+        "cpu": cpu, "memory": memory, "nodes": nodes, "weekly": weekly, "last": last,
+        "except": without, "charge_account": charge_account,
+    }  # fmt: skip
+    entries = {key: text for key, text in given.items() if text}
+    for text in resource or ():
+        key, equals, amount = text.partition("=")
+        if not equals:
+            raise typer.BadParameter("write e.g. nvidia.com/gpu=1", param_hint="--resource")
+        entries[key.strip()] = amount.strip()
+    event = _read(name, entries, config.events_zone)
     needs, when = _needs(event.pods, event.request, event.nodes), when_of(event)
     numbers = {"namespace": event.namespace, "when": when, "needs": needs}
-    _carry_out(config, new_operation("event add", name, reason, **numbers), event=event)
+    words = {"event": event, "now": wall_clock()}
+    # An event of no use is refused before the command waits for a run.
+    rehearse(config, load_registry(config, wall_clock()), verbs.add_event, words)
+    carry_out(config, new_operation("event add", name, reason, **numbers), verbs.add_event, **words)
     told = f"event {name} is added: {needs} for {event.namespace}, {when}"
     return told + _but(config, event)
 
 
-def remove(config: Config, name: str, reason: str) -> str:
-    """Takes an event out of the registry. Raises RefusedError where it is not in it."""
-    carry_out(config, new_operation("event remove", name, reason), name=name)
+def remove(
+    config: ConfigOption,
+    name: Annotated[str, typer.Argument(autocompletion=completion.events)],
+    output: NamesOption = "text",
+    reason: ReasonOption = "",
+) -> str:
+    """Remove an added event; nodes that it brought go back when they are idle."""
+    carry_out(config, new_operation("event remove", name, reason), verbs.remove_event, name=name)
     return f"event {name} is removed"
 
 
-def _read(name: str, entries: Mapping[str, str], zone: str, done: str) -> CalendarEvent:
+def _read(name: str, entries: Mapping[str, str], zone: str) -> CalendarEvent:
     problems: list[str] = []
     event = read_event(name, f"event:{name}", entries, zone, problems)
     if event is None:
-        raise RefusedError("\n  ".join((f"the event can't be {done}:", *problems)))
+        raise RefusedError("\n  ".join(("the event can't be added:", *problems)))
     return event
-
-
-def _carry_out(config: Config, operation: Operation, **words: object) -> None:
-    now = words["now"] = wall_clock()
-    # What is of no use waits for no run.
-    rehearse(config, load_registry(config, now), operation.verb, words)
-    carry_out(config, operation, **words)
 
 
 def _but(config: Config, event: CalendarEvent) -> str:
@@ -135,43 +172,23 @@ def _needs(pods: int, request: Mapping[str, int], nodes: int) -> str:
     return f"{count_of(pods, 'pod')}{f' of {asks}' if asks else ''}"
 
 
-def print_events(config: Config, output: str) -> None:
-    """Prints all events."""
-    rows, troubles = _read_events(config)
+def list_(config: ConfigOption, output: NamesOption = "text") -> None:
+    """List all events, from wherever they are, the next one first."""
+    now = wall_clock()
+    registry = read_calendars(config, load_registry(config, now))
+    rows, troubles = event_rows(config, registry, now), list(why_incomplete(config, registry, now))
     if output != "text":
-        _print_document(rows, troubles, output)
+        document = {"schema": "dnm.events/1", "events": rows, "troubles": troubles}
+        print_document(document, output, (row["name"] for row in rows))
         return
     for text in troubles:
         print_line(("! ", "warning"), text)
-    header = ("EVENT", "NAMESPACE", "NEEDS", "NEXT", "IN UTC", "STATE", "FROM")
+    header = ["EVENT", "NAMESPACE", "NEEDS", "NEXT", "IN UTC", "STATE", "FROM"]
     first = [one for row in rows for one in row["windows"][:1]]
-    _print_times("Events", header, [_cells(row) for row in rows], "there are none", first)
-
-
-def show_event(config: Config, name: str, output: str) -> None:
-    """Prints one event. Raises RefusedError where there is none of the name."""
-    rows, troubles = _read_events(config)
-    found = [row for row in rows if row["name"] == name]
-    if not found:
-        known = ", ".join(sorted({row["name"] for row in rows})) or "none"
-        raise RefusedError(f"there is no event {name!r}; known are {known}")
-    if output != "text":
-        _print_document(found, troubles, output)
-        return
-    for row in found:
-        _print_event(row)
-
-
-def _read_events(config: Config) -> tuple[list[dict[str, Any]], list[str]]:
-    """All of them, and why some may be missing."""
-    now = wall_clock()
-    registry = read_calendars(config, load_registry(config, now))
-    return event_rows(config, registry, now), list(why_incomplete(config, registry, now))
-
-
-def _print_document(rows: list[dict[str, Any]], troubles: list[str], output: str) -> None:
-    document = {"schema": "dnm.events/1", "events": rows, "troubles": troubles}
-    print_document(document, output, (row["name"] for row in rows))
+    cells = [_cells(row) for row in rows]
+    if all(one["local"].startswith(f"{one['begins']:{_LOCAL}} UTC ") for one in first):
+        header, cells = header[:4] + header[5:], [one[:4] + one[5:] for one in cells]
+    print_table("Events", header, cells, "there are none")
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -185,35 +202,3 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["state"],
         row["source"],
     )
-
-
-def _print_event(row: Mapping[str, Any]) -> None:
-    print_title(f"{row['name']} for {row['namespace']}")
-    print_line(f"{row['when']}: {_cells(row)[2]}; {row['state']}", indent=2)
-    print_line(f"from {row['source']}", indent=2)
-    if row["problem"]:
-        print_line(row["problem"], indent=2)
-    header = ("BEGINS", "IN UTC", "ENDS IN UTC", "LENDS FROM", "KEEPS FROM")
-    cells = [
-        (
-            one["local"],
-            *(f"{one[key]:%m-%d %H:%M}" if one[key] else "-"
-              for key in ("begins", "ends", "lends_from", "keeps_from")),
-        )
-        for one in row["windows"]
-    ]  # fmt: skip
-    _print_times("Next", header, cells, "it is over", row["windows"])
-
-
-def _print_times(
-    title: str,
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    empty: str,
-    windows: Iterable[Mapping[str, Any]],
-) -> None:
-    """Without a column of the same times in UTC where these windows are shown in UTC."""
-    is_utc = all(one["local"].startswith(f"{one['begins']:{_LOCAL}} UTC ") for one in windows)
-    shown = [number for number, name in enumerate(header) if not (is_utc and "IN UTC" in name)]
-    cells = [[row[number] for number in shown] for row in rows]
-    print_table(title, [header[number] for number in shown], cells, empty)

@@ -1,4 +1,4 @@
-"""The commands of the panel Look, and the report of a run.
-cli, by_hand, set_up and act may import it; it imports all but verbs, http, lab and the insides of
+"""The commands of the panel Look.
+cli, act, by_hand and set_up may import it; it imports all but verbs, http, lab and the insides of
 converters.
 """

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
 from dnm.calendar.in_force import list_events
 from dnm.cli.look.history import QuestionError, describe_line, last_lines
 from dnm.cli.look.report import as_recorded, explained, explained_node
 from dnm.cli.look.status_view import holders_text
+from dnm.cli.terminal import completion
+from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import (
     amounts,
     decision_numbers,
@@ -47,13 +51,28 @@ from dnm.run.looking import decide_now
 _LAST = 5  # transitions shown
 
 
-def explain_name(
-    config: Config, environ: Mapping[str, str], name: str, output: str, is_wide: bool = False
+def explain(
+    config: ConfigOption,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A node, queue, namespace, event or order, or NAMESPACE/POD.",
+            autocompletion=completion.explainable,
+        ),
+    ],
+    output: OutputOption = "text",
+    wide: Annotated[
+        bool, typer.Option("--wide", "-w", help="Numbers and last transitions too.")
+    ] = False,
 ) -> int:
-    """Looks at the cluster as a run does, and writes nothing; returns the exit code. What it is
-    comes first; `is_wide`: with the numbers, the jobs that wait, and the last transitions."""
+    """Say what is decided of a node, a queue or a pod, why, what would change it."""
+    return explain_name(config, name, output, wide)
+
+
+def explain_name(config: Config, name: str, output: str = "text", is_wide: bool = False) -> int:
+    """Looks at the cluster as a run does, and writes nothing. Returns the exit code."""
     is_node = config.type_of(name.removeprefix("node/")) is not None
-    decided = decide_now(config, environ, asks_batch=is_node)
+    decided = decide_now(config, os.environ, asks_batch=is_node)
     plan = fold_plan(decided)
     document = _explain(decided, plan, name)
     about = (
@@ -208,8 +227,7 @@ def _find_event(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | Non
     needs = count_of(event.pods, "pod") if event.pods else count_of(event.nodes, "node")
     when = f"{event.begins:%Y-%m-%d %H:%M} to {event.ends:%Y-%m-%d %H:%M} {event.zone}"
     weekly = ", weekly" if event.weekly else ""
-    return {"reason": f"{needs} for namespace {event.namespace}, {when}{weekly}; `dnm event show "
-                      f"{name}` has all of it"}  # fmt: skip
+    return {"reason": f"{needs} for namespace {event.namespace}, {when}{weekly}"}  # fmt: skip
 
 
 def _find_order(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:

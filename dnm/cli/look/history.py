@@ -7,11 +7,14 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import typer
 
 from dnm.calendar.windows import begin_in_utc
+from dnm.cli.terminal import completion
+from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import (
     amounts,
     clock,
@@ -118,19 +121,38 @@ def _is_about(line: HistoryLine, about: str) -> bool:
     return not about or about in of or about.lower() in of
 
 
-def show_history(config: Config, about: str, span: tuple[str, str], kind: str, output: str) -> int:
-    """Prints them, newest last; returns the exit code."""
+def history(
+    config: ConfigOption,
+    about: Annotated[
+        str,
+        typer.Argument(
+            help="A node, a queue, a node type or a request; none: all.",
+            autocompletion=completion.resettable,
+        ),
+    ] = "",
+    since: Annotated[str, typer.Option(help="90m, 36h, 7d, or a time in events_zone.")] = "7d",
+    until: Annotated[str, typer.Option(help="The same.")] = "",
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="Only these, by commas: node, request, queue, limit, breaker, backoff, pause, "
+            "hold, exclusion, calendar, order, jobs, verb."
+        ),
+    ] = "",
+    output: OutputOption = "text",
+) -> int:
+    """Show what happened, and why; newest last."""
     now = datetime.now(UTC)
-    since = parse_moment(span[0], now, "--since", config.events_zone)
-    until = parse_moment(span[1], now, "--until", config.events_zone) if span[1] else None
-    if until is not None and since >= until:
+    begin = parse_moment(since, now, "--since", config.events_zone)
+    end = parse_moment(until, now, "--until", config.events_zone) if until else None
+    if end is not None and begin >= end:
         raise QuestionError("--until is not after --since")
     kinds = frozenset(one.strip() for one in kind.split(",") if one.strip())
     if unknown := kinds - set(KINDS):
         raise QuestionError(
             f"--kind {', '.join(sorted(unknown))} is not known; there are {', '.join(KINDS)}"
         )
-    lines = lines_since(config, since, kinds, about, until)
+    lines = lines_since(config, begin, kinds, about, end)
     if output == "json":
         for line in lines:
             sys.stdout.write(json_text(line) + "\n")
@@ -138,7 +160,7 @@ def show_history(config: Config, about: str, span: tuple[str, str], kind: str, o
         for line in lines:
             print_document(line, output)
     else:
-        _print_lines(config, lines, about, span[0])
+        _print_lines(config, lines, about, since)
     return ExitCode.OK
 
 

@@ -7,10 +7,13 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from dnm.cli.look.bill import bill_table, make_bill
+import typer
+
+from dnm.cli.look.bill import bill_of, bill_table, make_bill
 from dnm.cli.look.history import make_accounts, parse_moment
+from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import print_document, print_line, print_table, sitting_rows
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
@@ -22,8 +25,20 @@ from dnm.record.price import SeenPrice
 _BAR = 20  # characters of the longest
 
 
-def show_report(config: Config, since: str, output: str) -> int:
-    """Prints what the history since then adds up to. Returns the exit code."""
+def report(
+    config: ConfigOption,
+    since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in events_zone.")] = "30d",
+    form: Annotated[str, typer.Option("--format", help="The bill: csv or json.")] = "",
+    until: Annotated[str, typer.Option(help="The end of the bill, with --format; else now.")] = "",
+    output: OutputOption = "text",
+) -> int:
+    """Show what was lent, for whom, how long pods waited, what held nodes back."""
+    if form:
+        if output != "text":
+            raise typer.BadParameter("write --format or --output, not both")
+        return bill_of(config, (since, until), form)
+    if until:
+        raise typer.BadParameter("it needs --format", param_hint="--until")
     now = datetime.now(UTC)
     accounts = make_accounts(config, parse_moment(since, now, "--since", config.events_zone), now)
     if output != "text":

@@ -1,24 +1,23 @@
-"""Shows plans, passes and batch nodes, to people and to machines. Decides nothing, starts nothing:
-whatever is shown was given to it.
-
-Every JSON document carries `schema`, name and version; docs/json.md describes each.
-"""
+"""`dnm plan`, and the documents of a plan and a run. docs/json.md describes each document."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
 from dnm.cli.look.status_view import print_pause
+from dnm.cli.terminal.commands import shown_at_work
+from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import (
     order_progress,
     order_row,
     print_document,
     print_line,
-    print_table,
     print_title,
     sitting_lines,
     sitting_rows,
@@ -26,8 +25,9 @@ from dnm.cli.terminal.output import (
     waiting_lines,
     waiting_rows,
 )
-from dnm.model.batch import BatchNode
-from dnm.model.config import Config
+from dnm.cli.terminal.screen import draw_diff, verdict_part
+from dnm.config.events import moment_at
+from dnm.model.errors import ExitCode
 from dnm.model.orders import LendOrder
 from dnm.model.plan import (
     Action,
@@ -52,7 +52,34 @@ from dnm.model.plan import (
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
-from dnm.plan.supply import Supply
+from dnm.run import looking
+
+
+def plan(
+    config: ConfigOption,
+    output: OutputOption = "text",
+    at: Annotated[
+        str, typer.Option("--at", help="With the events of then, e.g. '2026-12-01 08:45'.")
+    ] = "",
+    is_detailed: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="3 where a run would do anything.")
+    ] = False,
+) -> int:
+    """Show what a run would do and why; writes nothing."""
+    moment = None
+    if at:
+        try:
+            moment = moment_at(at, config.events_zone)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--at") from error
+    with shown_at_work("planning"):
+        result = looking.plan_pass(config, os.environ, foreseen_at=moment)
+    if output != "text":
+        print_document(plan_document(result.plan), output)
+    else:
+        print_plan(result.plan, config.events_zone)
+    would_act = is_detailed and result.plan.actions and result.exit_code == ExitCode.OK
+    return ExitCode.WOULD_ACT if would_act else result.exit_code
 
 
 def describe_action(action: Action) -> dict[str, Any]:
@@ -148,8 +175,6 @@ def as_recorded(plan: Plan) -> Registry:
 
 def print_plan(plan: Plan, zone: str = "UTC") -> None:
     """Prints what a run would do and why, a line each; then the queue file as a diff."""
-    from dnm.cli.terminal.screen import draw_diff, verdict_part
-
     if plan.pause:
         print_pause(plan.pause, zone)
     for queue in plan.queues:
@@ -213,39 +238,3 @@ def run_document(result: Pass) -> dict[str, Any]:
         "errors": [*result.plan.errors, *(outcome.errors if outcome else ())],
         "notes": [*result.plan.notes, *(outcome.notes if outcome else ())],
     }
-
-
-def print_batch_nodes(
-    config: Config,
-    listed: Iterable[BatchNode],
-    kept_out: Mapping[str, str],
-    output: str,
-    supplies: Iterable[Supply] = (),
-) -> None:
-    """Prints what `dnm nodes` found, those that may be lent first; as JSON schema dnm.nodes/1.
-    `kept_out`: node -> why it may not be lent, whatever its converter says."""
-    nodes = [_as_kept_out(node, kept_out.get(node.name)) for node in listed]
-    nodes.sort(key=lambda node: (node.verdict, node.name))
-    if output != "text":
-        documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in nodes]
-        for one in documents:
-            if not one.pop("tells_claim"):
-                del one["claim"]
-            one["kept_out"] = kept_out.get(str(one["name"]), "")
-        document = {"schema": "dnm.nodes/1", "nodes": documents}
-        print_document(document, output, (node.name for node in nodes))
-        return
-    header = ["node", "type", "state", "verdict", "reason"]
-    rows = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in nodes]
-    print_table("Batch nodes", header, rows, "none", {"verdict": {"OK": "ok", "SKIP": "muted"}})
-    for supply in supplies:
-        if supply.bounds:
-            print_line(supply.sentence)
-
-
-def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:
-    """With dnm's own word first: the node is not to be had for it."""
-    if why is None:
-        return node
-    besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""
-    return msgspec.structs.replace(node, verdict="SKIP", reason=f"kept out: {why}{besides}")

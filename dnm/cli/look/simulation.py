@@ -12,12 +12,15 @@ from datetime import UTC, datetime
 from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+import typer
 
 from dnm.cli.look.history import QuestionError, lines_since, make_accounts, parse_moment, readable
 from dnm.cli.look.lending_report import seen_sentence
+from dnm.cli.terminal.commands import load_named_config
+from dnm.cli.terminal.options import OutputOption, PathOption
 from dnm.cli.terminal.output import print_document, print_line, print_table
-from dnm.cli.terminal.verbs import load_named_config
 from dnm.config.load import load_config
 from dnm.config.problems import shown
 from dnm.host.trust import read_regular
@@ -52,13 +55,34 @@ class Question(NamedTuple):
     seed: int
 
 
-def simulate_question(question: Question, output: str) -> None:
-    """Prints the figures of each configuration, side by side. Raises DnmError."""
+def simulate(
+    config_path: PathOption = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Another configuration, played beside it.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE of [settings], in the other one; may be repeated."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option(help="Of the record: 30d, 52w, or a time in events_zone.")
+    ] = "30d",
+    workload: Annotated[
+        Path | None, typer.Option(help="Play this workload instead of the record.")
+    ] = None,
+    jobs: Annotated[
+        Path | None, typer.Option(help="What sacct has printed: the jobs beside the record.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of what is drawn: how long conversions take.")] = 1,
+    output: OutputOption = "text",
+) -> None:
+    """Play the record, or a workload, under this configuration and another one."""
+    question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
     configs = _configs(question)
-    workload, notes = _workload(question, as_one(configs))
-    _check_size(workload)
-    compared = side_by_side(workload, _play(workload, {**configs, NOBODY: None}))
-    document = simulation_document(compared, workload, notes)
+    played, notes = _workload(question, as_one(configs))
+    _check_size(played)
+    compared = side_by_side(played, _play(played, {**configs, NOBODY: None}))
+    document = simulation_document(compared, played, notes)
     if output != "text":
         print_document(document, output)
     else:

@@ -1,28 +1,26 @@
-"""`dnm status`: the recorded state as a document for machines."""
+"""`dnm status`: the recorded state, also as a document."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from io import StringIO
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+import typer
 from msgspec.structs import replace
 
-from dnm.cli.look.health import at_work, warn_of_last_run, warn_of_quiet
+from dnm.cli.look.health import at_work, print_health, warn_of_last_run, warn_of_quiet
 from dnm.cli.look.status_view import print_status
+from dnm.cli.terminal.options import ConfigOption
 from dnm.cli.terminal.output import order_row, print_document, sitting_rows, waiting_rows
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, ExitCode
+from dnm.model.errors import ExitCode
 from dnm.model.lent import ConverterProcess, Phase
-from dnm.model.printable import count_of, printable
+from dnm.model.printable import count_of
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.share import Share
@@ -38,10 +36,24 @@ from dnm.sizing.caps import count_caps, lent_in
 _KEPT = (Reason.KEPT_READY, Reason.HELD, Reason.HELD_BY_ADMIN, Reason.NEEDED)
 
 
-def show_status(config: Config, output: str, live: bool, wide: bool, sort_by: str) -> int:
-    """Prints it in the form `output`; `live`: as a look at the cluster has it now. Returns the exit
-    code."""
+def status(
+    config: ConfigOption,
+    output: Annotated[
+        Literal["text", "json", "yaml", "name", "prometheus"],
+        typer.Option("--output", "-o", help="text, json, yaml, name or prometheus."),
+    ] = "text",
+    live: Annotated[bool, typer.Option("--live", help="Ask the cluster too.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="All columns.")] = False,
+    health: Annotated[
+        bool, typer.Option("--health", help="One word for a monitor; 0, 1 or 2.")
+    ] = False,
+) -> int:
+    """Show lent nodes, queues, brakes and the last run."""
     now = datetime.now(UTC)
+    if health:
+        if output != "text":
+            raise typer.BadParameter("it is one word for a monitor", param_hint="--health")
+        return print_health(config, now)
     if live:
         registry, exit_code, errors = _live_registry(config, os.environ)
     else:
@@ -54,7 +66,7 @@ def show_status(config: Config, output: str, live: bool, wide: bool, sort_by: st
         return exit_code
     document = status_document(config, registry, now, errors)
     if output == "text":
-        print_status(document, now, wide, sort_by, config.events_zone)
+        print_status(document, now, wide, config.events_zone)
     else:
         print_document(document, output, (node["node"] for node in document["nodes"]))
     return exit_code
@@ -254,44 +266,3 @@ def _live_registry(
     seen = replace(registry.last_run, queues=dict(result.plan.seen))
     registry = replace(registry, last_run=seen)
     return registry, result.exit_code, result.plan.errors
-
-
-# --- again and again -------------------------------------------------------------------------
-
-_EVERY = 2.0  # seconds, as watch(1)
-_HOME, _TO_END_OF_LINE, _TO_END = "\033[H", "\033[K", "\033[J"
-
-
-class _Screen(StringIO):
-    """What is printed into it is folded, and bold, as at the terminal that gets it."""
-
-    def isatty(self) -> bool:
-        """Says yes."""
-        return True
-
-
-def watch(show: Callable[[], object]) -> int:
-    """Shows it until Ctrl-C. What can't be read now is told in its place, and tried again."""
-    with suppress(KeyboardInterrupt):
-        sys.stdout.write(_HOME + _TO_END)
-        while True:
-            screen = _Screen()
-            with redirect_stdout(screen):
-                try:
-                    show()
-                except DnmError as error:
-                    print(f"error: {printable(str(error))}")
-            _draw(screen.getvalue().splitlines())
-            time.sleep(_EVERY)
-    print()
-    return ExitCode.OK
-
-
-def _draw(lines: list[str]) -> None:
-    """Over what stood there, so that nothing flickers; what has no room is counted."""
-    room = shutil.get_terminal_size().lines - 1
-    if len(lines) > room:
-        lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines: `dnm status` has them"]
-    text = "".join(f"{line}{_TO_END_OF_LINE}\n" for line in lines)
-    sys.stdout.write(_HOME + text + _TO_END)
-    sys.stdout.flush()

@@ -46,12 +46,11 @@ def print_status(
     document: Mapping[str, Any],
     now: datetime,
     is_wide: bool = False,
-    sort_by: str = "node",
     zone: str = "UTC",
 ) -> None:
     """Prints the document of `status_document`; `is_wide`: all columns, and the pods of each node.
     `zone`: by whose clock."""
-    _print_nodes(node_rows(document, now, sort_by, zone), is_wide)
+    _print_nodes(node_rows(document, now, zone), is_wide)
     for node in document["nodes"] if is_wide else ():
         if node["pods"] is not None:
             print_line(f"{node['node']}: {holders_text(node['pods'])}", indent=2)
@@ -121,11 +120,9 @@ def _print_nodes(rows: Iterable[Row], is_wide: bool) -> None:
     print_table("Lent nodes", shown, cells, "no node is lent", _MEANINGS, optional)
 
 
-def node_rows(
-    document: Mapping[str, Any], now: datetime, sort_by: str = "node", zone: str = "UTC"
-) -> Iterator[Row]:
+def node_rows(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[Row]:
     """Yields nodes that are lent, that are asked for, and that are claimed and not lent."""
-    for node in sorted(document["nodes"], key=lambda node: _sort_key(node, sort_by)):
+    for node in document["nodes"]:
         yield {
             **_place(node),
             "node": node["node"] + _kept(node, zone),
@@ -145,12 +142,6 @@ def node_rows(
     for one in document["claimed"]:
         since = duration(now - one["since"]) if one["since"] else "?"
         yield {**_place(one), "node": one["node"], "phase": "claimed", "for": since}
-
-
-def _sort_key(node: Mapping[str, Any], by: str) -> Any:
-    if by == "idle":
-        return -(node["idle_seconds"] or 0)
-    return node["node_type" if by == "type" else by]
 
 
 def _kept(node: Mapping[str, Any], zone: str) -> str:

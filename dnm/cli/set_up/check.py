@@ -13,8 +13,10 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
+from typing import Annotated
 
 import msgspec
+import typer
 
 from dnm.cli.look.health import at_work, warn_of_last_run
 from dnm.cli.set_up.check_batch import check_batch_nodes
@@ -29,8 +31,9 @@ from dnm.cli.set_up.findings import (
     skipped,
     wrong,
 )
+from dnm.cli.terminal.commands import is_console_log_asked
+from dnm.cli.terminal.options import OutputOption, PathOption
 from dnm.cli.terminal.output import print_document
-from dnm.cli.terminal.verbs import is_console_log_asked
 from dnm.config.files import read_ini
 from dnm.config.load import find_config_path, load_config
 from dnm.host.trust import find_distrust
@@ -59,20 +62,20 @@ _LOOKED_AT = 23  # things at most sites, which say how much of it is done
 _FOR_A_PERSON = ("configuration", "events", "state directory", "lock", "registry", "instance")
 
 
-def run_checks(
-    path: Path | None,
-    environ: Mapping[str, str],
-    output: str = "text",
-    is_deep: bool = False,
-    is_wide: bool = False,
+def check(
+    config_path: PathOption = None,
+    output: OutputOption = "text",
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Compare what is kept of the cluster with full lists.")
+    ] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="Show what is fine too.")] = False,
 ) -> int:
-    """Looks, prints (`--output json` is schema dnm.check/1), and returns the exit code: 2 where the
-    configuration or the state is wrong, 1 where anything else is, 0 for warnings or nothing."""
+    """Try now what could go wrong at 3 a.m."""
     from dnm.cli.terminal.paint import progress
 
     findings: list[Finding] = []
     with progress("looking") as tell:
-        for finding in find_everything(path, environ, is_deep):
+        for finding in find_everything(config_path, os.environ, deep):
             findings.append(finding)
             tell(len({one.check for one in findings}) / _LOOKED_AT)
     failed = {finding.check for finding in findings if finding.result is CheckResult.FAILED}
@@ -80,7 +83,7 @@ def run_checks(
         checks = list(map(msgspec.structs.asdict, findings))
         print_document({"schema": "dnm.check/1", "ok": not failed, "checks": checks}, output)
     else:
-        print_findings(findings, is_wide=is_wide)
+        print_findings(findings, is_wide=wide)
     if failed & set(_FOR_A_PERSON):
         return ExitCode.NEEDS_PERSON
     return ExitCode.FAILED if failed else ExitCode.OK

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+import typer
+
+from dnm.cli.terminal.options import PathOption
 from dnm.cli.terminal.output import print_line, print_table
+from dnm.converters.convert_test import Round, play_rounds
+from dnm.converters.settings import load_settings
 from dnm.model.errors import ExitCode
 from dnm.model.printable import printable
-
-if TYPE_CHECKING:
-    from dnm.converters.convert_test import Round
 
 _LONGEST = 160
 
 
-def convert_test(path: Path | None, node: str, rounds: int, namespace: str) -> int:
-    """Plays the rounds and prints each as it ends; 0 where all went well and nothing is left over.
-    Raises DnmError before the node is touched."""
-    from dnm.converters.convert_test import play_rounds
-    from dnm.converters.settings import load_settings
+def convert_test(
+    node: Annotated[str, typer.Argument(help="Drained in Slurm by a person.")],
+    rounds: Annotated[int, typer.Option(help="How often.", min=1, max=1000)] = 1,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="The namespace that hooks are told.")
+    ] = "",
+    config_path: PathOption = None,
+) -> int:
+    """Move a node to Kubernetes and back, and name what is left over.
 
-    settings = load_settings({}, os.environ, path)
+    An administrator has drained the node in Slurm.
+    """
+    settings = load_settings({}, os.environ, config_path)
     played: list[Round] = []
     for one in play_rounds(settings, node, namespace, rounds, _say):
         played.append(one)

@@ -3,19 +3,22 @@ start, and the file that they get. Asks no cluster and reads nothing but the ini
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+import typer
 
 from dnm.cli.set_up.findings import Finding, doubtful, fine, print_findings, wrong
-from dnm.cli.terminal.output import amounts, print_document, print_table
+from dnm.cli.terminal.options import OutputOption, PathOption
+from dnm.cli.terminal.output import print_document
 from dnm.config.load import load_node_types
 from dnm.config.values import suggest
+from dnm.kubelet import render as kubelet
 from dnm.kubelet.check import check_node_type
-from dnm.kubelet.render import Format, cautions, render
+from dnm.kubelet.render import Format
 from dnm.kubelet.reservation import computed_allocatable
 from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.kubelet import KubeletSettings
@@ -23,18 +26,13 @@ from dnm.model.node_type import NodeType
 from dnm.model.printable import count_of
 from dnm.model.quantity import format_amount
 
-_LONGEST_ANSWER = 1024 * 1024  # bytes; a configuration has some thousand
 _FACTS = ("numa_memory", "hugepages_2mi", "hugepages_1gi")
-
-
-class _Configz(msgspec.Struct):
-    kubeletconfig: dict[str, Any]
 
 
 def node_types_document(
     types: Mapping[str, NodeType], problems: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Returns what `dnm node-types list` and `check` print as JSON, schema dnm.node-types/1."""
+    """Returns what `dnm node-types check` prints as JSON, schema dnm.node-types/1."""
     found = {name: check_node_type(one) for name, one in types.items()}
     return {
         "schema": "dnm.node-types/1",
@@ -75,42 +73,23 @@ def _settings(kubelet: KubeletSettings | None) -> dict[str, Any]:
     return named
 
 
-def list_node_types(path: Path | None, environ: Mapping[str, str], output: str) -> int:
-    """Prints the types; returns the exit code. Raises ConfigError where a section is wrong."""
-    types = _types_without_problems(path, environ)
-    document = node_types_document(types)
-    if output != "text":
-        print_document(document, output, types)
-        return ExitCode.OK
-    rows = []
-    for one in document["types"]:
-        memory = one["allocatable_memory"]
-        gets = "" if memory is None else f"{format_amount('memory', memory)} memory"
-        settings = ", ".join(f"{key} = {value}" for key, value in one["settings"].items())
-        errors = sum(problem["is_error"] for problem in one["problems"])
-        warnings = len(one["problems"]) - errors
-        words = [f"{errors} wrong: not lent"] if errors else []
-        words += [f"{warnings} to look at"] if warnings else []
-        found = ", ".join(words)
-        rows.append([one["name"], amounts(one["size"]), gets, found, settings or "none named"])
-    header = ["type", "size", "pods get about", "check", "kubelet settings"]
-    print_table("Node types", header, rows, "none")
-    return ExitCode.OK
-
-
-def check_node_types(
-    path: Path | None, environ: Mapping[str, str], names: Sequence[str], output: str
+def check(
+    types: Annotated[list[str] | None, typer.Argument(help="Node types; none: all.")] = None,
+    config_path: PathOption = None,
+    output: OutputOption = "text",
 ) -> int:
-    """Prints every problem of these types, by default of all; returns 1 if one of them is an error,
-    else 0."""
-    _, types, problems = load_node_types(path, environ)
-    types = {name: _named(types, name) for name in names} if names else types
-    document = node_types_document(types, problems)
+    """Judge kubelet settings without a cluster: 1 and every problem, or 0.
+
+    Reads the ini alone, so that it can run in CI before a change is rolled out.
+    """
+    _, found, problems = load_node_types(config_path, os.environ)
+    chosen = {name: _named(found, name) for name in types} if types else found
+    document = node_types_document(chosen, problems)
     if output != "text":
         print_document(document, output)
     else:
         findings = [wrong(problem, check="configuration") for problem in problems]
-        findings += [one for node_type in types.values() for one in judge(node_type)]
+        findings += [one for node_type in chosen.values() for one in judge(node_type)]
         print_findings(findings)
     return ExitCode.OK if document["ok"] else ExitCode.FAILED
 
@@ -130,26 +109,28 @@ def judge(node_type: NodeType) -> list[Finding]:
     return [fine(f"{settings}{gets}", check)]
 
 
-def render_node_type(path: Path | None, environ: Mapping[str, str], name: str, form: Format) -> int:
-    """Prints the file on stdout, nothing where nothing is named, and cautions on stderr. Raises
-    ConfigError."""
-    node_type = _named(_types_without_problems(path, environ), name)
-    if node_type.kubelet is None:
-        return ExitCode.OK
-    sys.stdout.write(render(node_type.kubelet, form))
-    for caution in cautions(node_type.kubelet, form):
-        print(f"dnm: {caution}", file=sys.stderr)
-    errors = sum(problem.is_error for problem in check_node_type(node_type))
-    if errors:
-        print(f"dnm: {errors} wrong: `dnm node-types check {name}` says what", file=sys.stderr)
-    return ExitCode.FAILED if errors else ExitCode.OK
-
-
-def _types_without_problems(path: Path | None, environ: Mapping[str, str]) -> dict[str, NodeType]:
-    file, types, problems = load_node_types(path, environ)
+def render(
+    node_type: Annotated[str, typer.Argument(help="The node type.")],
+    form: Annotated[
+        Literal["kubelet", "dropin", "kubeadm-patch"],
+        typer.Option("--format", help="What the file is for."),
+    ] = "dropin",
+    config_path: PathOption = None,
+) -> int:
+    """Print the kubelet's file for a node of this type."""
+    file, types, problems = load_node_types(config_path, os.environ)
     if problems:
         raise ConfigError("\n  ".join((f"{file}: `dnm node-types check` says it all", *problems)))
-    return types
+    found = _named(types, node_type)
+    if found.kubelet is None:
+        return ExitCode.OK
+    sys.stdout.write(kubelet.render(found.kubelet, Format(form)))
+    for caution in kubelet.cautions(found.kubelet, Format(form)):
+        print(f"dnm: {caution}", file=sys.stderr)
+    errors = sum(problem.is_error for problem in check_node_type(found))
+    if errors:
+        print(f"dnm: {errors} wrong: `dnm node-types check {node_type}` says what", file=sys.stderr)
+    return ExitCode.FAILED if errors else ExitCode.OK
 
 
 def _named(types: Mapping[str, NodeType], name: str) -> NodeType:

@@ -1,20 +1,26 @@
-"""`dnm queues check`, `show` and `rebase`: what they read and print, and what they exit with."""
+"""`dnm queues check` and `show`: the queue document, judged and as a tree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
+from dnm.cli.terminal.commands import load_named_config
+from dnm.cli.terminal.options import ConfigOption, NamesOption, OutputOption, PathOption
 from dnm.cli.terminal.output import amounts, print_document, print_line, print_table, shown_amount
+from dnm.kube.client import KubeClient
+from dnm.model.config import Config
 from dnm.model.errors import ExitCode, QueueError, YunikornError
-from dnm.model.printable import Part, count_of, printable
+from dnm.model.printable import Part, count_of
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
-from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
+from dnm.plan.inputs import gather_inputs
 from dnm.plan.queue_reports import headroom
 from dnm.queues.decode import RuleViolation
 from dnm.queues.document import QueueDocument, read_document
@@ -22,8 +28,11 @@ from dnm.queues.files import Judgement, judge_file, judge_text
 from dnm.queues.ledger import decode_ledger, lent_amounts
 from dnm.queues.source import SourceDocument
 from dnm.queues.tree import LimitPlace
-from dnm.queues.writer import ConfigMaps, apply_queue_edit, read_source
+from dnm.queues.writer import ConfigMaps, read_source
 from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.run.planning import connect
+from dnm.run.registry import load_registry
+from dnm.run.snapshot import take_snapshot
 
 CHECK_SCHEMA = "dnm.queues.check/1"
 SHOW_SCHEMA = "dnm.queues.show/1"
@@ -32,10 +41,23 @@ SHOW_SCHEMA = "dnm.queues.show/1"
 # --- check -----------------------------------------------------------------------------------
 
 
-def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | None = None) -> int:
-    """Judges files; 0 where dnm can edit all of them and YuniKorn, if it was asked, takes them."""
-    judged = [_ask(one, yunikorn) for path in files for one in judge_file(path)]
-    return _report(judged, output)
+def check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="A queues.yaml or a ConfigMap manifest; none: the cluster's document."),
+    ] = None,
+    config_path: PathOption = None,
+    output: OutputOption = "text",
+) -> int:
+    """Say whether dnm can edit queue documents: 0 if so, 1 and every reason if not.
+
+    YuniKorn's own validator is asked for the rest, at yunikorn_url; for files with --config alone.
+    """
+    if files:
+        url = load_named_config(config_path).yunikorn_url if config_path else ""
+        return check_files(files, output, YunikornClient(url) if url else None)
+    kube, place, yunikorn = queue_edges(load_named_config(config_path))
+    return check_cluster(kube, place, yunikorn, output)
 
 
 def check_cluster(
@@ -53,6 +75,17 @@ def check_cluster(
         advice=(*(_advice("document", one) for one in source.warnings), *judged.advice),
     )
     return _report([judged], output)
+
+
+def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | None = None) -> int:
+    """Judges files; 0 where dnm can edit all of them and YuniKorn, if it was asked, takes them."""
+    return _report([_ask(one, yunikorn) for path in files for one in judge_file(path)], output)
+
+
+def queue_edges(config: Config) -> tuple[KubeClient, tuple[str, str], YunikornClient | None]:
+    """Returns the clients for the queue document, and the place of its ConfigMap."""
+    yunikorn = YunikornClient(config.yunikorn_url) if config.yunikorn_url else None
+    return KubeClient.connect(config), config.queue_document, yunikorn
 
 
 def _ledger_problem(source: SourceDocument) -> str | None:
@@ -126,13 +159,16 @@ def _print_judgement(judged: Judgement) -> None:
 # --- show ------------------------------------------------------------------------------------
 
 
+def show(config: ConfigOption, output: NamesOption = "text") -> int:
+    """Show the tree: limit, baseline, lent by node, used, headroom."""
+    kube, place, _ = queue_edges(config)
+    return show_queues(kube, place, _used_by_queue(config), output)
+
+
 def show_queues(
-    kube: ConfigMaps,
-    place: tuple[str, str],
-    used: Mapping[str, Resources] | None,
-    output: str,
+    kube: ConfigMaps, place: tuple[str, str], used: Mapping[str, Resources] | None, output: str
 ) -> int:
-    """The tree with its limits. `used`: what is allocated, by queue path (None: not known)."""
+    """Prints the tree. `used`: what is allocated, by queue path; None: not known."""
     source = read_source(kube, place)
     document = read_document(source)
     problem = document.ledger_problem or (source.refusal if source.is_built_in else None)
@@ -156,6 +192,14 @@ def show_queues(
     header = ["queue", "instance", "node", "adds"]
     print_table("", header, lent, "no node serves a queue yet", indent=0)
     return ExitCode.OK
+
+
+def _used_by_queue(config: Config) -> dict[str, Resources] | None:
+    """What the pods of every queue use now; None: they could not be read."""
+    registry = load_registry(config, datetime.now(UTC))
+    facts = take_snapshot(config, registry, *connect(config, os.environ), datetime.now(UTC))
+    demand = gather_inputs(config, registry, facts).demand
+    return None if demand is None else {path: q.used for path, q in demand.queues.items()}
 
 
 def _queue_rows(
@@ -210,88 +254,3 @@ def _shown(resource: str, amount: int, style: str) -> str:
     if is_styled or resource != "memory" or not style.endswith("i"):
         return exact if is_styled else shown_amount(resource, amount)
     return f"~{amount / 2**30:.1f}Gi"  # a row has binary units or decimal ones
-
-
-# --- rebase ----------------------------------------------------------------------------------
-
-_NOTHING_LOST = (
-    "these limits stand as dnm knows them, and the ledger says what they contain "
-    "(`dnm queues show`): nothing was written"
-)
-_NOTHING_LENT = (
-    "neither ledger nor registry has a lent node of this instance that these limits could contain: "
-    "nothing was written. If nodes are lent, let `dnm run` record them again; it asks then"
-)
-
-
-def rebase_queues(
-    kube: ConfigMaps,
-    place: tuple[str, str],
-    change: Callable[[SourceDocument], QueueEdit],
-    is_sure: Callable[[str], bool],
-    lock: AbstractContextManager[Callable[[str | None], None]],
-    yunikorn: YunikornClient | None = None,
-) -> int:
-    """Writes down what a person says of the limits that stand there, after he has seen what that
-    makes of them. `change` is `rebase` with the nodes that serve when it is called. Asked
-    before the lock is taken, for runs to go on meanwhile; and again only if that changed a limit.
-    `lock` gives the function that keeps the new ledger in the registry.
-    """
-    asked = _Question(is_sure)
-    try:
-        edit = asked.confirm(change(read_source(kube, place)))
-        if not (edit.is_changed or edit.is_answer):
-            print(_NOTHING_LOST if any(n.lent for n in edit.numbers.values()) else _NOTHING_LENT)
-            return ExitCode.OK
-        with lock as keep_ledger:
-            outcome = apply_queue_edit(
-                kube, place, lambda source: asked.confirm(change(source)), yunikorn
-            )
-            keep_ledger(outcome.edit.noted)
-    except _DeclinedError:
-        print("nothing was written")
-        return ExitCode.OK
-    for note in outcome.notes:
-        print(printable(note))
-    is_recorded = outcome.is_written or outcome.edit.is_answer
-    print("the answer is recorded" if is_recorded else "another command has recorded it")
-    return ExitCode.OK
-
-
-class _DeclinedError(Exception):
-    """The person said no."""
-
-
-class _Question:
-    """Shows what an edit makes of the limits and asks a person, once for each answer there is."""
-
-    def __init__(self, is_sure: Callable[[str], bool]) -> None:
-        self._is_sure = is_sure
-        self._shown: list[str] = []
-
-    def confirm(self, edit: QueueEdit) -> QueueEdit:
-        """Returns the edit; raises _DeclinedError, and QueueError where it is refused."""
-        if edit.refusal:
-            raise QueueError(edit.refusal)
-        lines = _rebase_lines(edit)
-        if (edit.is_changed or edit.is_answer) and lines != self._shown:
-            self._shown = lines
-            print("\n".join(lines))
-            if not self._is_sure("Is that what the limits should be?"):
-                raise _DeclinedError
-        return edit
-
-
-def _rebase_lines(edit: QueueEdit) -> list[str]:
-    """Each limit before and after, and what is left of it once nothing is lent."""
-    lines = [
-        f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
-        for limit in edit.changes
-    ] or ["no limit changes"]
-    lines += [
-        f"{queue}: max without lent nodes: {amounts(numbers.baseline)}"
-        for queue, numbers in edit.numbers.items()
-        if numbers.baseline != numbers.limit
-    ]
-    lines += [f"{queue}: {reason}" for queue, reason in edit.held.items()]
-    return [printable(line) for line in lines]

@@ -6,14 +6,19 @@ when `--wait` has passed. One label finds the loads of this instance, and no oth
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from dnm.cli.look.explain import explain_name
+from dnm.cli.terminal import completion
+from dnm.cli.terminal.deadline import parse_duration
+from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import print_document, print_line
 from dnm.config import names, values
 from dnm.kube.client import KubeClient
@@ -59,6 +64,51 @@ class Load(Value, frozen=True):
     only_lent_nodes: bool = False  # a node selector; without it the scheduler is free
 
 
+def test_load(
+    config: ConfigOption,
+    namespace: Annotated[
+        str, typer.Argument(help="Namespace of the pods.", autocompletion=completion.namespaces)
+    ],
+    queue: Annotated[
+        str,
+        typer.Option(help="Default: the queue of the namespace.", autocompletion=completion.queues),
+    ] = "",
+    name: Annotated[str, typer.Option(help="Name of the Deployment; default: dnm-test-load.")] = "",
+    replicas: Annotated[int, typer.Option(help="Number of pods.")] = 50,
+    cpu: Annotated[str, typer.Option(help="Request of each pod.")] = "1000m",
+    memory: Annotated[str, typer.Option(help="Request of each pod.")] = "2Gi",
+    image: Annotated[str, typer.Option(help="Image; it must have `sleep`.")] = "busybox",
+    only_lent_nodes: Annotated[
+        bool, typer.Option("--only-lent-nodes", help="Use only nodes lent to the namespace.")
+    ] = False,
+    wait: Annotated[str, typer.Option(help="Follow the progress for at most this time.")] = "5m",
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete this instance's loads there, or --name.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the manifest.")] = False,
+    output: OutputOption = "text",
+) -> int:
+    """Create sleeping pods that may land on lent nodes, and show their progress.
+
+    Run it again to change the load. With -o yaml or json it only prints the manifest.
+    """
+    if delete and (dry_run or output != "text"):
+        raise typer.BadParameter("it prints no manifest", param_hint="--delete")
+    if delete:
+        return delete_loads(config, namespace, name)
+    load = Load(
+        namespace=namespace, queue=queue, name=name or DEFAULT_NAME, replicas=replicas, cpu=cpu,
+        memory=memory, image=image, only_lent_nodes=only_lent_nodes,
+    )  # fmt: skip
+    if dry_run or output != "text":
+        return print_load(config, load, "yaml" if output == "text" else output)
+    return run_load(
+        config,
+        load,
+        parse_duration(wait, "--wait", timedelta(days=1), "e.g. 90s, 5m or 1h, a day at most"),
+    )
+
+
 def print_load(config: Config, load: Load, output: str) -> int:
     """Prints the manifest. Returns the exit code. Raises ConfigError."""
     manifest = make_manifest(config, load)
@@ -91,9 +141,7 @@ def run_load(
             print(f"dnm: the pods stay; {delete}", file=sys.stderr)
             raise
     if (queue := _queue_of(manifest).lower()) in config.queues:
-        from dnm.cli.look.explain import explain_name
-
-        explain_name(config, os.environ, f"queue/{queue}", "text")
+        explain_name(config, f"queue/{queue}")
     print_line(f"the pods stay: run the command again to follow them, or {delete}")
     return ExitCode.FAILED
 

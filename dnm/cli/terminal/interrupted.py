@@ -15,7 +15,7 @@ CODE = 130
 _UNFINISHED = "; the next run finds out what was under way"
 LOOKS = frozenset((
     "", "plan", "status", "nodes", "history", "report", "explain", "simulate", "check", "demo",
-    "test-load", "node-types", "queues check", "queues show", "event list", "event show",
+    "test-load", "node-types", "queues check", "queues show", "event list",
 ))  # fmt: skip
 """What changes nothing at a site: it leaves nothing unfinished."""
 
@@ -40,9 +40,7 @@ def hear(ignored: UnraisableHookArgs) -> None:
 
 
 def _say() -> int:
-    """Returns the exit code. A Ctrl-C is how `dnm status --watch` ends, also before it begins."""
-    if "--watch" in sys.argv:
-        return 0
+    """Returns the exit code."""
     words, rest = [], iter(sys.argv[1:])
     for word in rest:
         if word in ("--config", "-c"):

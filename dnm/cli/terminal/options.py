@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from dnm.cli.terminal import completion
-from dnm.cli.terminal.verbs import config_named_before, named_before
+from dnm.cli.terminal.commands import config_named_before, named_before
 from dnm.model.config import Config
 
 _CONFIG_HELP = "The ini file; else $DNM_CONFIG, else the one in /etc."
@@ -44,4 +44,21 @@ ForOption = Annotated[str, typer.Option("--for", help="Duration: 90m, 2h or 1d."
 UntilOption = Annotated[
     str,
     typer.Option("--until", help="17:00 or 2026-12-01T17:00, in events_zone, or an offset."),
+]
+NowOption = Annotated[bool, typer.Option("--now", help="Make a run at once.")]
+NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
+
+
+def _nodes(text: str = "Names or host lists: a[001-004].", **more: Any) -> Any:
+    return typer.Argument(metavar="NODE...", help=text, show_default=False, **more)
+
+
+AnyNodes = Annotated[list[str], _nodes()]
+LentNodes = Annotated[list[str], _nodes(autocompletion=completion.nodes)]
+NodesOrOrders = Annotated[
+    list[str],
+    _nodes(
+        "Lent nodes, host lists, or the name that `dnm lend` printed.",
+        autocompletion=completion.nodes,
+    ),
 ]

@@ -5,63 +5,77 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
 from io import FileIO
-from typing import TYPE_CHECKING, NoReturn
+from typing import Annotated, NoReturn
 
-from dnm.cli.terminal.verbs import is_console_log_asked
+import typer
+
+from dnm.cli.look.report import order_lines, plan, run_document
+from dnm.cli.look.status_view import print_pause
+from dnm.cli.terminal.commands import is_console_log_asked, shown_at_work
+from dnm.cli.terminal.logs import log_findings, log_told, operations, set_up_logging
+from dnm.cli.terminal.options import ConfigOption, OutputOption
+from dnm.cli.terminal.output import print_answer, print_document, print_line
 from dnm.host.fault_points import waits_too_long
+from dnm.model.config import Config
 from dnm.model.errors import StoppedError
+from dnm.model.plan import Pass
 from dnm.model.printable import count_of
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from dnm.model.config import Config
-    from dnm.model.plan import Pass
+from dnm.record.summary import summarize
+from dnm.run import runner
 
 
-def make_run(config: Config, output: str, log_console: bool) -> int:
-    """Makes it, logs and prints what came of it, and returns its exit code."""
+def run(
+    config: ConfigOption,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan; write nothing anywhere.")
+    ] = False,
+    log_console: Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")] = False,
+    output: OutputOption = "text",
+) -> int:
+    """Make one pass: look, decide, do a little, record."""
+    if dry_run:
+        return plan(config, output)
     result = pass_once(config, log_console)
     if output == "text":
         print_run(result, config.events_zone)
     else:
-        from dnm.cli.look.report import run_document
-        from dnm.cli.terminal.output import print_document
-
         print_document(run_document(result), output)
     return result.exit_code
 
 
-def shown_at_work(
-    what: str, config: Config | None, is_quiet: bool = False
-) -> AbstractContextManager[None]:
-    """Shows to a person at a terminal that it goes on, with the time that is left where it takes as
-    long as the last run of `config`; to nobody else anything."""
-    if is_quiet or not sys.stderr.isatty():
-        return nullcontext()
-    from dnm.cli.terminal.paint import working
-    from dnm.run.recorded import read_last_run
-
-    return working(what, read_last_run(config).took if config else None)
-
-
 def pass_once(config: Config, log_console: bool) -> Pass:
     """Makes one pass as the verb `run` does; returns it."""
-    from dnm.cli.terminal.logs import log_findings, log_told, set_up_logging
-
     is_console = log_console or is_console_log_asked(os.environ)
     set_up_logging(is_console)
     signals = StopSignals(config.shutdown_grace)
-    from dnm.run.runner import run_pass
-
-    with closing(signals), shown_at_work("running", config, is_quiet=is_console):
-        result = run_pass(config, os.environ, lambda: signals.came, at_once=signals.at_once)
+    with closing(signals), shown_at_work("running", is_quiet=is_console):
+        result = runner.run_pass(config, os.environ, lambda: signals.came, at_once=signals.at_once)
     log_told(result.outcome.told if result.outcome else ())
     log_findings(result)
     return result
+
+
+def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoReturn:
+    """Prints what a verb has to say, makes the run that acts on it, and says what came of it, with
+    what its orders wait for; ends with the run's exit code."""
+    said = tuple(operations)  # the run has its own
+    if output == "text":
+        print_answer(lines, output)
+    result = pass_once(config, False)
+    if output == "text":
+        print_run(result, config.events_zone)
+        registry = result.outcome.registry if result.outcome else result.plan.registry
+        named = {operation.object for operation in said}
+        orders = [one for one in registry.orders if one.id in named]
+        for line in order_lines(orders, registry):
+            print_line(line)
+    else:
+        print_answer(lines, output, run=run_document(result))
+    raise typer.Exit(result.exit_code)
 
 
 def print_run(result: Pass, zone: str = "UTC") -> None:
@@ -76,11 +90,7 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
     over = (*outcome.over, *outcome.notes) if outcome else ()
     if not (actions or shown or over or sys.stdout.isatty()):
         return
-    from dnm.cli.terminal.output import print_line
-
     if result.plan.pause and sys.stdout.isatty():
-        from dnm.cli.look.status_view import print_pause
-
         print_pause(result.plan.pause, zone)
     if actions or sys.stdout.isatty():
         print_line(_describe(result))
@@ -92,8 +102,6 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
 
 def _describe(result: Pass) -> str:
     """Returns what a run did, as its lines of history tell it; or how many nodes are lent."""
-    from dnm.record.summary import summarize
-
     if parts := summarize(result.outcome.told) if result.outcome else ():
         return "; ".join(parts)
     if result.outcome and result.outcome.actions:

@@ -1,13 +1,13 @@
-"""Who gives a verb, and where, for the record: it is what the host says, not a proof. And the verb
-carried out: under the lock, for which it waits, by the function that the table has for it."""
+"""The operation of an administrator: who gives it, from where, and its effect on the registry. Who
+and where are what the host reports, which is no proof."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import sys
-from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from dnm.cli.terminal.logs import log_operation
 from dnm.model.config import Config
@@ -17,9 +17,10 @@ from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.run.verbs import change_registry
 from dnm.verbs.refusal import Refusal
-from dnm.verbs.table import VERBS
 
 T = TypeVar("T")
+Verb: TypeAlias = Callable[..., Registry | Refusal]
+"""A function of dnm.verbs: of the configuration, the registry, and the words by their names."""
 
 _LONGEST = 200  # characters of what a person says, or his environment
 
@@ -63,24 +64,21 @@ def said_by(operation: Operation) -> str:
     return f"{operation.who} on {operation.host}"
 
 
-# --- carried out -----------------------------------------------------------------------------
-
-
 class RefusedError(DnmError):
-    """What a person has asked for can't be had."""
+    """The request of an administrator is refused."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 def granted(value: T | Refusal) -> T:
-    """Returns what was not refused. Raises RefusedError."""
+    """Returns the value. Raises RefusedError for a refusal."""
     if isinstance(value, Refusal):
         raise RefusedError(value.sentence)
     return value
 
 
 class Done(NamedTuple):
-    """The registry as a verb has met it, and what it made of it."""
+    """The registry before and after an operation."""
 
     before: Registry
     after: Registry | Refusal
@@ -95,13 +93,13 @@ def say_wait() -> None:
     print("a run is at work: waits for it to end, Ctrl-C gives up", file=sys.stderr, flush=True)
 
 
-def attempt(config: Config, operation: Operation, /, **words: object) -> Done:
-    """Says a verb of the registry under the lock, and tells who did where that changed anything.
-    `words`: as its function in the table has them."""
+def attempt(config: Config, operation: Operation, verb: Verb, /, **words: object) -> Done:
+    """Changes the registry by `verb` under the lock. If that changes anything, the history and the
+    log get the operation."""
     done: list[Done] = []
 
     def change(registry: Registry) -> Registry:
-        after = VERBS[operation.verb](config, registry, **words)
+        after = verb(config, registry, **words)
         done[:] = [Done(registry, after)]
         return registry if isinstance(after, Refusal) else after
 
@@ -110,15 +108,24 @@ def attempt(config: Config, operation: Operation, /, **words: object) -> Done:
     return done[0]
 
 
-def carry_out(config: Config, operation: Operation, /, **words: object) -> Done:
-    """The same. Raises RefusedError."""
-    done = attempt(config, operation, **words)
+def carry_out(config: Config, operation: Operation, verb: Verb, /, **words: object) -> Done:
+    """Does the same. Raises RefusedError."""
+    done = attempt(config, operation, verb, **words)
     granted(done.after)
     return done
 
 
-def rehearse(config: Config, registry: Registry, verb: str, /, *each: Mapping[str, object]) -> None:
-    """Says a verb with each of these words, of the registry as it was read: what is refused is so
-    whole, before anything is written or waited for. Raises RefusedError."""
+def rehearse(config: Config, registry: Registry, verb: Verb, *each: Mapping[str, object]) -> None:
+    """Applies `verb` with each of these words to the registry as it was read, so that a command is
+    refused as a whole, before it writes or waits. Raises RefusedError."""
     for words in each:
-        granted(VERBS[verb](config, registry, **words))
+        granted(verb(config, registry, **words))
+
+
+def is_sure(question: str, is_told: bool) -> bool:
+    """Asks the administrator, unless `--yes` was given."""
+    if is_told:
+        return True
+    from typer import confirm
+
+    return confirm(question, err=True)

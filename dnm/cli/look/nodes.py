@@ -1,0 +1,82 @@
+"""`dnm nodes`: the batch nodes, and which of them could be lent now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+
+from dnm.cli.terminal.commands import shown_at_work
+from dnm.cli.terminal.options import ConfigOption, NamesOption
+from dnm.cli.terminal.output import print_document, print_line, print_table
+from dnm.converter.node_convert import NodeConvert
+from dnm.model.batch import BatchNode
+from dnm.model.config import Config
+from dnm.model.errors import ConverterError
+from dnm.model.value import Unreadable
+from dnm.plan.rule import nodes_kept_out
+from dnm.plan.supply import supply_now
+from dnm.run.registry import load_registry
+
+
+def nodes(
+    config: ConfigOption,
+    output: NamesOption = "text",
+    node_type: Annotated[str, typer.Option("--type", help="Only nodes of this type.")] = "",
+) -> None:
+    """Show which batch nodes could be lent now."""
+    if node_type and node_type not in config.node_types:
+        there = ", ".join(config.node_types)
+        raise typer.BadParameter(
+            f"there is no {node_type!r}; there are {there}", param_hint="--type"
+        )
+    with shown_at_work("asking for nodes"):
+        listed = NodeConvert(config, os.environ).list_nodes()
+    if isinstance(listed, Unreadable):
+        raise ConverterError(listed.error)
+    shown = [node for name, node in listed.nodes.items() if node_type in ("", config.type_of(name))]
+    now = datetime.now(UTC)
+    registry = load_registry(config, now)
+    out = nodes_kept_out(config, registry, listed.nodes, now)
+    supplies = supply_now(config, registry, listed.nodes, now)
+    asked = [one.sentence for one in supplies if one.bounds and node_type in ("", one.node_type)]
+    print_batch_nodes(config, shown, out, output, asked)
+
+
+def print_batch_nodes(
+    config: Config,
+    shown: Iterable[BatchNode],
+    out: Mapping[str, str],
+    output: str,
+    bounds: Iterable[str] = (),
+) -> None:
+    """Prints the nodes that may be lent first. `out`: why a node may not be lent, whatever its
+    converter says. `bounds`: sentences about the supply."""
+    rows = [_as_kept_out(node, out.get(node.name)) for node in shown]
+    rows.sort(key=lambda node: (node.verdict, node.name))
+    if output != "text":
+        documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in rows]
+        for one in documents:
+            if not one.pop("tells_claim"):
+                del one["claim"]
+            one["kept_out"] = out.get(str(one["name"]), "")
+        document = {"schema": "dnm.nodes/1", "nodes": documents}
+        print_document(document, output, (node.name for node in rows))
+        return
+    header = ["node", "type", "state", "verdict", "reason"]
+    cells = [[n.name, config.type_of(n.name) or "", n.state, n.verdict, n.reason] for n in rows]
+    print_table("Batch nodes", header, cells, "none", {"verdict": {"OK": "ok", "SKIP": "muted"}})
+    for sentence in bounds:
+        print_line(sentence)
+
+
+def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:
+    """With dnm's own word first: the node is not to be had for it."""
+    if why is None:
+        return node
+    besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""
+    return msgspec.structs.replace(node, verdict="SKIP", reason=f"kept out: {why}{besides}")

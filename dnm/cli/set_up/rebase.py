@@ -1,0 +1,145 @@
+"""`dnm queues rebase`: the administrator says what limits contain that dnm can't explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import typer
+
+from dnm.cli.set_up.queue_verbs import queue_edges
+from dnm.cli.terminal import completion
+from dnm.cli.terminal.logs import log_operation
+from dnm.cli.terminal.operation import is_sure, new_operation, say_wait
+from dnm.cli.terminal.options import ConfigOption, ReasonOption, YesOption
+from dnm.cli.terminal.output import amounts
+from dnm.model.errors import ExitCode, LeaseError, QueueError
+from dnm.model.printable import printable
+from dnm.model.queue_edit import QueueEdit
+from dnm.plan.limits import queue_wants, serving_sizes
+from dnm.queues.document import read_document
+from dnm.queues.rebase import Reading, rebase_document
+from dnm.queues.source import SourceDocument
+from dnm.queues.writer import ConfigMaps, apply_queue_edit, read_source
+from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.run.lease import judge_here
+from dnm.run.registry import attach_lease, load_registry, opened_state
+from dnm.run.verbs import acting_state, keep_ledger, note_operation
+
+_NOTHING_LOST = (
+    "these limits stand as dnm knows them, and the ledger says what they contain "
+    "(`dnm queues show`): nothing was written"
+)
+_NOTHING_LENT = (
+    "neither ledger nor registry has a lent node of this instance that these limits could contain: "
+    "nothing was written. If nodes are lent, let `dnm run` record them again; it asks then"
+)
+
+
+def rebase(
+    config: ConfigOption,
+    reading: Annotated[
+        Literal["baseline", "total"],
+        typer.Option("--as", help="What the limits are: baseline, or total with what is lent."),
+    ],
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these queues.", autocompletion=completion.queues),
+    ] = None,
+    yes: YesOption = False,
+    reason: ReasonOption = "",
+) -> int:
+    """Answer dnm's question about limits that it can't explain.
+
+    The command first shows what comes of the answer. Limits that stand as dnm last wrote them are
+    left alone: it knows what they contain.
+    """
+    paths = [one.lower() for one in queue or ()]
+    operation = new_operation("rebase", ", ".join(queue or ()), reason, reading=reading)
+    kube, place, yunikorn = queue_edges(config)
+
+    def change(source: SourceDocument) -> QueueEdit:
+        now = datetime.now(UTC)
+        with opened_state(config) as state:
+            registry = load_registry(config, now, state)
+            attach_lease(config, state, kube)
+            if refusal := judge_here(config, state, registry, now).refusal:
+                raise LeaseError(refusal)  # this registry does not know which nodes serve
+        wants = queue_wants(config, registry, serving_sizes(config, registry))
+        return rebase_document(read_document(source), wants, Reading(reading), paths)
+
+    @contextmanager
+    def lock() -> Iterator[Callable[[str | None], None]]:
+        with acting_state(config, say_wait) as state:
+            note_operation(config, state, operation)  # before it is done
+            log_operation(operation, config.instance_id)
+            yield lambda ledger: keep_ledger(config, state, ledger)
+
+    def ask(question: str) -> bool:
+        return is_sure(question, yes)
+
+    return rebase_queues(kube, place, change, ask, lock(), yunikorn)
+
+
+def rebase_queues(
+    kube: ConfigMaps,
+    place: tuple[str, str],
+    change: Callable[[SourceDocument], QueueEdit],
+    ask: Callable[[str], bool],
+    lock: AbstractContextManager[Callable[[str | None], None]],
+    yunikorn: YunikornClient | None = None,
+) -> int:
+    """Writes the answer into the queue document. The administrator confirms before the lock is
+    taken, so that runs go on meanwhile, and again only if that changed a limit. `lock` gives the
+    function that keeps the new ledger in the registry."""
+    answered: list[str] = []
+
+    def confirmed(source: SourceDocument) -> QueueEdit:
+        edit = change(source)
+        if edit.refusal:
+            raise QueueError(edit.refusal)
+        lines = _rebase_lines(edit)
+        if (edit.is_changed or edit.is_answer) and lines != answered:
+            answered[:] = lines
+            print("\n".join(lines))
+            if not ask("Is that what the limits should be?"):
+                raise _DeclinedError
+        return edit
+
+    try:
+        edit = confirmed(read_source(kube, place))
+        if not (edit.is_changed or edit.is_answer):
+            print(_NOTHING_LOST if any(n.lent for n in edit.numbers.values()) else _NOTHING_LENT)
+            return ExitCode.OK
+        with lock as keep:
+            outcome = apply_queue_edit(kube, place, confirmed, yunikorn)
+            keep(outcome.edit.noted)
+    except _DeclinedError:
+        print("nothing was written")
+        return ExitCode.OK
+    for note in outcome.notes:
+        print(printable(note))
+    is_recorded = outcome.is_written or outcome.edit.is_answer
+    print("the answer is recorded" if is_recorded else "another command has recorded it")
+    return ExitCode.OK
+
+
+class _DeclinedError(Exception):
+    """The administrator said no."""
+
+
+def _rebase_lines(edit: QueueEdit) -> list[str]:
+    """Each limit before and after, and what is left of it once nothing is lent."""
+    lines = [
+        f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
+        for limit in edit.changes
+    ] or ["no limit changes"]
+    lines += [
+        f"{queue}: max without lent nodes: {amounts(numbers.baseline)}"
+        for queue, numbers in edit.numbers.items()
+        if numbers.baseline != numbers.limit
+    ]
+    lines += [f"{queue}: {reason}" for queue, reason in edit.held.items()]
+    return [printable(line) for line in lines]

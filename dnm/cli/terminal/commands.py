@@ -1,0 +1,148 @@
+"""The command line around the commands: groups that import a command only if it is named, and the
+configuration that a command reads."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+if TYPE_CHECKING:
+    from dnm.model.config import Config
+
+LOOK, ACT, BY_HAND, SET_UP = "Look", "Act", "By hand", "Set up"
+_MANY = 10  # commands, which nobody reads in one line
+
+
+class Entry(NamedTuple):
+    """A command of a table, or a group of commands if `target` is empty. `target` is
+    `module:function` below dnm, `needs` is an optional package of dnm."""
+
+    panel: str
+    text: str
+    target: str = ""
+    needs: str = ""
+
+
+class Commands(TyperGroup):
+    """A group of the commands in `table`. typer imports all commands and builds all their options
+    before it reads the first word, which takes 0.7 s of CPU. Its help has panels only as boxes of
+    rich, and it suggests `pause` for `unpause`."""
+
+    table: Mapping[str, Entry] = {}
+    prefix = ""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Returns the names in the order of the table."""
+        return list(self._entries())
+
+    def _entries(self) -> dict[str, Entry]:
+        """The commands of this group that are installed."""
+        return {
+            rest: entry
+            for name, entry in self.table.items()
+            if (rest := name.removeprefix(self.prefix)) and name.startswith(self.prefix)
+            if " " not in rest and (not entry.needs or find_spec(entry.needs))
+        }
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Returns the command, and imports it; None if there is none of this name."""
+        entry = self.table.get(f"{self.prefix}{cmd_name}")
+        if entry is None or (entry.needs and not find_spec(entry.needs)):
+            return None
+        if not entry.target:
+            return get_command(make_app(entry.text, self.table, f"{self.prefix}{cmd_name} "))
+        module, _, function = entry.target.partition(":")
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(cmd_name, cls=Verb)(getattr(import_module(f"dnm.{module}"), function))
+        return get_command(alone)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Returns the command. Raises a usage error that suggests one, or lists them."""
+        word = args[0] if args else ""
+        if word and not word.startswith("-") and word not in self._entries():
+            ctx.fail(f"there is no verb {word!r}{self._hint(ctx, word)}")
+        return super().resolve_command(ctx, args)
+
+    def _hint(self, ctx: Any, word: str) -> str:
+        from dnm.config.values import suggest
+
+        names = self.list_commands(ctx)
+        undoes = [name for name in names if name.startswith("un")]
+        hint = suggest(word, undoes if word.startswith("un") else names)
+        if hint or len(names) < _MANY:
+            return hint or f"; there are {', '.join(names)}"
+        return f"; `{ctx.command_path} --help` shows those there are"
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands, by panel if they have panels."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, entry in self._entries().items():
+            panels.setdefault(entry.panel or "Commands", []).append((name, entry.text))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
+class Verb(TyperCommand):
+    """A command that returns its exit code, or its answer in the requested form."""
+
+    def invoke(self, ctx: Any) -> None:
+        """Calls the command, prints its answer, and ends with its exit code."""
+        said = super().invoke(ctx)
+        if isinstance(said, int):
+            ctx.exit(said)
+        if said is not None:
+            from dnm.cli.terminal.output import print_answer
+
+            print_answer([said] if isinstance(said, str) else said, ctx.params["output"])
+
+
+def make_app(text: str, table: Mapping[str, Entry], prefix: str = "", **more: Any) -> typer.Typer:
+    """Returns an app of the commands that begin with `prefix`; without a word it shows its help."""
+    group = type("Group", (Commands,), {"table": table, "prefix": prefix})
+    more = {"callback": lambda: None, "add_completion": False, **more}
+    return typer.Typer(
+        help=text, cls=group, no_args_is_help=True, rich_markup_mode=None,
+        suggest_commands=False, pretty_exceptions_enable=False, **more,
+    )  # fmt: skip
+
+
+def named_before(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Returns the file that the command names, else the one before it: `dnm --config FILE plan`."""
+    return path or ctx.find_root().params.get("config_path")
+
+
+def config_named_before(ctx: typer.Context, path: Path | None) -> object:
+    """Returns the configuration of that file. Raises ConfigError."""
+    return load_named_config(named_before(ctx, path))
+
+
+def load_named_config(path: Path | None) -> Config:
+    """Returns the configuration of the option, of $DNM_CONFIG or of /etc. Raises ConfigError."""
+    from dnm.config.load import load_config
+
+    return load_config(path, os.environ)
+
+
+def is_console_log_asked(environ: Mapping[str, str]) -> bool:
+    """Whether $DNM_LOG_CONSOLE requests the log on stderr, as --log-console does."""
+    return environ.get("DNM_LOG_CONSOLE", "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def shown_at_work(what: str, *, is_quiet: bool = False) -> AbstractContextManager[object]:
+    """Shows at a terminal that work goes on, and how long it has taken."""
+    if is_quiet or not sys.stderr.isatty():
+        return nullcontext()
+    from dnm.cli.terminal.paint import progress
+
+    return progress(what, is_known=False)
