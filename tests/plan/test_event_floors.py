@@ -222,10 +222,10 @@ LENDS = tuple(range(300, 700, 10))  # seconds; the 38th of the 40 is 670
 
 WHEN: dict[str, tuple[timedelta, tuple[int, ...], dict[str, int]]] = {
     # Five nodes are two runs, a minute apart, and the run that asks comes a minute late.
-    "before ten lends, in time": (32 * MINUTE, LENDS[:9], {"a": 5}),
-    "before ten lends, too early": (32 * MINUTE + timedelta(seconds=1), LENDS[:9], {}),
-    "learned, in time": (timedelta(seconds=670 + 120), LENDS, {"a": 5}),
-    "learned, too early": (timedelta(seconds=670 + 121), LENDS, {}),
+    "before ten lends, in time": (31 * MINUTE, LENDS[:9], {"a": 5}),
+    "before ten lends, too early": (31 * MINUTE + timedelta(seconds=1), LENDS[:9], {}),
+    "learned, in time": (timedelta(seconds=670 + 60), LENDS, {"a": 5}),
+    "learned, too early": (timedelta(seconds=670 + 61), LENDS, {}),
     "begun": (-timedelta(hours=7), (), {"a": 5}),
     "at its end": (-timedelta(hours=8), (), {}),
 }
@@ -241,7 +241,7 @@ def test_lending_begins_as_long_before_as_it_takes(
 
 def test_what_an_event_needs_is_not_given_back_shortly_before() -> None:
     """Going takes as long as the lead, as far as is known, and so does coming back."""
-    for ahead, reason in ((62 * MINUTE, Reason.KEPT_READY), (63 * MINUTE, Reason.IDLE_LONG_ENOUGH)):
+    for ahead, reason in ((61 * MINUTE, Reason.KEPT_READY), (62 * MINUTE, Reason.IDLE_LONG_ENOUGH)):
         asked = world(event(NOW + ahead, nodes=5), headroom=1.0)
         asked.lent("a001", idle_since=LONG_AGO, was_used=True).node("a001")
         assert [one.reason for one in asked.plan().nodes] == [reason]
