@@ -58,7 +58,7 @@ HOUSE: dict[str, Rule] = {
         load=frozenset({"sys"}),  # where its own converter is installed
         names=frozenset({"urllib"}),  # taking an address apart
     ),
-    "http": _rule("model host", PROCESSES | SCREEN | TEXT | WIRES, reader=WIRES),
+    "http": _rule("model host", PROCESSES | SCREEN | TEXT | WIRES, reader=WIRES, causes=WIRES),
     "kube": _rule(
         "model host http demand.pod_request", PROCESSES | SCREEN | WIRES | {"configparser"}
     ),

@@ -16,28 +16,20 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.client import HTTPException, HTTPResponse, IncompleteRead
+from http.client import HTTPException, HTTPResponse
 from ssl import VERIFY_X509_PARTIAL_CHAIN, VERIFY_X509_STRICT, SSLEOFError
 from typing import Any
 
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, PoolError, ProxyError
-from urllib3.exceptions import TimeoutError as HTTPTimeoutError
+from urllib3.exceptions import HTTPError
 from urllib3.util.connection import create_connection
 from urllib3.util.ssl_ import create_urllib3_context
 
+from dnm.http.causes import CUT, cause_of
+
 LARGEST_BODY = 1 << 26  # bytes; a page of 500 pods has some 6 MB
 _READ_AHEAD = 1 << 18
-_CUT = "the connection was cut in the middle of the answer"
-
-
-class NoHttp(ConnectionError):
-    """What came is no HTTP."""
-
-
-class ProxyFailed(OSError):
-    """There is no way through the proxy."""
 
 
 class Wire:
@@ -99,30 +91,6 @@ class Wire:
             response.release_conn()
 
 
-def cause_of(error: BaseException) -> Exception:
-    """Returns what happened to the connection, out of what urllib3 has wrapped around it."""
-    cause, is_of_proxy = error, False
-    while isinstance(cause, HTTPError):
-        is_of_proxy |= isinstance(cause, ProxyError)
-        cause = cause.__cause__ or cause.__context__ or _without_cause(cause)
-    if is_of_proxy and isinstance(cause, OSError):
-        return ProxyFailed(cause.strerror or str(cause))
-    if isinstance(cause, SSLEOFError | IncompleteRead):
-        return ConnectionResetError(_CUT)
-    if isinstance(cause, HTTPException):
-        return NoHttp(f"the answer can't be understood: {cause or type(cause).__name__}")
-    return cause if isinstance(cause, OSError | ValueError) else ValueError(str(error))
-
-
-def _without_cause(error: HTTPError) -> Exception:
-    """Returns what an error of urllib3 stands for. The sentences about its pools name none of what
-    an administrator knows."""
-    if isinstance(error, HTTPTimeoutError):
-        return TimeoutError("it took longer than it may")
-    is_of_pool = isinstance(error, PoolError)
-    return ValueError(f"the request failed ({type(error).__name__})" if is_of_pool else str(error))
-
-
 class _TimedReader(io.RawIOBase):
     """Reads a socket and gives up at the deadline of the request, however slowly bytes drip in."""
 
@@ -139,7 +107,7 @@ class _TimedReader(io.RawIOBase):
         try:
             return self._sock.recv_into(target)
         except SSLEOFError as error:
-            raise ConnectionResetError(_CUT) from error
+            raise ConnectionResetError(CUT) from error
 
     def close(self) -> None:
         self._raw.close()
@@ -170,7 +138,7 @@ class Answer(HTTPResponse):
     def _fill(self, view: memoryview) -> int:
         size = self.readinto(view)
         if size < len(view) and self.length:
-            raise ConnectionResetError(_CUT)
+            raise ConnectionResetError(CUT)
         return size
 
     def _unpack(self, view: memoryview) -> int:

@@ -177,16 +177,13 @@ def _merge(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def _load(path: Path) -> _File:
-    import yaml
+    import msgspec.yaml
 
     content = read_trusted(path, _LARGEST, KubeError)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # Either loader is a safe one.
-        document = yaml.load(content, loader)  # noqa: S506
         # An empty file is one, as for kubectl.
-        return msgspec.convert({} if document is None else document, _File)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        return msgspec.yaml.decode(content, type=_File | None) or _File()
+    except msgspec.MsgspecError as error:
         raise ValueError(f"{path} is no kubeconfig: {error}") from error
 
 

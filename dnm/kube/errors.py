@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from dnm.http.reader import NoHttp
+from dnm.http.causes import NoHttp
 from dnm.kube.access import Access
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.printable import printable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dnm.http.reader import ProxyFailed
+from dnm.http.causes import ProxyFailed
 from dnm.kube.access import Access
 
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from urllib3 import HTTPConnectionPool
 from urllib3.exceptions import EmptyPoolError, ReadTimeoutError
 
-from dnm.http.reader import cause_of
+from dnm.http.causes import cause_of
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused, clean, describe
 from dnm.kube.questions import can_i, read_server_time, read_version

@@ -1,0 +1,43 @@
+"""The failures of a request: what happened to the connection, out of what urllib3 made of it."""
+
+from __future__ import annotations
+
+from http.client import HTTPException, IncompleteRead
+from ssl import SSLEOFError
+
+from urllib3.exceptions import HTTPError, PoolError, ProxyError
+from urllib3.exceptions import TimeoutError as HTTPTimeoutError
+
+CUT = "the connection was cut in the middle of the answer"
+
+
+class NoHttp(ConnectionError):
+    """What came is no HTTP."""
+
+
+class ProxyFailed(OSError):
+    """There is no way through the proxy."""
+
+
+def cause_of(error: BaseException) -> Exception:
+    """Returns what happened to the connection, out of what urllib3 has wrapped around it."""
+    cause, is_of_proxy = error, False
+    while isinstance(cause, HTTPError):
+        is_of_proxy |= isinstance(cause, ProxyError)
+        cause = cause.__cause__ or cause.__context__ or _without_cause(cause)
+    if is_of_proxy and isinstance(cause, OSError):
+        return ProxyFailed(cause.strerror or str(cause))
+    if isinstance(cause, SSLEOFError | IncompleteRead):
+        return ConnectionResetError(CUT)
+    if isinstance(cause, HTTPException):
+        return NoHttp(f"the answer can't be understood: {cause or type(cause).__name__}")
+    return cause if isinstance(cause, OSError | ValueError) else ValueError(str(error))
+
+
+def _without_cause(error: HTTPError) -> Exception:
+    """Returns what an error of urllib3 stands for. The sentences about its pools name none of what
+    an administrator knows."""
+    if isinstance(error, HTTPTimeoutError):
+        return TimeoutError("it took longer than it may")
+    is_of_pool = isinstance(error, PoolError)
+    return ValueError(f"the request failed ({type(error).__name__})" if is_of_pool else str(error))
