@@ -10,8 +10,9 @@ from dnm.host.fault_points import fault_point
 from dnm.kube.leases import LeaseObject, check_identity, write_version
 from dnm.kube.objects import Metadata, path_of
 from dnm.kube.requests import ApiRequests
-from dnm.model.lease import HIGHEST, KEYS, StoredRegistry
+from dnm.model.lease import HIGHEST
 from dnm.model.printable import printable
+from dnm.model.stored_registry import KEYS, StoredRegistry
 
 _NUMBER = "dynamic-node-manager/number"
 _TYPE = "dynamic-node-manager/registry"  # can't be changed once it is made

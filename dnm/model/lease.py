@@ -1,9 +1,8 @@
-"""The Lease of an instance, the registry as Kubernetes stores it, and the place of this dnm."""
+"""The Lease of an instance, and the place of this dnm."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
 
 from dnm.model.value import Moment, Value
@@ -27,11 +26,6 @@ class Place(Value):
     up_for: timedelta = timedelta(0)
 
 
-VERSION = 1  # of the registry's document
-MOVED, ARRIVING = "moved", "arriving"  # in its place: it is elsewhere, or not yet in force
-LARGEST = 64 * 1024 * 1024  # bytes; a thousand lent nodes take 0.5 MiB
-KEYS = ("registry.json", "registry.json.gz", "previous.json", "previous.json.gz")
-"""Of the Secret's data, those that are dnm's: what else stands there is others'."""
 LONGEST_KEPT = 128 * 1024
 """Characters of `Lease.kept`; Kubernetes allows 256 KiB of annotations."""
 IN_CLUSTER = "Secret "
@@ -78,16 +72,6 @@ class Lease(Value):
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
-class StoredRegistry(Value):
-    """The object with the registry. `version`: its resourceVersion; empty: it does not exist yet.
-    `number`: of the run that wrote it last; -1: it was made by hand. `data`: of `KEYS`, as the API
-    has it, in base64."""
-
-    version: str = ""
-    number: int = 0
-    data: Mapping[str, str] = {}
-
-
 _PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
 
 
@@ -99,11 +83,3 @@ def object_name(instance: str) -> str:
 
     plain = re.sub(r"[^a-z0-9-]", "-", instance.lower())[:40].strip("-")
     return f"dnm-{plain}-{hashlib.sha256(instance.encode()).hexdigest()[:10]}"
-
-
-def unreadable(where: str, previous: str, why: str) -> str:
-    """Returns why a document is not obeyed, and what to do."""
-    return (
-        f"the registry {where} can't be trusted, nothing was touched: {why}. Compare it with "
-        f"{previous} and with `kubectl get nodes`, then restore it"
-    )

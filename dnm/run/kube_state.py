@@ -26,8 +26,9 @@ from dnm.host.trust import read_trusted
 from dnm.kube.errors import ApiRefused
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, LockedError, RegistryError, StateError
-from dnm.model.lease import LARGEST, MOVED, Place, StoredRegistry, unreadable
+from dnm.model.lease import Place
 from dnm.model.printable import printable
+from dnm.model.stored_registry import LARGEST, MOVED, StoredRegistry, unreadable
 from dnm.plan.lease import secret_word
 from dnm.run.lease_lock import LeaseLock
 from dnm.run.lease_view import since_boot

@@ -18,10 +18,10 @@ from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import Operation
-from dnm.model.lease import ARRIVING, MOVED
 from dnm.model.lent import ConverterProcess
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
+from dnm.model.stored_registry import ARRIVING, MOVED
 from dnm.record.tell import tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.registry import encode_registry, load_registry

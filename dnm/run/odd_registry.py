@@ -17,11 +17,11 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import HistoryLine, recorded_moment
-from dnm.model.lease import ARRIVING, MOVED, VERSION, unreadable
 from dnm.model.lent import LentNode, Phase
 from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
+from dnm.model.stored_registry import ARRIVING, MOVED, VERSION, unreadable
 from dnm.record.history_file import History, read_history
 from dnm.run.state import State
 

@@ -16,8 +16,9 @@ import msgspec
 
 from dnm.host.place import this_place
 from dnm.model.config import Config
-from dnm.model.lease import VERSION, object_name
+from dnm.model.lease import object_name
 from dnm.model.registry import Registry
+from dnm.model.stored_registry import VERSION
 from dnm.plan.lease import names_to_keep
 from dnm.run.state import FileState, State
 

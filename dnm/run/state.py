@@ -16,7 +16,7 @@ from dnm.host.fault_points import fault_point
 from dnm.host.trust import access_of, mend_access, read_regular, read_trusted, replace_file
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
-from dnm.model.lease import LARGEST
+from dnm.model.stored_registry import LARGEST
 from dnm.run.lease_lock import LeaseLock
 from dnm.run.lease_view import since_boot
 

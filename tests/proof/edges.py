@@ -24,13 +24,14 @@ from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.hostlist import expand_hostlist
 from dnm.model.kubelet import Amounts
-from dnm.model.lease import Lease, StoredRegistry
+from dnm.model.lease import Lease
 from dnm.model.lent import ConverterProcess, Ended, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import ShowState
 from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.registry import Registry
+from dnm.model.stored_registry import StoredRegistry
 from dnm.model.value import Unreadable
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
