@@ -1,5 +1,4 @@
-"""`node-convert`, `nodeset-convert` and `bridge-convert`: the converters that dnm ships, on real
-Slurm. Both ways are named, journaled stages with a time-out and a way back; the site's own work is
-in hooks. A wing: cli alone may import its settings; it imports model, host, config, kube, kubelet,
-slurm, the contract's words from converter, and from demand what a Node carries (`constraints`).
-"""
+"""The converters that dnm ships: `node-convert`, `nodeset-convert` and `bridge-convert`. Each
+direction is a list of journaled stages with time-outs and a rollback; the site's own work is in
+hooks. Import rules: only cli may import the settings. This package imports model, host, config,
+kube, kubelet, slurm, the contract's names from converter, and `constraints` from demand."""

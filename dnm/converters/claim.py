@@ -1,9 +1,9 @@
-"""Taking a node from Slurm by a reservation and a drain, and giving it back. Nothing else drains or
-resumes; bookings of events (`event_bookings`) and turns are reservations too.
+"""Claims: dnm takes a node from Slurm by a reservation and a drain, and gives it back. No other
+module drains or resumes. Reservations of events (`event_bookings`) and of turns are no claims.
 
-The reservation is an atomic test-and-set (`reserve_command`). Then comes the drain, with our mark
-and our operation in its reason, which is the fence that lasts; then both are read back. Undone is
-only what carries our mark, and only by looking first.
+The reservation is an atomic test-and-set (`reserve_command`). The drain follows, with dnm's mark
+and the operation in its Reason; it lasts. Then both are read back. dnm undoes only what carries its
+mark, after reading it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from dnm.converters.slurm.commands import IN_ANOTHER, SlurmOutcomeUnknown, Slurm
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.errors import ConverterError
 
-RESERVING = "reserving"  # key of the journal's facts: the reservation that we set out to make
-# PLANNED stays until Slurm plans again; on a node that is drained and reserved nothing starts.
+RESERVING = "reserving"  # key of the journal's facts: the reservation that dnm is about to make
+# PLANNED stays until Slurm plans again; nothing starts on a drained and reserved node.
 _WHILE_TAKEN = frozenset(("DRAIN", "RESERVED", "PLANNED"))
 _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has been stopped
 
 
 def reserve(conversion: NodeConversion, flags: str = "") -> None:
-    """Raises NotClaimed where Slurm says no. With IGNORE_JOBS it holds a node on which a job runs,
-    so that no other can start. A node that is booked for an event is taken from under its booking,
-    which keeps others' jobs away until the window is over; the name is given once all the same, and
-    the drain looks again whether a job is there. After a lost answer the command may still be
-    carried out: a reservation that is there then is taken for ours; should it be another's, the
-    operation in the drain's reason tells."""
+    """Reserves the node. Raises NotClaimed if Slurm refuses. With IGNORE_JOBS the reservation holds
+    a node on which a job runs, so that no other job starts. A node that is reserved for an event
+    gets a second reservation over that one, which keeps other users' jobs away. Slurm still gives
+    the name only once, and the drain checks for jobs again. After a lost answer the command may
+    still be carried out, so an existing reservation then counts as this operation's. The operation
+    in the drain's Reason shows if it is not."""
     name = conversion.reservation
     there = reservations_of(conversion)
     if any(one.name == name for one in there):
@@ -58,12 +58,12 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
         except SlurmRefused as error:
             if not (is_lost and any(one.name == name for one in reservations_of(conversion))):
                 conversion.book.remember({RESERVING: ""})
-                raise NotClaimed(f"Slurm does not let go of it: {error.answer}") from error
+                raise NotClaimed(f"Slurm refuses to reserve it: {error.answer}") from error
         except SlurmOutcomeUnknown as error:
             if time.monotonic() > deadline:
                 raise
             is_lost = True
-            conversion.say(f"outcome unknown, looks what is there: {error}")
+            conversion.say(f"outcome unknown, reads Slurm's state: {error}")
         conversion.wait(conversion.settings.poll_seconds)
         there = reservations_of(conversion)
         if any(one.name == name for one in there):
@@ -79,7 +79,7 @@ def _is_booked(conversion: NodeConversion, there: tuple[Reservation, ...]) -> bo
 
 
 def _end_before(there: tuple[Reservation, ...]) -> datetime | None:
-    """A minute before the node's next reservation, which ours must not overlap; the drain lasts."""
+    """Returns a minute before the node's next reservation: dnm's must not overlap it."""
     now = datetime.now(UTC)
     starts = [
         one.start
@@ -90,7 +90,7 @@ def _end_before(there: tuple[Reservation, ...]) -> datetime | None:
 
 
 class InSlurm(NamedTuple):
-    """What Slurm has of the machine, and which reservations of it are ours."""
+    """Slurm's state of the node, its jobs, and dnm's reservations of it."""
 
     node: SlurmNode
     jobs: Sequence[SlurmJob]
@@ -104,7 +104,7 @@ class InSlurm(NamedTuple):
         return f"{self.node.state.text}, {len(self.jobs)} job(s)"
 
     def refuse_work(self) -> None:
-        """Raises ConverterError for a lent node that Slurm works on."""
+        """Raises ConverterError if Slurm has work on a lent node."""
         if self.in_service:
             raise ConverterError(
                 f"there is work on {self.node.name} ({self}) although it is "
@@ -112,24 +112,24 @@ class InSlurm(NamedTuple):
             )
 
     def refuse_unknown(self) -> None:
-        """Raises ConverterError for a node of which Slurm does not say whether it has it."""
+        """Raises ConverterError if it is unknown whether Slurm has the node in service."""
         if self.in_service is None:
             raise ConverterError(
-                f"whether Slurm has {self.node.name} in service can't be told "
-                f"({self.node.state.text}): nothing is done; look at the node and try again"
+                f"whether Slurm has {self.node.name} in service can't be read "
+                f"({self.node.state.text}): nothing is done; check the node and try again"
             )
 
 
 def in_slurm(conversion: NodeConversion) -> InSlurm:
-    """Returns all of it, jobs last, so that what starts in between is seen. Raises SlurmError."""
+    """Returns Slurm's state; jobs come last, so that a new one is seen. Raises SlurmError."""
     node, own = conversion.read_node(), own_reservations(conversion)
     return InSlurm(node, conversion.read_jobs(), own)
 
 
 def drain(conversion: NodeConversion, may_work: bool = False) -> None:
-    """Drains the node with our mark. Raises NotClaimed where the node is no longer what it was when
-    it was chosen, also after a try whose outcome is unknown: a person may have drained it since.
-    `may_work` where jobs are on it that will be preempted."""
+    """Drains the node with dnm's mark. Raises NotClaimed if the node has changed since it was
+    chosen, also after an attempt with an unknown outcome: an administrator may have drained it.
+    `may_work`: jobs that will be preempted may be on it."""
     conversion.change_slurm(
         lambda: _drain(conversion, may_work),
         lambda: _is_drained_by(conversion, conversion.read_node()),
@@ -145,10 +145,10 @@ def _drain(conversion: NodeConversion, may_work: bool) -> None:
     allowed = {"RESERVED", "COMPLETING"} if may_work else {"RESERVED"}
     if previous := conversion.journal.facts.get(PREVIOUS_DRAIN):
         if reason_of_drain(node) != previous:
-            raise NotClaimed(f"it is no more drained as it was ({previous}): {node.state.text}")
+            raise NotClaimed(f"its drain has changed, it was {previous!r}: {node.state.text}")
         allowed.add("DRAIN")
     if "PLANNED" in node.state.flags and _is_booked(conversion, reservations_of(conversion)):
-        allowed.add("PLANNED")  # for when the booking is over
+        allowed.add("PLANNED")  # Slurm plans for the time after the reservation
     bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE", "DOWN" if previous else "IDLE")
     if node.state.base not in bases or node.state.flags - allowed:
         raise NotClaimed(f"it is {node.state.text} by now {node.reason}".rstrip())
@@ -158,7 +158,7 @@ def _drain(conversion: NodeConversion, may_work: bool) -> None:
 
 
 def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
-    """Comment, else Extra (Slurm 21.08 and later), if free; marks that were left are cleared."""
+    """Returns the mark for Comment, or Extra (from Slurm 21.08), if free; old marks are cleared."""
     found = {"comment": node.comment} | (
         {"extra": node.extra or ""} if node.tells_last_busy else {}
     )
@@ -167,14 +167,14 @@ def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
 
 
 def _own_marks(conversion: NodeConversion) -> Mapping[str, str]:
-    """Returns the marks to be cleared: what is not ours stays."""
+    """Returns this instance's marks as empty texts, which clear them."""
     node, ours = conversion.read_node(), f"dnm:{conversion.settings.instance} "
     found = {"comment": node.comment, "extra": node.extra or ""}
     return {key: "" for key, text in found.items() if text.startswith(ours)}
 
 
 def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Whether our mark is on its drain, with this operation."""
+    """Returns whether the drain has dnm's mark with this operation."""
     reason = reason_of_drain(node)
     is_of_operation = f"op={conversion.journal.operation}" in reason.split()
     return is_of_operation and is_own_reason(conversion.settings, reason)
@@ -183,15 +183,15 @@ def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
 def check_claim(
     conversion: NodeConversion, may_be_away: bool = False, is_reserved: bool = True
 ) -> None:
-    """Reads back everything that makes the node ours: drained by this operation, no job, nothing
-    allocated, our reservation. `may_be_away` once its slurmd may have been stopped; `is_reserved`
-    False once the reservation had to go, and the drain alone holds it. Raises NotClaimed. A
-    suspended job shows in the jobs and the memory only."""
+    """Reads the claim back: drained by this operation, no job, nothing allocated, dnm's
+    reservation. `may_be_away`: its slurmd may have been stopped. `is_reserved` False: the
+    reservation had to be deleted, and the drain alone holds the node. Raises NotClaimed. A
+    suspended job shows only in the jobs and the memory."""
     found = in_slurm(conversion)
     node = plain_state(conversion.settings.machines, found.node)
     if not _is_drained_by(conversion, node):
-        raise NotClaimed(f"it is {node.state.text} by now, not drained by us: {node.reason!r}")
-    is_down = may_be_away or PREVIOUS_DRAIN in conversion.journal.facts  # by the boot of a test
+        raise NotClaimed(f"it is {node.state.text} now, not drained by dnm: {node.reason!r}")
+    is_down = may_be_away or PREVIOUS_DRAIN in conversion.journal.facts  # after a reboot by a test
     bases = ("IDLE", "DOWN") if is_down else ("IDLE",)
     allowed = _WHILE_AWAY if may_be_away else _WHILE_TAKEN
     if any(one.is_charged for one in found.own):
@@ -209,13 +209,13 @@ def check_claim(
 
 
 def give_back(conversion: NodeConversion) -> str:
-    """Undoes drain and reservation as far as they are this operation's; says what was left. Raises
-    SlurmError where that can't be done now; the node then stays out of service."""
+    """Undoes this operation's drain and reservation; returns a note if a drain is left. Raises
+    SlurmError if that is impossible now; the node then stays out of service."""
     node = conversion.read_node()
     is_drained = "DRAIN" in node.state.flags
     is_ours = is_own_reason(conversion.settings, node.reason)
     if is_drained and is_ours and not _is_drained_by(conversion, node):
-        return "another conversion of ours has it; left as it is"
+        return "another conversion of this instance has it; it is left as it is"
     if (is_drained and is_ours) or _lacks_its_drain(conversion, node):
         lift_drain(conversion)
     clear_marks(conversion)
@@ -225,17 +225,17 @@ def give_back(conversion: NodeConversion) -> str:
 
 
 def lift_drain(conversion: NodeConversion) -> str:
-    """Resumes the node and clears our marks in one command; whose drain it is, the caller knows.
-    Until then the drain holds it, and the reservation again from before that. One that was there
-    before ours is put back instead."""
+    """Resumes the node and clears dnm's marks in one command. The caller has checked that the drain
+    is dnm's. Until then the drain and, after uncharging, the reservation hold the node. A drain
+    that was there before dnm's is restored instead."""
     if previous := conversion.journal.facts.get(PREVIOUS_DRAIN):
         return _leave_drained(conversion, previous)
     uncharge(conversion)
     settings, marks = conversion.settings, _own_marks(conversion)
 
     def is_lifted() -> bool:
-        # Patient: scontrol repeats a command whose answer was lost, and a slurmctld that was just
-        # started refuses the second one while it knows no state yet. Another's may be there by now.
+        # scontrol repeats a command after a lost answer. A slurmctld that has just started knows no
+        # state and refuses the second one. Another drain may be set by then.
         reason = reason_of_drain(conversion.read_node())
         return not (is_own_reason(settings, reason) or is_predecessors_reason(settings, reason))
 
@@ -246,8 +246,9 @@ def lift_drain(conversion: NodeConversion) -> str:
 def settle_drain(
     conversion: NodeConversion, node: SlurmNode, is_ours: bool, passing: str = ""
 ) -> str:
-    """Lifts our drain, or where the node is sick makes it one of nobody's, for a person to resume.
-    Another's stays, but of a sick node one that begins with `passing`: such are lifted unasked."""
+    """Lifts dnm's drain; on a faulty node, replaces it by an unmarked one for an administrator.
+    Other drains stay, but on a faulty node those that begin with `passing`, which their owner
+    lifts."""
     sick = conversion.settings.leave_drained
     is_ours = is_ours or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags
@@ -257,19 +258,19 @@ def settle_drain(
     if is_ours:
         return lift_drain(conversion)
     if is_drained:
-        conversion.say(note := f"left drained, as somebody else wants it: {node.reason}")
+        conversion.say(note := f"left drained, since dnm did not drain it: {node.reason}")
         return note
     return "in service"
 
 
 def _lacks_its_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Whether our reservation alone holds what is to stay drained: who did it was killed midway."""
+    """Returns whether the reservation alone holds a node that stays drained, after a kill."""
     stays = conversion.settings.leave_drained or PREVIOUS_DRAIN in conversion.journal.facts
     return bool(stays and "DRAIN" not in node.state.flags and own_reservations(conversion))
 
 
 def _leave_drained(conversion: NodeConversion, reason: str) -> str:
-    """One that was away is DOWN, which only a resume ends: the reservation holds it meanwhile."""
+    """Drains a node for good. It may be DOWN; the reservation holds it while it is resumed."""
     uncharge(conversion)
     marks = _own_marks(conversion)
 
@@ -286,7 +287,7 @@ def _leave_drained(conversion: NodeConversion, reason: str) -> str:
 
 
 def clear_marks(conversion: NodeConversion) -> None:
-    """Clears the marks that are left where somebody else has lifted our drain."""
+    """Clears the marks that are left if the drain was lifted outside dnm."""
     conversion.change_slurm(
         lambda: conversion.slurm.mark(conversion.node, _own_marks(conversion)),
         lambda: not _own_marks(conversion),

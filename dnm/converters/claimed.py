@@ -1,14 +1,14 @@
-"""Which nodes are claimed, by whom, and how far: what `--list` tells dnm of them; and which ones
-rest after a failure.
+"""Claims of nodes, their owners and their progress, for `--list`; and nodes that are not used for a
+while after a failure.
 
-Slurm says what is claimed: a reservation of ours, a drain with a mark. The journals say how far it
-has come, and their locks whether a converter is at work on it now. Slurm is read before the
-journals, so that a claim that was read has its journal.
+Slurm shows the claims: dnm's reservations, and drains with a mark. The journals show how far a
+conversion is, and their locks show whether a converter works on it now. Slurm is read before the
+journals, so that every claim that was read has its journal.
 
-A failure costs two boots and the wait of somebody's pods, and a machine that is broken fails again:
-after each failure in a row a node rests for twice as long, from twice `min_idle_seconds` to a day.
-So the next call takes another one at once, and one that has healed comes back by itself. A success
-forgets them all; a person's `--node-name` goes before. The count goes from journal to journal.
+A failure costs two boots and delays pods, and a broken machine fails again. So each failure in a
+row doubles the pause of a node, from twice `min_idle_seconds` up to a day. The next call chooses
+another node at once, and a repaired one is tried again. A success resets the count; `--node-name`
+ignores the pause. The count passes from journal to journal.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from dnm.model.batch import BatchClaim
 from dnm.model.errors import ConverterError
 from dnm.model.slurm_state import ABSENT
 
-# From these stages on the machine itself may be another.
+# From these stages on the machine itself may have changed.
 _FIRST_TOUCH = ("prepare", "reset", "cordon", "leave", "fence")
 
 
 class Claimed(NamedTuple):
-    """By node: what is claimed, None: it can't be told; and the last conversion of each."""
+    """Claims by node, None if they can't be read, and the last conversion of each node."""
 
     claims: dict[str, BatchClaim] | None = None
     journals: Mapping[str, Journal] = {}
 
     @property
     def errors(self) -> dict[str, str]:
-        """Returns why a node's claim, or its journal, is not well."""
+        """The errors of nodes with a failed claim or an unreadable journal."""
         return {node: one.error for node, one in (self.claims or {}).items() if one.error}
 
 
 def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None]) -> Claimed:
-    """Returns the claims; `say` gets why nothing can be told where journals can't be looked at."""
+    """Returns the claims. If the journals can't be read, `say` gets the reason."""
     unreadable: dict[str, str] = {}
     try:
-        # None: nothing was ever converted here; a list makes no directory.
+        # None: nothing was ever converted here; --list makes no directory.
         store = JournalStore(settings.state_dir) if settings.state_dir.exists() else None
         journals = store.load_all(unreadable.__setitem__) if store else {}
         reserved = _reserved(facts, settings.res_name)
@@ -67,14 +67,14 @@ def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None
                 for node, claim in claims.items()
             }
     except (ConverterError, OSError) as error:
-        say(f"{settings.machines.value}: what was claimed can't be told: {error}")
+        say(f"{settings.machines.value}: claims can't be read: {error}")
         return Claimed()
     return Claimed(claims, journals)
 
 
 def _reserved(facts: SlurmFacts, prefix: str) -> dict[str, str]:
-    """Nodes with a reservation of their own, each with whom that is charged to. The shared one of
-    the script before is nobody's claim: dnm has taken over what is in it, or a person keeps it."""
+    """Returns the nodes with a reservation of their own, each with its account. The predecessor's
+    shared reservation is no claim: dnm or an administrator keeps the nodes in it."""
     return {
         node: one.charged_to
         for one in facts.reservations
@@ -89,13 +89,13 @@ def _claim_of(
     is_drained, marks = "DRAIN" in node.state.flags, instances_on(node)
     is_held = node.name in reserved or (is_drained and bool(marks))
     if node.state.base == ABSENT and journal is not None and not journal.is_open:
-        # Slurm can't say whose it is, but we did it.
+        # Slurm has no record, so the journal decides.
         is_lent = journal.direction is Direction.K8S and not journal.error
         return _from_journal(journal, "") if is_lent else None
     is_begun = journal is not None and journal.is_open and any(map(journal.has_begun, _FIRST_TOUCH))
     if not is_held and not is_begun:
         return None
-    named = marks if is_drained else []  # else they were left: the reservation alone holds it
+    named = marks if is_drained else []  # without the drain, only the reservation holds it
     if journal and journal.is_open and journal.instance in (named or [journal.instance]):
         return _from_journal(journal, journal.way.value)
     operation = operation_of(reason_of_drain(node))
@@ -117,7 +117,7 @@ def _from_journal(journal: Journal, direction: str) -> BatchClaim:
 
 
 def _time_of(operation: str) -> datetime | None:
-    """When it was begun, as its name says."""
+    """Returns the time that an operation's name contains."""
     try:
         return datetime.strptime(operation.partition("-")[0], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
     except ValueError:
@@ -125,7 +125,7 @@ def _time_of(operation: str) -> datetime | None:
 
 
 Judge: TypeAlias = Callable[[Sequence[Judged], Settings], Sequence[Judged]]
-"""What a program's machines are judged by beside Slurm; raises KubeError."""
+"""A function that judges a program's nodes by Kubernetes too. It raises KubeError."""
 
 
 class Looked(NamedTuple):
@@ -137,9 +137,8 @@ class Looked(NamedTuple):
 def look(
     settings: Settings, judge: Judge | None, say: Callable[[str], None], is_named: bool = False
 ) -> Looked:
-    """Returns every node with its verdict, all things considered: what Slurm says of it, what its
-    program asks besides, its journal, at which a conversion would stop each time where it can't be
-    read, and failures before, but for a node that `is_named`."""
+    """Returns every node with its verdict. The verdict depends on Slurm, on the program's `judge`,
+    on a readable journal, and on earlier failures; `is_named` ignores failures."""
     facts = read_facts(connect_slurm(settings))
     judged: Sequence[Judged] = judge_nodes(facts, settings)
     judged = judge(judged, settings) if judge else judged
@@ -152,7 +151,7 @@ def look(
 
 
 def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:
-    """Returns a line for each claim of this instance that was interrupted or failed: what to do."""
+    """Returns a line with the next step for each interrupted or failed claim of this instance."""
     lines = []
     for node, claim in sorted(claims.items()):
         if claim.instance != settings.instance or claim.is_at_work:
@@ -169,13 +168,13 @@ def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> lis
 
 
 def what_to_do(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:
-    """Returns what a person may do about a conversion that stopped; the next run of dnm does one of
-    the two by itself."""
+    """Returns the commands for a conversion that stopped. The next run of dnm uses one of them by
+    itself."""
     back = f"'{program} --set batch --node-name {node}' returns it"
     if direction == "batch":
         return back
     namespace = f" --namespace {namespace}" if namespace else ""
-    return f"'{program} --set k8s --node-name {node}{namespace}' goes on, {back}"
+    return f"'{program} --set k8s --node-name {node}{namespace}' continues it, {back}"
 
 
 LONGEST_REST = timedelta(days=1)
@@ -183,7 +182,7 @@ _COUNT, _LAST = "failures", "failed_at"  # keys of the journal's facts
 
 
 def carry_over(last: Journal | None) -> dict[str, str]:
-    """Returns what the next conversion of the node is to know of the failures before it."""
+    """Returns the facts about earlier failures, for the node's next conversion."""
     facts = last.facts if last else {}
     return {key: facts[key] for key in (_COUNT, _LAST) if key in facts}
 
@@ -197,7 +196,7 @@ NO_FAILURE: Mapping[str, str] = {_COUNT: "0"}
 
 
 def rests_until(journal: Journal, shortest: timedelta) -> datetime | None:
-    """Returns until when the node is left alone; None: it has not failed, or nobody knows when."""
+    """Returns the end of the node's pause; None if it has not failed or the time is unknown."""
     failures = _failures(journal)
     try:
         failed_at = datetime.fromisoformat(journal.facts.get(_LAST, ""))
@@ -215,7 +214,7 @@ def _failures(journal: Journal) -> int:
 
 
 def why_rests(journal: Journal, shortest: timedelta, now: datetime) -> str:
-    """Returns why a node is left alone now after a failure; empty: it is not."""
+    """Returns the reason for the node's pause after a failure; empty if it has none."""
     until = rests_until(journal, shortest)
     if until is None or now >= until:
         return ""

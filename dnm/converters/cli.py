@@ -1,8 +1,8 @@
-"""The command line of `node-convert`, `nodeset-convert` and `bridge-convert`. Exit 0: all that was
-asked, 1: some or none, 2: usage.
+"""The command line of `node-convert`, `nodeset-convert` and `bridge-convert`. It exits with 0 if
+everything requested is done, with 1 if not, and with 2 for wrong usage.
 
-argparse, not typer: `--list` is asked for caps in every run of dnm, so it must start fast, and
-nothing of Kubernetes is imported for it.
+argparse, not typer: every run of dnm may call `--list`, so it must start fast. It imports nothing
+of Kubernetes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PREEMPT_USER, ...), then from the options. docs/configuration.md has every key, 
 """
 _DESCRIPTIONS = {
     Machines.OWN: "Moves nodes between Slurm and Kubernetes, one safe stage after the other.",
-    Machines.PODS: "Moves Kubernetes nodes whose slurmd runs in a pod of slurm-operator's "
+    Machines.PODS: "Moves Kubernetes nodes with a slurmd in a pod of slurm-operator "
     "between Slurm and pods, one safe stage after the other.",
     Machines.BRIDGED: "Moves Kubernetes nodes that slurm-bridge has put into Slurm between it and "
     "the pods of a namespace, one safe stage after the other.",
@@ -41,7 +41,7 @@ _DESCRIPTIONS = {
 
 
 def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A ValueError's sentence becomes argparse's message."""
+    """Returns a parser that turns the text of a ValueError into argparse's message."""
 
     def convert(text: str) -> Any:
         try:
@@ -59,38 +59,38 @@ def _moment(text: str) -> datetime:
     try:
         return found.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError("is too far away; write a nearer day") from error
+        raise ValueError("is out of range; write a date of this century") from error
 
 
 _WITH_A_VALUE: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
-    ("--node-name", "NODE", names.object_name, "one node by name"),
+    ("--node-name", "NODE", names.object_name, "choose one node by its name"),
     (
         "--node-type", "TYPE", names.node_type_name,
-        "nodes of a type, by its name prefix (with --num-nodes)",
+        "choose nodes of a type, by its name prefix (with --num-nodes)",
     ),
-    ("--num-nodes", "N", numbers.whole_number(1, 100_000), "how many of the type"),
-    ("--namespace", "NS", values.namespace, "the namespace they will serve: label <NS>=true"),
+    ("--num-nodes", "N", numbers.whole_number(1, 100_000), "move N nodes of the type"),
+    ("--namespace", "NS", values.namespace, "lend the nodes to this namespace: label <NS>=true"),
     (
         LEAVE_OUT, "NODES", names.host_list,
-        "nodes that are not chosen, e.g. a[001-004],b007 (with --set k8s --node-type)",
+        "do not choose these nodes, e.g. a[001-004],b007 (with --set k8s --node-type)",
     ),
     (
         CHARGE, "ACCOUNT", names.charged_account,
-        "whom what is lent is charged to; - for nobody, but as planned (--set k8s)",
+        "charge this Slurm account; - for none, but planned time (with --set k8s)",
     ),
-    (LEAVE_DRAINED, "WHY", str, "the node is sick: it stays drained (--set batch)"),
+    (LEAVE_DRAINED, "REASON", str, "leave a faulty node drained (with --set batch)"),
     (
         BOOK, "NAME", str,
         "reserve nodes for an event (with --node-type, --num-nodes, --from and --until)",
     ),
     (UNBOOK, "NAME", str, "delete the reservations of --book NAME"),
-    ("--until", "TIME", _moment, "with --book, in ISO 8601 with Z"),
+    ("--until", "TIME", _moment, "end the event then, in ISO 8601 with Z (with --book)"),
 )  # fmt: skip
 _FLAGS = {
-    "--list": "show which nodes could be lent, and why not the others",
-    "--resume": "finish returns that were interrupted, and give back what was being lent",
+    "--list": "show which nodes can be lent, and why the others can't",
+    "--resume": "finish interrupted returns, and return nodes that were being lent",
     "--allow-preempt": "free nodes of the jobs that may be preempted",
-    "--force": "evict pods that nothing would bring back; pods that never end hold no return",
+    "--force": "evict pods that no controller recreates, and do not wait for pods that never end",
 }
 
 
@@ -103,17 +103,17 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--set", choices=("k8s", "batch"), dest="direction", help="where the nodes shall go")
+    add("--set", choices=("k8s", "batch"), dest="direction", help="move nodes to this side")
     for option, shown, parse, told in _WITH_A_VALUE:
-        if option != CHARGE or machines is not Machines.BRIDGED:  # in none of Slurm's books
+        if option != CHARGE or machines is not Machines.BRIDGED:  # Slurm accounts for none of them
             add(option, metavar=shown, type=_argument(parse), help=told)
     parser.set_defaults(exclude=frozenset())
-    add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="with --book")
+    add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="begin the event")
     for option, told in _FLAGS.items():
         add(option, action="store_true", help=told)
     add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
-    add("--output", choices=("text", "json"), default="text", help="what is printed on stdout")
-    add("--config", metavar="FILE", type=Path, help="dnm's configuration file (or $DNM_CONFIG)")
+    add("--output", choices=("text", "json"), default="text", help="choose the format of stdout")
+    add("--config", metavar="FILE", type=Path, help="read this configuration (or $DNM_CONFIG)")
     add("--version", action="store_true", help="show the version")
     return parser
 
@@ -121,7 +121,7 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
 def parse_arguments(
     arguments: Sequence[str], machines: Machines = Machines.OWN
 ) -> argparse.Namespace:
-    """Returns the options; exits with 2 and a sentence where they don't go together."""
+    """Returns the options. Exits with 2 and a message if they can't be combined."""
     parser = make_parser(machines)
     options = parser.parse_args(arguments)
     if options.version:
@@ -152,18 +152,18 @@ def parse_arguments(
 
 
 def is_booking(options: argparse.Namespace) -> bool:
-    """Returns whether --book or --unbook is asked for, be it with an empty name, which is none."""
+    """Returns whether --book or --unbook is given; an empty name is refused later."""
     return options.book is not None or options.unbook is not None
 
 
 def _version() -> str:
-    from importlib.metadata import version  # 20 ms that only this option has to pay
+    from importlib.metadata import version  # costs 20 ms, which only this option needs
 
     return version("dnm")
 
 
 def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.OWN) -> None:
-    """The entry point; ends the process with the exit code."""
+    """Runs the program and ends the process with its exit code."""
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments, machines)
     try:
         keys = ("allow_preempt", "force", "account", "leave_drained")
@@ -171,9 +171,9 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
         settings = load_settings(given, os.environ, options.config, machines)
         code = run(options, settings)
         print(end="", flush=True)
-    except BrokenPipeError:  # who reads has left, as head does
+    except BrokenPipeError:  # the reader has closed the pipe, as head does
         os._exit(ExitCode.OK if options.list else ExitCode.FAILED)
-    except (DnmError, OSError, MemoryError) as error:  # of the machine: a disk that is full
+    except (DnmError, OSError, MemoryError) as error:  # of this host: a full disk
         text = describe_shortage(error) or printable(str(error))
         print(f"{machines.value}: {text}", file=sys.stderr)
         code = getattr(error, "exit_code", ExitCode.FAILED)
@@ -181,12 +181,12 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
 
 
 def nodeset_main() -> None:
-    """The entry point of nodeset-convert."""
+    """Runs nodeset-convert."""
     main(machines=Machines.PODS)
 
 
 def bridge_main() -> None:
-    """The entry point of bridge-convert."""
+    """Runs bridge-convert."""
     main(machines=Machines.BRIDGED)
 
 
@@ -198,7 +198,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
         do = unbook if options.book is None else book
         return do(options, settings, listing.connect_slurm(settings))
-    # It brings Kubernetes with it, which --list must not pay for.
+    # The import loads Kubernetes, for which --list has no time.
     from dnm.converters.convert_nodes import ConvertCall
     from dnm.converters.pool import program_of
 
@@ -206,7 +206,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _judge_of(machines: Machines) -> Judge | None:
-    """Only machines that are always Nodes are judged by what Kubernetes says of them too."""
+    """Returns the function that judges permanent Nodes by Kubernetes too; else None."""
     if machines is Machines.OWN:
         return None
     from dnm.converters.pool import program_of
@@ -247,7 +247,7 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _further_options(settings: Settings) -> tuple[str, ...]:
-    """What not every one of the programs can do everywhere: slurmrestd has few words for it."""
+    """Returns the options that not every program supports; slurmrestd supports few."""
     if settings.slurmrestd_url:
         return (LEAVE_DRAINED,)
     charges = False

@@ -1,9 +1,8 @@
-"""One conversion of one node: what its stages share, and how they are run.
+"""The conversion of one node: the values that its stages share, and how the stages run.
 
-A stage is written into the journal before and after. Its precondition is looked up anew each time,
-never believed from an earlier look. A stage that has begun and not ended is run again: every one
-first looks what is there already. SIGTERM ends a conversion between two looks, with its journal
-open; nothing is rolled back then.
+The journal records a stage before and after it runs. A stage checks its precondition each time. A
+stage that began and did not end is run again, so every stage first reads the current state. SIGTERM
+ends a conversion between two reads and leaves its journal open, without a rollback.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ SLURM_PATIENCE = timedelta(minutes=2)  # a restart of slurmctld
 
 
 class Interrupted(Exception):
-    """The program was told to stop: no failure, and the journal stays open for a repetition."""
+    """A stop by a signal: no failure, and a later call continues with the open journal."""
 
 
 class NotClaimed(ConverterError):
-    """Somebody else has the node, or a job got in; it is given back as far as it was taken."""
+    """The node could not be claimed: it has another owner, or a job has started on it."""
 
 
 class StopRequest:
-    """What SIGTERM and SIGINT ask: the first lets a hook end its work, the second ends it too."""
+    """The requests of signals: the first lets a hook finish, the second ends it too."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.hurry = threading.Event()
 
     def listen(self) -> None:
-        """Both signals ask for it from now on."""
+        """Installs the handlers of both signals."""
         for sent in (signal.SIGTERM, signal.SIGINT):
             signal.signal(sent, lambda *_: self.ask())
 
@@ -60,23 +59,23 @@ class StopRequest:
 
 
 class DryRun(NamedTuple):
-    """Whose stages are shown and not run; `jobs` would be preempted for it."""
+    """The node for which a dry run prints stages; `jobs` would be preempted for it."""
 
     settings: Settings
     node: str
     jobs: str = ""
 
     def hook(self, name: str, otherwise: str = "") -> str:
-        """Returns how it is called, else what is done without it."""
+        """Returns the hook's command line, or `otherwise` if the site has no such hook."""
         path = find_hook(self.settings, name)
         return f"{path} {self.node}" if path else otherwise or f"(no hook {name})"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """`act` does the work within the stage's time-out, raises DnmError where it can't, and returns
-    a note for the journal. `require`, the precondition, raises before the stage counts as begun.
-    `shows`: the commands and actions of it, in a dry run; in a text `{node}` is the node."""
+    """A step of a conversion. `act` works within the stage's time-out, returns a note for the
+    journal, or raises DnmError. `require`, the precondition, raises before the stage counts as
+    begun. `shows`: the lines of a dry run; in a text `{node}` is the node."""
 
     name: str
     act: Callable[[NodeConversion], str]
@@ -84,7 +83,7 @@ class Stage:
     shows: str | Callable[[DryRun], Sequence[str]] = ""
 
     def lines(self, run: DryRun) -> list[str]:
-        """Returns what a dry run prints of it."""
+        """Returns the lines that a dry run prints for it."""
         if isinstance(self.shows, str):
             return self.shows.format(node=run.node).splitlines()
         return list(self.shows(run))
@@ -92,34 +91,34 @@ class Stage:
 
 @dataclass(frozen=True)
 class Program:
-    """What one program of the contract does with its machines, and which nodes it moves; choosing,
-    claiming, journals, locks, hooks and results are the same for all of them. `lending` and
-    `returning` are its stages; from `touches` on, a stage of `lending`, only all of `returning`
-    brings a node back. `check` raises `to_batch.AlreadyBack` where nothing has to be done."""
+    """The stages of one converter program, and the nodes that it moves. Choice, claims, journals,
+    locks, hooks and results are common code. `lending` and `returning` are the stages. From the
+    stage `touches` of `lending` on, only all of `returning` returns a node. `check` raises
+    `to_batch.AlreadyBack` if there is nothing to do."""
 
     lending: tuple[Stage, ...]
     touches: str
     check: Stage
     returning: tuple[Stage, ...]
     judge: Judge | None = None
-    check_settings: Callable[[Settings], object] = lambda _: None  # before anything is claimed
-    # Else all stages of a return run again in each call: of those that look what is there, each
-    # costs a request where nothing is to be done.
+    check_settings: Callable[[Settings], object] = lambda _: None  # runs before any claim
+    # If None, each call repeats all stages of a return. Each reads the state first, which costs a
+    # request.
     forget_what_is_undone: Callable[[NodeConversion], None] | None = None
 
     @property
     def claiming(self) -> tuple[Stage, ...]:
-        """The stages before anything of the node itself is touched."""
+        """The stages before the node itself is changed."""
         return self.lending[: [stage.name for stage in self.lending].index(self.touches)]
 
     def has_touched(self, journal: Journal) -> bool:
-        """Whether a conversion got so far that lifting the drain does not bring the node back."""
+        """Returns whether the node was changed, so that undraining it is not enough."""
         return journal.has_begun(self.touches)
 
 
 @dataclass(frozen=True)
 class Sides:
-    """How the two sides are reached; nothing is asked of them yet."""
+    """The functions that connect to Slurm and to Kubernetes. They send nothing yet."""
 
     slurm: Callable[[Settings], Slurm] = connect_slurm
     kube: Callable[[Settings], KubeSide] = KubeSide
@@ -130,7 +129,7 @@ BY_SETTINGS = Sides()
 
 @dataclass(eq=False)
 class NodeConversion:
-    """A node under way. Not for several threads; each has its own connections."""
+    """A conversion that is running. A thread uses it alone, with its own connections."""
 
     settings: Settings
     book: Book
@@ -156,29 +155,29 @@ class NodeConversion:
 
     @property
     def reservation(self) -> str:
-        """The name of ours for this node."""
+        """The name of dnm's reservation of this node."""
         return f"{self.settings.res_name}-{self.node}"
 
     def wait(self, duration: timedelta) -> None:
-        """Raises Interrupted as soon as the program is told to stop."""
+        """Waits. Raises Interrupted as soon as a signal stops the program."""
         self.control.stop.wait(duration.total_seconds())
         self.check_control()
 
     def check_control(self) -> None:
         if self.control.stop.is_set():
             raise Interrupted(
-                f"{self.node}: stopped on demand: the next run of dnm takes it up, or {self.todo}"
+                f"{self.node}: stopped by a signal: the next run of dnm continues, or {self.todo}"
             )
 
     @property
     def todo(self) -> str:
-        """What a person may do about it where it stops."""
+        """The commands with which an administrator can continue after a stop."""
         way, program = self.journal.way.value, self.settings.machines.value
         return what_to_do(self.node, way, self.journal.namespace, program)
 
     def patiently(self, ask: Callable[[], Found]) -> Found:
-        """Asks Slurm until it answers, for as long as a restart of slurmctld may take. What Slurm
-        refuses is an answer. Raises SlurmError."""
+        """Calls `ask` until Slurm answers, as long as a restart of slurmctld may take. A refusal
+        counts as an answer. Raises SlurmError."""
         deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
         last = ""
         while True:
@@ -195,8 +194,8 @@ class NodeConversion:
                 self.wait(self.settings.poll_seconds)
 
     def read_node(self) -> SlurmNode:
-        """Returns the node as Slurm has it, once Slurm knows its state: a slurmctld that was just
-        started knows none for some seconds. Raises SlurmError."""
+        """Returns Slurm's node once Slurm knows its state. A slurmctld that has just started knows
+        no state for some seconds. Raises SlurmError."""
 
         def ask() -> SlurmNode:
             node = self.slurm.read_node(self.node)
@@ -211,9 +210,9 @@ class NodeConversion:
         return self.patiently(lambda: self.slurm.read_jobs_on(self.node))
 
     def change_slurm(self, change: Callable[[], None], is_so: Callable[[], object]) -> None:
-        """Makes a change unless it is so already, and reads the outcome back: a refusal and a lost
-        answer count for nothing where the wanted state is there. Raises SlurmError when it does
-        not come about within the patience."""
+        """Makes a change unless `is_so` holds already, and reads the outcome back. A refusal or a
+        lost answer does not matter if `is_so` holds then. Raises SlurmError if it does not hold
+        within SLURM_PATIENCE."""
         deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
         while not self.patiently(is_so):
             refused: SlurmError | None = None
@@ -222,7 +221,7 @@ class NodeConversion:
             except SlurmRefused as error:
                 refused = error
             except SlurmOutcomeUnknown as error:
-                self.say(f"outcome unknown, looks what is there: {error}")
+                self.say(f"outcome unknown, reads Slurm's state: {error}")
             if self.patiently(is_so):
                 return
             if refused is not None:
@@ -237,8 +236,8 @@ class NodeConversion:
         timeout: timedelta,
         errors: tuple[type[Exception], ...] = (KubeError, SlurmError),
     ) -> None:
-        """Waits until `look` returns "" instead of what is missing, also while it raises `errors`.
-        Raises ConverterError with what was missing last; NotClaimed where that was one."""
+        """Waits until `look` returns "" and not what is missing; `errors` count as missing. Raises
+        ConverterError with what was missing last, NotClaimed if that was the error."""
         deadline = time.monotonic() + timeout.total_seconds()
         last = ""
         while True:
@@ -258,8 +257,8 @@ class NodeConversion:
             self.wait(self.settings.poll_seconds)
 
     def change_node(self, attempt: Callable[[], Found]) -> Found:
-        """Repeats an attempt that reads the Node and changes it, within the stage's time-out, while
-        another client writes the Node in between. Raises KubeConflict after that."""
+        """Repeats `attempt`, which reads and changes the Node, while other clients write it in
+        between. Raises KubeConflict after the stage's time-out."""
         return repeat_on_conflict(attempt, self.settings.stage_timeout_seconds, self.wait)
 
     def run_hook(
@@ -269,9 +268,9 @@ class NodeConversion:
         timeout: timedelta | None = None,
         hear: Callable[[str], None] | None = None,
     ) -> bool:
-        """Runs a hook; returns whether the site has it. One that an earlier call left running is
-        waited for first. `hear` gets its lines, else who is told of the conversion. Raises
-        HookFailed, or ConverterError where a hook that is required is missing."""
+        """Runs a hook; returns whether the site has it. First waits for a hook that an earlier call
+        left running. `on_line` gets the output lines; by default they are logged. Raises
+        HookFailed, or ConverterError if a required hook is missing."""
         path = find_hook(self.settings, name, is_required)
         if path is None:
             return False
@@ -291,15 +290,15 @@ class NodeConversion:
 
 
 def check_hooks(settings: Settings, required: str, *others: str) -> None:
-    """Looks for hooks before anything is touched. Raises ConverterError where the one that is
-    required is missing, and for one that is unusable."""
+    """Checks hooks before anything is changed. Raises ConverterError if the required one is
+    missing, or any is unusable."""
     find_hook(settings, required, is_required=True)
     for name in others:
         find_hook(settings, name)
 
 
 def hook_facts(settings: Settings, journal: Journal, name: str) -> dict[str, str]:
-    """What a hook is told of the conversion."""
+    """Returns the environment variables that describe the conversion to a hook."""
     labels = settings.labels(journal.node_type, journal.namespace)
     taints = settings.taints(journal.node_type, journal.namespace)
     return {
@@ -326,7 +325,7 @@ def run_stages(conversion: NodeConversion, stages: Sequence[Stage]) -> None:
 
 
 def run_stage(conversion: NodeConversion, stage: Stage) -> str:
-    """Returns its note; also where the command is to stop. A DnmError is in the journal already."""
+    """Runs a stage, also after a signal, and returns its note. The journal has every DnmError."""
     try:
         if stage.require is not None:
             stage.require(conversion)
@@ -339,7 +338,7 @@ def run_stage(conversion: NodeConversion, stage: Stage) -> str:
         raise
     except OSError as error:
         conversion.book.write(stage.name, StageMark.FAILED, str(error))
-        raise ConverterError(f"the machine fails the converter: {error}") from error
+        raise ConverterError(f"the converter failed on this host: {error}") from error
     conversion.book.write(stage.name, StageMark.DONE, note)
     conversion.say(f"{stage.name}: {note or 'done'}")
     return note

@@ -1,7 +1,7 @@
-"""One call that converts: which nodes, in which direction, what is printed, the exit code.
+"""A call that converts: it chooses nodes and direction, prints results and sets the exit code.
 
-stdout has the names of converted nodes as they come, or one JSON document at the end; progress goes
-to stderr.
+stdout has the names of converted nodes as they are ready, or one JSON document at the end. Progress
+is on stderr.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from dnm.model.slurm_state import ABSENT
 
 @dataclass(eq=False)
 class ConvertCall:
-    """The parsed command line at work. `run` raises DnmError before anything is touched."""
+    """The parsed command line. `run` raises DnmError before it changes anything."""
 
     options: argparse.Namespace
     settings: Settings
     program: Program
     control: StopRequest = field(default_factory=StopRequest)
-    unreadable: list[str] = field(default_factory=list)  # journals, each with what to do
+    unreadable: list[str] = field(default_factory=list)  # messages with the next step
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> int:
@@ -79,7 +79,7 @@ class ConvertCall:
         return not is_left_out and self.settings.is_of_type(one.node.name, self.options.node_type)
 
     def _unfinished(self) -> list[Candidate]:
-        """Conversions that were interrupted count first: their nodes are out of service already."""
+        """Returns interrupted conversions first: their nodes are out of service already."""
         return [
             Candidate(node=journal.node)
             for journal in self._open_journals()
@@ -131,7 +131,7 @@ class ConvertCall:
         return self._end(self._pool().bring_back(nodes), count)
 
     def _lent(self, count: int) -> list[str]:
-        """Those on their way back first, then those with the fewest pods that would be evicted."""
+        """Returns the nodes to return: returns in progress, then nodes with few pods to evict."""
         found = look(self.settings, self.program.judge, self._say)
         lent = [
             one.node.name
@@ -179,7 +179,7 @@ class ConvertCall:
         )  # fmt: skip
 
     def _name(self, node: str) -> None:
-        """Once it is claimed: dnm must know it if this call ends before it has come; or is back."""
+        """Prints a node that is claimed, or returned: dnm must know it if this call ends early."""
         if self.options.output == "text":
             self._print(node)
 
@@ -187,12 +187,12 @@ class ConvertCall:
         self._print(printable(text), sys.stderr)
 
     def _print(self, text: str, to: TextIO | None = None) -> None:
-        """A conversion goes on where nobody can be told: the other end of ssh may be gone."""
+        """Prints a line. Errors are ignored: the conversion continues after ssh has ended."""
         with self._lock, suppress(OSError):
             print(text, file=to, flush=True)
 
     def _on_result(self, result: NodeResult) -> None:
-        is_lending = self.options.direction == Direction.K8S.value  # has named it already
+        is_lending = self.options.direction == Direction.K8S.value  # its name is printed already
         if result.result == "ok" and not is_lending:
             self._name(result.node)
         if result.error:
@@ -202,13 +202,13 @@ class ConvertCall:
                 self.settings.wake.touch(0o600)
 
     def _way_back(self, journal: Journal | None = None) -> Sequence[Stage]:
-        """What was claimed and not touched is given back."""
+        """Returns the stages of a return; for an unchanged node only GIVE_BACK."""
         if journal and journal.direction is Direction.K8S and not self.program.has_touched(journal):
             return (to_batch.GIVE_BACK,)
         return self.program.check, *self.program.returning
 
     def _show_plan(self, count: int, plans: Sequence[tuple[str, str, Sequence[Stage]]]) -> int:
-        """Prints what would be done, of nodes with the jobs that would be preempted."""
+        """Prints the stages for each node and the jobs that would be preempted for it."""
         for node, jobs, stages in plans:
             for stage in stages:
                 for line in stage.lines(DryRun(self.settings, node, jobs)):
@@ -218,7 +218,7 @@ class ConvertCall:
         return ExitCode.OK if len(plans) >= count else ExitCode.FAILED
 
     def _end(self, results: Sequence[NodeResult], count: int) -> int:
-        """A node that is back already counts as brought back; a lent one must have come."""
+        """Prints the results and returns the exit code. A node already back counts as returned."""
         if self.options.output == "json":
             self._print(json_text({"schema": SCHEMA, "nodes": list(results)}))
         is_lending = self.options.direction == Direction.K8S.value
@@ -230,7 +230,7 @@ class ConvertCall:
 
 
 def _why(one: Judged) -> str:
-    """Why a node may be lent."""
+    """Returns the reason why a node may be lent."""
     if one.verdict is ListVerdict.PREEMPT:
         return one.reason
     return f"idle for {format_duration(one.idle)}" if one.idle is not None else "idle"

@@ -1,8 +1,8 @@
-"""`dnm convert-test`: a node that is out of service goes there and back, round after round, and at
-the end of each the site's hook `leftovers` looks on the node for what must not be left over.
+"""`dnm convert-test`: lends and returns a node that is out of service, round after round. At the
+end of each round the site's hook `leftovers` checks what is left over on the node.
 
-A thing of which the hook says nothing, or that it can't look at, is not known: never nothing. A
-round is one journal, and the drain that was there is put back from wherever it is cut off.
+If the hook does not report a thing, the thing is unknown, which never means that nothing is left. A
+round is one journal. Wherever it stops, the drain that was there before is restored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dnm.model.value import Value
 HOOK = "leftovers"
 _TIMEOUT = timedelta(minutes=1)
 _MOST_LINES = 500
-# What must not be left over, and the hook that should clear it: only files outlive a power cycle.
+# Things that must not be left over, each with the hook that clears it. Files survive power cycles.
 THINGS = {
     "cpu_manager_state": "clear",
     "memory_manager_state": "clear",
@@ -39,11 +39,11 @@ THINGS = {
     "containers": "clear",
     "certificates": "clear",
 }
-Said = Mapping[str, frozenset[tuple[str, str]]]  # thing -> words of the hook, each with its text
+Said = Mapping[str, frozenset[tuple[str, str]]]  # thing -> the hook's reports (keyword, text)
 
 
 class Rest(Value, frozen=True):
-    """What is left over, with the hook that should clear it; no hook: it is not known."""
+    """A thing that is left over, and the hook that should clear it; no hook: it is unknown."""
 
     thing: str
     text: str
@@ -56,7 +56,7 @@ class Round(Value, frozen=True):
 
 
 def read_said(lines: Iterable[str]) -> Said:
-    """Returns what the hook says; lines of another form are of ssh or of a banner."""
+    """Parses the hook's output. Other lines come from ssh or a banner and are skipped."""
     found: dict[str, frozenset[tuple[str, str]]] = {}
     for line in lines:
         thing, word, text = (*line.split(None, 2), "", "", "")[:3]
@@ -66,16 +66,16 @@ def read_said(lines: Iterable[str]) -> Said:
 
 
 def judge_rests(before: Said, after: Said) -> Iterator[Rest]:
-    """Yields what is left over or not known; what is `now` must be as it was `before`."""
+    """Yields what is left over or unknown. A `now` must be equal to the `now` of `before`."""
     for thing, hook in {**dict.fromkeys(sorted(after), "clear"), **THINGS}.items():
         said = after.get(thing, frozenset())
         if not said:
-            yield Rest(thing=thing, text=f"the hook {HOOK} says nothing of it")
+            yield Rest(thing=thing, text=f"the hook {HOOK} does not report it")
         for word, text in sorted(said):
             if word == "left":
                 yield Rest(thing=thing, text=text, hook=hook)
             elif word == "unknown":
-                yield Rest(thing=thing, text=text or "the hook can't tell")
+                yield Rest(thing=thing, text=text or "the hook can't determine it")
         now, was = (
             "; ".join(sorted(text for word, text in one.get(thing, ()) if word == "now"))
             for one in (after, before)
@@ -85,7 +85,7 @@ def judge_rests(before: Said, after: Said) -> Iterator[Rest]:
 
 
 class _Looks:
-    """The stages of a test, and what its looks at the node have found."""
+    """The stages of a test, and what the hook reported about the node."""
 
     def __init__(self) -> None:
         self.before: Said = {}
@@ -93,7 +93,7 @@ class _Looks:
 
     @property
     def program(self) -> Program:
-        """A conversion and a return, with a look before the node is touched, and one at its end."""
+        """A conversion and a return, with a check before the first change and one at the end."""
         *claiming, prepare, join, ready = to_k8s.STAGES
         *returning, hand_over = to_batch.STAGES
         look, cordon = Stage("look", self.look), Stage("cordon", _cordon)
@@ -104,12 +104,12 @@ class _Looks:
         )
 
     def look(self, conversion: NodeConversion) -> str:
-        """Nothing is touched yet: a node that can't be looked at is given back as it is."""
+        """Checks the unchanged node. If that fails, the node is given back as it is."""
         self.before = self.before or _ask(conversion)
         return f"{len(list(judge_rests(self.before, self.before)))} left over or unknown before"
 
     def look_again(self, conversion: NodeConversion) -> str:
-        """The node goes back whatever is found, and whether the look succeeds or not."""
+        """Checks the node at the end. It is returned whatever the check finds."""
         try:
             self.rests = tuple(judge_rests(self.before, _ask(conversion)))
         except ConverterError as error:
@@ -118,7 +118,7 @@ class _Looks:
 
 
 def _ask(conversion: NodeConversion) -> Said:
-    """Raises ConverterError where the hook is missing, fails, or takes or says too much."""
+    """Runs the hook. Raises ConverterError if it is missing, fails, or exceeds a limit."""
     lines: list[str] = []
 
     def hear(line: str) -> None:
@@ -132,7 +132,7 @@ def _ask(conversion: NodeConversion) -> Said:
 
 
 def _cordon(conversion: NodeConversion) -> str:
-    """No pod but those of DaemonSets is to run on a node that goes back at once."""
+    """Cordons the Node, so that only pods of DaemonSets run on a node that is about to return."""
 
     def look() -> str:
         if conversion.kube.read_node(conversion.node) is None:
@@ -145,18 +145,18 @@ def _cordon(conversion: NodeConversion) -> str:
 
 
 def drain_of(settings: Settings, node: str, say: Callable[[str], None]) -> str:
-    """Returns the Reason of the drain that keeps a node out of service. Raises ConverterError for a
-    node that is not to be tested: it has work, is in service, lent or claimed, or is not well."""
+    """Returns the Reason of the drain that keeps a node out of service. Raises ConverterError if
+    the node can't be tested: it has work, is in service, lent or claimed, or is faulty."""
     _, judged, (claims, _) = look(settings, None, say)
     one = next((one for one in judged if one.node.name == node), None)
     if one is None:
         raise ConverterError(f"Slurm knows no node {node}")
     if claims is None:
-        raise ConverterError(f"whether {node} is lent can't be told: nothing is done to it")
+        raise ConverterError(f"whether {node} is lent can't be read: nothing is done to it")
     if claim := claims.get(node):
-        whose = f"for '{claim.instance}'" if claim.instance else "for nobody that is known"
+        owner = f"by '{claim.instance}'" if claim.instance else "by an unknown instance"
         raise ConverterError(
-            f"{node} is lent or claimed {whose}: nothing is done to it; "
+            f"{node} is lent or claimed {owner}: nothing is done to it; "
             f"'node-convert --set batch --node-name {node}' returns it"
         )
     if why := why_not_ours(settings.machines, one.node):
@@ -168,7 +168,7 @@ def drain_of(settings: Settings, node: str, say: Callable[[str], None]) -> str:
             f"of service is tested: 'scontrol update nodename={node} state=drain "
             "reason=convert-test', and repeat when no job is left on it"
         )
-    # A boot has left it DOWN, and only a resume ends that: it is never in service in between.
+    # After a boot it is DOWN until it is resumed, and so never in service in between.
     if state.base not in ("IDLE", "DOWN") or state.flags != {"DRAIN"} or not reason:
         raise ConverterError(
             f"{node} is {state.text} {reason}".rstrip() + ": only a node that is drained with a "
@@ -180,8 +180,8 @@ def drain_of(settings: Settings, node: str, say: Callable[[str], None]) -> str:
 def play_rounds(
     settings: Settings, node: str, namespace: str, rounds: int, say: Callable[[str], None]
 ) -> Iterator[Round]:
-    """Yields each round as it ends; the first one that fails, or a signal, is the end. Raises
-    DnmError before the node is touched, where it is not to be tested."""
+    """Yields each round as it ends. A failure or a signal ends the test. Raises DnmError before the
+    node is changed if it can't be tested."""
     control = StopRequest()
     control.listen()
     connect_slurm(settings).check_changes()

@@ -1,15 +1,15 @@
-"""`--book` and `--unbook`: nodes reserved in Slurm ahead of time, for an event.
+"""`--book` and `--unbook`: reservations in Slurm ahead of time, for an event.
 
-The invariant: **a booking is one node's, is created without a flag that would pass over a job or
-another reservation, and only what carries this instance's name is deleted.** So Slurm refuses each
-node that can't be had then, nobody's job ends for it, and its scheduler plans around the rest.
+The invariant is: **each reservation has one node, has no flag that ignores jobs or other
+reservations, and dnm deletes only reservations with this instance's name.** So Slurm refuses nodes
+that are busy then, no job ends for the event, and the scheduler plans around it.
 
-Of a node that is booked for the occurrence already, but from later on, the booking begins earlier
-then, before any other node is looked at; where Slurm refuses that, it stays as it was. It is one
-call, so that no job and no kill comes between.
+If a node is already reserved for the occurrence, but from a later time, its reservation is moved to
+the earlier begin, before other nodes are tried. If Slurm refuses, it stays as it was. The move is
+one call, so no job or kill can come in between.
 
-A node that rests after a failure until the event begins is not booked, for nobody would lend it
-then; one that rests now, or whose journal can't be read, only where there is no other.
+A node with a pause after a failure until the event begins is not reserved, since dnm could not lend
+it. A node with a shorter pause, or with an unreadable journal, is the last choice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FREE_FLAGS = frozenset(("PLANNED", "COMPLETING", "RESERVED"))
 
 
 def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
-    """Reserves so many nodes of a type; prints those that are. Exit 1 where they are fewer."""
+    """Reserves nodes of a type and prints them. Returns 1 if there are too few."""
     _check_name(options.book, settings)
     facts = read_facts(slurm)
     claimed = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
@@ -47,7 +47,7 @@ def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
 
 
 def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> frozenset[str]:
-    """Returns the nodes that the occurrence has, but from a later moment on."""
+    """Returns the nodes that are reserved for the occurrence, but from a later time."""
     booked = _booked(facts.reservations, options.book, instance)
     return frozenset(node for node, one in booked if is_late(one.start, options.begins))
 
@@ -55,7 +55,7 @@ def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> 
 def _booked(
     reservations: Iterable[Reservation], name: str, instance: str
 ) -> Iterator[tuple[str, Reservation]]:
-    """Yields the nodes of an occurrence, each with its own reservation."""
+    """Yields the nodes of an occurrence, each with its reservation."""
     for one in reservations:
         if len(one.nodes) == 1 and booking_on(one.name, one.nodes[0], instance) == name:
             yield one.nodes[0], one
@@ -64,14 +64,14 @@ def _booked(
 def book_nodes(
     slurm: Slurm, nodes: Sequence[str], late: Container[str], options: argparse.Namespace
 ) -> Iterator[str]:
-    """Yields those of the nodes that are reserved now as it was asked for, so many at most."""
+    """Reserves nodes as requested until there are enough, and yields them."""
     late_first = sorted(nodes, key=lambda node: node not in late)
     booked = (node for node in late_first if _book(slurm, node, late, options))
     return islice(booked, options.num_nodes)
 
 
 def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Namespace) -> bool:
-    """Says whether the node is reserved as it was asked for; one that is refused stays as it is."""
+    """Reserves the node, or moves its reservation; returns False if Slurm refuses this node."""
     name = f"{options.book}-{node}"
     try:
         if node in late:
@@ -80,13 +80,13 @@ def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Names
             slurm.create_reservation(name, node, options.until, start=options.begins)
     except SlurmRefused as error:
         if "overlap" in error.answer or "busy" in error.answer or "uplicate" in error.answer:
-            return False  # this one can't be had then
+            return False  # this node is not available then
         raise
     return True
 
 
 def unbook(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
-    """Deletes the reservations of an occurrence, but of `exclude`'s nodes; prints the nodes."""
+    """Deletes an occurrence's reservations, but not of `exclude`'s nodes; prints the nodes."""
     _check_name(options.unbook, settings)
     for node, one in _booked(slurm.read_reservations(), options.unbook, settings.instance):
         if node not in options.exclude:
@@ -103,8 +103,8 @@ def _check_name(name: str, settings: Settings) -> None:
 def list_candidates(
     facts: SlurmFacts, claimed: Claimed, settings: Settings, options: argparse.Namespace
 ) -> list[str]:
-    """Returns the machines of the type that Slurm has in service, that are not lent, and that may
-    be lent when the event begins, idle ones first."""
+    """Returns the nodes of the type that are in service, not lent, and can be lent when the event
+    begins. Idle nodes come first."""
     left_out = facts.in_own_reservations(settings.res_name) | options.exclude
     rests = {
         name: until

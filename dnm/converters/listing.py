@@ -1,11 +1,10 @@
-"""`--list`: every node with its verdict and the reason, for people and for dnm, and what jobs wait
-for: those that are pending and would start now if there were more nodes.
+"""`--list`: every node with its verdict and the reason, for administrators and for dnm. It also
+shows the pending jobs that would start now if there were more nodes.
 
-The rule: Slurm's own word for why a job is pending decides. It counts where nodes are all that it
-lacks (Resources, Priority), or where it is refused nodes that are out of service, ours among them.
-What is held, depends on another job, is over a limit, or waits for its time, a licence or a
-reservation is not helped by a node. A job counts for every node type that its partitions have;
-features and generic resources that it asks for are not looked at.
+Slurm's reason why a job is pending decides. A job counts if it only lacks nodes (Resources,
+Priority), or if the nodes it needs are out of service, dnm's among them. A job does not count if it
+is held, over a limit, or waits for a job, a time, a licence or a reservation. It counts for every
+node type in its partitions; its features and generic resources are ignored.
 """
 
 from __future__ import annotations
@@ -41,23 +40,23 @@ if TYPE_CHECKING:
     from dnm.converters.slurm.rest import SlurmRestClient
 
 Slurm: TypeAlias = "SlurmClient | SlurmRestClient"
-"""Slurm, whichever way it is asked; what each call means is told at `SlurmClient`."""
+"""Slurm, read by commands or by slurmrestd; `SlurmClient` describes the methods."""
 
 SCHEMA = "node-convert.list/1"
 
 
 def connect_slurm(settings: Settings) -> Slurm:
-    """Returns Slurm; nothing is asked of it yet."""
+    """Returns the client. It sends nothing yet."""
     if not settings.slurmrestd_url:
         return SlurmClient(os.environ)
-    from dnm.converters.slurm.rest import SlurmRestClient  # 20 ms that only those who use it pay
+    from dnm.converters.slurm.rest import SlurmRestClient  # costs 20 ms
 
     return SlurmRestClient(settings.slurmrestd_url, settings.slurmrestd_token_file)
 
 
 def read_facts(client: Slurm) -> SlurmFacts:
-    """Reads what nodes are judged by; jobs after nodes, so that what starts in between is seen.
-    Raises SlurmError."""
+    """Reads nodes, reservations and jobs. Jobs come last, so that a job which starts in between is
+    seen. Raises SlurmError."""
     client.check_controller()
     nodes = client.read_nodes()
     reservations = client.read_reservations()
@@ -66,8 +65,8 @@ def read_facts(client: Slurm) -> SlurmFacts:
 
 
 def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datetime | None]]:
-    """Returns node -> the reservations that name it and are not over, however far ahead, and when
-    each begins; not those of conversions."""
+    """Returns for each node the reservations that are not over, however far ahead, and their
+    begins. Reservations of conversions are left out."""
     found: dict[str, dict[str, datetime | None]] = defaultdict(dict)
     for one in facts.reservations:
         if one.end is None or one.end >= facts.read_at:
@@ -80,8 +79,8 @@ def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datet
 def with_reasons(
     judged: Sequence[Judged], claims: Mapping[str, BatchClaim], settings: Settings
 ) -> tuple[Judged, ...]:
-    """Returns the verdicts with Slurm's Reason of each; of a claimed node that somebody else has
-    drained, the verdict's own reason says so too."""
+    """Returns the verdicts with Slurm's Reasons. If a claimed node has a drain that is not dnm's,
+    the verdict's reason adds it."""
     return tuple(_with_reason(one, claims.get(one.node.name), settings) for one in judged)
 
 
@@ -92,7 +91,7 @@ def _with_reason(one: Judged, claim: BatchClaim | None, settings: Settings) -> J
     is_drained = "DRAIN" in one.node.state.flags
     if claim is None or said is None or said.instance or not is_drained:
         return one
-    return msgspec.structs.replace(one, reason=f"{one.reason}; drained by another: {said.line}")
+    return msgspec.structs.replace(one, reason=f"{one.reason}; drained outside dnm: {said.line}")
 
 
 def list_as_json(
@@ -102,8 +101,8 @@ def list_as_json(
     reserved: Mapping[str, Mapping[str, datetime | None]] = {},
     options: Sequence[str] = (),
 ) -> str:
-    """Returns the document; without `claims` the rows don't tell of them. `reserved`: node -> its
-    reservations, and when each begins. `options`: those of the contract besides --exclude."""
+    """Returns the JSON document. Without `claims` its rows have none. `reserved`: the reservations
+    of each node and their begins. `options`: supported options besides --exclude."""
     nodes = [
         {
             "node": one.node.name,
@@ -132,8 +131,8 @@ def list_as_text(
     of: str,
     more: Sequence[str] = (),
 ) -> str:
-    """Returns a table whose last column is free text, an empty line, what the verdicts depend on,
-    and `more` lines. `of` says which nodes were asked for."""
+    """Returns a table with free text in its last column, an empty line, a summary, and the lines of
+    `more`. `of` describes the nodes that are listed."""
     rows = [("NODE", "STATE", "IDLE", "VERDICT", "REASON"), *map(_row, judged)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join((*map(str.ljust, row, widths), row[4])) for row in rows]
@@ -141,7 +140,7 @@ def list_as_text(
 
 
 def describe_waiting(waiting: Sequence[WaitingJobs], now: datetime) -> list[str]:
-    """Returns a line for each partition and type that jobs wait for nodes in."""
+    """Returns a line for each partition and node type that jobs wait for."""
     lines = []
     for one in waiting:
         since = f", the first for {format_duration(now - one.since)}" if one.since else ""
@@ -174,17 +173,17 @@ def _summary(
         f"Viable now: {count(ListVerdict.OK)} of {len(judged)} node(s){of}",
         f"Thresholds: MIN_IDLE_SECONDS={settings.min_idle_seconds.total_seconds():g} "
         f"RES_LOOKAHEAD_SECONDS={settings.res_lookahead_seconds.total_seconds():g}",
-        f"Preemptible: {count(ListVerdict.PREEMPT)} node(s) held by {holders or 'nobody named'}",
+        f"Preemptible: {count(ListVerdict.PREEMPT)} node(s) held by {holders or 'no set user'}",
         f"Preemption: {preemption}",
         f"Largest pending job: {largest} node(s); PROTECT_LARGEST_PENDING is {guard}",
     ]
 
 
 MOST_JOBS = 100_000
-"""So many pending jobs are counted, the first that Slurm prints."""
+"""The number of pending jobs that are counted, in the order in which Slurm prints them."""
 
 _LACKS_NODES = frozenset(("Resources", "Priority"))
-# What slurmctld says of a job whose partition has enough nodes, but not in service.
+# slurmctld's reason for a job if too many nodes of its partition are out of service
 _NODES_AWAY = "Nodes_required_for_job_are_DOWN"
 _UNAVAILABLE = re.compile(r"ReqNodeNotAvail,_(?:UnavailableNodes:|\(?Unavailable:)([^)\s]+)")
 _ARRAY = re.compile(r"[0-9]+_\[([^]%]*)(?:%([0-9]+))?")
@@ -194,9 +193,9 @@ _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 def list_waiting_jobs(
     facts: SlurmFacts, reservation: str, type_of: Callable[[str], str]
 ) -> tuple[WaitingJobs, ...]:
-    """Returns a row for each node type and partition that jobs wait in; a job of several partitions
-    stands in the first of them that has nodes of the type. `reservation`: the prefix of ours;
-    `type_of`: the type of a node by its name, empty: none."""
+    """Returns a row for each node type and partition in which jobs wait. A job with several
+    partitions counts in the first that has nodes of the type. `reservation`: dnm's prefix;
+    `type_of` returns the type of a node, empty if none."""
     types: dict[str, dict[str, None]] = {}  # of each partition, in the order of the nodes
     sizes: Counter[str] = Counter()
     for node in facts.nodes:
@@ -221,21 +220,21 @@ def list_waiting_jobs(
 
 
 def would_start(job: SlurmJob, ours: Set[str] = frozenset()) -> bool:
-    """Returns whether a pending job lacks nodes and nothing else. `ours`: nodes that are claimed
-    from Slurm; a job that must have one of them waits for it."""
+    """Returns whether a pending job lacks only nodes. `ours`: nodes that dnm has claimed; a job
+    that requires one of them waits for it."""
     if not job.priority or job.reservation:
         return False
     if job.why_pending in _LACKS_NODES or job.why_pending.startswith(_NODES_AWAY):
         return True
-    with suppress(SlurmError):  # a list that was cut short names nobody
+    with suppress(SlurmError):  # a shortened list of nodes can't be parsed
         if named := _UNAVAILABLE.match(job.why_pending):
             return not ours.isdisjoint(expand_hostlist(named[1]))
     return False
 
 
 def count_tasks(display_id: str) -> int:
-    """Returns how many jobs a line of squeue stands for: the pending tasks of an array that may run
-    at once, as far as Slurm prints them; else one."""
+    """Returns the number of jobs in a line of squeue. For an array these are the pending tasks that
+    may run at once, as far as Slurm prints them."""
     array = _ARRAY.match(display_id)
     if array is None:
         return 1

@@ -146,7 +146,7 @@ SAID = {
     "no layout any more": ({"mig": "now a"}, {"mig": "none"}, {("mig", "nothing, was a", "clear")}),
     "the site's own": ({}, {"gpfs": "left /x y"}, {("gpfs", "/x y", "clear")}),
     "before and after": ({"mounts": "left /x"}, {"mounts": "left /x"}, {("mounts", "/x", "reset")}),
-    "no reason": ({}, {"cgroups": "unknown"}, {("cgroups", "the hook can't tell", "")}),
+    "no reason": ({}, {"cgroups": "unknown"}, {("cgroups", "the hook can't determine it", "")}),
 }  # fmt: skip
 
 
@@ -228,8 +228,8 @@ def test_a_node_that_is_not_out_of_service_or_not_free_is_left_alone(tested: Tes
     before, calls = {one.name: one for one in lab.read_nodes()}, site.hook_calls
     for node, said in {
         "a002": "a002 is in Slurm's service (MIXED+DRAIN, 1 job(s)): only a node out of service",
-        "a003": "a003 is lent or claimed for 'test': nothing is done to it; 'node-convert --set",
-        "a004": "a004 is lent or claimed for 'other': nothing is done to it",
+        "a003": "a003 is lent or claimed by 'test': nothing is done to it; 'node-convert --set",
+        "a004": "a004 is lent or claimed by 'other': nothing is done to it",
         "a005": f"a005 is DOWN {WHY}: only a node that is drained with a reason, answers",
         "a006": "a006 is in Slurm's service (IDLE, 0 job(s)): only",
         "../x": "Slurm knows no node ../x",
@@ -265,12 +265,12 @@ def test_a_test_that_is_ended_goes_back_to_the_drain_that_was_there(
     if sent == signal.SIGINT:
         done = process.wait()
         assert done.code == 1
-        told = "stopped on demand: the next run of dnm takes it up, or 'node-convert --set batch"
+        told = "stopped by a signal: the next run of dnm continues, or 'node-convert --set batch"
         assert told in done.out
     rows = json.loads(site.run("--list", "--output", "json", "--node-name", "a001").stdout)
     assert rows["nodes"][0]["claim"]["direction"] == "batch"
     again = tested.run("a001")
-    assert again.returncode == 1 and "a001 is lent or claimed for 'test'" in again.stderr
+    assert again.returncode == 1 and "a001 is lent or claimed by 'test'" in again.stderr
     lent = site.run("--set", "k8s", "--node-name", "a001")
     assert lent.returncode == 1 and re.search("on its way back|lent or being lent", lent.stderr)
     back = site.run("--set", "batch", "--node-name", "a001")

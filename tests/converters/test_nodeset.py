@@ -125,7 +125,7 @@ def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
 
     made.slurm = Lifted
     found = made.lend()
-    assert found.result == "skipped" and "not drained by us" in found.error
+    assert found.result == "skipped" and "not drained by dnm" in found.error
     assert "remove label" not in world.log
     assert_batch(world)
 
@@ -276,7 +276,7 @@ def test_a_lent_node_of_which_slurm_says_nothing_plain_is_left(tmp_path: Path) -
     made.world.machines[NODE].base = "FUTURE"
     made.world.is_stuck = True
     found = made.bring_back()
-    assert found.result == "failed" and "can't be told (FUTURE" in found.error
+    assert found.result == "failed" and "can't be read (FUTURE" in found.error
     assert "change" not in made.world.log[-4:]
 
 

@@ -106,7 +106,7 @@ def test_the_list_tells_people_and_dnm_of_another_s_drain(
     facts = SlurmFacts(nodes=(drained,), jobs=(), reservations=(held,), read_at=NOW)
     judged = with_reasons(judge_nodes(facts, Settings()), claims, OURS)
     text = list_as_text(judged, (), OURS, "")
-    assert (f"; drained by another: {reason} [root]" in text) is added
+    assert (f"; drained outside dnm: {reason} [root]" in text) is added
     listed = parse_list(list_as_json(judged, claims).encode())
     assert listed is not None
     said = listed.nodes["a001"].slurm_reason

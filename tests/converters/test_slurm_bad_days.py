@@ -378,7 +378,7 @@ def test_told_to_stop_it_ends_between_two_stages_and_goes_on_later(site: SlurmSi
     time.sleep(0.7)
     lending.send_signal(signal.SIGTERM)
     answer = finished(lending)
-    assert answer.returncode == 1 and "stopped on demand" in answer.stderr, answer.stderr
+    assert answer.returncode == 1 and "stopped by a signal" in answer.stderr, answer.stderr
     again = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--namespace", "dev")
     assert (again.returncode, again.stdout) == (0, "a001\n"), again.stderr
     site.assert_lent("a001")
