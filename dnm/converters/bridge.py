@@ -1,10 +1,10 @@
-"""Which Nodes that slurm-bridge has put into Slurm may be moved, by what Kubernetes says; and how
-they are read, with its annotations and with our own of what was taken off them.
+"""Rules of which Nodes that slurm-bridge has put into Slurm may be moved, from Kubernetes' state.
+The module also reads these Nodes, their annotations, and dnm's record of removed labels.
 
-slurm-bridge puts a Node with its label into Slurm, taints it as long as Slurm knows it, and drains
-it while it is cordoned. Without the label it drains it, takes the record away and the taint off;
-but a pass of it that finds the Node schedulable lifts its own drain again. So a Node is drained
-with a Reason that is not slurm-bridge's, and cordoned, before its label goes.
+slurm-bridge puts a Node with its label into Slurm, taints it while Slurm knows it, and drains it
+while it is cordoned. Without the label it drains the Node, deletes its record and removes the
+taint. But whenever it finds the Node schedulable, it lifts its own drain again. So dnm drains with
+its own Reason, and cordons, before it removes the label.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _BASES = ("IDLE", "MIXED", "ALLOCATED")
 
 
 class Taken(Value):
-    """What lending took off a Node, and who did, as it stands on the Node until it is back."""
+    """The label and annotation that an instance removed; the Node has them until it is back."""
 
     instance: str
-    labels: Mapping[str, str]  # those that had put it into Slurm
+    labels: Mapping[str, str]  # those that put it into Slurm
     partitions: str | None = None  # None: it had no such annotation
 
 
 class BridgedNode(Value):
-    """A Node and its annotations that matter here. `taken` None: nothing was taken off it."""
+    """A Node and the annotations that matter here. `taken` None: nothing was removed."""
 
     node: Node
     partitions: str | None = None
@@ -59,8 +59,8 @@ class BridgedNode(Value):
 
 
 def why_not_moved(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:
-    """Says why a node can't be lent whatever Slurm says; empty: it may be. `is_cordoned`: that may
-    be, since it is our cordon."""
+    """Returns why a node can't be lent, whatever Slurm reports; empty if it can. `is_cordoned`: a
+    cordon is allowed, since it is dnm's."""
     if (why := why_not_well(name, at.node if at else None, is_cordoned)) or at is None:
         return why
     node = at.node
@@ -69,20 +69,20 @@ def why_not_moved(name: str, at: BridgedNode | None, is_cordoned: bool = False) 
     if (called := node.labels.get(SLURM_NAME, name)) != name:
         return f"its Node is {called} in Slurm by its label {SLURM_NAME}"
     if not at.node.is_managed:
-        return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node: is it at work?"
+        return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node: is it running?"
     if any(taint.key == BATCH_TAINT for taint in node.taints):
-        return f"its Node carries {BATCH_TAINT}: a return that was not ended, or a person's"
+        return f"its Node has {BATCH_TAINT}: an unfinished return, or an administrator's taint"
     return ""
 
 
 def split_partitions(text: str | None) -> tuple[str, ...]:
-    """Returns the names of the annotation, as slurm-bridge reads it."""
+    """Returns the names in the annotation, as slurm-bridge parses it."""
     return tuple(filter(None, (one.strip() for one in (text or "").split(","))))
 
 
 def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str]) -> str:
-    """Says what is missing until Slurm has the machine again, still cordoned; empty: nothing is.
-    Its drain says nothing: slurm-bridge drains what is cordoned."""
+    """Returns what is missing until Slurm has the node again, still cordoned; empty if nothing is.
+    Its drain does not matter, since slurm-bridge drains what is cordoned."""
     if node is None:
         return "slurm-bridge has not put it into Slurm yet"
     if "EXTERNAL" not in node.state.flags:
@@ -98,8 +98,8 @@ def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str])
 
 
 def judge_bridged(judged: Sequence[Judged], at: Mapping[str, BridgedNode]) -> Sequence[Judged]:
-    """Returns the verdicts, where a node that can't be moved is not to be had, and a row for each
-    Node that was taken from Slurm, which does not tell of it any more."""
+    """Returns the verdicts with SKIP for a node that can't be moved. Adds a row for each lent Node,
+    since Slurm does not list it any more."""
     known = {one.node.name for one in judged}
     absent = [_absent(one) for name, one in sorted(at.items()) if one.taken and name not in known]
     names = (one.node.name for one in judged)
@@ -120,7 +120,7 @@ def _absent(one: BridgedNode) -> Judged:
 
 
 def write_taken(taken: Taken) -> str:
-    """Returns it as the annotation has it."""
+    """Returns the value of the annotation."""
     return msgspec.json.encode(taken).decode()
 
 
@@ -131,7 +131,7 @@ def _make(node: Node, annotated: Described) -> BridgedNode:
 
 
 def _read_taken(text: str | None) -> Taken | None:
-    """What can't be read was written by somebody else: it counts for nothing."""
+    """Returns the record; an unreadable one is not dnm's and counts as none."""
     try:
         return msgspec.json.decode(text, type=Taken) if text else None
     except msgspec.MsgspecError:
@@ -146,7 +146,7 @@ def read_bridged_page(page: memoryview | bytes) -> list[BridgedNode]:
 
 @dataclass(frozen=True)
 class BridgeConnection:
-    """What the stages need of a real API server. Every method raises KubeError."""
+    """The API server's nodes, as the stages need them. Every method raises KubeError."""
 
     requests: ApiRequests
 

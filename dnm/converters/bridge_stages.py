@@ -1,14 +1,14 @@
-"""bridge-convert. Lending: claim, verify, cordon, leave, gone, open. Return: check, fence, drain,
-back, known, return.
+"""The stages of bridge-convert. Lending: claim, verify, cordon, leave, gone, open. Return: check,
+fence, drain, back, known, return.
 
-The machine is always a Node. To lend it, slurm-bridge is made to take it out of Slurm in peace: its
-node there is claimed, seen drained and without a job, the Node cordoned, and only then does it lose
-the label by which slurm-bridge keeps it in Slurm. The drain is ours, so that slurm-bridge does not
-lift it; the reservation goes just before the label, since Slurm deletes no node that is reserved.
+The machine is always a Node. To lend it, dnm makes slurm-bridge remove it from Slurm: it claims the
+Slurm node, checks that it is drained and has no job, and cordons the Node. Only then it removes the
+label by which slurm-bridge keeps the Node in Slurm. The drain is dnm's, so slurm-bridge does not
+lift it. The reservation is deleted just before the label, since Slurm deletes no reserved node.
 
-The partitions of the Node's annotation are looked for in Slurm before anything is touched: where
-one is missing slurm-bridge never puts the Node into Slurm. The Node stays cordoned, and so drained,
-until Slurm has it as it shall be.
+dnm checks that Slurm has the partitions of the Node's annotation before it changes anything: if one
+is missing, slurm-bridge never puts the Node into Slurm. The Node stays cordoned, and so drained,
+until Slurm has it again as expected.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from dnm.model.slinky import (
 
 
 def find_slurm_node(conversion: NodeConversion) -> SlurmNode | None:
-    """Returns what Slurm has of the machine; None: it is not in its list. Raises SlurmError."""
+    """Returns Slurm's record of the node; None if there is none. Raises SlurmError."""
     nodes = conversion.slurm.read_nodes()
     return next((one for one in nodes if one.name == conversion.node), None)
 
 
 def read_bridged(conversion: NodeConversion) -> BridgedNode:
-    """Returns the machine's Node. Raises ConverterError where there is none."""
+    """Returns the machine's Node. Raises ConverterError if there is none."""
     at = conversion.kube.bridge.read_node(conversion.node)
     if at is None:
         raise ConverterError(f"Kubernetes has no Node {conversion.node}: nothing is done to it")
@@ -53,7 +53,7 @@ def read_bridged(conversion: NodeConversion) -> BridgedNode:
 
 
 def is_movable(conversion: NodeConversion) -> None:
-    """slurm-bridge has the Node, and nobody keeps it from being moved."""
+    """Raises NotClaimed unless slurm-bridge has the Node and nothing keeps it from being moved."""
     is_cordoned = bool(conversion.journal.facts.get(CORDONED))
     at = conversion.kube.bridge.read_node(conversion.node)
     if why := bridge.why_not_moved(conversion.node, at, is_cordoned):
@@ -66,7 +66,7 @@ def may_cordon(conversion: NodeConversion) -> None:
 
 
 def cordon(conversion: NodeConversion) -> str:
-    """Kept from now on by Kubernetes too: a schedulable Node's drain is lifted by slurm-bridge."""
+    """Cordons the Node. Otherwise slurm-bridge would lift the drain of a schedulable Node."""
     if not read_bridged(conversion).node.is_cordoned:
         conversion.book.remember({CORDONED: "yes"})
         conversion.kube.set_cordon(conversion.node, True)
@@ -74,23 +74,22 @@ def cordon(conversion: NodeConversion) -> str:
 
 
 def may_leave(conversion: NodeConversion) -> None:
-    """Slurm itself says: drained by us, nothing on it. Its record may have been made anew."""
+    """Checks the claim again, by Slurm itself: slurm-bridge may have replaced the node's record."""
     if not _is_off_by_us(read_bridged(conversion)):
         is_movable(conversion)
         check_claim(conversion, is_reserved=False)
 
 
 def _is_off_by_us(at: BridgedNode) -> bool:
-    """Raises NotClaimed where somebody else has taken the label off: they want it out of Slurm."""
+    """Returns whether dnm removed the label. Raises NotClaimed if it was removed outside dnm."""
     if not at.is_labelled and at.taken is None:
-        raise NotClaimed(f"somebody has taken the label {EXTERNAL_NODE} off its Node")
+        raise NotClaimed(f"the label {EXTERNAL_NODE} of its Node was removed outside dnm")
     return not at.is_labelled
 
 
 def leave(conversion: NodeConversion) -> str:
-    """Takes off the label that keeps it in Slurm, with all looked at once more just before; what is
-    taken off stands on the Node from then on. The fence comes in the same change: slurm-bridge
-    takes its own taint off soon."""
+    """Removes the label that keeps the node in Slurm, after a last check, and records it on the
+    Node. The same change adds the fence, since slurm-bridge soon removes its own taint."""
     if _is_off_by_us(read_bridged(conversion)):
         return "the label is off already"
     release(conversion)
@@ -121,7 +120,7 @@ def _not_gone(conversion: NodeConversion) -> str:
     at = read_bridged(conversion)
     if at.is_labelled:
         labels = " ".join(bridge_labels(at.node.labels))
-        raise ConverterError(f"somebody has put the label {labels} on again")
+        raise ConverterError(f"the label {labels} was added again outside dnm")
     if node := find_slurm_node(conversion):
         return f"Slurm has it {node.state.text} yet"
     if at.node.is_managed:
@@ -131,25 +130,25 @@ def _not_gone(conversion: NodeConversion) -> str:
 
 
 def gone(conversion: NodeConversion) -> str:
-    """Slurm has no record of it, no pod of slurm-bridge's is left, and its taint is off: it would
-    have pods evicted. Nobody hurries it."""
+    """Waits until Slurm has no record of the node, slurm-bridge's pods have ended, and its taint is
+    off: the taint would evict pods."""
     conversion.wait_until(lambda: _not_gone(conversion), conversion.settings.drain_timeout_seconds)
     return "slurm-bridge has let go of it"
 
 
 def is_lent_by_us(conversion: NodeConversion) -> None:
-    """Slurm still has no record of it. Some of its pods may be back from an opening that was
-    interrupted, so they are not looked at again."""
+    """Checks that Slurm has no record of the node. Its pods do not matter: an interrupted opening
+    may have let some start."""
     if node := conversion.patiently(lambda: find_slurm_node(conversion)):
         raise NotClaimed(f"Slurm has it {node.state.text} again")
 
 
 def open_node(conversion: NodeConversion) -> str:
-    """Labels and taints of the namespace, fence and cordon off, in one change."""
+    """Sets labels and taints of the namespace, and removes fence and cordon, in one change."""
 
     def why_not(node: Node) -> str:
         if labels := bridge_labels(node.labels):
-            return f"somebody has put the label {' '.join(labels)} on again"
+            return f"the label {' '.join(labels)} was added again outside dnm"
         if node.is_managed:
             return f"slurm-bridge has put its taint {MANAGED_TAINT} on again"
         return ""
@@ -158,13 +157,13 @@ def open_node(conversion: NodeConversion) -> str:
 
 
 def _partitions(at: BridgedNode) -> str | None:
-    """As they stand on the Node, else as they stood when it was lent."""
+    """Returns the annotation of the Node, or else the one that it had before it was lent."""
     return at.partitions or (at.taken.partitions if at.taken else None)
 
 
 def check(conversion: NodeConversion) -> str:
-    """Nothing is done to a node that Slurm works on, that is not ours, or that slurm-bridge could
-    not take back."""
+    """Raises unless the node can be returned: Slurm has no work on it, this instance lent it, and
+    slurm-bridge can take it back."""
     at = read_bridged(conversion)
     node = conversion.patiently(lambda: find_slurm_node(conversion))
     found = InSlurm(node, conversion.read_jobs()) if node else None
@@ -175,36 +174,36 @@ def check(conversion: NodeConversion) -> str:
     is_ours = _is_ours(conversion, at, node)
     if is_ours and not at.is_labelled and at.taken is None:
         _leave_to_others(conversion)
-        raise AlreadyBack(f"somebody has taken the label {EXTERNAL_NODE} off: it is left to them")
+        raise AlreadyBack(f"the label {EXTERNAL_NODE} was removed outside dnm: nothing is done")
     _forget_opened(conversion, at)
     if at.is_labelled and not is_ours:
         raise AlreadyBack("slurm-bridge has it: nothing is done to it")
     if not is_ours:
         raise ConverterError(
-            f"{conversion.node} is not lent by '{conversion.settings.instance}': nothing on its "
-            "Node or in the journal says so; nothing is done"
+            f"{conversion.node} is not lent by '{conversion.settings.instance}': neither its "
+            "Node nor the journal shows it; nothing is done"
         )
-    # The label goes on in the change that takes our note off: with both, another has put it on.
+    # The label and dnm's record change together. If both exist, the label is not dnm's.
     if at.taken is not None and found and found.in_service is not False:
         raise ConverterError(
-            f"Slurm has {conversion.node} in service or can't say ({found}) although it is lent: "
-            "nothing is done to it; look at the node"
+            f"{conversion.node} is lent, but Slurm may have it in service ({found}): "
+            "nothing is done to it; check the node"
         )
     _require_partitions(conversion, at)
     return f"lent: {node.state.text if node else 'Slurm has no record of it'}"
 
 
 def _leave_to_others(conversion: NodeConversion) -> None:
-    """Whoever took the label off, without our note, wants the machine out of Slurm: what is ours
-    goes off the Node, and the reservation, with which Slurm would keep the record. Our drain stays,
-    for slurm-bridge lifts its own from a schedulable Node, and goes with the record."""
+    """Gives up a node that was taken out of Slurm outside dnm. Removes dnm's fence, cordon and
+    reservation, with which Slurm would keep the record. The drain stays, since slurm-bridge lifts
+    its own from a schedulable Node, and goes with the record."""
     conversion.change_node(lambda: _lift_own_cordon(conversion))
     conversion.book.remember({CORDONED: ""})
     release(conversion)
 
 
 def _lift_own_cordon(conversion: NodeConversion) -> None:
-    """Takes off the fence and the cordon of this conversion, in one change."""
+    """Removes the fence and this conversion's cordon, in one change."""
     node = read_bridged(conversion).node
     is_ours = standing_node.is_our_cordon(conversion, node)
     if standing_node.is_fenced(node) or (is_ours and node.is_cordoned):
@@ -213,9 +212,9 @@ def _lift_own_cordon(conversion: NodeConversion) -> None:
 
 
 def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
-    """Our cordon goes only together with our fence: on a Node that was opened, or given back, and
-    that has no fence, a cordon is not ours, whatever the journal says. Lending cordons before it
-    puts the fence on; such a Node has its label, and nothing was taken off it."""
+    """Forgets dnm's cordon if the Node has no fence. dnm removes both together, so a cordon on an
+    opened or returned Node without a fence is not dnm's. Lending cordons before it fences; such a
+    Node still has its label, and nothing was removed."""
     was_moved = at.taken is not None or conversion.journal.has_begun("return")
     if was_moved and not standing_node.is_fenced(at.node):
         conversion.book.remember({CORDONED: ""})
@@ -239,27 +238,27 @@ def _require_partitions(conversion: NodeConversion, at: BridgedNode) -> None:
         raise ConverterError(
             f"Slurm has no partition {', '.join(missing)}, which the annotation {PARTITIONS} of "
             f"Node {conversion.node} names: slurm-bridge would not take the node back; make the "
-            "partition, or mend the annotation, then repeat"
+            "partition, or fix the annotation, then repeat"
         )
 
 
 def fence(conversion: NodeConversion) -> str:
-    """Keeps pods off from now on; not where slurm-bridge has it already. A Node that lending has
-    cordoned, and no more, gets it too: while it is on, the cordon is ours."""
+    """Keeps new pods off, unless slurm-bridge has the node already. A Node that lending only
+    cordoned gets a fence too, which shows that the cordon is dnm's."""
     is_labelled = read_bridged(conversion).is_labelled
     is_at_work = is_labelled and not conversion.journal.facts.get(CORDONED)
     return "slurm-bridge has it" if is_at_work else standing_node.fence(conversion)
 
 
 def drain(conversion: NodeConversion) -> str:
-    """Evicts what is left, but for what belongs there; not where slurm-bridge may have pods."""
+    """Evicts the remaining pods, unless slurm-bridge may have pods on the node."""
     if read_bridged(conversion).is_labelled:
         return "slurm-bridge has it"
     return to_batch.drain(conversion)
 
 
 def back(conversion: NodeConversion) -> str:
-    """Gives the Node slurm-bridge's label again, cordoned, without what lending has put on it."""
+    """Adds slurm-bridge's label to the cordoned Node and removes what lending added."""
     at = read_bridged(conversion)
     if at.taken is None and at.is_labelled:
         return "the label is on"
@@ -270,7 +269,7 @@ def back(conversion: NodeConversion) -> str:
 def _put_label_on(conversion: NodeConversion) -> None:
     at = read_bridged(conversion)
     if at.taken is None:
-        raise ConverterError(f"somebody has taken the label {EXTERNAL_NODE} off: repeat")
+        raise ConverterError(f"the label {EXTERNAL_NODE} was removed outside dnm: repeat")
     node = at.node
     if node.is_cordoned and not standing_node.is_our_cordon(conversion, node):
         raise ConverterError(
@@ -293,7 +292,7 @@ def _put_label_on(conversion: NodeConversion) -> None:
 
 
 def known(conversion: NodeConversion) -> str:
-    """slurm-bridge has put it into Slurm, idle and with its partitions as features."""
+    """Waits until slurm-bridge has put it into Slurm: idle, partitions as features."""
 
     def look() -> str:
         at = read_bridged(conversion)
@@ -306,8 +305,8 @@ def known(conversion: NodeConversion) -> str:
 
 
 def hand_over(conversion: NodeConversion) -> str:
-    """Fence and cordon off in one change; then slurm-bridge lifts its drain, but for that of a sick
-    node, which has another reason by then. An administrator's cordon stays."""
+    """Removes fence and cordon in one change; slurm-bridge then lifts its drain. The drain of a
+    faulty node has another Reason by then and stays, and so does an administrator's cordon."""
     node = conversion.read_node()
     if conversion.settings.leave_drained:
         settle_drain(conversion, node, standing_node.is_our_drain(conversion, node), BRIDGE_REASON)
@@ -329,7 +328,7 @@ def hand_over(conversion: NodeConversion) -> str:
 
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
-    """By what Kubernetes says of them, with those that are lent, of which Slurm has no record."""
+    """Returns the verdicts by Kubernetes' state, with rows for lent nodes."""
     at = {one.node.name: one for one in KubeSide(settings).bridge.read_nodes()}
     return bridge.judge_bridged(judged, at)
 

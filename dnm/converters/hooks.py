@@ -1,13 +1,13 @@
-"""The site's own work: executables in the hooks directory, called with the node's name.
+"""Hooks: executables of the site in the hooks directory, called with the node's name.
 
-A hook must be repeatable: it can be ended at any point and is then run again. What it is told is in
-its environment, which is built up anew; secrets come to it by the variables that the site names
-(`pass_environment`) or by files of its own, never on a command line, and their values are blacked
-out in what it prints. It runs in a session of its own and ends with its children when its time is
-up. Its process is in the journal before it begins, so that a repetition finds one that lives on.
+A hook must be repeatable: it can be ended at any point and is then run again. It gets its facts in
+an environment of its own. Secrets come by variables that the site names (`pass_environment`) or by
+the hook's files, never on a command line; they are blacked out in its output. A hook runs in a
+session of its own and ends with its children when its time is up. The journal has its process
+before it begins, so that a repetition finds it.
 
-The kubelet's file for a node that is lent is written beside the journals, and a hook gets its path:
-the same settings are the same bytes. A node whose type names nothing has no file.
+The kubelet's configuration file for a lent node is written beside the journals; a hook gets its
+path. Equal settings give equal bytes. A node has no file if its type sets nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.errors import ConverterError
 from dnm.model.lent import ConverterProcess
 
-# The child waits for a byte before it becomes the hook; without one it ends. `-I` keeps it fast.
+# The child waits for a byte before it becomes the hook, or ends. `-I` keeps it fast.
 _GATE = "import os,sys; os.read(0,1) or sys.exit(1); os.execv(sys.argv[1], sys.argv[1:])"
 _LONGEST_LINE = 4096
 _LAST_LINES = 3
@@ -41,18 +41,18 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class HookFailed(ConverterError):
-    """The hook said no, or its time was up."""
+    """The hook failed, or its time was up."""
 
 
 def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path | None:
-    """Returns the hook's path; None: the site has none of this name. Raises ConverterError for one
-    that must not be run, and where one that is required is missing."""
+    """Returns the hook's path; None if the site has no such hook. Raises ConverterError for an
+    unusable hook, and for a missing one that is required."""
     path = settings.hooks_dir / name
     try:
         check_trust(path, ConverterError)
     except FileNotFoundError:
         if any(one.is_symlink() and not one.exists() for one in (path, *path.parents)):
-            raise ConverterError(f"the hook {path} is behind a link to nowhere: mend it") from None
+            raise ConverterError(f"the hook {path} is behind a broken link: fix it") from None
         if not is_required:
             return None
         raise ConverterError(
@@ -69,7 +69,7 @@ def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path 
 def hook_environment(
     settings: Settings, facts: Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the variables of a hook (etc/hooks/README explains each), and no others."""
+    """Returns all variables that a hook gets (etc/hooks/README explains each)."""
     environment = {
         "PATH": ":".join(filter(None, (environ.get("PATH", ""), _PATH))),
         "HOME": environ.get("HOME", "/"),
@@ -89,7 +89,7 @@ def hook_environment(
 
 
 class HookCall:
-    """One hook under way."""
+    """A hook that is running."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class HookCall:
         secrets: Secrets,
         say: Callable[[str], None],
     ) -> None:
-        """Starts the process, which waits at the gate until `let_go`. Raises ConverterError."""
+        """Starts the process, which waits until `let_go`. Raises ConverterError."""
         self.command = list(command)
         self.say = say
         self.lines = SafeLines(secrets, _LONGEST_LINE)
@@ -122,16 +122,16 @@ class HookCall:
         )
 
     def let_go(self) -> None:
-        """The hook begins; its standard input is empty."""
+        """Lets the hook begin, with an empty standard input."""
         assert self.child.stdin is not None
         with fault_point("hook.let_go"), suppress(BrokenPipeError):
             self.child.stdin.write(b"\n")
             self.child.stdin.close()
 
     def wait(self, timeout: timedelta, is_hurried: Callable[[], bool]) -> None:
-        """Waits until it has ended, but not for what it leaves behind, which may keep its output
-        open. Raises HookFailed with its last lines for an exit code that is not 0, and when its
-        time is up or `is_hurried` turns true, after it and its children have ended."""
+        """Waits until the hook has ended, but not for children that keep its output open. Raises
+        HookFailed with its last lines for a non-zero exit code. Ends it and its children, and
+        raises, when its time is up or `is_hurried` turns true."""
         assert self.child.stdout is not None
         deadline = time.monotonic() + timeout.total_seconds()
         why = ""
@@ -143,7 +143,7 @@ class HookCall:
                 if time.monotonic() > deadline:
                     why = f"did not end within {timeout.total_seconds():g} s and was ended"
                 elif is_hurried():
-                    why = "was ended because node-convert was told twice to stop"
+                    why = "was ended because node-convert got two signals to stop"
             if why:
                 end_session(self.child.pid, lambda: self.child.poll() is not None)
             self._listen(selector, 0)
@@ -171,7 +171,7 @@ class HookCall:
 
 
 def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
-    """Ends a hook and its children: TERM, and KILL ten seconds later."""
+    """Ends a hook and its children by TERM, and by KILL ten seconds later."""
 
     def send(sent: signal.Signals) -> None:
         with fault_point("hook.signal"), suppress(ProcessLookupError):
@@ -181,7 +181,7 @@ def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
 
 
 def outlive(process: ConverterProcess, patience: timedelta, say: Callable[[str], None]) -> None:
-    """Waits for a hook that an earlier node-convert left behind, then ends it."""
+    """Waits for a hook that an earlier node-convert left running, then ends it."""
     if not is_alive(process):
         return
     say(f"waits for a hook of an earlier call (process {process.pid})")
@@ -198,19 +198,19 @@ _FOLDER = "kubelet"  # below state_dir
 
 
 def check_kubelets(settings: Settings, node_type: str) -> None:
-    """Raises ConverterError, before anything is claimed, for a type whose kubelets won't start."""
+    """Raises ConverterError, before any claim, if the type's kubelets would not start."""
     known = settings.node_types.get(node_type)
     if known is None or known.kubelet is None:
         return
     from dnm.kubelet.check import why_not_lent
 
     if why := why_not_lent(known):
-        raise ConverterError(f"{why}: nothing of this type is converted until that is mended")
+        raise ConverterError(f"{why}: no node of this type is converted until this is fixed")
 
 
 def kubelet_facts(settings: Settings, journal: Journal, hook: str) -> Mapping[str, str]:
-    """Writes the node's file and returns the variable that names it; nothing for other hooks, and
-    for a type that names nothing. Raises ConverterError."""
+    """Writes the node's kubelet file and returns the variable with its path. Returns nothing for
+    hooks or types that need no file. Raises ConverterError."""
     known = settings.node_types.get(journal.node_type)
     is_wanted = hook in _WITH_FILE and journal.direction is Direction.K8S
     if not is_wanted or known is None or known.kubelet is None:
@@ -227,6 +227,6 @@ def kubelet_facts(settings: Settings, journal: Journal, hook: str) -> Mapping[st
     except OSError as error:
         raise ConverterError(
             f"the kubelet's file {path} can't be written ({error.strerror or error}): free space "
-            "or mend the permissions, then repeat"
+            "or fix the permissions, then repeat"
         ) from error
     return {_FILE_VARIABLE: str(path)}

@@ -1,9 +1,9 @@
-"""What node-convert has done to each node, written before and after every stage.
+"""The journals of node-convert: its actions on each node, written before and after every stage.
 
-One JSON document a node in the state directory, replaced atomically (temporary file, fsync, rename,
-fsync of the directory), and one lock a node that dies with its process. A conversion whose journal
-is open is taken up where it was left; what really happened is found out by looking, never believed
-from the journal alone. A journal that can't be read stops work on its node.
+Each node has one JSON document in the state directory, replaced atomically (temporary file, fsync,
+rename, fsync of the directory), and one lock that ends with its process. A later call continues a
+conversion with an open journal. It reads the actual state and does not trust the journal alone. An
+unreadable journal stops work on its node.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from dnm.model.value import Value
 _LARGEST = 1 << 22  # bytes of one journal
 VERSION = 1
 _LOOKS, _LOOK_SECONDS = 5, 0.02
-_MOST_LINES = 400  # a journal of endless repetition stays readable
-# Key of the facts: the Reason of a person's drain that a test has taken over, and puts back.
+_MOST_LINES = 400  # keeps a journal with many repetitions readable
+# Key of the facts: the Reason of an administrator's drain that a test replaces, and restores.
 PREVIOUS_DRAIN = "drained before"
 
 
@@ -41,7 +41,7 @@ class Direction(Enum):
 
 
 class StageMark(Enum):
-    """What a line of the journal says of its stage."""
+    """The state of a stage that a line records."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -56,31 +56,31 @@ class Line(Value, frozen=True):
 
 
 class Journal(Value, frozen=True):
-    """One conversion of one node. `direction` turns to batch when a conversion is rolled back."""
+    """The conversion of one node. A rollback changes `direction` to batch."""
 
     node: str
-    operation: str  # stands in Slurm's Reason, so that two conversions can be told apart
+    operation: str  # part of Slurm's Reason, so that two conversions differ
     direction: Direction
     instance: str
     begun: datetime
     node_type: str = ""
     namespace: str = ""
-    request: str = ""  # of dnm's, for which it was begun or taken up again
+    request: str = ""  # dnm's request that began or continued it
     version: int = VERSION
     lines: tuple[Line, ...] = ()
     is_open: bool = True
     error: str = ""
-    rolled_back_from: str = ""  # the error that made a conversion to k8s turn round
+    rolled_back_from: str = ""  # the error that caused a rollback to Slurm
     facts: Mapping[str, str] = {}  # what a stage found and a later one needs
-    hook: ConverterProcess | None = None  # under way, or the last one
+    hook: ConverterProcess | None = None  # the running hook, or the last one
 
     @property
     def way(self) -> Direction:
-        """Returns where it ends: that of a test is Slurm, wherever it was cut off."""
+        """The side where it ends: for a test Slurm, wherever the test stops."""
         return Direction.BATCH if PREVIOUS_DRAIN in self.facts else self.direction
 
     def is_done(self, stage: str) -> bool:
-        """Returns whether the stage's last line says that it is done."""
+        """Returns whether the stage's last line is DONE."""
         marks = [line.mark for line in self.lines if line.stage == stage]
         return bool(marks) and marks[-1] is StageMark.DONE
 
@@ -89,7 +89,7 @@ class Journal(Value, frozen=True):
 
 
 def new_operation() -> str:
-    """Returns a name that sorts by time and is nobody else's."""
+    """Returns a unique name that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
@@ -97,7 +97,7 @@ class JournalStore:
     """The journals and locks of one state directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Makes the directory; raises ConverterError where it can't be used or trusted."""
+        """Makes the directory; raises ConverterError if it can't be used or trusted."""
         self.directory = directory
         try:
             with fault_point("journal.make_directory"):
@@ -126,10 +126,10 @@ class JournalStore:
         ) as error:  # fmt: skip
             raise ConverterError(
                 f"the journal {path} can't be read ({error}): if a later node-convert wrote it, use"
-                " that; else look at the node in Slurm and in Kubernetes, then remove the file"
+                " that; else check the node in Slurm and in Kubernetes, then remove the file"
             ) from error
         if journal.node != node:
-            raise ConverterError(f"the journal {path} is {journal.node}'s: take the copy away")
+            raise ConverterError(f"the journal {path} is about {journal.node}: remove the copy")
         if journal.version != VERSION:
             raise ConverterError(
                 f"the journal {path} has version {journal.version}, this node-convert knows "
@@ -138,14 +138,14 @@ class JournalStore:
         return journal
 
     def load_open(self, instance: str, on_unreadable: Callable[[str], None]) -> tuple[Journal, ...]:
-        """Returns the conversions of this instance that were interrupted or need a person, by
-        node. One that can't be read is told and stops nothing but its own node."""
+        """Returns this instance's conversions that were interrupted or need an administrator. An
+        unreadable journal is reported and stops only its own node."""
         journals = self.load_all(lambda node, why: on_unreadable(why)).values()
         return tuple(one for one in journals if one.is_open and one.instance == instance)
 
     def load_all(self, on_unreadable: Callable[[str, str], None]) -> dict[str, Journal]:
-        """Returns the last conversion of each node, by node; `on_unreadable` gets the node whose
-        journal can't be read, and a sentence with what to do. Raises OSError."""
+        """Returns the last conversion of each node, by node. `on_unreadable` gets a node with an
+        unreadable journal, and a message with the next step. Raises OSError."""
         found = {}
         for node in (one[:-5] for one in sorted(os.listdir(self.directory)) if one[-5:] == ".json"):
             try:
@@ -172,8 +172,7 @@ class JournalStore:
             ) from error
 
     def save(self, journal: Journal) -> None:
-        """Writes the journal, durably when this returns. Raises ConverterError; nothing further may
-        be done then."""
+        """Writes the journal durably. Raises ConverterError; the caller must then stop."""
         path = self._path(journal.node)
         content = msgspec.json.format(msgspec.json.encode(journal), indent=1) + b"\n"
         try:
@@ -181,16 +180,16 @@ class JournalStore:
         except OSError as error:
             raise ConverterError(
                 f"the journal {path} can't be written ({error.strerror or error}): nothing further "
-                "is done to the node; free space or mend the permissions, then repeat"
+                "is done to the node; free space or fix the permissions, then repeat"
             ) from error
 
     @contextmanager
     def lock(self, node: str) -> Iterator[bool]:
-        """Whether the node is ours for the block; another converter is never waited for, only a
-        list that looks for a moment whether one is at work. Ends with the process."""
+        """Yields whether this process got the node's lock, which ends with it. It does not wait for
+        another converter, only for a list that holds the lock for a moment."""
         path = self.directory / f"{node}.lock"
         try:
-            mend_access(path, Access(owner=os.geteuid()))  # who can open it can hold the node
+            mend_access(path, Access(owner=os.geteuid()))  # who opens it can lock the node
             with fault_point("journal.lock"):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 is_ours = _try_lock(descriptor, fcntl.LOCK_EX)
@@ -217,7 +216,7 @@ def _try_lock(descriptor: int, how: int) -> bool:
 
 @dataclass(eq=False)
 class Book:
-    """The journal of the conversion under way: every change is on disk before it returns."""
+    """The journal of the running conversion; each change is on disk before the method returns."""
 
     store: JournalStore
     journal: Journal
@@ -231,7 +230,7 @@ class Book:
         self.change(lines=(*self.journal.lines, line)[-_MOST_LINES:])
 
     def reopen(self, stages: Collection[str]) -> None:
-        """Notes that these stages are to be run again, whatever was written of them."""
+        """Records that these stages must run again."""
         for stage in stages:
             if self.journal.is_done(stage):
                 self.write(stage, StageMark.FAILED, "to be done again")
@@ -240,11 +239,11 @@ class Book:
         self.change(facts={**self.journal.facts, **facts})
 
     def close(self, error: str = "") -> None:
-        """Closes the journal: nothing is left to be done to the node."""
+        """Closes the journal: the conversion is finished."""
         self.change(is_open=False, error=error)
 
 
-# What came of a conversion, as a call reports it.
+# The result of a conversion, as a call reports it.
 
 SCHEMA = "node-convert.result/1"
 
@@ -256,7 +255,7 @@ class StageResult(Value, frozen=True):
 
 
 class NodeResult(Value, frozen=True):
-    """`skipped`: nothing was done, or nothing had to be."""
+    """The result for a node. `skipped`: nothing was done, or nothing was necessary."""
 
     node: str
     result: str  # ok | failed | skipped
@@ -265,7 +264,7 @@ class NodeResult(Value, frozen=True):
 
 
 def stages_of(journal: Journal, began: datetime) -> tuple[StageResult, ...]:
-    """Returns, of this call, each stage with the time from its line before to its line after."""
+    """Returns this call's stages, each with the seconds between its first and its last line."""
     found: list[StageResult] = []
     begun: dict[str, datetime] = {}
     for line in journal.lines:

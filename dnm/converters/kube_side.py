@@ -1,7 +1,7 @@
-"""What a conversion does in Kubernetes: cordon, evict by the Eviction API, delete, label.
+"""The Kubernetes side of a conversion: cordon, evict by the Eviction API, delete, label.
 
-Stands on the Kubernetes edge of a run; its own calls are those that a run never needs. The imports
-cost more than `--list` may, so the client is made when a stage first asks.
+It extends the Kubernetes edge of a run by calls that a run never needs. The imports take too long
+for `--list`, so the client is made when a stage first needs it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dnm.model.node_type import Taint
 
 
 class KubeSide(KubeClient):
-    """What the stages need of a real API server. What they ask raises KubeError."""
+    """The API server as the stages need it. Its methods raise KubeError."""
 
     def __init__(self, settings: Settings) -> None:
-        """Loads the access; nothing is asked yet. Raises KubeError."""
+        """Loads the access; sends nothing yet. Raises KubeError."""
         config = Config(
             path=settings.config_path or Path("node-convert"),
             namespaces={},
@@ -34,12 +34,12 @@ class KubeSide(KubeClient):
 
     @property
     def node_sets(self) -> NodeSetConnection:
-        """What only nodeset-convert needs."""
+        """The calls that only nodeset-convert needs."""
         return NodeSetConnection(self.requests)
 
     @property
     def bridge(self) -> BridgeConnection:
-        """What only bridge-convert needs."""
+        """The calls that only bridge-convert needs."""
         return BridgeConnection(self.requests)
 
     def set_cordon(self, node: str, cordon: bool) -> None:
@@ -53,8 +53,8 @@ class KubeSide(KubeClient):
         is_uncordoned: bool = False,
         annotations: Mapping[str, str | None] = {},
     ) -> None:
-        """Changes all of it at once, if the Node is still as `node` was read. `taints`: all; as
-        they were they are not written, with the time since when each is on."""
+        """Makes one change of the Node, if it is still as it was read. `taints`: all of them;
+        unchanged ones are not written, so that they keep their times."""
         self.patch_node(
             node.name,
             resource_version=node.resource_version,

@@ -1,9 +1,9 @@
-"""Whose a node is by what stands on it in Slurm: the Reason of its drain, Comment, Extra, and the
-flags of its kind. Pure.
+"""Ownership of a node in Slurm, by the Reason of its drain, Comment, Extra, and the flags of its
+kind. Pure.
 
-node-convert moves machines of their own, nodeset-convert those whose slurmd runs in a pod of
-slurm-operator's, bridge-convert those that slurm-bridge has put into Slurm. What the operator or
-slurm-bridge has drained or reserved is theirs alone.
+node-convert moves machines that leave Kubernetes, nodeset-convert those with slurmd in a pod of
+slurm-operator, bridge-convert those that slurm-bridge has put into Slurm. dnm never touches a drain
+or reservation of the operator or of slurm-bridge.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dnm.model.batch import SlurmReason
 from dnm.model.errors import ConverterError
 from dnm.model.slinky import BRIDGE_REASON, MAINTENANCE, OPERATOR_REASON, pod_of, writer_of
 
-_KINDS = {  # why a node is none of theirs, and how the Reasons of its keeper begin
+_KINDS = {  # why a node is of another kind, and how the manager's Reasons begin
     Machines.PODS: ("its slurmd runs in no pod of slurm-operator's", OPERATOR_REASON),
     Machines.BRIDGED: (
         "slurm-bridge has not put it into Slurm (no state flag EXTERNAL)", BRIDGE_REASON,
@@ -33,30 +33,30 @@ def drain_reason(settings: Settings, operation: str) -> str:
 
 
 def is_own_reason(settings: Settings, reason: str) -> bool:
-    """Returns whether a Reason is ours by its beginning: Slurm appends ("… : Not responding")."""
+    """Returns whether a Reason begins as this instance's. Slurm appends ("… : Not responding")."""
     return f"{reason} ".startswith(f"dnm:{settings.instance} ")
 
 
 def reason_of_drain(node: SlurmNode) -> str:
-    """Returns the Reason while the node is drained. On one in service it is nobody's mark: Slurm
-    23.11 to 25.11 without slurmdbd leaves it there."""
+    """Returns the Reason if the node is drained. On a node in service it means nothing: Slurm 23.11
+    to 25.11 without slurmdbd leaves it there."""
     return node.reason if "DRAIN" in node.state.flags else ""
 
 
 def other_instance(settings: Settings, node: SlurmNode) -> str:
-    """Returns the other instance that the marks on a node name, which beside a drain of ours were
-    left; empty: none."""
+    """Returns the other instance that the node's marks name; empty if none. Beside this instance's
+    drain, other marks are leftovers."""
     marks = [] if is_own_reason(settings, reason_of_drain(node)) else instances_on(node)
     return next((one for one in marks if one != settings.instance), "")
 
 
 def refuse_other_instance(settings: Settings, node: SlurmNode) -> None:
-    """Raises ConverterError where another instance's mark is on the node."""
+    """Raises ConverterError if another instance's mark is on the node."""
     refuse_other(settings, node.name, other_instance(settings, node) or settings.instance)
 
 
 def refuse_other(settings: Settings, name: str, instance: str) -> None:
-    """Raises ConverterError where that is another instance."""
+    """Raises ConverterError if `instance` is another instance."""
     if instance != settings.instance:
         raise ConverterError(
             f"{name} is lent by instance '{instance}': nothing is done; "
@@ -65,7 +65,7 @@ def refuse_other(settings: Settings, name: str, instance: str) -> None:
 
 
 def instances_on(node: SlurmNode) -> list[str]:
-    """Returns the instances whose marks stand on the node, that of its drain first."""
+    """Returns the instances in the node's marks, the drain's first."""
     texts = reason_of_drain(node), node.comment, node.extra or ""
     return [instance for text in texts if (instance := _instance_in(text))]
 
@@ -76,9 +76,9 @@ def _instance_in(text: str) -> str:
 
 
 def slurm_reason_of(settings: Settings, node: SlurmNode, is_claimed: bool) -> SlurmReason | None:
-    """Returns why a node is drained, down or failed, and whose word that is; None: it is none of
-    these, or nobody says why. `is_claimed`: for this instance, so that what the site's script
-    before wrote is its word."""
+    """Returns why a node is drained, down or failed, and who set it; None without a Reason. If this
+    instance has claimed it (`is_claimed`), a Reason of the predecessor's script counts as this
+    instance's."""
     is_out = node.state.base == "DOWN" or node.state.flags & {"DRAIN", "FAIL"}
     if not (node.reason and is_out):
         return None
@@ -89,17 +89,17 @@ def slurm_reason_of(settings: Settings, node: SlurmNode, is_claimed: bool) -> Sl
 
 
 def operation_of(reason: str) -> str:
-    """Returns the operation that a Reason names; empty: none."""
+    """Returns the operation in a Reason; empty if none."""
     return next((word[3:] for word in reason.split() if word.startswith("op=")), "")
 
 
 def is_predecessors_reason(settings: Settings, reason: str) -> bool:
-    """Returns whether the site's script before wrote the Reason: it only wrote MARK_REASON."""
+    """Returns whether the predecessor's script set the Reason: it wrote only MARK_REASON."""
     return bool(settings.mark_reason) and reason.startswith(settings.mark_reason)
 
 
 def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
-    """Returns the node without the flags that all of its kind have: they say nothing of it."""
+    """Returns the node without the flags that all nodes of its kind have."""
     if machines is Machines.OWN or not _is_of_kind(machines, node):
         return node
     state = msgspec.structs.replace(node.state, flags=node.state.flags - _OF_KIND)
@@ -107,8 +107,8 @@ def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
 
 
 def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
-    """The features of a bridged node are its partitions, so that flags alone tell its kind. Where
-    they were taken off already its record stands as one of its kind."""
+    """Returns whether the node is of the program's kind. Only flags show a bridged node, since its
+    features are its partitions. A node without its own flags counts as its kind."""
     if machines is Machines.PODS:
         return bool(pod_of(node.comment))
     return "EXTERNAL" in node.state.flags
@@ -117,7 +117,7 @@ def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
 def why_not_ours(
     machines: Machines, node: SlurmNode, maintained: dict[str, str] | None = None
 ) -> str:
-    """Says why a program leaves a node alone, whatever runs on it; empty: it is of its kind."""
+    """Returns why the program leaves a node alone, whatever runs on it; empty for its own kind."""
     if machines is Machines.OWN:
         return why_slinkys(node, maintained)
     why_not, theirs = _KINDS[machines]
@@ -126,12 +126,12 @@ def why_not_ours(
     if machines is Machines.PODS:
         node = msgspec.structs.replace(node, comment="")
     if "DRAIN" not in node.state.flags and node.reason.startswith(theirs):
-        node = msgspec.structs.replace(node, reason="")  # of an undrain, or of an uncordon
+        node = msgspec.structs.replace(node, reason="")  # left by an undrain or an uncordon
     return why_slinkys(node, maintained)
 
 
 def maintained_nodes(reservations: Iterable[Reservation]) -> dict[str, str]:
-    """Returns node -> the operator's reservation that it is in, however far off that begins."""
+    """Returns node -> the operator's reservation that names it, however far ahead it begins."""
     return {
         node: one.name
         for one in reservations
@@ -141,7 +141,7 @@ def maintained_nodes(reservations: Iterable[Reservation]) -> dict[str, str]:
 
 
 def why_slinkys(node: SlurmNode, maintained: dict[str, str] | None = None) -> str:
-    """Says why a node is slurm-operator's or slurm-bridge's; empty: it is neither's."""
+    """Returns why a node belongs to slurm-operator or slurm-bridge; empty if it does not."""
     if pod := pod_of(node.comment):
         return f"its slurmd runs in pod {pod} (slurm-operator): not a machine of its own"
     if reservation := (maintained or {}).get(node.name):
@@ -151,6 +151,6 @@ def why_slinkys(node: SlurmNode, maintained: dict[str, str] | None = None) -> st
             return f"drained by {writer}, which alone lifts that: {node.reason}"
         return (
             f"{writer} has drained it before ({node.reason}): if it is {writer}'s no more, "
-            f"'scontrol update nodename={node.name} reason=' with any other text says so"
+            f"set another text with 'scontrol update nodename={node.name} reason='"
         )
     return ""

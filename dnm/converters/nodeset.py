@@ -1,8 +1,8 @@
-"""Which Nodes with a slurmd in a pod may be moved, by what Kubernetes says of them. Pure.
+"""Rules of which Nodes with a slurmd pod may be moved, from Kubernetes' state. Pure.
 
-The operator's own check before it ends a pod fails open: without an answer of Slurm it takes a node
-for drained. So nothing here rests on it: what is not plainly well is a reason to leave the node. A
-condition of a pod that is not there is unknown, and not idle.
+The operator's own check before it ends a pod fails open: without Slurm's answer it treats a node as
+drained. So dnm does not rely on it, and leaves a node alone unless everything is clearly well. A
+missing condition of a pod means unknown, not idle.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from dnm.model.value import Value
 
 FENCE = Taint(key=BATCH_TAINT, effect="NoSchedule")
 LOWEST_COST = -(2**31)
-"""The pod-deletion-cost of the pod that shall go."""
+"""The pod-deletion-cost that makes the operator remove a pod first."""
 _BASES = frozenset(("Allocated", "Down", "Error", "Future", "Idle", "Mixed", "Unknown"))
 _BUSY = frozenset(("Allocated", "Mixed", "Completing"))
 
 
 class SlurmdPod(Value):
-    """A pod of a NodeSet. `states`: what the operator says of its Slurm node, e.g. Idle, Drain."""
+    """A pod of a NodeSet. `states`: the operator's report on its Slurm node, e.g. Idle, Drain."""
 
     namespace: str
     name: str
     uid: str
     node: str
-    hostname: str  # what Slurm calls it
+    hostname: str  # its name in Slurm
     node_set: str
     is_ready: bool  # Running and Ready
     is_terminating: bool
     states: frozenset[str] = frozenset()
     cost: int = 0  # pod-deletion-cost
-    is_condemned: bool = False  # pod-cordon: the operator drains it, or somebody has it drained
+    is_condemned: bool = False  # pod-cordon: the operator or a user has it drained
 
     @property
     def key(self) -> str:
@@ -54,13 +54,13 @@ class NodeSet(Value):
     name: str
     is_daemon_set: bool
     is_deleting: bool
-    is_settled: bool  # the operator has seen its newest spec, and all its pods are of that
+    is_settled: bool  # the operator has seen its newest spec, and all pods have it
     selector: Mapping[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
-    replicas: int = 1  # wanted; of no meaning in DaemonSet mode
+    replicas: int = 1  # desired; without meaning in DaemonSet mode
     resource_version: str = ""
-    scalers: tuple[str, ...] = ()  # who else sets `replicas`
-    idle_scalers: tuple[str, ...] = ()  # who may, and does not now
+    scalers: tuple[str, ...] = ()  # others that set `replicas`
+    idle_scalers: tuple[str, ...] = ()  # others that may set it, but do not now
 
     @property
     def key(self) -> str:
@@ -68,7 +68,7 @@ class NodeSet(Value):
 
 
 class OnNode(Value):
-    """A Node, the slurmd pods on it, and the NodeSets there are. `node` None: there is no Node."""
+    """A Node, the slurmd pods on it, and all NodeSets. `node` None: there is no Node."""
 
     node: Node | None
     pods: Sequence[SlurmdPod]
@@ -76,7 +76,7 @@ class OnNode(Value):
 
 
 def why_not_well(name: str, node: Node | None, may_be_cordoned: bool = False) -> str:
-    """Says why a Node is left alone, whoever runs jobs on it; empty: it is well."""
+    """Returns why a Node is left alone, whichever system uses it; empty if it is well."""
     if node is None:
         return f"Kubernetes has no Node {name}: its Node must have the name that Slurm knows"
     if node.is_deleting or not node.is_ready:
@@ -85,7 +85,7 @@ def why_not_well(name: str, node: Node | None, may_be_cordoned: bool = False) ->
 
 
 def why_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
-    """Says why a node can't be lent whatever Slurm says; empty: it may be."""
+    """Returns why a node can't be lent, whatever Slurm reports; empty if it can."""
     node, (key, value) = at.node, label
     if (why := why_not_well(name, node)) or node is None:
         return why
@@ -121,7 +121,7 @@ def _why_pod_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
 
 
 def _why_set_is_busy(node_set: NodeSet) -> str:
-    """Says who else ends or brings pods of a NodeSet now; empty: nobody does."""
+    """Returns what else ends or starts pods of a NodeSet now; empty if nothing does."""
     what = f"NodeSet {node_set.key}"
     if node_set.is_deleting:
         return f"{what} is being deleted"
@@ -135,39 +135,39 @@ def _why_set_is_busy(node_set: NodeSet) -> str:
 
 
 def why_others_turn(node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod) -> str:
-    """Says which other pod a conversion, of whatever host, is having ended; empty: none."""
+    """Returns which other pod a conversion on any host is removing; empty if none."""
     for other in fellows:
         if other.uid != pod.uid and other.cost <= LOWEST_COST:
-            return f"pod {other.key} of NodeSet {node_set.key} is about to go: one after the other"
+            return f"pod {other.key} of NodeSet {node_set.key} is being removed: one at a time"
     return ""
 
 
 def why_not_next(
     node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod, spares: Sequence[str]
 ) -> str:
-    """Says why, in StatefulSet mode, the operator might end another pod than this one now, or bring
-    a new one to another Node later; empty: it ends this one, where it is nobody else's turn. Its
-    cost decides only among pods that are all Running and Ready. `spares`: Nodes that it chooses and
-    has no pod on."""
+    """Returns why, in StatefulSet mode, the operator might end another pod than this one, or later
+    start one on another Node. Empty: it ends this one, if no other conversion runs. The deletion
+    cost decides only among pods that are all Running and Ready. `spares`: Nodes that the NodeSet
+    selects and has no pod on."""
     if why := _why_set_is_busy(node_set):
         return why
     what = f"NodeSet {node_set.key}"
     if len(fellows) != node_set.replicas:
-        return f"{what} has {count_of(len(fellows), 'pod')} and wants {node_set.replicas}"
+        return f"{what} has {count_of(len(fellows), 'pod')} of {node_set.replicas}"
     for other in fellows:
         if other.uid == pod.uid:
             continue
         if other.is_terminating or not other.is_ready or not other.node:
-            return f"pod {other.key} of {what} is not Running and Ready: it would go first"
+            return f"pod {other.key} of {what} is not Running and Ready: it would end first"
         if other.is_condemned:
-            return f"slurm-operator drains pod {other.key} of {what}: it would go first"
+            return f"slurm-operator drains pod {other.key} of {what}: it would end first"
     if spares:
-        return f"{what} has no slurmd on {spares[0]}, which it chooses too: it might not come back"
+        return f"{what} has no slurmd on {spares[0]}, which it selects too: a pod may start there"
     return ""
 
 
 def why_other_goes(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: int) -> str:
-    """Says that the operator ends another pod, or has, instead of ours; empty: it does not."""
+    """Returns a message if the operator ends or has ended another pod instead; else empty."""
     for other in fellows:
         if other.uid != pod.uid and (other.is_terminating or other.is_condemned):
             return f"slurm-operator ends pod {other.key}, not {pod.key}"
@@ -177,25 +177,25 @@ def why_other_goes(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: int) 
 
 
 def why_not_told(pod: SlurmdPod) -> str:
-    """Says why the operator's word on the pod's Slurm node is not to be had; empty: it is."""
+    """Returns why the operator's report on a pod's Slurm node is unusable; empty: it is usable."""
     if len(pod.states & _BASES) != 1:
-        return f"slurm-operator does not say what Slurm has pod {pod.key} do"
+        return f"slurm-operator reports no Slurm state for pod {pod.key}"
     return ""
 
 
 def why_busy(pod: SlurmdPod) -> str:
-    """Says why the operator takes the pod's Slurm node for busy; empty: it is idle. Whether it is,
-    Slurm itself is asked."""
+    """Returns why the operator reports the pod's Slurm node as busy; empty if idle. Callers ask
+    Slurm itself too."""
     if told := why_not_told(pod):
         return told
     if "Idle" not in pod.states or pod.states & _BUSY:
-        return f"slurm-operator says of pod {pod.key}: {', '.join(sorted(pod.states))}"
+        return f"slurm-operator reports pod {pod.key} as {', '.join(sorted(pod.states))}"
     return ""
 
 
 def why_outdated(pod: SlurmdPod, is_drained: bool) -> str:
-    """Says that the operator shows on a pod what its Slurm node was before it came back; empty: it
-    shows the node up, and drained if it is."""
+    """Returns a message if the operator still shows a pod's earlier Slurm state. Empty: it shows
+    the node up, and drained if `is_drained`."""
     is_shown = not why_not_told(pod) and "Down" not in pod.states
     if is_shown and ("Drain" in pod.states) == is_drained:
         return ""
@@ -203,17 +203,17 @@ def why_outdated(pod: SlurmdPod, is_drained: bool) -> str:
 
 
 def is_down_by_its_pod(reason: str) -> bool:
-    """Returns whether a node is down because its pod has ended, by the Reason: of the pod's preStop
-    (slurm-operator 1.1.0 without the prefix, later ones with it), of an undrain after that, or of
-    Slurm, where there was no preStop."""
+    """Returns whether the Reason shows that a node is down because its pod ended. It comes from the
+    pod's preStop (slurm-operator 1.1.0 without the prefix, later ones with it), from a later
+    undrain, or from Slurm if there was no preStop."""
     return reason.startswith((OPERATOR_REASON, "Pod is terminating", "Not responding"))
 
 
 def why_not_back(name: str, pods: Sequence[SlurmdPod]) -> str:
-    """Says what is missing until slurmd is at work in its pod again; empty: nothing is."""
+    """Returns what is missing until slurmd runs in its pod again; empty if nothing is."""
     staying = [pod for pod in pods if not pod.is_terminating]
     if len(staying) != 1:
-        return f"no pod of slurmd has come to {name} yet" if not staying else "it has two slurmd"
+        return f"no pod of slurmd is on {name} yet" if not staying else "it has two slurmd pods"
     pod = staying[0]
     if not pod.is_ready:
         return f"pod {pod.key} is not Running and Ready"
@@ -225,8 +225,8 @@ def why_not_back(name: str, pods: Sequence[SlurmdPod]) -> str:
 def judge_places(
     judged: Sequence[Judged], places: dict[str, OnNode], label: tuple[str, str]
 ) -> Sequence[Judged]:
-    """Returns the verdicts, where a node that can't be moved, or of whose pod the operator says
-    that it is not idle, is not to be had."""
+    """Returns the verdicts, with SKIP for a node that can't be moved or has a pod that the operator
+    reports as not idle."""
     return [held(one, _why_held(one, places[one.node.name], label)) for one in judged]
 
 

@@ -1,10 +1,10 @@
-"""nodeset-convert in StatefulSet mode: one replica fewer, and it is ours that goes; one more again.
+"""StatefulSet mode of nodeset-convert: one replica fewer, or one more, on this node.
 
-The operator chooses which pod goes, and a pod's deletion cost decides only where all are well. So
-one goes after the other, all is looked at just before the number changes, the NodeSet must be as it
-was read then, and it is watched who goes. Should it be another's pod, the number is put back at
-once: the operator lets a pod live whose node still has jobs. A node whose turn does not come is as
-it was, and nothing is held against it.
+The operator chooses which pod ends, and a pod's deletion cost decides only if all pods are well. So
+dnm moves one node at a time and checks everything just before it changes the number, on an
+unchanged NodeSet. Then it watches which pod ends. If it is another one, dnm restores the number at
+once: the operator keeps a pod that still has jobs. A node that must wait is unchanged, and that is
+no failure.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dnm.converters.nodeset import LOWEST_COST, NodeSet, SlurmdPod
 from dnm.converters.standing_node import is_label_on, label_of, read_own_node
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 
-SCALED = "scaled"  # keys of the journal's facts: the NodeSet of which we set out to take one,
-_BEFORE = "replicas before"  # and how many it wanted then
+SCALED = "scaled"  # keys of the journal's facts: the NodeSet that dnm is about to scale,
+_BEFORE = "replicas before"  # and its replicas before that
 
 
 class OthersTurn(NotClaimed):
-    """Another node of the NodeSet is being moved: waited for, and not the machine's doing."""
+    """Another node of the NodeSet is being moved. Waiting is no failure of this node."""
 
 
 def stateful_set(conversion: NodeConversion) -> str:
-    """Returns the NodeSet in StatefulSet mode that has the machine; empty: one in DaemonSet mode
-    has. Raises ConverterError where that can't be told."""
+    """Returns the NodeSet in StatefulSet mode that selects the machine; empty if one in DaemonSet
+    mode does. Raises ConverterError if that is ambiguous."""
     if found := conversion.journal.facts.get(SCALED):
         return found
     key, value = label_of(conversion.settings)
@@ -40,8 +40,8 @@ def stateful_set(conversion: NodeConversion) -> str:
     if len({one.key for one in of_pod}) > 1 and not all(one.is_daemon_set for one in of_pod):
         raise ConverterError(
             f"the NodeSets {', '.join(one.key for one in of_pod)} all choose by {key}={value}: "
-            f"which of them shall have {conversion.node} can't be told; give each a label of its "
-            "own"
+            f"dnm can't decide which of them has {conversion.node}; give each a label of "
+            "its own"
         )
     return "".join(one.key for one in of_pod if not one.is_daemon_set)
 
@@ -51,7 +51,7 @@ def _pods_on(conversion: NodeConversion) -> Sequence[SlurmdPod]:
 
 
 def _read(conversion: NodeConversion, key: str) -> tuple[NodeSet, list[SlurmdPod]]:
-    """The NodeSet, then its pods: what comes in between is seen."""
+    """Returns the NodeSet and then its pods, so that a pod in between is seen."""
     side = conversion.kube.node_sets
     node_set = next((one for one in side.read_sets() if one.key == key), None)
     if node_set is None or node_set.is_daemon_set:
@@ -62,8 +62,8 @@ def _read(conversion: NodeConversion, key: str) -> tuple[NodeSet, list[SlurmdPod
 
 @contextmanager
 def _turn(conversion: NodeConversion, key: str) -> Iterator[None]:
-    """Of the conversions of this host, one after the other changes a NodeSet's number."""
-    name = f"NodeSet_{key.replace('/', '_')}"  # no node's name has a `_`
+    """Waits for a lock: one conversion of this host at a time scales a NodeSet."""
+    name = f"NodeSet_{key.replace('/', '_')}"  # no node name has a `_`
     deadline = time.monotonic() + conversion.settings.drain_timeout_seconds.total_seconds()
     while True:
         with conversion.book.store.lock(name) as is_ours:
@@ -76,7 +76,7 @@ def _turn(conversion: NodeConversion, key: str) -> Iterator[None]:
 
 
 def shrink(conversion: NodeConversion, key: str) -> str:
-    """Has the pod on the Node ended, and takes the NodeSet's label off it then."""
+    """Makes the operator end the pod on the Node, then removes the NodeSet's label."""
     with _turn(conversion, key):
         try:
             conversion.wait_until(
@@ -85,7 +85,7 @@ def shrink(conversion: NodeConversion, key: str) -> str:
                 (KubeError, OthersTurn),
             )
         except ConverterError:
-            with suppress(KubeError):  # else the way back does it
+            with suppress(KubeError):  # else the rollback does it
                 grow(conversion, key)
             raise
     return f"NodeSet {key} has one replica fewer"
@@ -116,8 +116,8 @@ def _shrink_once(conversion: NodeConversion, key: str) -> str:
 
 
 def _take_one(conversion: NodeConversion, node_set: NodeSet) -> None:
-    """A write that was refused for another's in between has not come about: should the number have
-    become less by that, it is not our doing."""
+    """Scales down by one. A refused write (conflict) changed nothing, so the facts are restored: if
+    the number became smaller anyway, dnm did not do it."""
     facts = conversion.journal.facts
     before = {name: facts.get(name, "") for name in (SCALED, _BEFORE)}
     conversion.book.remember({SCALED: node_set.key, _BEFORE: str(node_set.replicas)})
@@ -129,8 +129,8 @@ def _take_one(conversion: NodeConversion, node_set: NodeSet) -> None:
 
 
 def _is_scaled(conversion: NodeConversion, node_set: NodeSet) -> bool:
-    """Whether the NodeSet wants fewer pods by our doing. Others wait for their turn until the pod
-    is gone, or the number is what it was."""
+    """Returns whether dnm has scaled the NodeSet down. Other conversions wait until the pod has
+    ended, or the number is restored."""
     facts = conversion.journal.facts
     return bool(facts.get(SCALED)) and node_set.replicas < int(facts.get(_BEFORE, "0"))
 
@@ -142,7 +142,7 @@ def _spares(conversion: NodeConversion, fellows: Sequence[SlurmdPod]) -> list[st
 
 
 def _take_label_off(conversion: NodeConversion) -> str:
-    """So that no other pod of the NodeSet comes; it may just have come."""
+    """Removes the label, so that no other pod starts here; one may just have started."""
     if is_label_on(conversion, read_own_node(conversion)):
         key, value = label_of(conversion.settings)
         conversion.kube.node_sets.remove_label(conversion.node, key, value)
@@ -150,14 +150,14 @@ def _take_label_off(conversion: NodeConversion) -> str:
 
 
 def grow(conversion: NodeConversion, key: str) -> None:
-    """Does the next thing that brings slurmd back: a replica more where every pod has its Node, and
-    a cost as it was. Raises KubeError, also where somebody has changed the NodeSet meanwhile."""
+    """Makes the next step that starts slurmd again: one replica more if every pod has its Node, or
+    the pod's old cost. Raises KubeError, also if the NodeSet was changed meanwhile."""
     node_set, fellows = _read(conversion, key)
     side = conversion.kube.node_sets
     staying = [pod for pod in fellows if not pod.is_terminating]
     mine = [pod for pod in staying if pod.node == conversion.node]
     if mine:
-        if _is_scaled(conversion, node_set):  # what was set out for has not come about
+        if _is_scaled(conversion, node_set):  # the pod that dnm wanted to end is still there
             side.scale(node_set, node_set.replicas + 1)
         elif mine[0].cost == LOWEST_COST:
             side.set_cost(mine[0], None)
@@ -167,8 +167,8 @@ def grow(conversion: NodeConversion, key: str) -> None:
 
 
 def grow_in_turn(conversion: NodeConversion, key: str) -> None:
-    """`grow`, as long as no other conversion waits for a pod of the NodeSet to go or to come. With
-    nothing of it to be undone there is no turn to wait for."""
+    """Calls `grow` while no other conversion waits for a pod of the NodeSet to end or start. It
+    needs no turn if there is nothing to undo."""
     staying = [pod for pod in _pods_on(conversion) if not pod.is_terminating]
     is_scaled = bool(conversion.journal.facts.get(SCALED))
     if staying and not is_scaled and all(pod.cost != LOWEST_COST for pod in staying):

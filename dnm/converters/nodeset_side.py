@@ -1,6 +1,6 @@
-"""What nodeset-convert reads and changes in Kubernetes beside `kube_side.py`: slurmd's pods,
-NodeSets, their autoscalers, reduced to what decides; and labels and taints of a Node, each change
-with what it must find there."""
+"""Kubernetes calls of nodeset-convert beside `kube_side.py`. It reads slurmd's pods, NodeSets and
+their autoscalers, reduced to the deciding facts. It changes costs, replicas and labels, each only
+if the object is as expected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dnm.model.printable import printable
 from dnm.model.value import Value
 
 COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
-MANAGER = "dynamic-node-manager"  # as managedFields name us
+MANAGER = "dynamic-node-manager"  # dnm's name in managedFields
 _AUTOSCALERS = "kube-controller-manager"
 _CONDEMNED = "nodeset.slinky.slurm.net/pod-cordon"
 _HOSTNAME = "nodeset.slinky.slurm.net/pod-hostname"
@@ -36,7 +36,7 @@ class _Owner(Owner, frozen=True, rename="camel"):
 
     @property
     def is_node_set(self) -> bool:
-        """Whether it is a NodeSet that has made what it owns."""
+        """Returns whether a NodeSet controls the object."""
         return (
             bool(self.controller) and (self.api_version.partition("/")[0], self.kind) == _NODE_SET
         )
@@ -100,8 +100,8 @@ class _Set(msgspec.Struct):
 
 
 def read_pod_page(page: memoryview | bytes) -> list[SlurmdPod]:
-    """Returns the slurmd pods of a page that have not finished. Anybody may write their labels on a
-    pod: one that no NodeSet has made is none, or a tenant's would hold up its node for ever."""
+    """Returns the unfinished slurmd pods of a page. A pod counts only if a NodeSet owns it: any
+    tenant may set the labels, and would hold up a node for ever."""
     pods = msgspec.json.decode(page, type=ListPage[_Pod]).items
     return [
         _make_pod(pod, owner.name)
@@ -130,9 +130,9 @@ def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
 
 
 def _slurm_name(pod: _Pod) -> str:
-    """What Slurm calls it, as the operator itself tells (GetSlurmNodeName, 1.1 to 1.2). The label
-    is written before the pod has a Node: in StatefulSet mode with hostNetwork it has the pod's own
-    name, which Slurm does not know."""
+    """Returns the pod's name in Slurm, as the operator determines it (GetSlurmNodeName, 1.1 to
+    1.2). The label is written before the pod has a Node. So in StatefulSet mode with hostNetwork it
+    is the pod's own name, which Slurm does not know."""
     labels = pod.metadata.labels or {}
     if labels.get(_MODE) == "StatefulSet" and pod.spec.host_network:
         return pod.spec.node_name
@@ -140,7 +140,7 @@ def _slurm_name(pod: _Pod) -> str:
 
 
 def _cost(text: str) -> int:
-    """As the operator reads it: what is no number is none."""
+    """Returns the cost as the operator parses it: 0 if it is no number."""
     try:
         return int(text)
     except ValueError:
@@ -170,8 +170,8 @@ def _make_set(one: _Set) -> NodeSet:
 
 
 def _scaler(one: _Manager) -> str:
-    """Who has the say on `.spec.replicas` and would set it again: by server-side apply or the scale
-    subresource. A person's kubectl and we write it once; autoscalers are listed by themselves."""
+    """Returns the manager that owns `.spec.replicas` and would set it again, by server-side apply
+    or the scale subresource. kubectl and dnm write it once; autoscalers are listed separately."""
     writes_once = one.manager in (MANAGER, _AUTOSCALERS) or one.manager.startswith("kubectl")
     is_scaling = one.subresource == "scale" and not writes_once
     if not (one.operation == "Apply" or is_scaling):
@@ -201,7 +201,7 @@ class _Scaler(msgspec.Struct):
 
 
 class Autoscaler(Value):
-    """One of a NodeSet. `is_idle`: it says itself that it sets nothing now."""
+    """An autoscaler of a NodeSet. `is_idle`: its status shows that it sets nothing now."""
 
     namespace: str
     node_set: str
@@ -239,12 +239,12 @@ _API = "/apis/slinky.slurm.net/v1beta1"
 
 @dataclass(frozen=True)
 class NodeSetConnection:
-    """What the stages need of a real API server. Every method raises KubeError."""
+    """The API server's NodeSets, as the stages need them. Every method raises KubeError."""
 
     requests: ApiRequests
 
     def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
-        """Returns those on a Node, or all."""
+        """Returns the slurmd pods of a Node, or all of them."""
         query = {"labelSelector": _SLURMD}
         if node:
             query["fieldSelector"] = f"spec.nodeName={node}"
@@ -264,7 +264,7 @@ class NodeSetConnection:
         return [_with_scalers(one, scalers) for one in found]
 
     def read_chosen(self, key: str, value: str) -> Sequence[str]:
-        """Returns the Nodes with that label, by name, that are Ready and not cordoned."""
+        """Returns the names of Nodes with that label that are Ready and not cordoned."""
         label = f"{key}={value}"
         what = List(path_of("nodes"), "NodeList", {"labelSelector": label})
         found = self._list(f"the Nodes with {label}", "nodes", what, read_node_page)
@@ -277,14 +277,14 @@ class NodeSetConnection:
             return self.requests.collect(what, read)
 
     def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
-        """Writes the pod's pod-deletion-cost, or takes it off; a pod that is gone has none."""
+        """Writes or removes the pod's pod-deletion-cost, if it is still the same pod."""
         annotations = {COST: None if cost is None else str(cost)}
         patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
         path = path_of("pods", pod.name, pod.namespace)
         self._patch(f"write the deletion cost of pod {pod.key}", "pods", path, patch)
 
     def scale(self, node_set: NodeSet, replicas: int) -> None:
-        """Changes how many pods are wanted, if the NodeSet is still as it was read."""
+        """Changes the desired number of pods, if the NodeSet is still as it was read."""
         path = path_of("nodesets", node_set.name, node_set.namespace, _API)
         patch = {
             "metadata": {"resourceVersion": node_set.resource_version},
@@ -294,7 +294,7 @@ class NodeSetConnection:
         self._patch(shown, "nodesets/scale", f"{path}/scale?fieldManager={MANAGER}", patch)
 
     def remove_label(self, node: str, key: str, value: str) -> None:
-        """Takes the label off if it has that value, else raises."""
+        """Removes the label if it has that value, else raises."""
         path = f"/metadata/labels/{key.replace('~', '~0').replace('/', '~1')}"
         patch = [{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}]
         shown = f"take the label {key} off node {node}"

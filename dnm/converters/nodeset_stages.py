@@ -1,11 +1,11 @@
-"""nodeset-convert. Lending: claim, verify, leave, gone, open. Return: check, fence, drain, back,
-slurmd, return.
+"""The stages of nodeset-convert. Lending: claim, verify, leave, gone, open. Return: check, fence,
+drain, back, slurmd, return.
 
-The machine is always a Node. Its taint says who has it: while the fence is on, Slurm. To lend it,
-its slurmd is made to go in peace: Slurm's node is claimed, seen drained and without a job, and only
-then does the Node lose the label by which the NodeSet chose it, so that the operator's own check
-decides nothing. No pod of slurmd is ever deleted or evicted, and of a NodeSet nothing but the scale
-is changed. The reservation outlasts what the operator does to the drain, until the node is back.
+The machine is always a Node. While it has the fence, a taint, it belongs to Slurm. To lend it, dnm
+lets its slurmd end safely: it claims the Slurm node and checks that it is drained and has no job.
+Only then it removes the label by which the NodeSet selects the Node, so the operator's own check
+decides nothing. dnm never deletes or evicts a slurmd pod, and changes only the scale of a NodeSet.
+The reservation stays until the node is back, whatever the operator does to the drain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dnm.model.node import Node
 from dnm.model.slinky import OPERATOR_REASON
 from dnm.model.value import Unreadable
 
-_OPERATOR_PATIENCE = timedelta(minutes=2)  # slurm-operator looks at a pod each 30 seconds
+_OPERATOR_PATIENCE = timedelta(minutes=2)  # slurm-operator checks a pod every 30 seconds
 
 
 def _place(conversion: NodeConversion) -> OnNode:
@@ -49,28 +49,28 @@ def _place(conversion: NodeConversion) -> OnNode:
 
 
 def is_movable(conversion: NodeConversion) -> None:
-    """The operator and the NodeSet are such that slurmd goes when it is told to, and comes back."""
+    """Raises NotClaimed unless operator and NodeSet allow slurmd to end and to start again."""
     label = standing_node.label_of(conversion.settings)
     if why := nodeset.why_not_moved(conversion.node, _place(conversion), label):
         raise NotClaimed(why)
 
 
 def may_leave(conversion: NodeConversion) -> None:
-    """Slurm itself says: drained by us, nothing on it. The operator may have lifted our drain."""
+    """Checks the claim again, by Slurm itself: the operator may have lifted dnm's drain."""
     node = standing_node.read_own_node(conversion)
     if standing_node.is_label_on(conversion, node):
-        if conversion.journal.facts.get(SCALED):  # its pod goes already, or has gone
+        if conversion.journal.facts.get(SCALED):  # its pod is ending, or has ended
             return is_lent_by_us(conversion)
         is_movable(conversion)
         check_claim(conversion)
 
 
 def leave(conversion: NodeConversion) -> str:
-    """Takes off the label that keeps slurmd there, with all looked at once more just before; in
-    StatefulSet mode a replica, and then the label."""
+    """Removes the label that keeps slurmd on the node, after a last check. In StatefulSet mode it
+    first removes a replica."""
     if not standing_node.is_label_on(conversion, standing_node.read_own_node(conversion)):
         return "the label is off already"
-    if not conversion.journal.facts.get(SCALED):  # then its pod goes already, or has gone
+    if not conversion.journal.facts.get(SCALED):  # else its pod is ending, or has ended
         _wait_until_reserved(conversion)
     if node_set := stateful_set(conversion):
         return shrink(conversion, node_set)
@@ -82,9 +82,9 @@ def leave(conversion: NodeConversion) -> str:
 
 
 def _wait_until_reserved(conversion: NodeConversion) -> None:
-    """slurmd's pod has its own node deleted when it ends (slurm-operator 1.1), and Slurm refuses
-    that while the node shows that it is reserved, some seconds after it is. Else the reservation
-    would go with the node."""
+    """Waits until Slurm shows the node as reserved, some seconds after the reservation. When
+    slurmd's pod ends (slurm-operator 1.1), it deletes its Slurm node, and the reservation with it.
+    Slurm refuses that for a node that is shown as reserved."""
 
     def look() -> str:
         check_claim(conversion)
@@ -95,7 +95,7 @@ def _wait_until_reserved(conversion: NodeConversion) -> None:
 
 
 def is_lent_by_us(conversion: NodeConversion) -> None:
-    """What holds the node for us is still there. The operator drains a node whose pod it ends."""
+    """Checks the reservation: the operator may replace the drain when it ends the pod."""
     found = in_slurm(conversion)
     if not found.own:
         raise NotClaimed(f"the reservation {conversion.reservation} is gone ({found})")
@@ -104,7 +104,7 @@ def is_lent_by_us(conversion: NodeConversion) -> None:
 
 
 def gone(conversion: NodeConversion) -> str:
-    """slurmd's pod is gone, and Slurm has the node down. Nobody hurries it."""
+    """Waits until slurmd's pod has ended, and Slurm has the node down."""
 
     def look() -> str:
         pods = conversion.kube.node_sets.read_pods(conversion.node)
@@ -118,23 +118,23 @@ def gone(conversion: NodeConversion) -> str:
 
 
 def open_node(conversion: NodeConversion) -> str:
-    """Labels and taints as for a node that joins, and the fence off, in one change."""
+    """Sets the namespace's labels and taints, and removes the fence, in one change."""
 
     def why_not(node: Node) -> str:
         is_wanted_back = standing_node.is_label_on(conversion, node)
-        return "somebody has put the label of the NodeSet on again" if is_wanted_back else ""
+        return "the label of the NodeSet was added again outside dnm" if is_wanted_back else ""
 
     return standing_node.open_to_pods(conversion, why_not)
 
 
 def check(conversion: NodeConversion) -> str:
-    """Nothing is done to a node that Slurm works on, that is not ours, or that can't be judged."""
+    """Raises unless the node can be returned: lent by dnm, no work, state known."""
     found = in_slurm(conversion)
     slurm_node = found.node
     refuse_other_instance(conversion.settings, slurm_node)
     node = standing_node.read_own_node(conversion)
-    # The reservation may have ended before another's, and the pod's end has put a Reason of its own
-    # in the place of our drain's: then what is left is the mark in Comment or Extra.
+    # The reservation may have ended before another one began, and the pod's end may have replaced
+    # the Reason of dnm's drain. Then only the mark in Comment or Extra is left.
     is_marked = conversion.settings.instance in instances_on(slurm_node)
     is_ours = bool(found.own) or is_marked or to_batch.is_resumed(conversion, "fence")
     has_slurmd = standing_node.is_label_on(conversion, node)
@@ -153,18 +153,17 @@ def check(conversion: NodeConversion) -> str:
 
 
 def drain(conversion: NodeConversion) -> str:
-    """Evicts what is left, but for what belongs there; not where slurmd may be back already."""
+    """Evicts the remaining pods, unless slurmd may be back already."""
     if standing_node.is_label_on(conversion, standing_node.read_own_node(conversion)):
         return "slurmd comes back"
     return to_batch.drain(conversion)
 
 
 def back(conversion: NodeConversion) -> str:
-    """Gives the Node the NodeSet's label again, and takes off all that lending has put on it: also
-    our cordon, or no pod of slurmd would come. All of it goes in one change: a cordon after that is
-    not ours."""
+    """Adds the NodeSet's label and removes everything that lending added, also dnm's cordon, which
+    would keep slurmd's pod off. It is one change, so a later cordon is not dnm's."""
     _read_uncordoned(conversion)
-    uncharge(conversion)  # the new pod's record takes the drain off
+    uncharge(conversion)  # the new pod's record removes the drain
     conversion.change_node(lambda: _put_label_on(conversion))
     conversion.book.remember({CORDONED: ""})
     return f"label {standing_node.label_of(conversion.settings)[0]} put on"
@@ -194,9 +193,9 @@ def _put_label_on(conversion: NodeConversion) -> None:
 
 
 def slurmd(conversion: NodeConversion) -> str:
-    """A pod is Ready on the Node, and the operator and Slurm both have it idle. The pod before had
-    Slurm take it for down, and the operator lifts that only where the new one is called otherwise:
-    in StatefulSet mode we do."""
+    """Waits until a pod is Ready on the Node, and the operator and Slurm have it idle. The earlier
+    pod left it down in Slurm. The operator resumes it only if the new pod has another name; in
+    StatefulSet mode dnm does."""
 
     node_set = stateful_set(conversion)
 
@@ -212,7 +211,7 @@ def slurmd(conversion: NodeConversion) -> str:
         is_lifted = is_ours or nodeset.is_down_by_its_pod(node.reason)
         if is_back and node.state.base == "DOWN" and is_lifted:
             conversion.slurm.resume(conversion.node, {})
-            return "Slurm is told that its slurmd is back"
+            return "Slurm is resuming the node"
         is_usable = node.state.base in ("IDLE", "MIXED", "ALLOCATED")
         if not (is_usable and is_back):
             return f"Slurm has it {node.state.text} {node.reason}".rstrip()
@@ -224,8 +223,8 @@ def slurmd(conversion: NodeConversion) -> str:
 
 
 def hand_over(conversion: NodeConversion) -> str:
-    """The drain is settled, then the reservation goes. slurm-operator may have lifted ours, and
-    lifts none with another's Reason. The fence stays: it says that Slurm has the machine."""
+    """Settles the drain, then deletes the reservation. slurm-operator may have lifted dnm's drain,
+    and lifts none with another Reason. The fence stays: it shows that Slurm has the node."""
     node = conversion.read_node()
     note = settle_drain(
         conversion, node, standing_node.is_our_drain(conversion, node), OPERATOR_REASON
@@ -237,8 +236,8 @@ def hand_over(conversion: NodeConversion) -> str:
 
 def _await_operator(conversion: NodeConversion) -> str:
     """Waits until slurm-operator shows on the pod that the node is up, and drained if Slurm has it
-    drained. It shows a change up to 30 s later, and the node can't be lent before. Slurm has the
-    node already, so an operator that shows nothing is a note and no failure."""
+    drained. It shows a change up to 30 s later, and until then the node can't be lent. Slurm has
+    the node already, so a time-out is only a note."""
 
     def look() -> str:
         is_drained = "DRAIN" in conversion.slurm.read_node(conversion.node).state.flags
@@ -266,7 +265,7 @@ def _show_back(run: DryRun) -> list[str]:
 
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
-    """By what Kubernetes says of the pods of slurmd."""
+    """Returns the verdicts by Kubernetes' report on the slurmd pods."""
     label = standing_node.label_of(settings)
     kube = KubeSide(settings)
     nodes = kube.read_nodes()

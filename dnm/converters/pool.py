@@ -1,8 +1,8 @@
-"""Several nodes at once: who is taken next, what a failure leads to, and what is reported.
+"""Several nodes at once: the choice of the next candidate, the handling of failures, the results.
 
-Each node has a thread, a lock and a journal of its own. A node that can't be claimed is replaced by
-the next candidate. A failure is rolled back as far as that is safe; what can't be rolled back stays
-drained and reserved, and the message says what to do.
+Each node has a thread, a lock and a journal of its own. If a node can't be claimed, the next
+candidate replaces it. A failure is rolled back as far as that is safe. Otherwise the node stays
+drained and reserved, and the message has the next step.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BUSY = "another converter works on it"
 
 
 def program_of(machines: Machines) -> Program:
-    """Returns the program that moves such machines; what only another one needs isn't loaded."""
+    """Returns the program for this kind of machines. The modules of the others are not loaded."""
     if machines is Machines.PODS:
         from dnm.converters import nodeset_stages
 
@@ -64,7 +64,7 @@ def program_of(machines: Machines) -> Program:
 
 
 class Candidate(Value, frozen=True):
-    """A node to be lent, and why it may be. `jobs`: those to be preempted, comma-separated ids."""
+    """A node that may be lent, and the reason. `jobs`: ids to preempt, comma-separated."""
 
     node: str
     why: str = ""
@@ -73,7 +73,7 @@ class Candidate(Value, frozen=True):
 
 @dataclass(eq=False)
 class ConversionPool:
-    """What all nodes of one call share."""
+    """The values that all conversions of a call share."""
 
     settings: Settings
     program: Program
@@ -88,8 +88,8 @@ class ConversionPool:
     def lend(
         self, candidates: Sequence[Candidate], count: int, node_type: str, namespace: str
     ) -> list[NodeResult]:
-        """Converts up to `count` of the candidates and returns what came of each that was tried. It
-        gives up after `count` failures; candidates that somebody else took are none."""
+        """Converts up to `count` of the candidates and returns the result of each that was tried.
+        Stops after `count` failures; a candidate with another owner is no failure."""
         waiting = list(candidates)
         results: list[NodeResult] = []
         failures = 0
@@ -124,9 +124,9 @@ class ConversionPool:
             return _skipped(node, f"instance {journal.instance} works on it")
         elif journal.way is Direction.BATCH:
             if self.program.has_touched(journal) or not journal.has_begun("claim"):
-                return _skipped(node, "it is on its way back; --resume finishes that")
+                return _skipped(node, "it is being returned; --resume finishes that")
             back = self._resume(node, journal)
-            why = "what an earlier conversion had claimed of it was given back"
+            why = "the claim of an earlier conversion was given back"
             return back if back.result == "failed" else _skipped(node, why)
         elif journal.namespace != namespace:
             why = f"its conversion for '{journal.namespace}' is unfinished; --resume gives it back"
@@ -141,7 +141,7 @@ class ConversionPool:
     def _bring_back(self, node: str, journal: Journal | None) -> NodeResult:
         if journal is None or not journal.is_open:
             is_lent = journal and (journal.direction is Direction.K8S or journal.error)
-            known = journal if is_lent else None  # an error: it was not given back after all
+            known = journal if is_lent else None  # an error means that it was not given back
             served = (known.namespace, known.node_type) if known else ()
             journal = self.new_journal(node, Direction.BATCH, carry_over(journal), *served)
         elif journal.instance != self.settings.instance:
@@ -149,8 +149,8 @@ class ConversionPool:
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
-        """Takes up open journals, back to Slurm: whether a lending that was interrupted is still
-        wanted nobody here knows. Who does goes on with it by `lend`."""
+        """Returns the nodes of open journals to Slurm. It does not know whether an interrupted
+        lending is still needed; dnm continues that one by `lend`."""
         return self._each([journal.node for journal in journals], self._resume)
 
     def _resume(self, node: str, journal: Journal | None) -> NodeResult:
@@ -161,7 +161,7 @@ class ConversionPool:
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def _is_counted(self, journal: Journal) -> bool:
-        """Whether the conversion had as good as ended, and the Node serves: it has dnm's mark."""
+        """Returns whether the conversion had nearly ended and the Node has dnm's mark."""
         if journal.direction is Direction.BATCH or not self.program.has_touched(journal):
             return False
         node = self.sides.kube(self.settings).read_node(journal.node)
@@ -183,7 +183,7 @@ class ConversionPool:
     def _locked(
         self, node: str, work: Callable[[Journal | None], NodeResult], busy: str = "failed"
     ) -> NodeResult:
-        """What comes of the work with the node's lock, and its last journal."""
+        """Runs the work with the node's lock and its last journal; returns the result."""
         try:
             with self.store.lock(node) as is_ours:
                 if is_ours:
@@ -205,7 +205,7 @@ class ConversionPool:
         namespace: str = "",
         node_type: str = "",
     ) -> Journal:
-        """Returns one that begins now, of the node's own type where none is named."""
+        """Returns a journal that begins now. Without `node_type` it has the node's own type."""
         return Journal(
             node=node,
             operation=new_operation(),
@@ -219,7 +219,7 @@ class ConversionPool:
         )
 
     def carry_on(self, journal: Journal) -> NodeResult:
-        """Goes on from where the journal stands to its end, with the node's lock held."""
+        """Continues the journal's conversion to its end. The caller holds the node's lock."""
         began = datetime.now(UTC)
         book = Book(self.store, journal)
 
@@ -245,7 +245,7 @@ class ConversionPool:
             conversion.book.write("select", StageMark.DONE, why)
         try:
             run_stages(conversion, self.program.claiming)
-            self.on_claimed(conversion.node)  # from here on only the whole way back leads back
+            self.on_claimed(conversion.node)  # from here on only the whole return leads back
             run_stages(conversion, self.program.lending)
         except DnmError as error:
             return self._turn_round(conversion, error)
@@ -257,13 +257,13 @@ class ConversionPool:
         return "ok", ""
 
     def _turn_round(self, conversion: NodeConversion, error: DnmError) -> tuple[str, str]:
-        """A failed conversion: rolled back, or left where it is with a word on what to do."""
+        """Rolls a failed conversion back, or leaves it with a message with the next step."""
         conversion.say(f"failed: {error}")
         if not isinstance(error, NotClaimed):
             conversion.book.remember(count_failure(conversion.journal, datetime.now(UTC)))
         journal = conversion.journal
         if not (journal.has_begun("claim") or journal.facts.get(RESERVING)):
-            conversion.book.close(str(error))  # whoever has the node keeps it
+            conversion.book.close(str(error))  # the node's owner keeps it
             return "skipped" if isinstance(error, NotClaimed) else "failed", str(error)
         conversion.book.change(direction=Direction.BATCH, rolled_back_from=str(error))
         result, why = self._to_batch(conversion)
@@ -277,11 +277,11 @@ class ConversionPool:
         note = ""
         try:
             if was_claimed_here and not program.has_touched(conversion.journal):
-                # Told to stop too: what is only claimed nobody takes up.
+                # This runs also after a signal: no later call continues a mere claim.
                 note = run_stage(conversion, to_batch.GIVE_BACK)
             else:
                 conversion.check_control()
-                # Whether it is back already is looked up every time, never remembered.
+                # The actual state decides whether it is back, not the journal.
                 run_stage(conversion, program.check)
                 if program.forget_what_is_undone:
                     program.forget_what_is_undone(conversion)
@@ -297,10 +297,10 @@ class ConversionPool:
                 conversion.book.close(str(error))  # nothing was done to it
                 return "failed", str(error)
             conversion.book.change(error=str(error))
-            is_known = self.settings.machines is not Machines.BRIDGED  # to Slurm, all the time
+            is_known = self.settings.machines is not Machines.BRIDGED  # Slurm always has a record
             where = f", drained in Slurm and reserved as {conversion.reservation}"
             stays = f"{conversion.node} stays as it is{where if is_known else ''}"
-            return "failed", f"{error}; {stays}: mend the cause, then {conversion.todo}"
+            return "failed", f"{error}; {stays}: fix the cause, then {conversion.todo}"
         conversion.book.close(conversion.journal.rolled_back_from)
         return "ok", note
 

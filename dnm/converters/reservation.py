@@ -1,15 +1,15 @@
-"""Our reservation of a node once it stands: charged to an account and a claim again, released, and
-taken out of the shared one of the site's script before.
+"""dnm's existing reservation of a node: charged to an account, changed back to a claim, deleted,
+and split from the predecessor's shared reservation.
 
-Charged, the claim is a reservation that Slurm's accounting books as planned. What holds the node in
-each moment: the reservation, which Slurm grants once; then the drain with our mark, which is read
-back twice. Only then is the reservation changed, for over an accounting one Slurm grants others:
-until it is undone drain and mark are the lock, since every claim looks for a drain. It is undone
-before the drain is lifted, so that the reservation holds the node again until it is deleted. Each
-change is looked up, never remembered; none of it stops a lend.
+Slurm's accounting counts a charged reservation as planned time. At each moment something holds the
+node: first the reservation, which Slurm grants once; then the drain with dnm's mark, which is read
+back twice. Only then the reservation is charged, because Slurm allows others over an accounting
+reservation. Until it is uncharged, drain and mark are the lock, since every claim checks for a
+drain. It is uncharged before the drain is lifted, so that it holds the node again until it is
+deleted. Each change is read back. No failure here stops a lend.
 
-Conversions of any host take turns at the shared reservation: Slurm gives the name of a turn once,
-whoever asks for it, and ends it by itself, should whoever has it be killed.
+Conversions on any host take turns at the shared reservation. A turn is a reservation with a fixed
+name: Slurm grants it once, and ends it by itself if its owner is killed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from dnm.converters.slurm.commands import IN_ANOTHER, SlurmOutcomeUnknown, Slurm
 from dnm.converters.slurm.text import ABOVE_ALL, NOBODY, Reservation
 from dnm.model.errors import SlurmError
 
-ACCOUNT = "account"  # key of the journal's facts: whom what is lent is charged to
-# Each change of a reservation has slurmdbd write how all reserved nodes are, and of what it hears
-# in one second it keeps the first. So it is said again in the next, when it stands already.
+ACCOUNT = "account"  # key of the journal's facts: the Slurm account of the lend
+# After each change of a reservation slurmdbd records the state of its nodes. It keeps only the
+# first record of a second, so dnm repeats the finished change a second later.
 _NEXT_ROW = timedelta(seconds=1)
 
 
 def charge(conversion: NodeConversion) -> str:
-    """Charges a claim that stands, where an account is asked for; returns what the journal is to
-    say of it. What can't be charged is lent all the same."""
-    account = conversion.journal.facts.get(ACCOUNT, "").lower()  # as Slurm writes them
+    """Charges a claim, if an account is set; returns a text for the journal. A node that can't be
+    charged is lent all the same."""
+    account = conversion.journal.facts.get(ACCOUNT, "").lower()  # Slurm's spelling
     if not account:
         return ""
     try:
@@ -49,7 +49,7 @@ def charge(conversion: NodeConversion) -> str:
 
 
 def _charge(conversion: NodeConversion, account: str) -> str:
-    """Why it can't be; empty where it is charged."""
+    """Returns why it can't be charged; empty if it is charged."""
     if not conversion.patiently(conversion.slurm.keeps_accounts):
         return "this Slurm has no slurmdbd (AccountingStorageType)"
     if other := _reserved_besides(conversion):
@@ -67,7 +67,7 @@ def _charge(conversion: NodeConversion, account: str) -> str:
 
 
 def _reserved_besides(conversion: NodeConversion) -> str:
-    """The booking of an event, say, that the node was taken from under."""
+    """Returns another reservation that holds the node, such as an event's; empty if none."""
     now = datetime.now(UTC)
     others = (one for one in reservations_of(conversion) if one.name != conversion.reservation)
     return next((one.name for one in others if one.holds_at(now)), "")
@@ -79,8 +79,8 @@ def _own(conversion: NodeConversion, name: str) -> Reservation | None:
 
 
 def uncharge(conversion: NodeConversion) -> None:
-    """Makes our reservation the claim again that it was. Where somebody else has reserved the node
-    meanwhile it can't be one; it lets no job of the account in then, and the node is his next."""
+    """Changes the reservation back to a claim. If another reservation has the node by now, it can't
+    be one; then it lets no jobs in, and the node goes to the other one next."""
     try:
         _uncharge(conversion, keeps_flag=False)
     except SlurmRefused as error:
@@ -101,14 +101,14 @@ def _uncharge(conversion: NodeConversion, keeps_flag: bool) -> None:
 
 
 def reservations_of(conversion: NodeConversion) -> tuple[Reservation, ...]:
-    """Returns those that the node is in, whoever's they are."""
+    """Returns all reservations that name the node."""
     found = conversion.patiently(conversion.slurm.read_reservations)
     return tuple(one for one in found if conversion.node in one.nodes)
 
 
 def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
-    """Returns our reservation of this node, and the predecessor's shared one if the node is in
-    it."""
+    """Returns dnm's reservation of this node, and the predecessor's shared one if it has the
+    node."""
     node, prefix = conversion.node, conversion.settings.res_name
     found = reservations_of(conversion)
     return tuple(one for one in found if is_own_reservation(one, node, prefix))
@@ -119,18 +119,18 @@ def _named(conversion: NodeConversion, name: str) -> Reservation | None:
 
 
 def _turn(conversion: NodeConversion) -> str:
-    """The name of a reservation that only whoever's turn it is has; no node's name has a `_`."""
+    """Returns the name of a turn's reservation; no node name has a `_`."""
     return f"{conversion.settings.res_name}_turn"
 
 
 def has_turn(conversion: NodeConversion) -> bool:
-    """Returns whether it still is this node's: a turn is over after a minute."""
+    """Returns whether the node still has the turn, which ends after a minute."""
     return _own(conversion, _turn(conversion)) is not None
 
 
 @contextmanager
 def our_turn(conversion: NodeConversion) -> Iterator[None]:
-    """Waits for the turn, and ends it. Raises SlurmError where others keep it for too long."""
+    """Waits for the turn, and ends it. Raises SlurmError if it does not become free in time."""
     name = _turn(conversion)
     deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
     while not _takes_turn(conversion, name):
@@ -143,7 +143,7 @@ def our_turn(conversion: NodeConversion) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(SlurmError):  # it is over in a minute
+        with suppress(SlurmError):  # it ends after a minute
             if has_turn(conversion):
                 conversion.slurm.delete_reservation(name)
 
@@ -156,14 +156,14 @@ def _takes_turn(conversion: NodeConversion, name: str) -> bool:
         if "Duplicate" not in error.answer:
             raise
         return False
-    except SlurmOutcomeUnknown:  # if it was made for us, it is over in a minute
+    except SlurmOutcomeUnknown:  # if Slurm made it, it ends after a minute
         return False
     return True
 
 
 def release(conversion: NodeConversion) -> None:
-    """Takes the node out of our reservation and out of the predecessor's shared one, which
-    conversions of any host take apart one after the other: each looks anew what is left of it."""
+    """Removes the node from dnm's reservation and from the predecessor's shared one. Conversions of
+    all hosts change the shared one in turns, and each reads it again."""
     if all(len(one.nodes) == 1 for one in own_reservations(conversion)):
         return _release(conversion)
     with our_turn(conversion):
@@ -185,8 +185,8 @@ def _delete(conversion: NodeConversion, name: str) -> None:
 
 
 def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
-    """Atomic with Slurm 23.02 and later. Earlier ones can only replace the whole list, which loses
-    what somebody adds meanwhile; there the shared reservation is split into one a node."""
+    """Removes the node from the shared reservation, atomically from Slurm 23.02 on. Earlier ones
+    can only replace the whole list and would lose concurrent additions; so it is split."""
 
     def has_left() -> bool:
         found = _named(conversion, shared.name)
@@ -203,8 +203,8 @@ def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
 
 
 def _split(conversion: NodeConversion, shared: Reservation) -> None:
-    """The other members get reservations of their own first (OVERLAP, since they are reserved yet),
-    then the shared one goes; a kill in between is mended by doing it again."""
+    """Reserves each other node by itself (OVERLAP, since it is still in the shared one), then
+    deletes the shared one. A repetition finishes after a kill."""
     others = [node for node in shared.nodes if node != conversion.node]
     conversion.say(f"splits the reservation {shared.name} into one a node: {', '.join(others)}")
     for node in others:
@@ -217,7 +217,7 @@ def _split(conversion: NodeConversion, shared: Reservation) -> None:
     now = conversion.patiently(lambda: _named(conversion, shared.name))
     if now and set(now.nodes) - set(shared.nodes):
         raise SlurmError(
-            f"somebody added to the reservation {shared.name} meanwhile: stop the script that uses "
+            f"the reservation {shared.name} got more nodes meanwhile: stop the script that uses "
             "it, then repeat"
         )
     if not has_turn(conversion):

@@ -1,9 +1,10 @@
-"""Which nodes may be lent now, and why not the others. Pure; `--list` and the conversion share it.
+"""Verdicts: which nodes may be lent now, and why others may not. Pure; used by --list and
+conversions.
 
-A node is OK only if its base state is IDLE without any other flag, nothing of a job is on it, no
-pending job is planned for it, no reservation holds it now or soon, and it has been idle for long
-enough. It is PREEMPT if only single-node jobs of one named user *and* account keep it from that.
-All else is SKIP. What can't be read never comes here: the reading has failed before.
+A node is OK only if its base state is IDLE without any other flag and nothing of a job is on it. It
+must not be planned for a pending job, nor reserved now or soon, and must have been idle for long
+enough. It is PREEMPT if only single-node jobs of one named user *and* account keep it from OK. All
+others are SKIP. Unreadable facts never get here: reading raises before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dnm.model.slurm_state import in_service_of
 from dnm.model.value import Value
 
 NOT_OWN = frozenset(("CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL"))
-"""Nodes that come and go by other means than a power switch."""
+"""State flags of nodes that join and leave Slurm by other means than a power switch."""
 _WHILE_BOOKED = frozenset(("RESERVED", "PLANNED"))
 
 
@@ -36,7 +37,7 @@ class ListVerdict(Enum):
 
 
 class SlurmFacts(Value, frozen=True):
-    """What Slurm says, read together."""
+    """Slurm's nodes, jobs and reservations, read together."""
 
     nodes: tuple[SlurmNode, ...]
     jobs: tuple[SlurmJob, ...]
@@ -44,7 +45,7 @@ class SlurmFacts(Value, frozen=True):
     read_at: datetime
 
     def in_own_reservations(self, prefix: str) -> set[str]:
-        """Returns the nodes that reservations of ours hold."""
+        """Returns the nodes that dnm's reservations hold."""
         return {
             node
             for one in self.reservations
@@ -54,7 +55,7 @@ class SlurmFacts(Value, frozen=True):
 
 
 class Judged(Value, frozen=True):
-    """One node's verdict. `idle` None: Slurm can't tell. `jobs` are those that are on it."""
+    """The verdict on a node. `idle` None: unknown to Slurm. `jobs`: the jobs on it."""
 
     node: SlurmNode
     verdict: ListVerdict
@@ -62,19 +63,19 @@ class Judged(Value, frozen=True):
     idle: timedelta | None
     in_service: bool | None
     jobs: tuple[SlurmJob, ...] = ()
-    slurm_reason: SlurmReason | None = None  # filled for the list
+    slurm_reason: SlurmReason | None = None  # set for --list
 
 
 def held(one: Judged, why: str) -> Judged:
-    """Returns the verdict, where a node that there is a reason to leave is not to be had. Empty:
-    there is none; what is not to be had anyway keeps its own."""
+    """Returns the verdict, changed to SKIP if there is a reason `why`. A SKIP keeps its own
+    reason."""
     if one.verdict is ListVerdict.SKIP or not why:
         return one
     return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=why)
 
 
 class _Index:
-    """The facts by node, made once for all of them, and what they are judged by."""
+    """The facts by node, made once for all nodes, and the settings."""
 
     def __init__(self, facts: SlurmFacts, settings: Settings) -> None:
         self.now, self.settings = facts.read_at, settings
@@ -82,7 +83,7 @@ class _Index:
         self.planned: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
         self.own: dict[str, str] = {}
-        self.booked: dict[str, str] = {}  # by us, for an event that nodes are lent for now
+        self.booked: dict[str, str] = {}  # by dnm, for an event that has begun
         maintained = maintained_nodes(facts.reservations)
         self.foreign = {
             node.name: why
@@ -94,8 +95,9 @@ class _Index:
                 self.jobs[node].append(job)
             for node in job.planned_nodes:
                 self.planned.setdefault(node, job.display_id)
-        ahead: dict[str, str] = {}  # booked by us, for an event that is ahead
-        # slurmrestd can't take a node from under its booking: there it is one that is reserved.
+        ahead: dict[str, str] = {}  # reserved by dnm, for an event that is ahead
+        # slurmrestd can't lend a node that dnm reserved for an event, so the node counts as
+        # reserved.
         instance = "" if settings.slurmrestd_url else settings.instance
         horizon = facts.read_at + settings.res_lookahead_seconds
         for reservation in facts.reservations:
@@ -110,25 +112,25 @@ class _Index:
                     continue
                 is_own = is_own_reservation(reservation, node, settings.res_name)
                 (self.own if is_own else self.reserved).setdefault(node, reservation.name)
-        for node in ahead.keys() - self.booked.keys():  # else it is booked for the next day too
+        for node in ahead.keys() - self.booked.keys():  # else the event of today wins
             self.reserved.setdefault(node, ahead[node])
 
 
 def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool:
-    """Returns whether a reservation is ours: it holds one node and is called `<prefix>-<node>`; the
-    shared `<prefix>` is of the site's script before."""
+    """Returns whether a reservation is dnm's. It has one node and the name `<prefix>-<node>`; the
+    shared `<prefix>` is the predecessor's."""
     is_of_node = reservation.name == f"{prefix}-{node}" and reservation.nodes == (node,)
     return is_of_node or (reservation.name == prefix and node in reservation.nodes)
 
 
 def is_own_booking(reservation: Reservation, node: str, instance: str) -> bool:
-    """Returns whether a reservation is a booking of ours for an event, and of this node alone."""
+    """Returns whether dnm made the reservation for an event, for this node alone."""
     return reservation.nodes == (node,) and bool(booking_on(reservation.name, node, instance))
 
 
 def judge_nodes(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
-    """Returns every node with its verdict. The nodes that may be taken come first, in the order in
-    which they are taken."""
+    """Returns every node with its verdict. The nodes that may be lent come first, in the order of
+    choice."""
     index = _Index(facts, settings)
     nodes = (plain_state(settings.machines, node) for node in facts.nodes)
     judged = [_judge(node, index) for node in nodes]
@@ -141,8 +143,8 @@ def judge_nodes(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
 
 
 def _rank(judged: Judged, booked: frozenset[str]) -> tuple[int, float, str]:
-    """Returns the sort key. Reserved nodes come first, then the longest idle, then the nodes whose
-    job is the youngest."""
+    """Returns the sort key. Reserved nodes come first, then the longest idle, then the nodes with
+    the youngest jobs."""
     name = judged.node.name
     if judged.verdict is ListVerdict.OK and name in booked:
         return -1, 0.0, name
@@ -168,14 +170,14 @@ def _judge(node: SlurmNode, index: _Index) -> Judged:
 
 
 def has_work(node: SlurmNode, jobs: Sequence[SlurmJob]) -> bool:
-    """Returns whether anything of a job is on it: a suspended one shows in the memory only."""
+    """Returns whether any part of a job is on it. A suspended job shows only in the memory."""
     is_allocated = node.cpus_allocated or node.memory_allocated
     return bool(jobs or is_allocated or node.state.has_work)
 
 
 def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) -> bool | None:
-    """Returns whether Slurm has the node: with any work on it, it has, whatever else is true of it.
-    What our own reservation holds without work is not in service."""
+    """Returns whether Slurm has the node in service. Any work means that it has. A node without
+    work in dnm's own reservation is not in service."""
     if has_work(node, jobs):
         return True
     in_service = in_service_of(node.state)
@@ -194,7 +196,7 @@ def _verdict(
         return ListVerdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
     if held := _held_by_flag(node, index):
         return ListVerdict.SKIP, held
-    if name in index.planned and not is_booked:  # else for when the booking is over
+    if name in index.planned and not is_booked:  # else Slurm plans for the time after the event
         return ListVerdict.SKIP, f"planned for pending job {index.planned[name]}"
     if name in index.reserved:
         return ListVerdict.SKIP, f"reservation {index.reserved[name]}"
@@ -205,7 +207,7 @@ def _verdict(
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
-    """The reason that a flag of the state gives; that of a job or a reservation is told by name."""
+    """Returns a reason from the state's flags. Jobs and reservations give their own reasons."""
     flags = node.state.flags - (_WHILE_BOOKED if node.name in index.booked else set())
     flags -= {"PLANNED"} if node.name in index.planned else set()
     flags -= {"RESERVED", "MAINTENANCE"} if node.name in index.reserved else set()
@@ -219,7 +221,7 @@ def _held_by_flag(node: SlurmNode, index: _Index) -> str:
 
 
 def _explained(text: str, node: SlurmNode) -> str:
-    """With Slurm's Reason, which can be of an earlier time where nothing is wrong with the node."""
+    """Returns the text with Slurm's Reason, which may be old if nothing is wrong with the node."""
     return f"{text}: {node.reason}" if node.reason else text
 
 
@@ -239,7 +241,7 @@ def _judge_work(
 
 
 def _not_preemptible(job: SlurmJob, index: _Index) -> str:
-    """Why the job must be left alone; empty only for what the site has named, user and account."""
+    """Returns why a job must not be preempted; empty only for the configured user and account."""
     what, settings = f"job {job.display_id} of {job.user}", index.settings
     if not settings.preempt_user or not settings.preempt_account:
         return what
@@ -258,8 +260,8 @@ def _not_preemptible(job: SlurmJob, index: _Index) -> str:
 
 
 def _idle_time(node: SlurmNode, now: datetime) -> timedelta | None:
-    """A lower bound: a restart of slurmctld and a resume begin it anew. A node that was never busy
-    is idle since its slurmd started. None: not idle, or a Slurm before 21.08 doesn't tell."""
+    """Returns a lower bound: a restart of slurmctld or a resume resets it. A node that was never
+    busy is idle since its slurmd started. None: not idle, or unknown (Slurm before 21.08)."""
     if node.state.base != "IDLE":
         return None
     since = node.last_busy or (node.slurmd_started if node.tells_last_busy else None)
@@ -273,16 +275,16 @@ def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, settings: Set
         shown = f"{int(idle.total_seconds())}s (< {int(shortest.total_seconds())}s)"
         return f"idle only {shown}" if idle < shortest else ""
     if node.tells_last_busy:
-        return "Slurm does not say since when it is idle"
-    return "this Slurm (before 21.08) does not say since when it is idle; MIN_IDLE_SECONDS=0 allows"
+        return "Slurm has no idle time for it"
+    return "this Slurm (before 21.08) has no idle times; MIN_IDLE_SECONDS=0 allows this node"
 
 
 def _protect(
     judged: Sequence[Judged], jobs: Iterable[SlurmJob], booked: frozenset[str]
 ) -> list[Judged]:
-    """For the largest pending job of each partition, keeps as many OK nodes as it needs, the last
-    to be taken; none that is booked, for no job gets it before the booking is over. Held jobs and
-    those with a reservation of their own wait for something else."""
+    """Keeps as many OK nodes as the largest pending job of each partition needs, the last in the
+    order. Nodes reserved for an event stay OK, since no job gets them earlier. Held jobs and jobs
+    with a reservation do not count: they wait for something else."""
     largest: dict[str, SlurmJob] = {}
     for job in jobs:
         if job.state == "PENDING" and job.priority and not job.reservation:
@@ -305,7 +307,7 @@ def _protect(
 
 
 def format_duration(duration: timedelta) -> str:
-    """`2d3h`, `2h5m`, `45m`, `12s`: without a space, since it stands in a column."""
+    """Returns `2d3h`, `2h5m`, `45m` or `12s`, without a space, for a column."""
     seconds = max(0, int(duration.total_seconds()))
     days, hours, minutes = seconds // 86400, seconds // 3600, seconds // 60
     if days:

@@ -1,4 +1,4 @@
-"""The accounts and the billing weights of nodes, as the commands of Slurm print them."""
+"""Accounts, and billing weights of nodes, as Slurm's commands print them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AMOUNT = re.compile(r"([0-9.]+)([KMGTP]?)")
 
 
 def knows_account(environ: Mapping[str, str], name: str) -> bool:
-    """Returns whether there is such an account. Raises SlurmError where slurmdbd is away."""
+    """Returns whether the account exists. Raises SlurmError if slurmdbd does not answer."""
     command = ("sacctmgr", "-nP", "show", "account", checked_name(name.lower()), "format=account")
     return name.lower() in SlurmClient(environ).ask(*command).split()
 
@@ -31,7 +31,7 @@ def read_weights(environ: Mapping[str, str]) -> dict[str, float]:
     )
     found = {}
     for name, line in records(client.ask("scontrol", "-a", "-o", "show", "nodes"), "Node"):
-        # The last of each: what a node's slurmd says, OS=, stands before them.
+        # The last match counts: OS=, free text from slurmd, comes before these fields.
         tres, of = (re.search(rf".* {key}=(\S*)", line) for key in ("CfgTRES", "Partitions"))
         known = [weights[one] for one in (of[1].split(",") if of else ()) if one in weights]
         if tres is not None and known:
@@ -41,13 +41,13 @@ def read_weights(environ: Mapping[str, str]) -> dict[str, float]:
 
 
 def _weigh(amounts: Mapping[str, str], weights: str, is_most: bool) -> float:
-    """The sum of all, or with MAX_TRES the most of one (assoc_mgr.c, assoc_mgr_tres_weighted)."""
+    """Returns the sum of the amounts, or the largest with MAX_TRES (assoc_mgr_tres_weighted)."""
     billed = [0.0]
     for text in weights.split(","):
         name, _, weight = text.partition("=")
         factor, amount = map(_AMOUNT.fullmatch, (weight, amounts.get(name.lower(), "0")))
         if factor is None or amount is None:
-            raise SlurmError(f"TRESBillingWeights={weights[:80]} can't be read; nothing is weighed")
+            raise SlurmError(f"TRESBillingWeights={weights[:80]} can't be read; fix slurm.conf")
         unit = _UNITS[amount[2]] - _UNITS[factor[2] or "M"] if amount[2] else 0  # slurm.conf: MB
         billed.append(float(amount[1]) * 1024.0**unit * float(factor[1]))
     return max(billed) if is_most else sum(billed)

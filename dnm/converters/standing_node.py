@@ -1,5 +1,5 @@
-"""What is done to the Node of a machine that always is one, whoever runs jobs on it: its fence, its
-labels and taints for a namespace, and whose its cordon and its drain are."""
+"""Operations on a machine that is always a Node: its fence, its labels and taints for a namespace,
+and the ownership of its cordon and drain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOW_FENCE = f"taint node {{node}} {FENCE.key}=:NoSchedule"
 
 
 def read_own_node(conversion: NodeConversion) -> Node:
-    """Returns the machine's Node. Raises ConverterError where there is none."""
+    """Returns the machine's Node. Raises ConverterError if there is none."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         raise ConverterError(f"Kubernetes has no Node {conversion.node}: nothing is done to it")
@@ -29,22 +29,22 @@ def read_own_node(conversion: NodeConversion) -> Node:
 
 
 def is_fence(taint: Taint) -> bool:
-    """Returns whether the taint says that batch has the machine."""
+    """Returns whether the taint is the fence: batch has the machine."""
     return (taint.key, taint.effect) == (FENCE.key, FENCE.effect)
 
 
 def is_fenced(node: Node) -> bool:
-    """Returns whether it carries dnm's fence."""
+    """Returns whether the Node has dnm's fence."""
     return any(map(is_fence, node.taints))
 
 
 def is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Returns whether this instance has drained it."""
+    """Returns whether this instance has drained the node."""
     return is_own_reason(conversion.settings, reason_of_drain(node))
 
 
 def fence(conversion: NodeConversion) -> str:
-    """Keeps pods off from now on; for dnm too the Node is none from now on."""
+    """Keeps new pods off. dnm, too, ignores the Node while it is fenced."""
 
     def attempt() -> str:
         node = read_own_node(conversion)
@@ -58,9 +58,9 @@ def fence(conversion: NodeConversion) -> str:
 def open_to_pods(
     conversion: NodeConversion, why_not: Callable[[Node], str], is_uncordoned: bool = False
 ) -> str:
-    """Labels and taints as for a node that joins, and the fence off, in one change; the cordon too
-    where `is_uncordoned`. A Node without the fence has been opened: a cordon that is on it is not
-    ours. Raises ConverterError as soon as `why_not` says that somebody else has the Node."""
+    """Sets the namespace's labels and taints and removes the fence, in one change; with
+    `is_uncordoned` the cordon too. A Node without a fence is open already, so its cordon is not
+    dnm's. Raises ConverterError as soon as `why_not` returns a reason."""
 
     def look() -> str:
         node = read_own_node(conversion)
@@ -68,7 +68,7 @@ def open_to_pods(
             raise ConverterError(why)
         kept = [taint for taint in node.taints if not is_fence(taint)]
         if set_namespace(conversion, node, kept, is_uncordoned and is_fenced(node)):
-            return "the change is looked at once more"
+            return "the change is read back"
         return "" if node.is_ready else "the Node is not Ready"
 
     conversion.wait_until(look, conversion.settings.stage_timeout_seconds)
@@ -81,9 +81,9 @@ def open_to_pods(
 def undress(
     conversion: NodeConversion, node: Node
 ) -> tuple[dict[str, str | None], dict[str, str | None], list[Taint]]:
-    """Returns the labels and dnm's mark, which lending has put on, to be taken off, and the taints
-    that it has not; the fence is in none. dnm may have moved the Node to another namespace since:
-    what is of either goes, for a taint that stays would keep Slurm's pods off."""
+    """Returns the labels and mark to remove, as patches, and the taints that stay without the
+    fence. dnm may have moved the Node to another namespace, so both namespaces' labels and taints
+    are removed. A taint left over would keep Slurm's pods off."""
     settings, node_type = conversion.settings, conversion.journal.node_type
     served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
     names = {name for one in served for name in settings.labels(node_type, one)}
@@ -95,13 +95,13 @@ def undress(
 
 
 def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:
-    """Returns whether a cordon of the Node is dnm's or this conversion's."""
+    """Returns whether dnm or this conversion cordoned the Node."""
     is_ours = node.is_marked_by(conversion.settings.instance) and node.is_fenced
     return is_ours or bool(conversion.journal.facts.get(CORDONED))
 
 
 def label_of(settings: Settings) -> tuple[str, str]:
-    """Returns the label by which the NodeSet chooses Nodes. Raises ConfigError where none is."""
+    """Returns the label by which the NodeSet selects Nodes. Raises ConfigError if none is set."""
     if settings.nodeset_label is None:
         raise ConfigError(
             "[node_convert] nodeset_label is missing: write the label of the NodeSet's "
@@ -111,6 +111,6 @@ def label_of(settings: Settings) -> tuple[str, str]:
 
 
 def is_label_on(conversion: NodeConversion, node: Node) -> bool:
-    """Returns whether the Node has it: slurmd is there, or comes."""
+    """Returns whether the Node has the label: slurmd runs there, or will."""
     key, value = label_of(conversion.settings)
     return node.labels.get(key) == value

@@ -1,8 +1,8 @@
-"""batch -> Kubernetes: select (whoever calls has done it), claim, verify, reach, prepare, join,
+"""The stages batch -> Kubernetes: select (by the caller), claim, verify, reach, prepare, join,
 ready.
 
-Up to *reach* nothing of the node itself is touched, and the way back is to lift the drain. From
-*prepare* on, the way back is the whole of `to_batch`, reset included.
+Up to *reach* the node itself is unchanged, and a rollback only lifts the drain. From *prepare* on,
+a rollback is the whole of `to_batch`, reset included.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def claim(conversion: NodeConversion) -> str:
 
 
 def verify(conversion: NodeConversion) -> str:
-    """Once more after Slurm has saved its state: acknowledged is not durable, and a crash of
-    slurmctld within the first seconds forgets a reservation or a drain."""
+    """Checks the claim again after Slurm has saved its state. Acknowledged is not durable: a crash
+    of slurmctld within the first seconds loses a reservation or a drain."""
     check_claim(conversion)
     conversion.wait(conversion.settings.verify_seconds)
     check_claim(conversion)
@@ -49,11 +49,11 @@ def verify(conversion: NodeConversion) -> str:
 
 
 def reach(conversion: NodeConversion) -> str:
-    """The machine answers, and Kubernetes can be asked and has no Node of this name yet."""
+    """Checks that the machine answers, and that Kubernetes answers and has no such Node yet."""
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
             f"Kubernetes has a Node {conversion.node} already: 'kubectl describe node "
-            f"{conversion.node}' tells whose it is; delete it if it is a leftover"
+            f"{conversion.node}' shows its owner; delete it if it is a leftover"
         )
     if conversion.run_hook("reach", timeout=_REACH_TIMEOUT):
         return "the hook reaches it"
@@ -73,7 +73,7 @@ def _answers_ping(name: str, timeout: float) -> bool:
     command = [program, "-c1", "-W1", "-q", name]
     with fault_point("convert.ping"):
         try:
-            nothing = subprocess.DEVNULL  # a name server decides how long the answer is
+            nothing = subprocess.DEVNULL  # a name server decides how long the output is
             answer = subprocess.run(
                 command, stdin=nothing, stdout=nothing, stderr=nothing, timeout=timeout, check=False
             )
@@ -99,8 +99,8 @@ def join(conversion: NodeConversion) -> str:
 def set_namespace(
     conversion: NodeConversion, node: Node, kept: Sequence[Taint], is_uncordoned: bool = False
 ) -> bool:
-    """Puts the labels and taints of the namespace on a Node, beside the taints that are kept, in
-    one change. Returns whether there was anything to change."""
+    """Sets the namespace's labels and taints on a Node in one change, and keeps the taints of
+    `kept`. Returns whether anything had to change."""
     settings, journal = conversion.settings, conversion.journal
     labels = settings.labels(journal.node_type, journal.namespace)
     taints = settings.taints(journal.node_type, journal.namespace)
@@ -113,9 +113,9 @@ def set_namespace(
 
 
 def ready(conversion: NodeConversion) -> str:
-    """Ready in Kubernetes, with its labels and taints, and the site's own hook says so too. The
-    join hook is told of both, so that the kubelet registers with them; this is for one that
-    doesn't."""
+    """Waits until the Node is Ready with its labels and taints, then runs the site's hook. The join
+    hook gets labels and taints, so that the kubelet registers with them; this sets what the kubelet
+    did not."""
 
     def look() -> str:
         node = conversion.kube.read_node(conversion.node)
@@ -148,7 +148,7 @@ def _show_verify(run: DryRun) -> list[str]:
 
 
 def claiming(require: Callable[[NodeConversion], None] | None = None) -> tuple[Stage, Stage]:
-    """What every program does first."""
+    """Returns the first stages of every program."""
     return (
         Stage("claim", claim, require, _show_claim),
         Stage("verify", verify, shows=_show_verify),

@@ -177,7 +177,7 @@ def test_a_node_whose_label_somebody_took_off_is_left_to_them(
     if is_lent:
         assert found.result == "failed" and "slurm-bridge has not put it into" in found.error
         found = made.bring_back()
-    assert found.result == "skipped" and "somebody has taken the label" in found.error
+    assert found.result == "skipped" and "was removed outside dnm" in found.error
     for _ in range(6):
         made.world.step()
     one = made.one
@@ -308,7 +308,7 @@ def test_a_label_that_somebody_else_took_off_is_not_our_step(tmp_path: Path) -> 
     cordon(conversion)
     made.one.labels.pop(LABEL)
     for stage in (may_leave, leave):
-        with pytest.raises(NotClaimed, match="somebody has taken the label"):
+        with pytest.raises(NotClaimed, match="was removed outside dnm"):
             stage(conversion)
 
 
@@ -376,7 +376,7 @@ MOVED = {
         {"labels": {LABEL: "", "slinky.slurm.net/slurm-nodename": "x"}}, "its Node is x in Slurm",
     ),
     "no taint": ({"taints": ()}, "has not put the taint"),
-    "our fence": ({"taints": (MANAGED, FENCE)}, "a return that was not ended"),
+    "our fence": ({"taints": (MANAGED, FENCE)}, "an unfinished return"),
 }  # fmt: skip
 
 

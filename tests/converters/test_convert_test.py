@@ -272,7 +272,7 @@ def test_a_test_that_is_ended_goes_back_to_the_drain_that_was_there(
     again = tested.run("a001")
     assert again.returncode == 1 and "a001 is lent or claimed by 'test'" in again.stderr
     lent = site.run("--set", "k8s", "--node-name", "a001")
-    assert lent.returncode == 1 and re.search("on its way back|lent or being lent", lent.stderr)
+    assert lent.returncode == 1 and re.search("is being returned|lent or being lent", lent.stderr)
     back = site.run("--set", "batch", "--node-name", "a001")
     assert back.returncode == 0, back.stderr
     tested.assert_as_before()

@@ -156,10 +156,10 @@ def test_which_hooks_are_run(tmp_path: Path) -> None:
     with pytest.raises(ConverterError, match="not executable"):
         find_hook(settings, "reset")
     (tmp_path / "health").symlink_to("/not/mounted")  # that the site has none would be a "healthy"
-    with pytest.raises(ConverterError, match="behind a link to nowhere"):
+    with pytest.raises(ConverterError, match="behind a broken link"):
         find_hook(settings, "health")
     (tmp_path / "shared").symlink_to("/not/mounted")
-    with pytest.raises(ConverterError, match="behind a link to nowhere"):
+    with pytest.raises(ConverterError, match="behind a broken link"):
         find_hook(Settings(hooks_dir=tmp_path / "shared"), "health")
 
 

@@ -90,7 +90,7 @@ def test_a_copy_under_another_name_is_not_obeyed(tmp_path: Path) -> None:
     store = JournalStore(tmp_path)
     store.save(journal())
     (tmp_path / "a002.json").write_bytes((tmp_path / "a001.json").read_bytes())
-    with pytest.raises(ConverterError, match="is a001's: take the copy away"):
+    with pytest.raises(ConverterError, match="is about a001: remove the copy"):
         store.load("a002")
 
 

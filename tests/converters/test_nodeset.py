@@ -317,7 +317,7 @@ MOVED: dict[str, tuple[Callable[[OnNode], OnNode], str]] = {
     "update": (lambda at: with_set(at, is_settled=False), "is being updated"),
     "another selector": (lambda at: with_set(at, selector={}), "does not select by slurm=yes"),
     "no toleration": (lambda at: with_set(at, tolerations=()), "its pod would not come back"),
-    "nothing told": (lambda at: with_pod(at, states=frozenset()), "does not say what Slurm has"),
+    "nothing told": (lambda at: with_pod(at, states=frozenset()), "reports no Slurm state"),
     "two told": (
         lambda at: with_pod(at, states=frozenset(("Idle", "Mixed"))), "does not say what Slurm",
     ),
@@ -476,7 +476,7 @@ def test_the_list_tells_why(tmp_path: Path) -> None:
     world.tells = False
     places[NODE] = place(world)
     found = {one.node.name: one for one in judge_places(judge_nodes(facts, rules), places, LABEL)}
-    assert "does not say what Slurm has" in found[NODE].reason
+    assert "reports no Slurm state" in found[NODE].reason
 
 
 def test_a_label_must_be_named() -> None:

@@ -92,7 +92,7 @@ def test_what_a_person_scales_down_in_between_stays_so(tmp_path: Path) -> None:
 
     made.kube = Between
     found = made.lend()
-    assert found.result != "ok" and "has 3 pods and wants 2" in found.error
+    assert found.result != "ok" and "has 3 pods of 2" in found.error
     assert world.replicas == 2 and world.version == 2
     assert [one for one in world.log if one.startswith("scale")] == ["scale -1"]
     journal = made.store.load(NODE)
@@ -160,7 +160,7 @@ def test_one_after_the_other_of_two_hosts(tmp_path: Path) -> None:
     assert other is not None
     other["cost"] = LOWEST_COST
     found = made.lend()
-    assert "is about to go: one after the other" in found.error
+    assert "is being removed: one at a time" in found.error
     assert other["cost"] == LOWEST_COST
     other["cost"] = 0
     assert_untouched(made, found)
@@ -177,7 +177,7 @@ def a_pod(name: str, **changes: Any) -> SlurmdPod:
 OURS = a_pod("b-0", cost=LOWEST_COST)
 NEXT = {
     "well": ({}, (), ""),
-    "not Ready": ({"is_ready": False}, (), "is not Running and Ready: it would go first"),
+    "not Ready": ({"is_ready": False}, (), "is not Running and Ready: it would end first"),
     "going": ({"is_terminating": True}, (), "is not Running and Ready"),
     "waits for a Node": ({"node": ""}, (), "is not Running and Ready"),
     "drained": ({"is_condemned": True}, (), "slurm-operator drains pod slurm/b-1"),
@@ -198,7 +198,7 @@ def test_who_goes_next(name: str) -> None:
     turn = why_others_turn(node_set, fellows, OURS)
     found = turn or why_not_next(node_set, fellows, OURS, spares)
     assert (why in found) if why else found == ""
-    assert "has 1 pod and wants 2" in why_not_next(node_set, (OURS,), OURS, ())
+    assert "has 1 pod of 2" in why_not_next(node_set, (OURS,), OURS, ())
     for change, busy in (
         ({"is_settled": False}, "is being updated"), ({"is_deleting": True}, "is being deleted"),
         ({"scalers": ("keda",)}, "are set by keda too"),

@@ -84,7 +84,7 @@ CASES = {
         facts(node(last_busy=NOW + timedelta(hours=1))), SKIP, "idle only 0s"),
     "never busy since slurmd started": (facts(node(last_busy=None)), OK, "-"),
     "never busy, slurmd's start unknown": (
-        facts(node(last_busy=None, slurmd_started=None)), SKIP, "does not say since when"),
+        facts(node(last_busy=None, slurmd_started=None)), SKIP, "Slurm has no idle time"),
     "20.11 does not tell": (
         facts(node(last_busy=None, tells_last_busy=False)), SKIP, "before 21.08"),
     "drained by an administrator": (

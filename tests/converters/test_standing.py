@@ -45,14 +45,14 @@ KINDS = {
     "pods of a DaemonSet": Kind(
         test_nodeset.program, test_nodeset.assert_lent, test_nodeset.assert_batch, LABEL[0],
         "remove_label", {"fails_open": True, "lifts_drains": True}, {"fails_open": True},
-        ("lost", "shared", "deleted"), ("is still there", "no pod of slurmd has come to a000 yet"),
+        ("lost", "shared", "deleted"), ("is still there", "no pod of slurmd is on a000 yet"),
         ended=50,
     ),
     "pods of a StatefulSet": Kind(
         test_nodeset_stateful.program, test_nodeset.assert_lent,
         test_nodeset_stateful.assert_whole, LABEL[0], "scale", {"flickers": 0.02},
         {"fails_open": True}, ("lost", "shared"),
-        ("is still there", "no pod of slurmd has come to a000 yet"), job_chance=0.2, ended=20,
+        ("is still there", "no pod of slurmd is on a000 yet"), job_chance=0.2, ended=20,
     ),
     "slurm-bridge": Kind(
         test_bridge.program, test_bridge.assert_lent, test_bridge.assert_batch, BRIDGED, "change",
