@@ -1,8 +1,8 @@
 """`--book` and `--unbook`: reservations in Slurm ahead of time, for an event.
 
-The invariant is: **each reservation has one node, has no flag that ignores jobs or other
-reservations, and dnm deletes only reservations with this instance's name.** So Slurm refuses nodes
-that are busy then, no job ends for the event, and the scheduler plans around it.
+The invariant has three parts. **Each reservation has one node. It has no flag that ignores jobs or
+other reservations. dnm deletes only reservations with this instance's name.** So Slurm refuses
+nodes that are busy then, no job ends for the event, and the scheduler plans around it.
 
 If a node is already reserved for the occurrence, but from a later time, its reservation is moved to
 the earlier begin, before other nodes are tried. If Slurm refuses, it stays as it was. The move is

@@ -1,9 +1,9 @@
-"""Freeing a node of jobs that the site allows to be preempted: opt-in, single-node, of one user and
-account, the youngest first.
+"""Preemption: frees a node of jobs that the site allows to preempt. Opt-in, only single-node jobs
+of one user and account, the youngest first.
 
-The node is reserved and drained before a job is touched, so nothing else starts there. Then TERM, a
-grace time, and a requeue (or a cancel where the site says so). A job that did not end by itself
-with success is requeued in any case, also after a kill of node-convert in between.
+The node is reserved and drained before a job gets a signal, so nothing else starts there. Then come
+TERM, a grace time, and a requeue (or a cancel if so configured). A job that did not succeed by
+itself is requeued in any case, also after a kill of node-convert in between.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dnm.model.errors import ConverterError, SlurmError
 from dnm.model.slinky import pods_of_job
 
 JOBS = "preempt"  # key of the journal's facts: ids of the jobs that were judged preemptible
-_TOUCHED = "touched."  # prefix of a key: something was done to this job
+_TOUCHED = "touched."  # prefix of a key: this job got a signal
 _BEGUN = "begun"  # its value until the job is requeued or cancelled
 _AT_WORK = ("RUNNING", "SUSPENDED")
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
-_UNTIL_IDLE = timedelta(minutes=5)  # what jobs leave behind; then the node is given back
-_ITS_OWN_END = ("COMPLETED", "CANCELLED")  # of itself, or by its user; our TERM makes it FAILED
+_UNTIL_IDLE = timedelta(minutes=5)  # for remains of jobs; then the node is given back
+_ITS_OWN_END = ("COMPLETED", "CANCELLED")  # by itself, or by its user; dnm's TERM makes it FAILED
 
 
 def claim_from_jobs(conversion: NodeConversion) -> str:
-    """Reserves, drains and empties the node. Raises NotClaimed while no job was touched and where
-    one could not be made to leave; the jobs then go on or are requeued."""
+    """Reserves, drains and empties the node. Raises NotClaimed while no job got a signal, and if
+    one can't be removed; the jobs then continue or are requeued."""
     jobs = conversion.journal.facts[JOBS].split(",")
     for job in jobs:
         _check_preemptible(conversion, job)
@@ -45,7 +45,7 @@ def claim_from_jobs(conversion: NodeConversion) -> str:
 
 
 def make_good(conversion: NodeConversion) -> None:
-    """Requeues, before a node is given back, each job that got our TERM and has ended."""
+    """Requeues, before a node is given back, each job that got dnm's TERM and has ended."""
     for key, state in conversion.journal.facts.items():
         job = key.removeprefix(_TOUCHED)
         if job == key or state != _BEGUN or conversion.settings.preempt_mode == "cancel":
@@ -63,7 +63,7 @@ def _check_preemptible(conversion: NodeConversion, job: str) -> None:
         raise NotClaimed(f"job {job} is gone: {error.answer}") from error
     if pods := pods_of_job(record.admin_comment):
         raise NotClaimed(
-            f"job {job} stands for pod {pods[0]}, which slurm-bridge would delete with it"
+            f"job {job} belongs to pod {pods[0]}, which slurm-bridge would delete with it"
         )
     if conversion.settings.preempt_mode == "cancel":
         return
@@ -72,7 +72,7 @@ def _check_preemptible(conversion: NodeConversion, job: str) -> None:
 
 
 def _make_leave(conversion: NodeConversion, job: str) -> None:
-    """Also after a kill: a job that is not here and got nothing from us is left alone."""
+    """Removes a job, also after a kill. A job that is not here and got no signal is left alone."""
     settings = conversion.settings
     grace = settings.preempt_grace_seconds
     is_here = _is_on_node(conversion, job)
@@ -84,7 +84,7 @@ def _make_leave(conversion: NodeConversion, job: str) -> None:
         try:
             conversion.slurm.terminate_job(job)
         except SlurmError as error:
-            conversion.say(f"TERM to job {job} failed, goes on: {error}")
+            conversion.say(f"TERM to job {job} failed, continues: {error}")
         _wait_for_end(conversion, job, grace)
     if settings.preempt_mode == "cancel":
         conversion.change_slurm(
@@ -96,7 +96,7 @@ def _make_leave(conversion: NodeConversion, job: str) -> None:
 
 
 def _requeue(conversion: NodeConversion, job: str) -> None:
-    conversion.say(f"sees to it that job {job} is requeued")
+    conversion.say(f"requeues job {job} if necessary")
     try:
         conversion.change_slurm(
             lambda: conversion.slurm.requeue_job(job), lambda: _is_requeued(conversion, job)
@@ -110,7 +110,7 @@ def _requeue(conversion: NodeConversion, job: str) -> None:
 
 
 def _is_requeued(conversion: NodeConversion, job: str) -> bool:
-    """It waits again, or runs elsewhere by now, or has ended of itself."""
+    """Returns whether it waits again, runs on another node, or has ended by itself."""
     state = conversion.slurm.read_job(job).state
     if state in _AT_WORK:
         return not _is_on_node(conversion, job)
@@ -118,7 +118,7 @@ def _is_requeued(conversion: NodeConversion, job: str) -> bool:
 
 
 def _is_on_node(conversion: NodeConversion, job: str) -> bool:
-    """And not on its way out."""
+    """Returns whether the job is on the node and not completing."""
     there = conversion.read_jobs()
     return any(one.id == job and one.state != "COMPLETING" for one in there)
 
@@ -131,7 +131,7 @@ def _wait_for_end(conversion: NodeConversion, job: str, patience: timedelta) -> 
 
 
 def _wait_for_idle(conversion: NodeConversion) -> None:
-    """Raises NotClaimed when the jobs' remains don't leave the node in time: it is given back."""
+    """Waits until the jobs' remains are gone. Raises NotClaimed after a time-out."""
 
     def look() -> str:
         node = conversion.read_node()

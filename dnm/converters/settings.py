@@ -1,8 +1,8 @@
-"""What node-convert is told: defaults < `[node_convert]` of dnm's ini < environment < options.
+"""The settings of node-convert: defaults < `[node_convert]` of dnm's ini < environment < options.
 
-The environment names are those of the site's existing script; here every key has one, its own name
-in capitals. `[settings]` and `[node_type:NAME]` of the same file give what both programs need to
-know alike. All problems are reported at once, each with its key, its value and what would be right.
+The variables of the environment are those of the predecessor's script; here each key has one, its
+name in capitals. `[settings]` and `[node_type:NAME]` of the same file have what both programs need.
+All problems are reported at once, each with its key, its value and a correct value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dnm.model.value import Value
 
 
 class Machines(Enum):
-    """What a program moves; the value is its name."""
+    """The kind of machines that a program moves; the value is the program's name."""
 
     OWN = "node-convert"
     PODS = "nodeset-convert"
@@ -43,7 +43,7 @@ class Machines(Enum):
 
 
 class Settings(Value, frozen=True):
-    """Every default stands here. Names in capitals are the names in the environment."""
+    """Every default is in this class. Names in capitals are variables of the environment."""
 
     config_path: Path | None = None  # None: there is no file, and none was named
     instance: str = "prod"
@@ -64,51 +64,51 @@ class Settings(Value, frozen=True):
     preempt_max_runtime_seconds: timedelta = timedelta(0)
     state_dir: Path = Path("/etc/dynamic-node/node-convert")
     hooks_dir: Path = Path("/etc/dynamic-node/hooks")
-    nodeset_label: tuple[str, str] | None = None  # what makes a NodeSet run slurmd on a Node
+    nodeset_label: tuple[str, str] | None = None  # a NodeSet runs slurmd where it is
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT
     parallel: int = 8
     poll_seconds: timedelta = timedelta(seconds=2)
     verify_seconds: timedelta = timedelta(seconds=6)
-    stage_timeout_seconds: timedelta = timedelta(seconds=900)  # of each but these two
+    stage_timeout_seconds: timedelta = timedelta(seconds=900)  # of each stage but these two
     drain_timeout_seconds: timedelta = timedelta(seconds=600)
     boot_timeout_seconds: timedelta = timedelta(seconds=1800)
     allow_preempt: bool = False  # from here on: options of one call
     force: bool = False
-    leave_drained: str = ""  # by what a node is sick that goes back
-    account: str = ""  # whom what is lent is charged to; empty: nobody is
-    request: str = ""  # of dnm's, which the call is for
+    leave_drained: str = ""  # why a returned node is faulty
+    account: str = ""  # the Slurm account to charge; empty: none
+    request: str = ""  # dnm's request that the call is for
     wake: Path | None = None  # written when a node's conversion has ended
-    machines: Machines = Machines.OWN  # of the program
+    machines: Machines = Machines.OWN  # the kind that the program moves
 
     def labels(self, node_type: str, namespace: str) -> dict[str, str]:
-        """Returns what a node lent to the namespace carries: `<NS>=true` and its type's labels."""
+        """Returns the labels of a node lent to the namespace: `<NS>=true` and its type's labels."""
         found = {namespace: "true"} if namespace else {}
         known = self.node_types.get(node_type)
         return {**found, **known.labels_for(namespace)} if known else found
 
     def taints(self, node_type: str, namespace: str) -> tuple[Taint, ...]:
-        """Returns its type's taints, with that which keeps it closed where dnm opens it. One whose
-        key is the namespace's is none where there is no namespace."""
+        """Returns its type's taints, and the one that keeps pods off until dnm removes it. Without
+        a namespace, taints with the namespace as key are left out."""
         known = self.node_types.get(node_type)
         opens = (CLOSED,) if known and known.opens_when else ()
         own = known.taints_for(namespace) if known else ()
         return (*(one for one in own if one.key), *opens)
 
     def is_of_type(self, node: str, node_type: str) -> bool:
-        """Returns whether the name is the type's prefix followed by digits and nothing else."""
+        """Returns whether the name is the type's prefix followed only by digits."""
         known = self.node_types.get(node_type)
         prefix = (known and known.name_prefix) or node_type
         return node.startswith(prefix) and node[len(prefix) :].isdecimal()
 
     def type_of(self, node: str) -> str:
-        """Returns the type by the prefixes; where the configuration has no types, the letters
-        before the number. Empty: no type has such a node."""
+        """Returns the node's type by the prefixes, or the letters before the number if no types are
+        configured. Empty: no type has such a node."""
         if not self.node_types:
             return node.rstrip("0123456789")
         return next((name for name in self.node_types if self.is_of_type(node, name)), "")
 
 
-# The keys of [settings] that this program reads too, and the two whose field here has another name.
+# Keys of [settings] that this program reads too. Two have another field name here.
 _OTHER_NAMES = {"instance_id": "instance", "slurm_reservation_name": "res_name"}
 _SHARED = {
     key: (_OTHER_NAMES.get(key, key), SETTINGS[key][1])
@@ -122,7 +122,7 @@ PREDECESSOR_VARIABLES: Keys = {
     "PREEMPT_ACCOUNT": ("preempt_account", names.account_name),
     "PREEMPT_GRACE_SECONDS": ("preempt_grace_seconds", values.seconds(0, 86_400)),
 }
-# Too common a name to be taken from the environment for it.
+# These names are too common to be read from the environment.
 _NOT_IN_ENVIRONMENT = ("hooks_dir", "slurmrestd_token_file")
 
 
@@ -132,8 +132,8 @@ def load_settings(
     config: Path | None = None,
     machines: Machines = Machines.OWN,
 ) -> Settings:
-    """Returns the settings in force; `options` are those of the command line, already values.
-    Raises ConfigError (exit 2) that lists every problem; a file that was named must be there."""
+    """Returns the settings; `options` are the parsed options of the command line. Raises
+    ConfigError (exit 2) that lists every problem. A file that was named must exist."""
     problems: list[str] = []
     file = find_config_path(config, environ)
     is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
@@ -156,7 +156,7 @@ def load_settings(
             f"[node_convert] slurmrestd_url = {url}: slurmrestd_token_file is missing; write a "
             "file with what 'scontrol token' prints (a unix socket needs none)"
         )
-    if "stage_timeout_seconds" in found:  # a drain is a stage, and has ten minutes at least
+    if "stage_timeout_seconds" in found:  # a drain is a stage, and has at least ten minutes
         longest = max(found["stage_timeout_seconds"], Settings().drain_timeout_seconds)
         found.setdefault("drain_timeout_seconds", longest)
     if problems:
@@ -167,10 +167,10 @@ def load_settings(
 def _shared(
     sections: Sections, at: tuple[Path, Mapping[str, str]], problems: list[str], program: str
 ) -> dict[str, Any]:
-    """What dnm's own sections say about both programs; the rest of them, sizes too, dnm judges."""
+    """Returns the values of dnm's own sections that both programs use; dnm checks all others."""
     settings = sections.get("settings", {})
     entries = known_entries(settings, _SHARED)
-    if settings.get("pass_environment") == "":  # none: another thing than the default
+    if settings.get("pass_environment") == "":  # empty differs from the default
         entries["pass_environment"] = ""
     parsed = parse_section("settings", entries, _SHARED, problems)
     resolve_paths("settings", parsed, _SHARED, at, problems)
@@ -187,7 +187,7 @@ def _shared(
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """A name that is exported but empty counts as not given, as it always has."""
+    """Returns the values of variables; an empty one counts as not set, as it always has."""
     found: dict[str, Any] = {}
     variables = {
         **{key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}, **PREDECESSOR_VARIABLES,
@@ -206,5 +206,5 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
         except ValueError as error:
             problems.append(f"{name}={shown(text)} in the environment: {error}")
     if environ.get("KUBECONFIG"):
-        found["kubeconfig_path"] = None  # the client reads it, it may be a list
+        found["kubeconfig_path"] = None  # the client reads it, and it may be a list
     return found

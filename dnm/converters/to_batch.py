@@ -1,8 +1,8 @@
-"""Kubernetes -> batch: check, drain, reset, delete, boot, health, return.
+"""The stages Kubernetes -> batch: check, drain, reset, delete, boot, health, return.
 
-The Node is deleted only when it is empty and after the reset, when no kubelet of before can
-register it again. Slurm's drain is lifted only when slurmd has registered anew after the reset, the
-health hook says yes and Kubernetes has no such Node; and only our own drain.
+The Node is deleted only when it is empty and after the reset, when the earlier kubelet can't
+register it again. Slurm's drain is lifted only if slurmd has registered after the reset, the health
+hook succeeds and Kubernetes has no such Node. Only dnm's own drain is lifted.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from dnm.model.cluster import PodOnNode
 from dnm.model.errors import ConverterError, KubeError
 
 HOOKS = ("reset", "leave", "clear", "health")  # the first one is required
-CORDONED = "cordoned"  # keys of the journal's facts: the cordon is ours
+CORDONED = "cordoned"  # keys of the journal's facts: dnm cordoned the Node
 _SLURMD_BEFORE = "slurmd started before"
 _RESET_AT = "reset at"
 _CLOCK_SKEW = timedelta(seconds=30)  # between this host and the node
 
 
 class AlreadyBack(ConverterError):
-    """Slurm has the node in service: nothing is done to it, and nothing has to be."""
+    """Slurm has the node in service, so nothing has to be done."""
 
 
 def check(conversion: NodeConversion) -> str:
-    """Nothing is done to a node that Slurm has in service, that is not ours, or that can't be
-    judged. Raises AlreadyBack for the first."""
+    """Raises unless the node can be returned: lent by this instance, without work, in a known
+    state. Raises AlreadyBack if Slurm has it in service."""
     found = claim.in_slurm(conversion)
     node, reservations = found.node, found.own
     refuse_other_instance(conversion.settings, node)
     if found.in_service and not reservations and not _is_our_drain(conversion, node):
         raise AlreadyBack(_in_service(conversion, found))
     found.refuse_work()
-    # Resumed after its reset, it does not answer before the next ping: the last stage waits for it.
+    # A node that was resumed after its reset answers at the next ping; the last stage waits for it.
     was_resumed = is_resumed(conversion, "drain") and "DRAIN" not in node.state.flags
     if not (was_resumed and conversion.journal.is_done("boot")):
         found.refuse_unknown()
@@ -57,7 +57,7 @@ def check(conversion: NodeConversion) -> str:
                 f"reason='dnm:{conversion.settings.instance}'"
             )
         if conversion.kube.read_node(conversion.node) is None:
-            raise AlreadyBack(f"it is not lent, and Slurm has it {held}; that is left as it is")
+            raise AlreadyBack(f"it is not lent, and Slurm has it {held}; nothing is done to it")
         raise ConverterError(
             f"{node.name} is not lent by '{conversion.settings.instance}': no reservation "
             f"{conversion.reservation}, no drain of ours ({held}); nothing is done"
@@ -70,13 +70,14 @@ def _in_service(conversion: NodeConversion, found: InSlurm) -> str:
     shown = f"Slurm has it in service ({found}): nothing is done to it"
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
-            f"{shown}, but Kubernetes has it too: cordon it there and find out who is right"
+            f"{shown}, but Kubernetes has it too: cordon it there and check which is right"
         )
     return shown
 
 
 def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Of this instance, or of the site's script before where one of our reservations holds it."""
+    """Returns whether this instance drained it, or the predecessor's script in dnm's
+    reservation."""
     if marks.is_own_reason(conversion.settings, reason := marks.reason_of_drain(node)):
         return True
     is_predecessors = marks.is_predecessors_reason(conversion.settings, reason)
@@ -84,15 +85,15 @@ def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 
 def is_resumed(conversion: NodeConversion, first: str) -> bool:
-    """Returns whether the journal knows the return from before, by its first stage: the drain may
-    be lifted, and only a line to go."""
+    """Returns whether the journal shows an earlier start of this return. Its drain may be lifted
+    already."""
     return conversion.journal.has_begun(first) or bool(conversion.journal.facts.get(RESERVING))
 
 
 def drain(conversion: NodeConversion) -> str:
-    """Cordon, then evict until only what stays is left. What eviction would lose for good is only
-    evicted with --force, which also passes over pods that never end (their kubelet is gone), and
-    over no disruption budget. Failed: uncordoned, if the cordon was ours."""
+    """Cordons, then evicts until only pods that stay are left. --force also evicts pods that
+    nothing recreates, and ignores pods that never end since their kubelet is gone. It respects
+    disruption budgets. After a failure the Node is uncordoned, if dnm cordoned it."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return "Kubernetes has no such Node"
@@ -104,7 +105,7 @@ def drain(conversion: NodeConversion) -> str:
         )
     except ConverterError as error:
         if conversion.settings.force and not _evict(conversion, _pods_that_leave(conversion)):
-            return f"goes on although not empty (--force): {error}"
+            return f"continues although not empty (--force): {error}"
         _uncordon(conversion)
         raise
     return "empty"
@@ -131,7 +132,7 @@ def _pods_that_leave(conversion: NodeConversion) -> list[PodOnNode]:
 
 
 def _evict(conversion: NodeConversion, pods: list[PodOnNode]) -> list[str]:
-    """Why disruption budgets keep some of them."""
+    """Evicts the pods; returns why disruption budgets keep some of them."""
     return [
         blocked
         for pod in pods
@@ -155,8 +156,8 @@ def _uncordon(conversion: NodeConversion) -> None:
 
 
 def reset(conversion: NodeConversion) -> str:
-    """The site's hooks end what runs on the machine: `leave` in good order, `clear` takes away what
-    that leaves (both optional), `reset` by power. Each may last, and another host return it."""
+    """Runs the site's hooks that end all work on the machine: `leave` and `clear` (optional) clean
+    up, `reset` power-cycles. Each is slow, and another host may return the node meanwhile."""
     node = conversion.read_node()
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
     conversion.book.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
@@ -167,8 +168,8 @@ def reset(conversion: NodeConversion) -> str:
 
 
 def is_still_out(conversion: NodeConversion) -> None:
-    """Slurm is asked once more, and Kubernetes for a slurmd in a pod, whose jobs Slurm may know by
-    another node: a machine with work is never reset, by --force neither."""
+    """Checks Slurm again, and Kubernetes for a slurmd pod, since Slurm may know its jobs by another
+    node name. A machine with work is never reset, even with --force."""
     slurmds: list[PodOnNode] = []
 
     def look() -> str:
@@ -179,13 +180,13 @@ def is_still_out(conversion: NodeConversion) -> None:
     conversion.wait_until(look, conversion.settings.drain_timeout_seconds)
     if slurmds:
         raise ConverterError(
-            f"{_named(slurmds)} of a NodeSet on it: its jobs would be lost; it is not reset"
+            f"{_named(slurmds)} of a NodeSet on it could lose jobs: it is not reset"
         )
     found = claim.in_slurm(conversion)
     if found.in_service is not False:
         raise ConverterError(
-            f"Slurm has {conversion.node} in service or can't say ({found}): it is not touched; "
-            "look at the node"
+            f"Slurm may have {conversion.node} in service ({found}): it is not touched; "
+            "check the node"
         )
 
 
@@ -202,7 +203,7 @@ def delete(conversion: NodeConversion) -> str:
 
 
 def boot(conversion: NodeConversion) -> str:
-    """A slurmd of before the reset doesn't count: jobs would land on a machine that goes down."""
+    """Waits for a slurmd that started after the reset: an earlier one would lose its jobs."""
     facts = conversion.journal.facts
     before = facts.get(_SLURMD_BEFORE, "")
     reset_at = datetime.fromisoformat(facts[_RESET_AT]) - _CLOCK_SKEW
@@ -211,7 +212,7 @@ def boot(conversion: NodeConversion) -> str:
         node = conversion.slurm.read_node(conversion.node)
         started = node.slurmd_started
         if started is None or (before and started <= datetime.fromisoformat(before)):
-            return f"slurmd has not registered anew ({node.state.text})"
+            return f"slurmd has not registered again ({node.state.text})"
         if started < reset_at:
             return f"slurmd was started at {started:%H:%M:%S}, before the reset"
         if "NOT_RESPONDING" in node.state.flags or node.state.base not in ("IDLE", "DOWN"):
@@ -219,7 +220,7 @@ def boot(conversion: NodeConversion) -> str:
         return ""
 
     conversion.wait_until(look, conversion.settings.boot_timeout_seconds)
-    return "slurmd has registered anew"
+    return "slurmd has registered again"
 
 
 def health(conversion: NodeConversion) -> str:
@@ -228,11 +229,11 @@ def health(conversion: NodeConversion) -> str:
 
 
 def hand_over(conversion: NodeConversion) -> str:
-    """Our drain is lifted, then the reservation goes. A drain with another's reason stays."""
+    """Lifts dnm's drain, then deletes the reservation. A drain with another Reason stays."""
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
             f"Kubernetes has a Node {conversion.node} again: its kubelet still starts at boot; "
-            "mend the node's role, then repeat"
+            "fix the node's role, then repeat"
         )
     node = conversion.read_node()
     note = claim.settle_drain(conversion, node, _is_our_drain(conversion, node))
@@ -245,7 +246,7 @@ def hand_over(conversion: NodeConversion) -> str:
 
 
 def _not_usable(conversion: NodeConversion) -> str:
-    """Who is tested once more is to answer, drained or not."""
+    """Returns what is missing until it is usable. After a test it must answer, drained or not."""
     node = conversion.slurm.read_node(conversion.node)
     if "DRAIN" in node.state.flags and PREVIOUS_DRAIN not in conversion.journal.facts:
         return ""
@@ -256,13 +257,13 @@ def _not_usable(conversion: NodeConversion) -> str:
 
 
 def undo_claim(conversion: NodeConversion) -> str:
-    """The way back while nothing of the node itself was touched."""
+    """Gives back a node that was claimed and not changed."""
     make_good(conversion)
     return claim.give_back(conversion)
 
 
 def show_release(run: DryRun) -> list[str]:
-    """What is undone of a claim."""
+    """Returns the lines of a dry run that undo a claim."""
     return [
         " ".join(resume_command(run.node, {"comment": "<cleared>"})),
         f"scontrol delete ReservationName={run.settings.res_name}-{run.node}",
@@ -279,15 +280,15 @@ STAGES = (
         lambda run: [run.hook("leave"), run.hook("clear"), run.hook("reset", to_k8s.REFUSED)],
     ),
     Stage("delete", delete, shows="delete Node {node}"),
-    Stage("boot", boot, shows="wait until slurmd has registered anew"),
+    Stage("boot", boot, shows="wait until slurmd has registered again"),
     Stage("health", health, shows=lambda run: [run.hook("health")]),
     Stage("return", hand_over, shows=show_release),
 )  # fmt: skip
 
 
 def forget_what_is_undone(conversion: NodeConversion) -> None:
-    """What an open journal says of an earlier call is no news of now: pods may have come since. A
-    Node that is open to them again, or Ready after its reset, is drained and reset anew."""
+    """Reopens stages of an earlier call, since pods may have started meanwhile. A Node that is
+    uncordoned, or Ready after its reset, repeats all stages; else only the drain is repeated."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return

@@ -171,7 +171,7 @@ def test_a_controller_that_went_away_leaves_the_outcome_unknown(said: str, tmp_p
 def test_a_command_that_a_signal_ended_leaves_the_outcome_unknown(tmp_path: Path) -> None:
     """scontrol of 26.05 is ended by SIGPIPE where slurmctld breaks the connection."""
     client = client_with(tmp_path, scontrol="kill -PIPE $$", squeue="kill -PIPE $$")
-    with pytest.raises(SlurmOutcomeUnknown, match="without a word"):
+    with pytest.raises(SlurmOutcomeUnknown, match="without a message"):
         client.create_reservation("k8s-a001", "a001")
     with pytest.raises(SlurmError) as read:
         client.read_jobs()

@@ -92,7 +92,7 @@ def test_a_job_that_stands_for_pods_is_not_preempted(mode: str) -> None:
     job = JobRecord(
         state="RUNNING", is_requeueable=True, is_batch=True, admin_comment='{"pods":["dev/p1"]}'
     )  # fmt: skip
-    with pytest.raises(NotClaimed, match="job 7 stands for pod dev/p1"):
+    with pytest.raises(NotClaimed, match="job 7 belongs to pod dev/p1"):
         claim_from_jobs(a_claim_of(jobs={"7": job}, mode=mode))
 
 

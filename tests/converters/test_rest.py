@@ -310,10 +310,10 @@ BAD_DAYS = [
     pytest.param(answer({"errors": []}), SlurmError, "it has no `nodes`", id="no-key"),
     pytest.param(
         answer(b"Authentication failure", "401 UNAUTHORIZED"), SlurmError,
-        "lets nobody in without a token: set slurmrestd_token_file", id="401",
+        "requires a token: set slurmrestd_token_file", id="401",
     ),
     pytest.param(answer(b"gone", "404 NOT FOUND"), SlurmError, r"answers 404 .*\(gone\)", id="404"),
-    pytest.param(answer(b"<html>", "200 OK"), SlurmError, "is that slurmrestd", id="html"),
+    pytest.param(answer(b"<html>", "200 OK"), SlurmError, "check slurmrestd_url", id="html"),
     pytest.param(answer(b"", "304 Not Modified"), SlurmError, "answers 304", id="304"),
     pytest.param(HANG_UP, SlurmError, "does not answer", id="cut"),
     pytest.param(

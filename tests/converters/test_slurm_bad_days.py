@@ -350,7 +350,7 @@ def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
     node = lab.client.read_node(node_of["unbooted"])
     assert "DRAIN" in node.state.flags and node.reason.startswith("dnm:test ")
     assert f"--set batch --node-name {node.name}" in answers["unbooted"].stderr
-    assert "slurmd has not registered anew" in answers["unbooted"].stderr
+    assert "slurmd has not registered again" in answers["unbooted"].stderr
     write_lab_hooks(sites["rolled"].hooks, lab.directory, site.sandbox.url, {"cpu": "8"})
     name = node_of["rolled"]
     again = sites["rolled"].run("--set", "k8s", "--node-name", name, "--namespace", "dev")

@@ -1,6 +1,4 @@
-"""The Slurm edge: what scontrol and squeue print (`text`) or slurmrestd answers (`rest_body`)
--> the same values, and asking them (`commands`, `rest`), by the same calls.
-Nothing here decides; a state that is not understood is no state.
-converters may import it, the real slurm of the lab too, and demo what is printed; it imports only
-http, host and model.
-"""
+"""The Slurm edge. It parses what scontrol and squeue print (`text`) or slurmrestd answers
+(`rest_body`) into the same values. `commands` and `rest` send the requests, with the same methods.
+It decides nothing, and an unknown state is an error. Import rules: converters, the lab's real Slurm
+and the demo may import this package. It imports only http, host and model."""

@@ -1,9 +1,9 @@
-"""The Slurm edge: runs scontrol, squeue and scancel, one at a time, each with a time-out.
+"""The Slurm edge by commands: scontrol, squeue and scancel, one at a time, each with a time-out.
 
-Every command gets a built-up environment: an inherited SQUEUE_STATES, SQUEUE_USERS or TZ silently
-empties or shifts an answer. A command that timed out may still be carried out by slurmctld, so it
-raises `SlurmOutcomeUnknown`; whoever changes something reads back what is there before he goes on.
-One node per command: an update of a list is carried out in part when one name is wrong.
+Every command gets an environment of its own: an inherited SQUEUE_STATES, SQUEUE_USERS or TZ
+silently empties or shifts an answer. slurmctld may still carry out a command that timed out, so
+that raises `SlurmOutcomeUnknown`, and callers read the state back. A command names one node,
+because an update of a list is carried out in part if one name is wrong.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ COMMAND_TIMEOUT = timedelta(seconds=30)
 PING_TIMEOUT = timedelta(seconds=10)
 _LARGEST = 256 * 1024 * 1024  # bytes; ten thousand nodes take 20 MiB
 _SEARCH_PATH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin:/sbin"
-# The longest is a booking's: an event's name of 52 characters, and a host's of 64.
+# The longest is an event's reservation: an event name of 52 characters, and a host name of 64.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}")
-# What Slurm's library (22.05, 24.11 and 26.05) and the kernel's sockets say of a lost connection.
+# Errors of Slurm's library (22.05, 24.11 and 26.05) and of sockets for a lost connection.
 _AWAY = re.compile(
     "Unable to contact|timed out|Timeout waiting|Unexpected m(essage received|issing socket)"
     "|Zero Bytes|Header lengths|Insane message length|Message (send|receive) failure"
@@ -41,11 +41,11 @@ _ARRAY_JOB = re.compile(r"[0-9]+(_[0-9]+)?")
 
 
 class SlurmOutcomeUnknown(SlurmError):
-    """A command that changes something timed out: it may or may not have been carried out."""
+    """A change that got no answer: Slurm may or may not have carried it out."""
 
 
 class SlurmRefused(SlurmError):
-    """Slurm answered no; `answer` is its sentence."""
+    """A refusal by Slurm; `answer` is Slurm's message."""
 
     def __init__(self, message: str, answer: str) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class SlurmRefused(SlurmError):
 
 
 def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What Slurm's commands get: nothing that changes their answers but SLURM_CONF."""
+    """Returns the environment of Slurm's commands; only SLURM_CONF is inherited for them."""
     environment = {
         "PATH": ":".join(filter(None, (environ.get("PATH", ""), _SEARCH_PATH))),
         "HOME": environ.get("HOME", "/"),
@@ -68,20 +68,20 @@ def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 IGNORE_JOBS = "IGNORE_JOBS"
 IN_ANOTHER = "IGNORE_JOBS,OVERLAP"
-"""Flags of a reservation of a node that another name of ours reserves already."""
+"""The flags for a node that another reservation of dnm already has."""
 
 
 End: TypeAlias = datetime | timedelta | None
-"""A moment, or how long; None: without an end."""
+"""A time or a duration; None: without an end."""
 
 
 def reserve_command(
     name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
 ) -> list[str]:
-    """Returns the command that reserves a node, from now on or later. Without a flag this is an
-    atomic test-and-set: it fails where a job runs or may run by then, where another reservation
-    overlaps, and where the name is taken; MAINT and OVERLAP leave only the name. UNLIMITED is a
-    year in every version; `end` keeps clear of a reservation that comes later."""
+    """Returns the command that reserves a node, from now on or later. Without a flag it is an
+    atomic test-and-set: it fails if a job runs or may run by then, if another reservation overlaps,
+    and if the name is taken. With MAINT or OVERLAP only the name counts. UNLIMITED is a year in
+    every version; `end` avoids a later reservation."""
     if isinstance(end, datetime):
         until = f"EndTime={_moment(end)}"
     else:
@@ -99,7 +99,7 @@ def _moment(moment: datetime) -> str:
 
 
 def _update_node(node: str, changes: Mapping[str, str]) -> list[str]:
-    """All of it is one RPC."""
+    """Returns a command that makes all changes in one RPC."""
     words = (f"{key}={value}" for key, value in changes.items())
     return ["scontrol", "update", f"nodename={checked_name(node)}", *words]
 
@@ -110,13 +110,13 @@ def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]
 
 
 def resume_command(node: str, marks: Mapping[str, str]) -> list[str]:
-    """Returns the command that clears DRAIN, DOWN and FAIL, and the marks that are given empty."""
+    """Returns the command that clears DRAIN, DOWN and FAIL, and the marks that are empty."""
     return _update_node(node, {"state": "resume", **marks})
 
 
 class SlurmClient:
-    """Slurm as node-convert and dnm see it. Whatever Slurm refuses raises SlurmRefused; a read that
-    got no answer SlurmError, a change SlurmOutcomeUnknown."""
+    """Slurm, read and changed by commands. A refusal raises SlurmRefused. Without an answer a read
+    raises SlurmError, a change SlurmOutcomeUnknown."""
 
     def __init__(
         self, environ: Mapping[str, str] = os.environ, timeout: timedelta = COMMAND_TIMEOUT
@@ -125,7 +125,7 @@ class SlurmClient:
         self.timeout = timeout
 
     def check_controller(self) -> None:
-        """Raises SlurmError within seconds where no slurmctld answers; other commands take ten."""
+        """Raises SlurmError within seconds if no slurmctld answers; other commands take ten."""
         try:
             answer = self._run("slurm.ping", ["scontrol", "ping"], PING_TIMEOUT)
         except SlurmOutcomeUnknown as error:
@@ -138,22 +138,22 @@ class SlurmClient:
             )
 
     def check_changes(self) -> None:
-        """Raises SlurmError where nodes can't be converted this way: the commands can."""
+        """Raises SlurmError if nodes can't be converted by this access. Commands can."""
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         return text.parse_nodes(self._show("nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
         found = text.parse_nodes(self._show("node", checked_name(name)))
-        if not found:  # a Slurm whose nodes come and go may have none left
+        if not found:  # a Slurm with dynamic nodes may have none left
             raise SlurmRefused(f"Slurm knows no node {name}", "no such node")
         if [node.name for node in found] != [name]:
             raise SlurmError(f"Slurm printed more than the record of {name}; nothing is done")
         return found[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
-        """Returns the unfinished jobs of all users and partitions. An unprivileged reader would see
-        fewer on a site with PrivateData, without being told."""
+        """Returns the unfinished jobs of all users and partitions. With PrivateData an unprivileged
+        user silently gets fewer."""
         return self._ask_for_jobs()
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
@@ -161,7 +161,7 @@ class SlurmClient:
         return self._ask_for_jobs("-w", checked_name(node))
 
     def _ask_for_jobs(self, *which: str) -> tuple[SlurmJob, ...]:
-        mark = secrets.token_hex(8)  # which no user can have guessed
+        mark = secrets.token_hex(8)  # no user can guess it
         form = text.JOB_FORMAT.replace("%a", f"{mark}%a{mark}")
         command = ("squeue", "-a", "-h", "--noconvert", *which, "-o", form)
         return text.parse_jobs(text.without_marks(self.ask(*command), mark))
@@ -170,7 +170,7 @@ class SlurmClient:
         return text.parse_reservations(self._show("reservation"))
 
     def read_partitions(self) -> tuple[str, ...]:
-        """Returns the names of all partitions, also of those that have no node now."""
+        """Returns the names of all partitions, also of those without nodes."""
         return text.parse_partitions(self._show("partition"))
 
     def read_job(self, job: str) -> JobRecord:
@@ -182,18 +182,18 @@ class SlurmClient:
     def create_reservation(
         self, name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
     ) -> None:
-        """Reserves a node as `reserve_command` says."""
+        """Reserves a node; `reserve_command` describes how."""
         command = reserve_command(name, node, end, flags, start)
         self._change("slurm.create_reservation", command)
 
     def _update(self, name: str, *changes: str) -> None:
-        """Changes a reservation, in one RPC."""
+        """Changes a reservation in one RPC."""
         command = ["scontrol", "update", f"ReservationName={checked_name(name)}", *changes]
         self._change("slurm.update_reservation", command)
 
     def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
-        """Gives a booking other times. Slurm refuses them as it does those of a new one, and leaves
-        it as it was then (slurmctld/reservation.c, update_resv)."""
+        """Changes the times of an event's reservation. Slurm refuses them as for a new one, and
+        then leaves it unchanged (slurmctld/reservation.c, update_resv)."""
         self._update(name, f"StartTime={_moment(begins)}", f"EndTime={_moment(until)}")
 
     def keeps_accounts(self) -> bool:
@@ -202,15 +202,15 @@ class SlurmClient:
         return bool(re.search(r"^AccountingStorageType\s*= \S*slurmdbd$", config, re.MULTILINE))
 
     def charge_reservation(self, name: str, account: str) -> None:
-        """Has a reservation's time booked as planned, for an account; what it holds with
-        IGNORE_JOBS would count as idle. Slurm refuses an account that it does not know, and leaves
-        the reservation as it was then."""
+        """Charges a reservation's time to an account, as planned time; with IGNORE_JOBS it would
+        count as idle. Slurm refuses an unknown account and then leaves the reservation
+        unchanged."""
         accounts = f"Accounts={checked_name(account)}"
         self._update(name, "Flags+=MAINT", "Flags-=IGNORE_JOBS", accounts, "Users=")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
-        """Gives a reservation back to root alone; without `keeps_flag` it is a claim again, which
-        Slurm refuses where another reservation overlaps it by now."""
+        """Makes a reservation root's alone again. Without `keeps_flag` it becomes a claim again,
+        which Slurm refuses if another reservation overlaps it."""
         flag = () if keeps_flag else ("Flags-=MAINT",)
         self._update(name, *flag, "Users=root", "Accounts=")
 
@@ -219,7 +219,7 @@ class SlurmClient:
         self._change("slurm.delete_reservation", command)
 
     def remove_from_reservation(self, name: str, node: str) -> None:
-        """Takes a node out atomically; Slurm before 23.02 does not know `-=` and refuses."""
+        """Removes a node atomically; Slurm before 23.02 does not know `-=` and refuses."""
         self._update(name, f"Nodes-={checked_name(node)}")
 
     def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
@@ -229,11 +229,11 @@ class SlurmClient:
         self._change("slurm.resume", resume_command(node, marks))
 
     def mark(self, node: str, marks: Mapping[str, str]) -> None:
-        """Sets or, empty, clears `comment` and `extra` without touching the state."""
+        """Sets `comment` and `extra`, or clears them if empty; the state stays."""
         self._change("slurm.mark", _update_node(node, marks))
 
     def terminate_job(self, job: str) -> None:
-        """Sends SIGTERM to the batch shell and all its steps; a job that ignores it goes on."""
+        """Sends SIGTERM to the batch shell and all steps; a job that ignores it continues."""
         command = ["scancel", "--signal=TERM", "--full", checked_job(job)]
         self._change("slurm.terminate_job", command)
 
@@ -244,7 +244,7 @@ class SlurmClient:
         self._change("slurm.cancel_job", ["scancel", checked_job(job)])
 
     def ask(self, *command: str) -> str:
-        """Returns what a command prints that changes nothing. Raises SlurmError."""
+        """Returns the output of a command that changes nothing. Raises SlurmError."""
         try:
             answer = self._run("slurm.read", command, self.timeout)
         except SlurmOutcomeUnknown as error:
@@ -287,26 +287,26 @@ class SlurmClient:
 
 
 def _is_away(answer: CompletedProcess[str]) -> bool:
-    """Returns whether the controller went away during the command. Some clients are then ended by
-    SIGPIPE, without a word (26.05)."""
+    """Returns whether the controller went away during the command. SIGPIPE then ends some clients
+    without a message (26.05)."""
     return answer.returncode < 0 or says_away(_sentence_of(answer))
 
 
 def says_away(sentence: str) -> bool:
-    """Returns whether it is one of Slurm's sentences for a controller that can't be talked to."""
+    """Returns whether Slurm's message means that the controller does not answer."""
     return bool(_AWAY.search(sentence))
 
 
 def _sentence_of(answer: CompletedProcess[str]) -> str:
-    """Slurm's sentence; some commands print it on stdout."""
+    """Returns Slurm's message; some commands print it on stdout."""
     said = " ".join(f"{answer.stderr} {answer.stdout}".split())
-    return said[:300] or f"exit {answer.returncode} without a word"
+    return said[:300] or f"exit {answer.returncode} without a message"
 
 
 def checked_name(name: str) -> str:
-    """A node's or reservation's name that can be neither an option nor a list nor an assignment."""
+    """Returns the name of a node or reservation, or raises if it could be an option or list."""
     if not _NAME.fullmatch(name):
-        raise SlurmError(f"{name[:80]!r} is not a name that may reach Slurm's command line")
+        raise SlurmError(f"{name[:80]!r} is not a valid name of a node or reservation")
     return name
 
 

@@ -1,10 +1,10 @@
-"""The Slurm edge over slurmrestd: one request after another, each with a deadline and a bound.
+"""The Slurm edge over slurmrestd: one request after another, each with a deadline and a size limit.
 
-For hosts without munge and Slurm's commands. A request over TCP carries a token (JWT), one over a
-unix socket the peer's user id. The token's file, which only root or we can write, is read anew for
-each request, since a token of Slurm lasts for half an hour unless told else; what is said of it
-names its file, never its text. Connections are closed after each request: slurmrestd has few of
-them. A change whose answer was lost raises `SlurmOutcomeUnknown`, as with the commands.
+It is for hosts without munge and Slurm's commands. A request over TCP has a token (JWT); over a
+unix socket the peer's user id counts. Only root or dnm's user can write the token's file. It is
+read for each request, since a token lasts half an hour by default. Messages name the file and never
+the token. Connections are closed after each request, because slurmrestd has few. A change without
+an answer raises `SlurmOutcomeUnknown`, as with commands.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _SOCKET = "unix:"
 _READ = "GET"  # any other method changes something
 _LOCKED = timedelta(minutes=1)  # Slurm's shortest reservation
 _NO_TOKEN = 1007  # SLURM_PROTOCOL_AUTHENTICATION_ERROR
-_UNSPECIFIED = -1  # all that 22.05 says of a bad token and of a slurmctld that is away
+_UNSPECIFIED = -1  # 22.05's code both for a bad token and for a slurmctld that is away
 
 
 def _unable(what: str) -> Callable[..., NoReturn]:
-    """A call that slurmrestd has no word for."""
+    """Returns a method that refuses, since slurmrestd has no such request."""
 
     def refuse(self: SlurmRestClient, *_: object, **__: object) -> NoReturn:
         raise self._cannot(what)
@@ -59,8 +59,8 @@ def _unable(what: str) -> Callable[..., NoReturn]:
 
 
 class SlurmRestClient:
-    """Slurm as node-convert sees it, through slurmrestd. `url` is http://HOST:PORT, https://…
-    or unix:/PATH; without a `token_file` nothing but the socket says who asks. Errors are those of
+    """Slurm, read and changed through slurmrestd. `url` begins with http://HOST:PORT, https:// or
+    unix:/PATH. Without a `token_file` only the socket identifies the user. Errors are those of
     SlurmClient."""
 
     def __init__(
@@ -74,23 +74,23 @@ class SlurmRestClient:
         self._http = PlainClient(server, timeout.total_seconds(), _LARGEST, path)
 
     def check_controller(self) -> None:
-        """Raises SlurmError where slurmrestd, the token or slurmctld fails: by a small read, since
-        `ping` of 24.11 says DOWN of a slurmctld that is there and does not take the token."""
+        """Raises SlurmError if slurmrestd, the token or slurmctld fails. It makes a small read:
+        `ping` of 24.11 reports DOWN if slurmctld refuses the token."""
         self.read_reservations()
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         return rest_body.parse_nodes(self._read("nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
-        """Returns the node. Its partitions are not to be relied on: 25.05 and 25.11 filled them
-        wrongly for a single one."""
+        """Returns the node. Its partitions are unreliable: 25.05 and 25.11 fill them wrongly for a
+        single one."""
         found = rest_body.parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
         if [one.name for one in found] != [name]:
             raise SlurmRefused(f"slurmrestd knows no node {name}", "no such node")
         return found[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
-        """Returns the unfinished jobs, as far as PrivateData lets the token's user see them."""
+        """Returns the unfinished jobs that PrivateData lets the token's user see."""
         return rest_body.parse_jobs(self._read("jobs"))
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
@@ -107,8 +107,8 @@ class SlurmRestClient:
         return rest_body.parse_job_record(self._read(f"job/{checked_job(job)}"))
 
     def check_changes(self) -> None:
-        """Raises SlurmError where this version can't change nodes and reservations: 23.02 begins
-        with the ones (v0.0.39), 25.05 with the others (v0.0.43, which is not read)."""
+        """Raises SlurmError if this version can't change nodes (from Slurm 23.02, v0.0.39) and
+        reservations (from 25.05, v0.0.43, which dnm does not read)."""
         self._require("POST", "node/", "change nodes")
         self._require("POST", "reservation", "make reservations")
         self._require("DELETE", "reservation/", "delete reservations")
@@ -125,10 +125,11 @@ class SlurmRestClient:
     def create_reservation(
         self, name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
     ) -> None:
-        """Reserves a node as the command does: one of several gets it, and none where a job runs.
-        Slurm would update a reservation that has the name, whoever made it. So the test-and-set is
-        a reservation of a minute with a name of its own, which overlaps every other one and is
-        refused for it; who has it looks whether the name is free, and takes the name behind it."""
+        """Reserves a node as the command does: only one of several converters gets it, and none if
+        a job runs. slurmrestd would change an existing reservation of the name, even another
+        owner's. So a reservation of a minute with a unique name is the test-and-set: Slurm refuses
+        it if it overlaps another one. Its owner then checks that the name is free, and takes the
+        name."""
         if start or flags == IN_ANOTHER:
             raise self._cannot("book nodes for events" if start else "share reservations out")
         checked_name(name), checked_name(node)
@@ -138,14 +139,14 @@ class SlurmRestClient:
         try:
             there = {one.name for one in self.read_reservations()}
             if name in there:
-                sentence = f"Duplicate reservation name {name}: somebody else was first"
+                sentence = f"Duplicate reservation name {name}: another conversion was first"
                 raise SlurmRefused(f"{node} is not reserved: {sentence}", sentence)
-            if lock not in there:  # it has ended: a clock that is wrong, or a pause
+            if lock not in there:  # it has ended, by a wrong clock or a pause
                 sentence = f"the lock {lock} is over already: do the clocks agree?"
                 raise SlurmRefused(f"{node} is not reserved: {sentence}", sentence)
             self._reserve(name, node, end, [*words, "OVERLAP"])
         finally:
-            with suppress(SlurmError):  # it is over in a minute
+            with suppress(SlurmError):  # it ends after a minute
                 self.delete_reservation(lock)
         if not any(one.name == name and one.nodes == (node,) for one in self.read_reservations()):
             raise SlurmOutcomeUnknown(f"the reservation {name} does not hold {node} alone")
@@ -154,7 +155,7 @@ class SlurmRestClient:
     keeps_accounts = charge_reservation = _unable("charge nodes to accounts")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
-        """Leaves it to the reservation's end, which comes next."""
+        """Does nothing, since the reservation is deleted next."""
 
     def remove_from_reservation(self, name: str, node: str) -> None:
         raise self._cannot(f"take {node} out of the reservation {name}, which others are in")
@@ -195,7 +196,7 @@ class SlurmRestClient:
 
     @cached_property
     def offer(self) -> Offer:
-        """What slurmrestd offers, asked once."""
+        """The API version and the requests that slurmrestd offers, read once."""
         answer = self._ask("slurm.read", _READ, "/openapi/v3")
         if answer.status != 200:
             raise self._refusal(_READ, "/openapi/v3", answer)
@@ -205,15 +206,15 @@ class SlurmRestClient:
         return self._call("slurm.read", _READ, path)
 
     def _call(self, point: str, method: str, path: str, body: bytes = b"") -> bytes:
-        """One read, or one change, sent once."""
+        """Sends a read or a change, once, and returns the answer's body."""
         answer = self._ask(point, method, f"/slurm/{self.offer.version}/{path}", body)
         if answer.status != 200 or rest_body.read_errors(answer.body) != []:
             raise self._refusal(method, path, answer)
         return answer.body
 
     def _ask(self, point: str, method: str, path: str, body: bytes = b"") -> PlainAnswer:
-        """The answer, whatever it says. Raises SlurmError where none came, SlurmOutcomeUnknown
-        where it may have been carried out."""
+        """Returns the answer, whatever it is. Without one, raises SlurmError, or
+        SlurmOutcomeUnknown if a change may have been carried out."""
         headers = {"Accept": "application/json", "Connection": "close"}
         if self._token_file:
             headers |= read_token(self._token_file).headers
@@ -228,28 +229,28 @@ class SlurmRestClient:
             if method != _READ and self._http.was_sent:
                 raise SlurmOutcomeUnknown(sentence) from error
             raise SlurmError(
-                f"{sentence}; nothing is done: look at slurmrestd, or mend slurmrestd_url"
+                f"{sentence}; nothing is done: check slurmrestd, or fix slurmrestd_url"
             ) from error
 
     def _refusal(self, method: str, path: str, answer: PlainAnswer) -> SlurmError:
-        """What went wrong, judged by the body."""
+        """Returns the error for an answer, judged by its body."""
         what, is_change = f"{method} {path}", method != _READ
         if errors := rest_body.read_errors(answer.body):
             return self._judge(what, errors[0], is_change)
         told = " ".join(answer.body[:200].decode("utf-8", "replace").split())
         if answer.status == 401:
-            return SlurmError(f"slurmrestd at {self.url} lets nobody in without {self._way_in()}")
+            return SlurmError(f"slurmrestd at {self.url} requires {self._way_in()}")
         sentence = f"slurmrestd at {self.url} answers {answer.status} to {what} ({told})"
         if is_change and (answer.status == 200 or answer.status >= 500):
             return SlurmOutcomeUnknown(sentence)
-        return SlurmError(f"{sentence}; nothing is done: is that slurmrestd?")
+        return SlurmError(f"{sentence}; nothing is done: check slurmrestd_url")
 
     def _judge(self, what: str, error: RestError, is_change: bool) -> SlurmError:
         away = SlurmOutcomeUnknown if is_change else SlurmError
         if error.number == _NO_TOKEN:
             return SlurmError(
                 f"slurmctld does not take {self._proof()} ({error.text}); nothing is done: "
-                "write a new token, and look whether the clocks agree"
+                "write a new token, and check that the clocks agree"
             )
         if error.number == _UNSPECIFIED:
             return away(
@@ -290,21 +291,21 @@ class Token(msgspec.Struct, frozen=True):
     """A token that has not expired by this host's clock."""
 
     text: str
-    user: str  # empty: it names none
+    user: str  # empty if it names none
 
     def __repr__(self) -> str:
-        """Without the token: it may end in a log."""
+        """Returns a text without the token, since it may end in a log."""
         return f"Token(user={self.user!r})"
 
     @property
     def headers(self) -> dict[str, str]:
-        """Returns what Slurm 22.05 wants, with the name; later ones need the token alone."""
+        """The headers: Slurm 22.05 requires the name too; later ones need the token alone."""
         user = {"X-SLURM-USER-NAME": self.user} if self.user else {}
         return {**user, "X-SLURM-USER-TOKEN": self.text}
 
 
 def read_token(file: Path) -> Token:
-    """Returns the token: bare, or as `scontrol token` prints it. Raises SlurmError with the way."""
+    """Returns the token: bare, or as `scontrol token` prints it. Raises SlurmError."""
     try:
         content = read_trusted(file, _LARGEST_TOKEN, SlurmError)
     except OSError as error:
@@ -325,7 +326,7 @@ def read_token(file: Path) -> Token:
 
 
 def _read_claims(text: str) -> _Claims | None:
-    """What the token says of itself; slurmctld alone can tell whether it is genuine."""
+    """Returns the token's claims; only slurmctld can check whether it is genuine."""
     if not _JWT.fullmatch(text):
         return None
     middle = text.split(".")[1]

@@ -1,13 +1,11 @@
-"""The bodies of slurmrestd: what it answers -> the values of `text`, errors in it, the version of
-its API that is asked, and what is sent to change a node or to reserve one. Pure; API v0.0.38 (Slurm
-22.05) to v0.0.45.
+"""The bodies of slurmrestd: parses answers into the values of `text`, reads errors, chooses the API
+version, and encodes changes of nodes and reservations. Pure; API v0.0.38 (Slurm 22.05) to v0.0.45.
 
-Whether a request went well is told by the body: 22.05 answers 500 to an unknown node, later ones
-200 with `errors`. The version is the newest that both know and that hides no state: one that hides
-one would have a busy or a foreign node look idle. A key that is missing is an error: an empty list
-is never made of it. Shapes that differ: up to v0.0.38 a state is a word in small letters with
-`state_flags`, a number is a number or null; later a state is a list of words, a number `{set,
-infinite, number}`.
+The body shows whether a request succeeded: 22.05 answers 500 for an unknown node, later ones 200
+with `errors`. dnm uses the newest version that both know and that hides no state: with a hidden
+state, a busy or foreign node would look idle. A missing key is an error and never an empty list.
+Two shapes differ: up to v0.0.38 a state is a word in small letters with `state_flags`, and a number
+is a number or null. Later a state is a list of words, and a number is `{set, infinite, number}`.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ OLDEST, NEWEST = 38, 45  # v0.0.37 (Slurm 21.08) and before hide states
 
 
 class RestError(msgspec.Struct):
-    """One of `errors`; 22.05 has it in two shapes."""
+    """An entry of `errors`; 22.05 has two shapes of it."""
 
     description: str | None = None
     error: str | None = None
@@ -42,19 +40,19 @@ class RestError(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        told = "" if self.number == 0 else self.error  # "No error", where there is one
+        told = "" if self.number == 0 else self.error  # error 0 has the text "No error"
         parts = [part for part in (self.description, told) if part]
         return " ".join(": ".join(parts).split())[:300] or f"error {self.number}"
 
 
 class Answer(msgspec.Struct):
-    """What is in each of them: nothing went wrong if `errors` is empty."""
+    """The common part of answers: the request succeeded if `errors` is empty."""
 
     errors: list[RestError] = []
 
 
 def read_errors(body: bytes) -> list[RestError] | None:
-    """Returns the errors of an answer; None: it is none of slurmrestd's."""
+    """Returns the errors of an answer; None if it is not slurmrestd's."""
     try:
         return msgspec.json.decode(body, type=Answer).errors
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -62,7 +60,7 @@ def read_errors(body: bytes) -> list[RestError] | None:
 
 
 def decode_list(body: bytes, name: str, item: type[T]) -> list[T]:
-    """Returns the list of that name in a body. Raises SlurmError where there is none such."""
+    """Returns the list of that name in a body. Raises SlurmError if there is no such list."""
     found = decode(body, name, dict[str, msgspec.Raw])
     if name not in found:
         raise _unreadable(name, f"it has no `{name}`")
@@ -94,7 +92,7 @@ class _Specification(msgspec.Struct):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The API version to speak, and what it can change: (method, path below the version)."""
+    """The API version to use, and the changes it supports: (method, path below the version)."""
 
     version: str
     methods: frozenset[tuple[str, str]]
@@ -104,8 +102,8 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def choose_version(body: bytes, newest: int = NEWEST) -> Offer:
-    """Returns the newest version that both slurmrestd and dnm know, of the answer to `/openapi/v3`.
-    Raises SlurmError with the way, where there is none."""
+    """Returns the newest version that slurmrestd and dnm know, from the answer to `/openapi/v3`.
+    Raises SlurmError with the next step if there is none."""
     specification = decode(body, "openapi/v3", _Specification)
     found: dict[int, set[tuple[str, str]]] = {}
     for path, methods in specification.paths.items():
@@ -125,14 +123,14 @@ def choose_version(body: bytes, newest: int = NEWEST) -> Offer:
 
 
 def _hiding(version: str) -> range:
-    """The versions of the API in which this Slurm has nodes in states that are not told: EXTERNAL
-    came with 25.05, and v0.0.43 of 26.05 shows such a node as IDLE."""
+    """Returns the API versions in which this Slurm hides states of nodes. EXTERNAL came with 25.05;
+    v0.0.43 of 26.05 shows such a node as IDLE."""
     release = re.match(r"Slurm-([0-9]{2})\.([0-9]{2})\b", version)
     is_old = release is not None and (int(release[1]), int(release[2])) < (25, 5)
     return range(0) if is_old else range(40, 44)
 
 
-# --- changes: a number counts only with `set`, what is left out stays as it is
+# --- changes: a number counts only with `set`; what is left out stays unchanged
 
 
 def _amount(value: int | None) -> dict[str, Any]:
@@ -140,7 +138,7 @@ def _amount(value: int | None) -> dict[str, Any]:
 
 
 def encode_node_change(marks: Mapping[str, str], state: str = "", reason: str = "") -> bytes:
-    """Returns the body of POST node/NAME: all of it is one RPC, in which an empty mark clears."""
+    """Returns the body of POST node/NAME. It is one RPC, in which an empty mark clears."""
     states = {"state": [state]} if state else {}
     return msgspec.json.encode({**states, **({"reason": reason} if reason else {}), **marks})
 
@@ -148,7 +146,7 @@ def encode_node_change(marks: Mapping[str, str], state: str = "", reason: str = 
 def encode_reservation(
     name: str, node: str, start: datetime, end: datetime | timedelta | None, flags: Sequence[str]
 ) -> bytes:
-    """Returns the body of POST reservation, for root, of one node; `end` None: without an end."""
+    """Returns the body of POST reservation, for root, for one node; `end` None: without an end."""
     if isinstance(end, datetime):
         until = {"end_time": _amount(int(end.timestamp()))}
     else:
@@ -165,8 +163,8 @@ def encode_reservation(
     )
 
 
-_NO_NUMBER = 2**32 - 2  # and INFINITE above it: they leak from old versions
-# Words of slurm_protocol_defs.c: a flag is shown in the place of the base, the first of these.
+_NO_NUMBER = 2**32 - 2  # and INFINITE above it; old versions return them
+# From slurm_protocol_defs.c: squeue shows the first of these flags instead of the base.
 _JOB_FLAGS = (
     "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",
     "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT",
@@ -223,9 +221,9 @@ class _Job(msgspec.Struct):
     submit_time: _Number
     state_reason: str | None
     admin_comment: str | None = ""
-    state_description: str | None = ""  # a sentence in the place of the word
+    state_description: str | None = ""  # a text that replaces the reason
     required_nodes: str | None = ""
-    scheduled_nodes: str | None = ""  # not told by v0.0.38
+    scheduled_nodes: str | None = ""  # missing in v0.0.38
     array_job_id: _Number = 0
     array_task_id: _Number = None
     array_task_string: str | None = ""
@@ -248,23 +246,23 @@ class _Partition(msgspec.Struct):
 
 
 def parse_nodes(body: bytes) -> tuple[SlurmNode, ...]:
-    """Of GET nodes or node/NAME."""
+    """Parses GET nodes or node/NAME."""
     return tuple(map(_make_node, decode_list(body, "nodes", _Node)))
 
 
 def parse_partitions(body: bytes) -> tuple[str, ...]:
-    """Of GET partitions: the names."""
+    """Parses GET partitions and returns the names."""
     return tuple(one.name for one in decode_list(body, "partitions", _Partition))
 
 
 def parse_jobs(body: bytes) -> tuple[SlurmJob, ...]:
-    """Of GET jobs: the unfinished ones, as squeue shows them."""
+    """Parses GET jobs and returns the unfinished ones, as squeue does."""
     jobs = decode_list(body, "jobs", _Job)
     return tuple(_make_job(job) for job in jobs if not _has_finished(job))
 
 
 def parse_job_record(body: bytes) -> JobRecord:
-    """Of GET job/ID, the first record."""
+    """Parses GET job/ID and returns the first record."""
     jobs = decode_list(body, "jobs", _Job)
     if not jobs:
         raise SlurmError("slurmrestd's answer about a job has no job in it; nothing is done")
@@ -277,7 +275,7 @@ def parse_job_record(body: bytes) -> JobRecord:
 
 
 def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
-    """Of GET reservations."""
+    """Parses GET reservations."""
     found = decode_list(body, "reservations", _Reservation)
     return tuple(
         Reservation(
@@ -298,7 +296,7 @@ def _words(state: _Words) -> list[str]:
 
 
 def _number(value: _Number) -> int | None:
-    """None: not set, infinite, or Slurm's number for none."""
+    """Returns the number; None if it is not set, infinite, or Slurm's number for none."""
     if isinstance(value, _Amount):
         value = int(value.number) if value.set and not value.infinite else None
     return None if value is None or value >= _NO_NUMBER else value
@@ -314,7 +312,7 @@ def _state(node: _Node) -> NodeState:
     bases = [word for word in words if word in BASES]
     if len(bases) != 1:
         raise SlurmError(
-            f"slurmrestd says of node {node.name[:64]!r} the state {'+'.join(words)[:80]!r}, which "
+            f"slurmrestd reports node {node.name[:64]!r} as {'+'.join(words)[:80]!r}, which "
             "is not one state; nothing is done"
         )
     return parse_state("+".join([*bases, *(word for word in words if word not in BASES)]))
@@ -340,19 +338,19 @@ def _make_node(node: _Node) -> SlurmNode:
 
 
 def _features(said: list[str] | str | None) -> tuple[str, ...]:
-    """v0.0.38 has them as one text."""
+    """Returns the features, which v0.0.38 has as one text."""
     words = said.split(",") if isinstance(said, str) else said or ()
     return tuple(filter(None, words))
 
 
 def _job_state(job: _Job) -> str:
-    """The one word of squeue: a flag before the base. v0.0.38 tells just that."""
+    """Returns squeue's single word: a flag before the base. v0.0.38 returns just that."""
     words = _words(job.job_state)
     for word in (*_JOB_FLAGS, *_JOB_BASES):
         if word in words:
             return word
     raise SlurmError(
-        f"slurmrestd says of job {job.job_id} the state {'+'.join(words)[:80]!r}, which dnm does "
+        f"slurmrestd reports job {job.job_id} as {'+'.join(words)[:80]!r}, a state that dnm does "
         "not know; nothing is done"
     )
 
@@ -365,7 +363,7 @@ def _make_job(job: _Job) -> SlurmJob:
     nodes = expand_hostlist(job.nodes or "")
     count, priority = _number(job.node_count), _number(job.priority)
     if count is None or priority is None:
-        raise SlurmError(f"slurmrestd says no number of nodes or no priority of job {job.job_id}")
+        raise SlurmError(f"slurmrestd reports no node count or priority for job {job.job_id}")
     return SlurmJob(
         id=shown if (shown := _display_id(job)).replace("_", "").isdecimal() else str(job.job_id),
         display_id=shown,
@@ -385,7 +383,7 @@ def _make_job(job: _Job) -> SlurmJob:
 
 
 def _display_id(job: _Job) -> str:
-    """As squeue's %i has it: of an array, of a job of several parts."""
+    """Returns the id as squeue's %i shows it, for arrays and for jobs of several parts."""
     array, task = _number(job.array_job_id), _number(job.array_task_id)
     if job.array_task_string:
         return f"{array}_[{job.array_task_string}]"

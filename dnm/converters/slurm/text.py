@@ -1,11 +1,11 @@
-"""What scontrol and squeue print -> values. Pure; one dialect from Slurm 20.11 to 26.05.
+"""Parsers of scontrol's and squeue's output. Pure; the same for Slurm 20.11 to 26.05.
 
-Text, not JSON: `--json` does not exist for reservations before 23.02, has three shapes since, and
-says "no jobs, exit 0" on 21.08 and 22.05 when the controller is away. Times are what the commands
-print with SLURM_TIME_FORMAT=%s (epoch seconds) or, where that is not known, ISO in UTC.
+The commands print text. JSON is no alternative: before 23.02 it lacks reservations, it has had
+three shapes since, and 21.08 and 22.05 report no jobs with exit 0 if the controller is away. Times
+are epoch seconds (SLURM_TIME_FORMAT=%s), or ISO in UTC if Slurm does not know that format.
 
-Free text (OS, Reason, Comment, Extra) is cut out by its place in the line, so that a Reason which
-says `State=IDLE` changes nothing. What is not understood is a SlurmError, never a default.
+Free text (OS, Reason, Comment, Extra) is cut out by its position in the line, so a Reason with
+`State=IDLE` changes nothing. Unparsable text is a SlurmError, never a default.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from dnm.model.slurm_state import NodeState, parse_state
 from dnm.model.value import Value
 
 _NO_TIME = frozenset(("None", "Unknown", "N/A", "(null)", "NONE", "0", ""))
-# `[user@time]`; a Reason may have other brackets with an @, and a user of a domain has blanks.
+# `[user@time]`; a Reason may have other brackets with an @, and a domain user may have blanks.
 _REASON_END = re.compile(r" \[([^\[\]]+)@([0-9]+|[0-9-]{10}T[0-9:]{8}|Unknown)\]")
 
 NOBODY, ABOVE_ALL = "-", "root"
-"""Whom a lend is charged to that is nobody's, and Slurm's own account for it, which every slurmdbd
-has and no project."""
+"""The account name for a lend without an account, and Slurm's own account for it: every slurmdbd
+has it, and no project uses it."""
 
 JOB_FORMAT = "%A|%i|%T|%u|%a|%P|%D|%Q|%S|%v|%N|%Y|%V|%r"
-"""For `squeue -o`: no field of it but two is free text that could be filled with bars. The last is
-why a job is pending: Slurm's own word, or a sentence of slurmctld or a site's plugin. %a, the
-account, is whatever its user has said where no slurmdbd keeps accounts, also several lines."""
+"""The format for `squeue -o`. Only two fields are free text that could contain bars. The last is
+the reason why a job is pending: Slurm's keyword, or a text of slurmctld or of a site's plug-in.
+Without slurmdbd, %a, the account, is any text of the user, even several lines."""
 
 
 class SlurmNode(Value, frozen=True, gc=False):
-    """A node as slurmctld has it. Times None: Slurm has none to tell."""
+    """A node as slurmctld reports it. A time of None: Slurm has none."""
 
     name: str
     state: NodeState
@@ -45,9 +45,9 @@ class SlurmNode(Value, frozen=True, gc=False):
     features: tuple[str, ...] = ()
     slurmd_started: datetime | None = None
     last_busy: datetime | None = None
-    tells_last_busy: bool = True  # False: a Slurm before 21.08, which has no LastBusyTime
+    tells_last_busy: bool = True  # False: a Slurm before 21.08, without LastBusyTime
     reason: str = ""
-    reason_by: str = ""  # who has set it
+    reason_by: str = ""  # the user that set it
     reason_at: datetime | None = None
     comment: str = ""
     extra: str | None = None  # None: empty, or a Slurm before 21.08
@@ -55,7 +55,7 @@ class SlurmNode(Value, frozen=True, gc=False):
 
 
 class SlurmJob(Value, frozen=True, gc=False):
-    """Unfinished: `nodes` where it runs, `planned_nodes` where backfill wants to start it."""
+    """An unfinished job, the nodes it runs on, and those on which backfill plans to start it."""
 
     id: str
     display_id: str  # with the array index
@@ -70,7 +70,7 @@ class SlurmJob(Value, frozen=True, gc=False):
     nodes: tuple[str, ...]
     planned_nodes: tuple[str, ...]
     submitted: datetime | None = None
-    why_pending: str = ""  # Slurm's word, without blanks: Resources, Priority, Dependency, ...
+    why_pending: str = ""  # Slurm's reason, without blanks: Resources, Priority, Dependency, ...
 
 
 class Reservation(Value, frozen=True):
@@ -83,34 +83,34 @@ class Reservation(Value, frozen=True):
     flags: tuple[str, ...] = ()
 
     def holds_at(self, moment: datetime) -> bool:
-        """Returns whether it has begun then and is not over."""
+        """Returns whether it has begun and has not ended at that time."""
         is_over = self.end is not None and self.end <= moment
         return self.start is not None and self.start <= moment and not is_over
 
     @property
     def is_charged(self) -> bool:
-        """Whether Slurm books its time as planned."""
+        """Returns whether Slurm accounts its time as planned."""
         return "MAINT" in self.flags
 
     @property
     def charged_to(self) -> str:
-        """The account as it was asked for; empty: it is charged to none."""
+        """The account as requested; empty if it is not charged."""
         if not self.is_charged:
             return ""
         return NOBODY if self.accounts == ABOVE_ALL else self.accounts
 
 
 class JobRecord(Value, frozen=True):
-    """Of `scontrol show job`: what decides whether it may be requeued."""
+    """The facts of `scontrol show job` that decide whether the job can be requeued."""
 
     state: str
     is_requeueable: bool
     is_batch: bool
-    admin_comment: str = ""  # as far as its first blank
+    admin_comment: str = ""  # up to its first blank
 
 
 def parse_time(text: str) -> datetime | None:
-    """Epoch seconds or ISO in UTC; None for Slurm's words for no time."""
+    """Parses epoch seconds or ISO in UTC; returns None for Slurm's words for no time."""
     if text in _NO_TIME:
         return None
     try:
@@ -124,18 +124,18 @@ def parse_time(text: str) -> datetime | None:
 
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
-    """Of `scontrol -a -o show nodes`, in the order printed."""
+    """Parses `scontrol -a -o show nodes`, in the order printed."""
     return tuple(_parse_node(name, line) for name, line in records(text, "Node"))
 
 
 def parse_partitions(text: str) -> tuple[str, ...]:
-    """Of `scontrol -a -o show partition`: the names, in the order printed."""
+    """Parses `scontrol -a -o show partition` and returns the names, in the order printed."""
     return tuple(name for name, _ in records(text, "Partition"))
 
 
 def records(text: str, kind: str) -> list[tuple[str, str]]:
-    """Returns names and lines of records; any other line but Slurm's sentence for none is an error,
-    and so is a name that comes twice: a node's slurmd says its OS=, also with line ends in it."""
+    """Returns the name and line of each record. Any line other than a record or "No …s in the
+    system" is an error. So is a repeated name: slurmd's OS= text may contain line ends."""
     lines = [line for line in text.split("\n") if line.strip()]
     if len(lines) == 1 and lines[0].startswith(f"No {kind.lower()}s in the"):
         return []
@@ -156,7 +156,7 @@ def records(text: str, kind: str) -> list[tuple[str, str]]:
 
 
 def _parse_node(name: str, line: str) -> SlurmNode:
-    # The free text of OS= stands before State=, that of Reason=, Comment= and Extra= after it.
+    # The free text of OS= comes before State=, that of Reason=, Comment= and Extra= after it.
     state_at = line.find(" State=")
     free_at = min(
         (at for at in map(line.find, (" Reason=", " Comment=", " Extra=")) if at > state_at),
@@ -203,7 +203,7 @@ def _first(text: str, key: str, default: str | None = None) -> str:
 
 
 class _Said(NamedTuple):
-    """A Reason, without its `[user@time]`."""
+    """A Reason without its `[user@time]`."""
 
     text: str = ""
     by: str = ""
@@ -211,7 +211,7 @@ class _Said(NamedTuple):
 
 
 def _free_text(tail: str) -> tuple[_Said, str, str | None]:
-    """Reason, Comment and Extra, which come in this order."""
+    """Returns Reason, Comment and Extra, which come in this order."""
     said = _Said()
     if tail.startswith(" Reason="):
         body = tail[len(" Reason=") :]
@@ -224,7 +224,7 @@ def _free_text(tail: str) -> tuple[_Said, str, str | None]:
 
 
 def _said(body: str, end: re.Match[str]) -> _Said:
-    """A time that is none loses no node: it could be a Reason's own words."""
+    """Returns the Reason. An invalid time is no error: it could be part of the Reason's text."""
     at = None
     with suppress(SlurmError):
         at = parse_time(end[2])
@@ -232,14 +232,14 @@ def _said(body: str, end: re.Match[str]) -> _Said:
 
 
 def without_marks(text: str, mark: str) -> str:
-    """Makes one word of each account between two marks: bars, blanks and line ends are `?`."""
+    """Replaces bars, blanks and line ends by `?` in each account, which is between two marks."""
     parts = text.split(mark)
     parts[1::2] = [re.sub(r"[|\s]", "?", account) for account in parts[1::2]]
     return "".join(parts)
 
 
 def parse_jobs(text: str) -> tuple[SlurmJob, ...]:
-    """Of `squeue -a -h --noconvert -o JOB_FORMAT`, in the order printed."""
+    """Parses `squeue -a -h --noconvert -o JOB_FORMAT`, in the order printed."""
     return tuple(_parse_job(line) for line in text.split("\n") if line.strip())
 
 
@@ -255,7 +255,7 @@ def _parse_job(line: str) -> SlurmJob:
     if not (job.isdecimal() and count.isdecimal() and priority.isdecimal()):
         raise SlurmError(f"squeue's line {line[:120]!r} has no numbers where they belong")
     return SlurmJob(
-        id=display if display.replace("_", "").isdecimal() else job,  # one task has its array's
+        id=display if display.replace("_", "").isdecimal() else job,  # a task has its array's id
         display_id=display,
         state=state,
         user=user,
@@ -273,7 +273,7 @@ def _parse_job(line: str) -> SlurmJob:
 
 
 def parse_reservations(text: str) -> tuple[Reservation, ...]:
-    """Of `scontrol -a -o show reservation`."""
+    """Parses `scontrol -a -o show reservation`."""
     found = []
     for name, line in records(text, "Reservation"):
         try:
@@ -294,8 +294,8 @@ def parse_reservations(text: str) -> tuple[Reservation, ...]:
 
 
 def parse_job_record(text: str) -> JobRecord:
-    """Of `scontrol -a -o show job ID`, the first record; the job's name can't imitate a field that
-    stands before it, and what it imitates behind only concerns the user's own job."""
+    """Parses `scontrol -a -o show job ID`, the first record. A job's name can't imitate a field
+    before it, and fields after it concern only the user's own job."""
     line = text.split("\n", 1)[0]
     try:
         return JobRecord(
