@@ -236,7 +236,7 @@ def test_a_node_that_a_person_gave_slurm_back_is_not_touched(
     made.one.base = "ALLOCATED" if jobs else "IDLE"
     before = seen_of(made.one)
     done = made.bring_back()
-    assert done.result == "failed" and "although it is lent" in done.error
+    assert done.result == "failed" and "is lent, but Slurm may have it" in done.error
     assert seen_of(made.one) == before
 
 

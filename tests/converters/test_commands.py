@@ -120,7 +120,7 @@ def test_a_name_that_is_more_than_a_name_reaches_no_command(name: str, tmp_path:
         lambda: client.requeue_job(name),
         lambda: client.cancel_job(name),
     ):
-        with pytest.raises(SlurmError, match=r"not a (name|job)"):
+        with pytest.raises(SlurmError, match=r"not a (valid name|job)"):
             call()
 
 

@@ -210,7 +210,7 @@ def test_a_type_whose_kubelets_would_not_start_is_not_converted(tmp_path: Path) 
     settings = kubelet_settings_of(tmp_path)
     check_kubelets(settings, "g")
     check_kubelets(settings, "a")
-    with pytest.raises(ConverterError, match="nothing of this type is converted until"):
+    with pytest.raises(ConverterError, match="no node of this type is converted until"):
         check_kubelets(settings, "w")
 
 

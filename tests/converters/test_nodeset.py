@@ -319,7 +319,7 @@ MOVED: dict[str, tuple[Callable[[OnNode], OnNode], str]] = {
     "no toleration": (lambda at: with_set(at, tolerations=()), "its pod would not come back"),
     "nothing told": (lambda at: with_pod(at, states=frozenset()), "reports no Slurm state"),
     "two told": (
-        lambda at: with_pod(at, states=frozenset(("Idle", "Mixed"))), "does not say what Slurm",
+        lambda at: with_pod(at, states=frozenset(("Idle", "Mixed"))), "reports no Slurm state",
     ),
 }  # fmt: skip
 

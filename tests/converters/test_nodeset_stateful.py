@@ -181,7 +181,7 @@ NEXT = {
     "going": ({"is_terminating": True}, (), "is not Running and Ready"),
     "waits for a Node": ({"node": ""}, (), "is not Running and Ready"),
     "drained": ({"is_condemned": True}, (), "slurm-operator drains pod slurm/b-1"),
-    "as cheap": ({"cost": LOWEST_COST}, (), "one after the other"),
+    "as cheap": ({"cost": LOWEST_COST}, (), "one at a time"),
     "cheap": ({"cost": LOWEST_COST + 1}, (), ""),
     "a spare": ({}, ("n9",), "has no slurmd on n9"),
 }

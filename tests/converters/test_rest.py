@@ -571,6 +571,6 @@ def test_a_name_that_is_more_than_a_name_reaches_no_path(name: str) -> None:
             lambda: client.delete_reservation(name),
             lambda: client.cancel_job(name),
         ):
-            with pytest.raises(SlurmError, match=r"not a (name|job)"):
+            with pytest.raises(SlurmError, match=r"not a (valid name|job)"):
                 call()
     assert not server.asked
