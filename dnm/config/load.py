@@ -315,3 +315,8 @@ def _check_label_lengths(config: Config, problems: list[str]) -> None:
                     f"[node_type:{node_type.name}] labels or taints: {text} is longer "
                     "than 63 characters; shorten it"
                 )
+
+
+def is_console_log_asked(environ: Mapping[str, str]) -> bool:
+    """Whether $DNM_LOG_CONSOLE requests the log on stderr, as --log-console does."""
+    return environ.get("DNM_LOG_CONSOLE", "").strip().lower() in ("1", "true", "yes", "on")

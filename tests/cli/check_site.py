@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dnm.cli.set_up.check import find_everything
-from dnm.cli.set_up.findings import CheckResult, Finding
+from dnm.checks.findings import CheckResult, Finding
+from dnm.checks.host import find_everything
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import Registry

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from dnm.checks.host import check_last_run
 from dnm.cli.act.run import StopSignals
-from dnm.cli.look.health import judge_health
-from dnm.cli.set_up.check import check_last_run
 from dnm.cli.terminal import interrupted
 from dnm.model.config import Config
 from dnm.model.registry import Registry, RunRecord
+from dnm.run.health import judge_health
 from tests.builders import a_config
 
 

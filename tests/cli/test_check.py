@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.set_up.check import check, check_syslog, judge_space
-from dnm.cli.set_up.findings import CheckResult, doubtful, fine, print_findings, wrong
+from dnm.checks.findings import CheckResult, doubtful, fine, wrong
+from dnm.checks.host import check_syslog, judge_space
+from dnm.cli.set_up.check import check, print_findings
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import LentNode, Phase

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.set_up.check_batch import check_charges
+from dnm.checks.batch import check_charges
 from dnm.model.batch import BatchClaim, BatchList
 from dnm.model.lent import Charge
 from dnm.model.registry import Registry

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dnm.cli.set_up.findings import CheckResult
+from dnm.checks.findings import CheckResult
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.store import ApiError

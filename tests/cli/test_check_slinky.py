@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dnm.cli.set_up.check_slinky import judge_lent, judge_names, judge_node_sets
-from dnm.cli.set_up.findings import CheckResult, Finding
+from dnm.checks.findings import CheckResult, Finding
+from dnm.checks.slinky import judge_lent, judge_names, judge_node_sets
 from dnm.kube.slinky import NodeSet, read_node_set_page
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Fault

@@ -6,10 +6,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dnm.cli.look.health import judge_health
 from dnm.cli.look.status import status_document
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
+from dnm.run.health import judge_health
 from tests.site import QUEUE, Site, set_up_workshop
 
 

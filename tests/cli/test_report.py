@@ -20,7 +20,7 @@ from dnm.cli.look.report import (
     run_document,
 )
 from dnm.cli.set_up.queue_verbs import _shown
-from dnm.cli.terminal.output import shown_amount
+from dnm.model.amounts import shown_amount
 from dnm.model.history import HistoryLine
 from dnm.model.lent import ConverterProcess
 from dnm.model.orders import Pause, Way

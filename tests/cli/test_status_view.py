@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.look.health import judge_health
 from dnm.cli.look.status import status_document
 from dnm.cli.look.status_view import by_hand_lines, print_status, run_lines
 from dnm.host.place import host_name
@@ -19,6 +18,7 @@ from dnm.model.observed import Breaker
 from dnm.model.orders import LOST, LendOrder, Pause
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import QueueStatus, Registry, RunRecord
+from dnm.run.health import judge_health
 from dnm.run.lock_holder import LockHolder
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
 
@@ -323,7 +323,7 @@ def test_how_the_last_run_has_ended(
 ) -> None:
     ended, held, told, warning = ENDS[name]
     holder = LockHolder(pid=7, since=NOW + timedelta(seconds=held)) if held is not None else None
-    monkeypatch.setattr("dnm.cli.look.health.find_lock_holder", lambda path: holder)
+    monkeypatch.setattr("dnm.run.health.find_lock_holder", lambda path: holder)
     config = a_config(tmp_path)
     for path, later in ((config.ended_path, ended), (config.began_path, 0)):
         path.touch()

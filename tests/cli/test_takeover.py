@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from dnm.checks.findings import CheckResult, Finding
+from dnm.checks.host import find_everything
 from dnm.cli.act import admin
 from dnm.cli.look.explain import explain_name
 from dnm.cli.look.history import lines_since
 from dnm.cli.look.status import status_document
-from dnm.cli.set_up.check import find_everything
-from dnm.cli.set_up.findings import CheckResult, Finding
 from dnm.cli.set_up.rebase import rebase
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ExitCode, KubeError, LeaseError

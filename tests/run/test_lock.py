@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli.look.health import judge_health
-from dnm.cli.set_up.check import check_converter, check_lock
-from dnm.cli.set_up.findings import CheckResult
+from dnm.checks.findings import CheckResult
+from dnm.checks.host import check_converter, check_lock
 from dnm.host.faults import struck_by
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
 from dnm.model.registry import Registry
+from dnm.run.health import judge_health
 from dnm.run.lock import run_lock
 from dnm.run.lock_holder import find_lock_holder
 from tests.builders import NOW, a_config

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dnm.cli.set_up.check_batch import check_sick
-from dnm.cli.set_up.check_pods import check_opening
+from dnm.checks.batch import check_sick
+from dnm.checks.pods import check_opening
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.batch import BatchList

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.look.health import warn_of_last_run
 from dnm.cli.look.status import time_to_return
 from dnm.model.lent import LentNode, Phase
 from dnm.model.registry import Registry
+from dnm.run.health import warn_of_last_run
 from dnm.run.recorded import LastRun, unseen_since
 from tests.builders import NOW, a_config, a_lent_node, a_policy
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.look.health import warn_of_quiet
-from dnm.cli.set_up.check import check_last_run
+from dnm.checks.host import check_last_run
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.registry import DocumentResets, Registry, RunRecord, count_reset
 from dnm.record.metrics import RunTimes
+from dnm.run.health import warn_of_quiet
 from dnm.run.publish import metrics_text
 from tests.builders import NOW, a_config
 from tests.site import WORKSHOP_QUEUES, a_workshop_site

@@ -15,10 +15,11 @@ import typer
 
 from dnm.cli.look.report import order_lines, plan, run_document
 from dnm.cli.look.status_view import print_pause
-from dnm.cli.terminal.commands import is_console_log_asked, shown_at_work
+from dnm.cli.terminal.commands import shown_at_work
 from dnm.cli.terminal.logs import log_findings, log_told, operations, set_up_logging
 from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import print_answer, print_document, print_line
+from dnm.config.load import is_console_log_asked
 from dnm.host.fault_points import waits_too_long
 from dnm.model.config import Config
 from dnm.model.errors import StoppedError

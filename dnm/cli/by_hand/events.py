@@ -13,8 +13,9 @@ from dnm.calendar.windows import why_of_no_use, zone_named
 from dnm.cli.terminal import completion
 from dnm.cli.terminal.operation import RefusedError, carry_out, new_operation, rehearse
 from dnm.cli.terminal.options import ConfigOption, NamesOption, NamespaceOption, ReasonOption
-from dnm.cli.terminal.output import amounts, print_document, print_line, print_table
+from dnm.cli.terminal.output import print_document, print_line, print_table
 from dnm.config.events import read_event
+from dnm.model.amounts import amounts
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
 from dnm.model.printable import count_of

@@ -19,7 +19,6 @@ from dnm.cli.look.status_view import holders_text
 from dnm.cli.terminal import completion
 from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import (
-    amounts,
     decision_numbers,
     order_progress,
     order_row,
@@ -33,6 +32,7 @@ from dnm.cli.terminal.output import (
 )
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import read_pod_end
+from dnm.model.amounts import amounts
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.history import Decision, HistoryLine

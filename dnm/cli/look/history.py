@@ -16,7 +16,6 @@ from dnm.calendar.windows import begin_in_utc
 from dnm.cli.terminal import completion
 from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import (
-    amounts,
     clock,
     decision_numbers,
     pods_lacking,
@@ -24,6 +23,7 @@ from dnm.cli.terminal.output import (
     print_line,
     shown,
 )
+from dnm.model.amounts import amounts
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.history import JOBS, HistoryLine

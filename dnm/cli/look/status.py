@@ -12,7 +12,6 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from dnm.cli.look.health import at_work, print_health, warn_of_last_run, warn_of_quiet
 from dnm.cli.look.status_view import print_status
 from dnm.cli.terminal.options import ConfigOption
 from dnm.cli.terminal.output import order_row, print_document, sitting_rows, waiting_rows
@@ -28,6 +27,7 @@ from dnm.plan.breaker import backoffs_in_force, cooldown_end
 from dnm.plan.cap_shares import as_last_read, list_node_caps
 from dnm.plan.idle_times import idle_times
 from dnm.plan.rules.node_hours import hours_left
+from dnm.run.health import at_work, print_health, warn_of_last_run, warn_of_quiet
 from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry
 from dnm.sizing.caps import count_caps, lent_in

@@ -11,16 +11,15 @@ import msgspec
 from dnm.cli.terminal.output import (
     briefly,
     order_progress,
-    order_resources,
     print_line,
     print_table,
     print_title,
     shown,
-    shown_amount,
     sitting_lines,
     told_together,
     waiting_lines,
 )
+from dnm.model.amounts import order_resources, shown_amount
 from dnm.model.errors import ExitCode
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import Leaving, Phase

@@ -1,61 +1,32 @@
-"""`dnm check`: everything that could go wrong at 3 a.m., now. Reads only, changes nothing.
-
-A check yields findings; one that fails never stops the others. What is a finding here would be an
-error or a reason in a run, so the same functions judge it in both places.
-"""
+"""`dnm check`: runs all checks, and prints what they find."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing
-from datetime import UTC, datetime
-from importlib.util import find_spec
-from pathlib import Path
-from shlex import quote
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 import typer
 
-from dnm.cli.look.health import at_work, warn_of_last_run
-from dnm.cli.set_up.check_batch import check_batch_nodes
-from dnm.cli.set_up.findings import (
-    CheckResult,
-    Finding,
-    all_wrong,
-    doubtful,
-    fine,
-    looks_at,
-    print_findings,
-    skipped,
-    wrong,
-)
-from dnm.cli.terminal.commands import is_console_log_asked
+from dnm.checks.findings import CheckResult, Finding
+from dnm.checks.host import find_everything
 from dnm.cli.terminal.options import OutputOption, PathOption
-from dnm.cli.terminal.output import print_document
-from dnm.config.files import read_ini
-from dnm.config.load import find_config_path, load_config
-from dnm.host.trust import find_distrust
-from dnm.model.blackout import LEAST, is_too_short
-from dnm.model.config import PASSED_BY_DEFAULT, Config
-from dnm.model.errors import DnmError, ExitCode
-from dnm.model.lent import Phase
-from dnm.model.printable import count_of
-from dnm.model.registry import Registry
-from dnm.model.value import Unreadable
-from dnm.plan.breaker import backoffs_in_force
-from dnm.plan.rules.foreseen import known_events, why_incomplete
-from dnm.run.calendars import read_calendars
-from dnm.run.lock import find_open_lock
-from dnm.run.lock_holder import find_lock_holder
-from dnm.run.recorded import read_last_run
-from dnm.run.registry import load_registry, opened_state
+from dnm.cli.terminal.output import print_document, print_line
+from dnm.model.errors import ExitCode
+from dnm.model.printable import Meaning
 
-_FULL = 1024 * 1024  # bytes; a small registry and its temporary file do not fit
-_LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
-_SYSLOG = Path("/dev/log")
+_SHOWN: Mapping[CheckResult, tuple[str, str, Meaning, str]] = {  # sign, word, meaning, of many
+    CheckResult.OK: ("✓", "ok  ", "ok", "fine"),
+    CheckResult.WARNING: ("!", "warn", "warning", "to look at"),
+    CheckResult.FAILED: ("✗", "FAIL", "error", "wrong"),
+    CheckResult.SKIPPED: ("-", "skip", "muted", "not looked at"),
+}
 
+
+_ORDER = (CheckResult.FAILED, CheckResult.WARNING, CheckResult.SKIPPED, CheckResult.OK)
 _LOOKED_AT = 23  # things at most sites, which say how much of it is done
 
 # Exit code 2 if one fails.
@@ -89,277 +60,25 @@ def check(
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def find_everything(
-    path: Path | None, environ: Mapping[str, str], is_deep: bool = False
-) -> Iterator[Finding]:
-    """All findings, in the order in which a person mends them."""
-    try:
-        config = load_config(path, environ)
-    except DnmError as error:
-        yield from all_wrong(error, "configuration")
-        file = find_config_path(path, environ)
-        yield skipped(f"they need a configuration that is right: {file}", "all others")
-        return
-    now = datetime.now(UTC)
-    yield from check_configuration(config)
-    yield from check_kubelets(config)
-    yield from check_state_directory(config)
-    yield from check_lock(config)
-    registry = Registry()
-    try:
-        with opened_state(config) as state:
-            registry, where = load_registry(config, now, state), state.where
-    except DnmError as error:
-        yield from all_wrong(error, "registry")
-    else:
-        yield from check_registry(config, registry, where)
-        yield from check_by_hand(config, registry)
-        yield from check_brakes(registry, now)
-        yield from check_last_run(config, registry, now)
-    yield from check_events(config, read_calendars(config, registry), now)
-    yield from check_syslog(environ)
-    yield from check_converter(config, environ)
-    yield from check_batch_nodes(config, registry, environ)
-    from dnm.cli.set_up.check_cluster import (
-        check_cluster,
-    )  # its imports are most of the time it takes
-
-    yield from check_cluster(config, registry, environ)
-    if is_deep:
-        yield from check_kept(config, now)
-
-
-@looks_at("configuration")
-def check_configuration(config: Config) -> Iterator[Finding]:
-    """Shows the file, the instance, the namespaces and the node types."""
-    yield fine(
-        f"{config.path}: instance {config.instance_id}, "
-        f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}"
-    )
-
-
-def check_kubelets(config: Config) -> Iterator[Finding]:
-    """Of the node types that say something about their kubelets."""
-    if config.has_kubelets:
-        from dnm.cli.set_up.node_types import judge
-
-        types = [one for one in config.node_types.values() if one.kubelet is not None]
-        yield from (finding for node_type in types for finding in judge(node_type))
-
-
-# --- this host -------------------------------------------------------------------------------
-
-
-@looks_at("state directory")
-def check_state_directory(config: Config) -> Iterator[Finding]:
-    """Where the registry and the lock are: there, ours, writable, with room on its disk."""
-    for path in dict.fromkeys((config.converted_nodes_path.parent, config.state_dir)):
-        try:
-            info = os.stat(path)
-        except FileNotFoundError:
-            yield wrong(f"{path} is missing", f"mkdir -p -m 755 {quote(str(path))}")
+def print_findings(findings: Sequence[Finding], *, is_wide: bool = True) -> None:
+    """Prints a line each, what is wrong first, with a tick or a cross, or words where the terminal
+    has none. Unless `is_wide`, all that is fine is one line."""
+    can_tick = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    arrow = "→" if can_tick else "->"
+    for finding in sorted(findings, key=lambda one: _ORDER.index(one.result)):
+        if finding.result is CheckResult.OK and not is_wide:
             continue
-        if not path.is_dir():
-            yield wrong(f"{path} is no directory", "move the file away, or set state_dir")
-        elif distrust := find_distrust(path, info):
-            yield wrong(*distrust.rsplit(": ", 1))
-        elif not os.access(path, os.W_OK | os.X_OK):
-            yield wrong(
-                f"{path} can't be written by user id {os.geteuid()}",
-                "run dnm as its owner, or mount it writable",
-            )
-        else:
-            yield judge_space(path, os.statvfs(path), is_root=os.geteuid() == 0)
-
-
-def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
-    """Returns whether the registry can still be written. Only root can use the reserved blocks. A
-    file system without a limit of files reports none."""
-    free = (disk.f_bfree if is_root else disk.f_bavail) * disk.f_frsize
-    files = disk.f_ffree if is_root else disk.f_favail
-    remedy = "free space or delete files there: a run that can't record a step does not take it"
-    if free < _FULL or (disk.f_files and not files):
-        what = "the disk" if free < _FULL else "the list of files of the disk"
-        return wrong(f"{path}: {what} is full, so that no run can act", remedy)
-    if free < _LEAST_ROOM:
-        return doubtful(f"{path} has only {free // 1024**2} MiB left", remedy)
-    return fine(f"{path} is writable, by its owner alone")
-
-
-@looks_at("lock")
-def check_lock(config: Config) -> Iterator[Finding]:
-    """Who holds it, and who else could: while it is held no run does anything."""
-    if trouble := find_open_lock(config.lock_path):
-        yield doubtful(*trouble.rsplit(": ", 1))
-    holder = find_lock_holder(config.lock_path)
-    if holder is None:
-        return
-    text = f"{config.lock_path} is held by {holder.text}"
-    if holder.is_foreign:
-        yield wrong(
-            f"{text}, which is no run of dnm: nothing is done until it ends",
-            f"look at it, then 'kill {holder.pid}'",
+        sign, word, meaning, _ = _SHOWN[finding.result]
+        remedy = f" {arrow} {finding.remedy}" if finding.remedy else ""
+        text = f"{finding.check}: {finding.text}{remedy}"
+        shown = text if can_tick else text.encode("ascii", "replace").decode()
+        print_line((f"{sign if can_tick else word} ", meaning), shown)
+    good = Counter(one.check for one in findings if one.result is CheckResult.OK)
+    if good and not is_wide:
+        sign, word, meaning, _ = _SHOWN[CheckResult.OK]
+        names = ", ".join(
+            f"{name} ({count})" if count > 1 else name for name, count in good.items()
         )
-    else:
-        yield fine(f"{text}: a run or a verb is at work")
-
-
-@looks_at("registry")
-def check_registry(config: Config, registry: Registry, where: str) -> Iterator[Finding]:
-    """What is recorded, and what of it needs a person."""
-    yield fine(
-        f"{where}: {count_of(len(registry.nodes), 'lent node')}, "
-        f"{sum(request.count for request in registry.requests)} requested"
-    )
-    for name, entry in sorted(registry.nodes.items()):
-        if entry.phase is Phase.FAILED:
-            yield doubtful(
-                f"{name} has failed: {entry.error}",
-                f"mend it, then 'dnm reset {name}'; 'dnm forget {name}' once it is back "
-                "in Slurm by hand",
-            )
-        if entry.owner != config.instance_id:
-            yield doubtful(
-                f"{name} was lent by the instance {entry.owner}, this one is {config.instance_id} "
-                "and leaves it alone",
-                "if instance_id was changed, change it back until the node is back in Slurm",
-            )
-        elif entry.namespace not in config.namespaces:
-            yield doubtful(
-                f"{name} serves {entry.namespace}, which is not monitored",
-                "it is returned when it is idle; monitor the namespace to keep it",
-            )
-
-
-@looks_at("events")
-def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
-    """What of the calendar can't be read; what was read of it last is in force meanwhile."""
-    troubles = list(why_incomplete(config, registry, now))
-    yield from (wrong(text) for text in troubles)
-    if not troubles and (known := len(known_events(config, registry))):
-        yield fine(f"{count_of(known, 'event')} can be read")
-
-
-@looks_at("by hand")
-def check_by_hand(config: Config, registry: Registry) -> Iterator[Finding]:
-    """Nodes that an administrator has converted, as the last run that asked Slurm saw them."""
-    for name in registry.by_hand:
-        yield doubtful(
-            f"{name} came to Kubernetes by hand, and is not recorded: it counts for no queue",
-            f"'dnm adopt {name} --namespace NAMESPACE' takes it in, "
-            f"'{config.node_convert_path} --set batch --node-name {name}' returns it",
-        )
-
-
-@looks_at("back-off")
-def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
-    """Which node types get no conversion now, and why."""
-    for name, backoff in backoffs_in_force(registry, now).items():
-        failed = count_of(backoff.failures, "failed attempt")
-        error = f": {backoff.last_error}" if backoff.last_error else ""
-        yield doubtful(
-            f"the type {name} gets no conversion until {backoff.until:%Y-%m-%d %H:%M:%S} UTC, "
-            f"after {failed}{error}",
-            f"mend it, then 'dnm reset {name}'",
-        )
-
-
-@looks_at("last run")
-def check_last_run(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
-    """Whether the runs come as they should, and how the last one ended."""
-    times, run = read_last_run(config), registry.last_run
-    holder = at_work(config, times)
-    warnings = warn_of_last_run(config, times, now, holder)
-    for warning in warnings:
-        yield doubtful(warning)
-    if run.resets and run.resets.is_repeated(now):
-        yield doubtful(run.resets.sentence)
-    if times.took is not None and run.exit_code != ExitCode.OK:
-        errors = "; ".join(run.errors) or "no error is recorded"
-        yield doubtful(f"it ended with code {run.exit_code}: {errors}")
-    elif times.began is not None and not warnings:
-        end = "and ended well" if holder is None else f"and is at work: {holder.text}"
-        yield fine(f"began {times.began:%Y-%m-%d %H:%M:%S} UTC {end}")
-
-
-@looks_at("syslog")
-def check_syslog(environ: Mapping[str, str]) -> Iterator[Finding]:
-    if _SYSLOG.exists():
-        yield fine(f"{_SYSLOG} is there")
-    elif is_console_log_asked(environ):
-        yield fine(f"there is no {_SYSLOG}, but DNM_LOG_CONSOLE: stderr has the log")
-    else:
-        yield doubtful(
-            f"there is no {_SYSLOG}: what dnm does is not logged",
-            "start syslog or journald, or set DNM_LOG_CONSOLE=1 for dnm",
-        )
-
-
-@looks_at("converter")
-def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """There, a program, and nobody else's to change: it power-cycles machines. Where the shipped
-    one has a section of its own, that too is right."""
-    path = config.node_convert_path
-    if not path.exists():
-        yield wrong(f"{path} is missing", "install it, or set node_convert_path")
-    elif not (path.is_file() and os.access(path, os.X_OK)):
-        mend = f"chmod +x {quote(str(path))}"
-        if path.is_file() and os.stat(path).st_mode & 0o111:  # for others
-            mend = "run dnm as its owner"
-        yield wrong(f"{path} is not executable by user id {os.getuid()}", mend)
-    elif distrust := find_distrust(path, os.stat(path)):
-        yield wrong(*distrust.rsplit(": ", 1))
-    else:
-        yield fine(f"{path} is executable")
-    yield from _check_passed(config, environ)
-    if "node_convert" in read_ini(config.path, []) and find_spec("dnm.converters"):
-        from dnm.converters.settings import load_settings
-
-        load_settings({}, environ, config.path)
-        yield fine(f"its section [node_convert] in {config.path} is right")
-
-
-def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """The variables that the converter is to be given: there, and such that they can be hidden."""
-    for name in config.pass_environment:
-        value = environ.get(name, "")
-        if not value and name not in PASSED_BY_DEFAULT:
-            yield doubtful(
-                f"pass_environment names {name}, which is not set here",
-                "set it where dnm is started (EnvironmentFile= of dnm.service), or leave it out",
-            )
-        elif value and is_too_short(value):
-            yield doubtful(
-                f"{name} has fewer than {LEAST} characters: it is not blacked out",
-                "give it a longer value, or leave it out of pass_environment",
-            )
-
-
-@looks_at("what is kept")
-def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
-    """What is kept of the cluster from run to run, against full lists read now, to whose moment
-    a watch brings it, as a run does every hour."""
-    from dnm.kube.client import KubeClient
-    from dnm.kube.reflector import Reflector
-
-    reflector = Reflector(config, now, is_due=True)
-    with closing(KubeClient.connect(config, reflector)) as kube:
-        nodes, pods = kube.read_nodes(), kube.read_pods(())
-        for one in (nodes, pods):
-            if isinstance(one, Unreadable):
-                yield wrong(one.error)
-                return
-        reading = reflector.compare(kube.requests)
-    path = quote(str(config.store_path))
-    if reading.trouble:
-        yield wrong(
-            reading.trouble,
-            f"remove {path}, so that the next run reads the full lists, and report the difference "
-            "to the administrators of the API server",
-        )
-    elif reading.compared == "unproved":
-        yield doubtful(f"it could not be compared: {reading.sentence}", "try it again")
-    elif reading.compared:
-        yield fine(f"{path} equals the full lists")
-    else:
-        yield skipped(f"there is nothing to compare ({reading.reason}): {reading.sentence}")
+        print_line((f"{sign if can_tick else word} ", meaning), f"fine: {names}; --wide shows each")
+    counts = Counter(finding.result for finding in findings)
+    print_line(", ".join(f"{counts[one]} {of}" for one, (*_, of) in _SHOWN.items() if counts[one]))

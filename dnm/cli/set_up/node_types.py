@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
-from dnm.cli.set_up.findings import Finding, doubtful, fine, print_findings, wrong
+from dnm.checks.findings import wrong
+from dnm.checks.kubelets import judge, settings_of
+from dnm.cli.set_up.check import print_findings
 from dnm.cli.terminal.options import OutputOption, PathOption
 from dnm.cli.terminal.output import print_document
 from dnm.config.load import load_node_types
@@ -21,12 +23,7 @@ from dnm.kubelet.check import check_node_type
 from dnm.kubelet.render import Format
 from dnm.kubelet.reservation import computed_allocatable
 from dnm.model.errors import ConfigError, ExitCode
-from dnm.model.kubelet import KubeletSettings
 from dnm.model.node_type import NodeType
-from dnm.model.printable import count_of
-from dnm.model.quantity import format_amount
-
-_FACTS = ("numa_memory", "hugepages_2mi", "hugepages_1gi")
 
 
 def node_types_document(
@@ -43,34 +40,12 @@ def node_types_document(
                 "name": name,
                 "size": dict(one.size),
                 "allocatable_memory": computed_allocatable(one.kubelet) if one.kubelet else None,
-                "settings": _settings(one.kubelet),
+                "settings": settings_of(one.kubelet),
                 "problems": msgspec.to_builtins(found[name]),
             }
             for name, one in types.items()
         ],
     }
-
-
-def _settings(kubelet: KubeletSettings | None) -> dict[str, Any]:
-    """The keys that are named, without the machine's facts; reserved_memory as it is written."""
-    if kubelet is None:
-        return {}
-    named: dict[str, Any] = {
-        key: getattr(kubelet, key)
-        for key in kubelet.__struct_fields__
-        if key not in (*_FACTS, "reserved_memory") and getattr(kubelet, key) is not None
-    }
-    for part in ("kube_reserved", "system_reserved"):  # one key each in the ini
-        kept = {name: named.pop(f"{part}_{name}", None) for name in ("cpu", "memory")}
-        if text := ", ".join(f"{name}={amount}" for name, amount in kept.items() if amount):
-            named[part] = text
-    if kubelet.reserved_memory:
-        named["reserved_memory"] = ", ".join(
-            f"{one.numa_node}: "
-            + (one.amount if one.resource == "memory" else f"{one.resource}={one.amount}")
-            for one in kubelet.reserved_memory
-        )
-    return named
 
 
 def check(
@@ -92,21 +67,6 @@ def check(
         findings += [one for node_type in chosen.values() for one in judge(node_type)]
         print_findings(findings)
     return ExitCode.OK if document["ok"] else ExitCode.FAILED
-
-
-def judge(node_type: NodeType) -> list[Finding]:
-    """Returns a finding for each problem of a type, or one that says that there is none."""
-    check = f"node type {node_type.name}"
-    problems = check_node_type(node_type)
-    if problems:
-        return [
-            (wrong if one.is_error else doubtful)(one.sentence, check=check) for one in problems
-        ]
-    named = len(_settings(node_type.kubelet))
-    memory = computed_allocatable(node_type.kubelet) if node_type.kubelet else None
-    gets = "" if memory is None else f"; pods get about {format_amount('memory', memory)} memory"
-    settings = count_of(named, "kubelet setting") if named else "no kubelet settings"
-    return [fine(f"{settings}{gets}", check)]
 
 
 def render(

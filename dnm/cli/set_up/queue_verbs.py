@@ -13,8 +13,9 @@ import typer
 
 from dnm.cli.terminal.commands import load_named_config
 from dnm.cli.terminal.options import ConfigOption, NamesOption, OutputOption, PathOption
-from dnm.cli.terminal.output import amounts, print_document, print_line, print_table, shown_amount
+from dnm.cli.terminal.output import print_document, print_line, print_table
 from dnm.kube.client import KubeClient
+from dnm.model.amounts import amounts, shown_amount
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, QueueError, YunikornError
 from dnm.model.printable import Part, count_of

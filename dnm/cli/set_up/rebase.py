@@ -14,7 +14,7 @@ from dnm.cli.terminal import completion
 from dnm.cli.terminal.logs import log_operation
 from dnm.cli.terminal.operation import is_sure, new_operation, say_wait
 from dnm.cli.terminal.options import ConfigOption, ReasonOption, YesOption
-from dnm.cli.terminal.output import amounts
+from dnm.model.amounts import amounts
 from dnm.model.errors import ExitCode, LeaseError, QueueError
 from dnm.model.printable import printable
 from dnm.model.queue_edit import QueueEdit

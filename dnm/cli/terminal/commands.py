@@ -134,11 +134,6 @@ def load_named_config(path: Path | None) -> Config:
     return load_config(path, os.environ)
 
 
-def is_console_log_asked(environ: Mapping[str, str]) -> bool:
-    """Whether $DNM_LOG_CONSOLE requests the log on stderr, as --log-console does."""
-    return environ.get("DNM_LOG_CONSOLE", "").strip().lower() in ("1", "true", "yes", "on")
-
-
 def shown_at_work(what: str, *, is_quiet: bool = False) -> AbstractContextManager[object]:
     """Shows at a terminal that work goes on, and how long it has taken."""
     if is_quiet or not sys.stderr.isatty():

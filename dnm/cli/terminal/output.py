@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, TextIO
 
 import msgspec
 
+from dnm.model.amounts import amounts
 from dnm.model.batch import WaitingJobs
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.observed import Sitting
@@ -17,8 +17,6 @@ from dnm.model.orders import LendOrder
 from dnm.model.printable import Meanings, Part, count_of, duration, json_text, printable
 from dnm.model.registry import Registry
 from dnm.plan.counting import count_missing, nodes_of_order
-
-_LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 1024G
 
 
 def print_document(document: object, output: str = "json", names: Iterable[str] = ()) -> None:
@@ -148,34 +146,6 @@ def waiting_lines(rows: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[
 def waiting_rows(waiting: tuple[WaitingJobs, ...] | None) -> list[dict[str, Any]] | None:
     """Returns the same for a document; None: nobody says what jobs wait for."""
     return None if waiting is None else [msgspec.structs.asdict(one) for one in waiting]
-
-
-def amounts(resources: Mapping[str, int]) -> str:
-    """Returns `128 vcore, 256G memory`, without the number of pods."""
-    return ", ".join(
-        f"{shown_amount(name, resources[name])} {name}" for name in order_resources(resources)
-    )
-
-
-def order_resources(names: Iterable[str]) -> list[str]:
-    """Returns cores first, then memory and the others; no number of pods."""
-    return sorted(set(names) - {"pods"}, key=lambda name: (name != "vcore", name))
-
-
-@lru_cache(4096)  # a history says the same of many lines
-def shown_amount(resource: str, amount: int) -> str:
-    """Returns cores, or decimal bytes or pieces: exact where that is short, else rounded behind a
-    `~`, for people."""
-    from dnm.model.quantity import format_yunikorn
-
-    if resource == "vcore":
-        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
-    exact = format_yunikorn(resource, amount, "1G" if resource == "memory" else "1")
-    # Decimal always: of 251Gi and 270G beside each other nobody sees which is more.
-    is_decimal = resource != "memory" or not exact.endswith("i")
-    if amount < 10**6 or (is_decimal and len(exact) <= _LONGEST_EXACT):
-        return exact
-    return f"~{amount / 10**9:.1f}G" if amount >= 10**8 else f"~{amount / 10**6:.1f}M"
 
 
 def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,8 @@ from shlex import quote
 
 import msgspec
 
-from dnm.cli.set_up.check_pods import (
+from dnm.checks.findings import CheckResult, Finding, doubtful, fine, looks_at, skipped, wrong
+from dnm.checks.pods import (
     check_nodes,
     check_opening,
     check_pods,
@@ -23,8 +24,7 @@ from dnm.cli.set_up.check_pods import (
     check_queues,
     check_scheduler,
 )
-from dnm.cli.set_up.check_slinky import check_slinky
-from dnm.cli.set_up.findings import CheckResult, Finding, doubtful, fine, looks_at, skipped, wrong
+from dnm.checks.slinky import check_slinky
 from dnm.converter.node_convert import NodeConvert
 from dnm.host.trust import find_distrust
 from dnm.kube.access import find_kubeconfig

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dnm.cli.set_up.findings import Finding, doubtful, fine, looks_at, skipped, wrong
+from dnm.checks.findings import Finding, doubtful, fine, looks_at, skipped, wrong
 from dnm.demand.constraints import NodeTraits, meets, why_unfit
 from dnm.demand.demand import Demand
 from dnm.kube import slinky

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from dnm.cli.terminal.output import shown_amount
+from dnm.model.amounts import shown_amount
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.hostlist import fold_hostlist

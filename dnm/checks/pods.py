@@ -8,8 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
-from dnm.cli.set_up.findings import Finding, doubtful, fine, looks_at, wrong
-from dnm.cli.terminal.output import amounts
+from dnm.checks.findings import Finding, doubtful, fine, looks_at, wrong
 from dnm.config import values
 from dnm.demand.constraints import NodeTraits, tolerates
 from dnm.demand.demand import Demand, gather_demand
@@ -17,6 +16,7 @@ from dnm.demand.pod_waits import with_devices
 from dnm.demand.waiting import DemandFacts
 from dnm.kube.client import KubeClient
 from dnm.kube.opening import list_daemons
+from dnm.model.amounts import amounts
 from dnm.model.close_look import CLOSED
 from dnm.model.cluster import YunikornView
 from dnm.model.config import Config

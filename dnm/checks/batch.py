@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from shlex import quote
 
 from dnm.calendar.in_force import list_events
-from dnm.cli.set_up.findings import Finding, doubtful, fine, looks_at, skipped, wrong
+from dnm.checks.findings import Finding, doubtful, fine, looks_at, skipped, wrong
 from dnm.converter.contract import LEAVE_DRAINED, list_program
 from dnm.converter.node_convert import NodeConvert
 from dnm.model.batch import BatchClaim, BatchList, BatchNode

@@ -1,0 +1,52 @@
+"""The check of a node type's kubelet settings. It reads only the ini."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnm.checks.findings import Finding, doubtful, fine, wrong
+from dnm.kubelet.check import check_node_type
+from dnm.kubelet.reservation import computed_allocatable
+from dnm.model.kubelet import KubeletSettings
+from dnm.model.node_type import NodeType
+from dnm.model.printable import count_of
+from dnm.model.quantity import format_amount
+
+_FACTS = ("numa_memory", "hugepages_2mi", "hugepages_1gi")
+
+
+def settings_of(kubelet: KubeletSettings | None) -> dict[str, Any]:
+    """Returns the keys that are set, without the facts of the machine, as the ini has them."""
+    if kubelet is None:
+        return {}
+    named: dict[str, Any] = {
+        key: getattr(kubelet, key)
+        for key in kubelet.__struct_fields__
+        if key not in (*_FACTS, "reserved_memory") and getattr(kubelet, key) is not None
+    }
+    for part in ("kube_reserved", "system_reserved"):  # one key each in the ini
+        kept = {name: named.pop(f"{part}_{name}", None) for name in ("cpu", "memory")}
+        if text := ", ".join(f"{name}={amount}" for name, amount in kept.items() if amount):
+            named[part] = text
+    if kubelet.reserved_memory:
+        named["reserved_memory"] = ", ".join(
+            f"{one.numa_node}: "
+            + (one.amount if one.resource == "memory" else f"{one.resource}={one.amount}")
+            for one in kubelet.reserved_memory
+        )
+    return named
+
+
+def judge(node_type: NodeType) -> list[Finding]:
+    """Returns a finding for each problem of a type, or one that says that there is none."""
+    check = f"node type {node_type.name}"
+    problems = check_node_type(node_type)
+    if problems:
+        return [
+            (wrong if one.is_error else doubtful)(one.sentence, check=check) for one in problems
+        ]
+    named = len(settings_of(node_type.kubelet))
+    memory = computed_allocatable(node_type.kubelet) if node_type.kubelet else None
+    gets = "" if memory is None else f"; pods get about {format_amount('memory', memory)} memory"
+    settings = count_of(named, "kubelet setting") if named else "no kubelet settings"
+    return [fine(f"{settings}{gets}", check)]

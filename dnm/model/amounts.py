@@ -1,0 +1,36 @@
+"""Amounts of resources as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from dnm.model.quantity import format_yunikorn
+
+_LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 1024G
+
+
+def amounts(resources: Mapping[str, int]) -> str:
+    """Returns `128 vcore, 256G memory`, without the number of pods."""
+    return ", ".join(
+        f"{shown_amount(name, resources[name])} {name}" for name in order_resources(resources)
+    )
+
+
+def order_resources(names: Iterable[str]) -> list[str]:
+    """Returns cores first, then memory and the others; no number of pods."""
+    return sorted(set(names) - {"pods"}, key=lambda name: (name != "vcore", name))
+
+
+@lru_cache(4096)  # a history says the same of many lines
+def shown_amount(resource: str, amount: int) -> str:
+    """Returns cores, or decimal bytes or pieces: exact where that is short, else rounded behind a
+    `~`, for people."""
+    if resource == "vcore":
+        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+    exact = format_yunikorn(resource, amount, "1G" if resource == "memory" else "1")
+    # Decimal always: of 251Gi and 270G beside each other nobody sees which is more.
+    is_decimal = resource != "memory" or not exact.endswith("i")
+    if amount < 10**6 or (is_decimal and len(exact) <= _LONGEST_EXACT):
+        return exact
+    return f"~{amount / 10**9:.1f}G" if amount >= 10**8 else f"~{amount / 10**6:.1f}M"
