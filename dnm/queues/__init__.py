@@ -1,5 +1,4 @@
-"""The queue document as one value: source, tree, ledger and verdict (`document`); what each limit
-would be without lent nodes (`limits`); its next state (`edit`, `rebase`) and its writing.
-plan and its rules may import what is pure, simulate the document and its edit, run and cli all of
-it; it imports model and host, and http for YuniKorn's REST.
-"""
+"""The queue document as one value: source, tree, ledger and violations (`document`). `limits`
+derives each baseline, `edit` and `rebase` make the next document, and `writer` writes it. plan and
+its rules may import the pure modules, simulate may import the document and its edit, and run and
+cli all of it. It imports model and host, and http for YuniKorn's REST."""

@@ -1,5 +1,5 @@
-"""What YuniKorn accepts and does something surprising with: of a document, and of a site whose
-limits dnm raises and lowers. Never part of the verdict."""
+"""Advice about queue documents that YuniKorn accepts but handles in an unexpected way, and about
+limits that dnm raises and lowers. Advice never makes a document invalid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_DELAY = frozenset(("", "0", "0s", "0m", "0h"))
 
 
 def warn_of_quota_preemption(tree: DocumentTree, queues: Iterable[str]) -> tuple[str, ...]:
-    """Names the queues whose pods YuniKorn (1.8 and later) would kill when their max is lowered."""
+    """Lists the queues in which YuniKorn (since 1.8) would kill pods after their max is lowered."""
     partition = tree.partition
     if partition is None or not partition.preemption.quotapreemptionenabled:
         return ()
@@ -41,15 +41,16 @@ def _delay_of(tree: DocumentTree, path: str) -> str:
 
 
 def warn_of_gangs(tree: DocumentTree, largest: Mapping[str, Resources]) -> tuple[str, ...]:
-    """Names the queues with gang applications; `largest`: what the largest of each asks for."""
+    """Lists the queues with gang applications. `largest`: the largest gang request of each
+    queue."""
     warnings = []
     for path, ask in sorted(largest.items()):
         if not any(ask.values()) or path not in tree.queues:
             continue
         told = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in ask.items())
         text = (
-            f"{path}: gang applications run here, the largest asks for {told}: while it exists the "
-            "max is not lowered below that"
+            f"{path}: gang applications run here, the largest requests {told}. While it exists, "
+            "dnm does not lower the max below that"
         )
         tight = [
             above
@@ -58,27 +59,27 @@ def warn_of_gangs(tree: DocumentTree, largest: Mapping[str, Resources]) -> tuple
         ]
         if tight:
             text += (
-                f"; the max of {tight[0]} is smaller, so YuniKorn rejects it at once, its pods "
-                "fail and never ask for nodes: raise the baseline"
+                f". The max of {tight[0]} is smaller: YuniKorn rejects the gang, its pods fail "
+                "and never cause a conversion. Raise the baseline"
             )
         warnings.append(text)
     return tuple(warnings)
 
 
 def warn_of_spreading(tree: DocumentTree) -> str:
-    """Says that the scheduler puts each pod on the emptiest node, so that lent nodes are seldom
-    empty; the figure is of a day of notebooks in tests/economy."""
+    """Returns a warning if the scheduler spreads pods over all nodes, so that lent nodes are seldom
+    empty. The figure was measured over a day of notebooks in tests/economy."""
     if tree.partition is None or tree.partition.nodesortpolicy.type not in ("", "fair"):
         return ""
     return (
-        "nodesortpolicy is fair, which is the default too: pods are spread over all nodes, so lent "
-        "nodes are seldom empty and go back late; notebooks need a fifth more node-hours"
+        "nodesortpolicy is fair (the default): YuniKorn spreads pods over all nodes, so lent nodes "
+        "are seldom empty and are returned late. Notebooks need a fifth more node-hours"
     )
 
 
 def warn_of_uncounted_limits(tree: DocumentTree, queues: Iterable[str]) -> tuple[str, ...]:
-    """Names the queues whose pods can wait for a limit that only the scheduler counts: of users,
-    groups or applications."""
+    """Lists the queues with limits of users, groups or applications. Only the scheduler counts
+    these, so dnm can't see that a pod waits for one."""
     partition = tree.partition
     if partition is None:
         return ()
@@ -89,17 +90,16 @@ def warn_of_uncounted_limits(tree: DocumentTree, queues: Iterable[str]) -> tuple
             limits = () if queue is None else (queue.limits, queue.maxapplications.strip("0"))
             if any(limits) or (above == "root" and partition.limits):
                 warnings.append(
-                    f"{path}: {above} limits users, groups or applications, which dnm does not "
-                    "consider without yunikorn_url: for pods that only such a limit holds back a "
-                    "node is lent once, in vain"
+                    f"{path}: {above} limits users, groups or applications. Without yunikorn_url "
+                    "dnm can't see these limits: it lends a node once, in vain, for pods that wait "
+                    "only for such a limit"
                 )
                 break
     return tuple(warnings)
 
 
 def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
-    """Lists what YuniKorn accepts and then does something surprising with, in the order of
-    lines."""
+    """Returns the advice about a document, in the order of lines."""
     found: list[RuleViolation] = []
 
     def advice(rule: str, queue: str, line: int, message: str) -> None:
@@ -111,12 +111,10 @@ def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
             line = queue.resources.line or queue.line
             if amounts and not any(amounts.values()):
                 meaning = "no limit at all" if kind == "max" else "no guarantee"
-                advice(
-                    "zero", path, line, f"{path}: {kind} is zero throughout: that means {meaning}"
-                )
+                advice("zero", path, line, f"{path}: all of {kind} is zero, which means {meaning}")
             for name in ("cpu", "CPU", "vCore", "VCore", "Memory"):
                 if name in amounts:
                     right = "memory" if name == "Memory" else "vcore"
-                    message = f"{path}: no pod asks for {name!r}; YuniKorn's name is {right!r}"
+                    message = f"{path}: no pod requests {name!r}; YuniKorn's name is {right!r}"
                     advice("resource", path, line, message)
     return tuple(sorted(found, key=lambda violation: violation.line))

@@ -1,10 +1,10 @@
-"""Who wrote what stands there: the ledger that an edit goes by, and whether a text is a manifest's.
+"""The writers of a queue document: which ledger counts, and whether a manifest was applied.
 
-A ledger says by its checksum which text it belongs to. The one beside the text is in force where
-that is this text; else this instance's record of it where its checksum is the text's (the
-annotation was lost, or is an older one); else a person has changed the text, and each limit is
-compared by the ledger that the last run has seen. Any other ledger, and a text without one that is
-not the one that all began with, is asked about: nothing is added twice.
+A ledger names its text by a checksum. The ledger in the ConfigMap counts if it names the current
+text. Otherwise the ledger in this instance's registry counts if it names that text: the annotation
+was lost or is older. If neither names it, an administrator has changed the text. dnm then compares
+each limit with the ledger that the last run recorded. In every other case dnm asks the
+administrator, so that nothing is added twice.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from dnm.queues.unsettled import (
 )
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-# Update the values of a chart or a module as a whole, without server-side apply.
+# These tools replace all values of a chart or a module, without server-side apply.
 _WHOLE = frozenset(("helm", "helm-controller", "argocd-controller", "HashiCorp"))
 _OURS = "dnm"  # the API server names a writer after its User-Agent
 
 
 class LedgerInForce(NamedTuple):
-    """`notes`: that it is not the one that stands there."""
+    """The ledger that an edit starts from. `notes` explain why it is not the ConfigMap's."""
 
     ledger: Ledger
     notes: tuple[str, ...] = ()
 
 
 def is_anothers_matter(document: QueueDocument, wants: QueueWants) -> bool:
-    """Tells whether this instance has no part in what is to be made of a text that is not the
-    ledger's: it lends nothing and has lent nothing, others have, and it has seen one of the two.
-    Where no ledger is there each of two could leave it to the other."""
+    """Returns whether an edited text concerns only other instances. This is so if this instance
+    lends and has lent nothing, other instances have, and it has seen their ledger or this text.
+    Without any ledger, two instances could each leave the decision to the other."""
     found, then = document.ledger, remembered(wants) or Ledger()
     text = checksum(document.source.text)
     known = {**found.sections, **then.sections}
@@ -72,23 +72,23 @@ def is_anothers_matter(document: QueueDocument, wants: QueueWants) -> bool:
 
 
 def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce:
-    """Returns the ledger that tells what the limits contain. Raises QueueError where only a person
-    can say it."""
+    """Returns the ledger that describes what the limits contain. Raises QueueError if only an
+    administrator can decide."""
     found, instance, then = document.ledger, wants.instance_id, remembered(wants)
     text = checksum(document.source.text)
     if then is None:
         if instance not in found.sections and any(wants.nodes.values()):
-            raise undecided("no run has yet noted what its queues were before", NEVER_WRITTEN)
+            raise undecided("no run has recorded the limits from before", NEVER_WRITTEN)
         then = found
     is_told = instance in then.sections or _is_moved(then)
     if found.text == text:
         if _is_moved(found) and _are_of_two_hands(document.source):
-            raise undecided("one has put it there and another the limits", NOT_OF_THIS_TEXT)
+            raise undecided("different clients wrote the ledger and the limits", NOT_OF_THIS_TEXT)
         _refuse_another_line(document.tree, found, then)
         chosen = _with_ours(document, then, instance)
     elif then.text == text and is_told:
         if then.sections and instance not in then.sections:
-            raise undecided("the next run of the instance that lent may write it again", OTHERS)
+            raise undecided("the next run of the lending instance may write it again", OTHERS)
         _doubt_the_record(document, then, instance)
         chosen = LedgerInForce(then, _LOST if found.is_empty else _PUT_BACK)
     else:
@@ -100,23 +100,23 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
 
 
 def _of_another_text(document: QueueDocument, then: Ledger, instance: str) -> LedgerInForce:
-    """A person has changed the text. What he changed is known only where the last run has seen the
-    ledger that stands there: an older one, or another's, is asked about."""
+    """Returns the ledger for a text that an administrator has changed. Raises QueueError unless the
+    last run recorded the ledger that is in the ConfigMap."""
     found = document.ledger
     if found.is_empty:
         return _of_lost(document, then, instance)
     if found.text and is_written_by_dnm(document.source):
-        raise undecided("another instance's next run may write it again", NOT_OF_THIS_TEXT)
+        raise undecided("the next run of another instance may write it again", NOT_OF_THIS_TEXT)
     knows_nothing = then == Ledger() and (instance in found.sections or not found.sections)
     if _is_put_there(document.source):
-        raise undecided("somebody else than dnm has put it there", NOT_OF_THIS_TEXT)
+        raise undecided("another client than dnm wrote it", NOT_OF_THIS_TEXT)
     if then != found and not knows_nothing:
-        raise undecided("it is not the one that the last run noted either", NOT_OF_THIS_TEXT)
+        raise undecided("it differs from the ledger that the last run recorded", NOT_OF_THIS_TEXT)
     return LedgerInForce(found)
 
 
 def with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
-    """Returns the same, with the totals that only the record knows."""
+    """Adds the earlier totals that only the registry has."""
     known = all_totals(chosen.ledger)
     more = [one for one in all_totals(then) if one not in known]
     free = MOST_TOTALS - len(chosen.ledger.totals)
@@ -128,7 +128,7 @@ def with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
 
 
 def remembered(wants: QueueWants) -> Ledger | None:
-    """Returns the ledger that the last run noted; None: no run has noted one."""
+    """Returns the ledger that the last run recorded, or None if no run has recorded one."""
     return None if wants.remembered is None else decode_ledger(wants.remembered)
 
 
@@ -137,28 +137,28 @@ def _is_moved(ledger: Ledger) -> bool:
 
 
 _PUT_BACK = (
-    "the ledger in the ConfigMap is older than the limits beside it: what the last run noted of it "
-    "is taken, and written again",
+    "the ledger in the ConfigMap is older than its limits: dnm writes the ledger of the last run "
+    "again",
 )
 _LOST = (
-    "the ledger is gone from the ConfigMap: the limits stand as the last run noted them, so what "
-    "it noted is taken, and written again",
+    "the ledger is gone from the ConfigMap, and the limits are those that the last run recorded: "
+    "dnm writes the recorded ledger again",
 )
 
 
-# --- where the checksums do not say it --------------------------------------------------------
+# --- cases that the checksums do not decide ---------------------------------------------------
 
 
 def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerInForce:
-    """The ledger is this text's. What is missing in it of ours was never written, unless another
-    instance has taken it for part of the baselines."""
+    """Returns the ledger of this text with this instance's section. If the section is missing, it
+    was never written, or another instance has counted its nodes as part of the baselines."""
     found, ours = document.ledger, then.sections.get(instance)
     if ours == found.sections.get(instance):
         return LedgerInForce(found)
     if then.text == found.text and _differ(
         document.tree, {*then.entries, *found.entries}, then, found
     ):
-        raise undecided("the last run noted other baselines of the same limits", NOT_OF_THIS_TEXT)
+        raise undecided("the last run recorded other baselines", NOT_OF_THIS_TEXT)
     if ours is None:
         return LedgerInForce(found)
     sections = {**found.sections, instance: ours}
@@ -178,7 +178,7 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
 
 
 def _differ(tree: DocumentTree, places: Set[LimitPlace], one: Ledger, other: Ledger) -> bool:
-    """Whether they see another baseline in one of these limits as it stands."""
+    """Returns whether the ledgers give one of these limits, at its current value, two baselines."""
     for place in places & tree.places.keys():
         now = current(tree, place)[0]
         first, second = (
@@ -190,18 +190,18 @@ def _differ(tree: DocumentTree, places: Set[LimitPlace], one: Ledger, other: Led
 
 
 def _doubt_the_record(document: QueueDocument, then: Ledger, instance: str) -> None:
-    """The record is this text's, but somebody may have written since, another instance or a person
-    with a number of his own: then it is no ledger that is old. Raises QueueError if so."""
+    """Raises QueueError if a client other than this dnm may have written this text. Then the ledger
+    in the ConfigMap may be newer than the recorded one."""
     found, source = document.ledger, document.source
     if is_written_by_others(source) and _is_moved(then):
         what = GONE if found.is_empty else NOT_OF_THIS_TEXT
-        raise undecided("they stand as the last run noted them, and it did not write them", what)
+        raise undecided("the last run recorded these limits but did not write them", what)
     if not _owners(source) and {*found.sections, *then.sections} != {instance}:
         _refuse_older_totals(document.tree, found, all_totals(found))
 
 
 def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInForce:
-    """No ledger is there, and the text is not the record's: somebody has put another one there."""
+    """Returns the ledger if the ConfigMap has none and the recorded one is of another text."""
     tree, source = document.tree, document.source
     fresh = LedgerInForce(document.ledger)
     held = _held(tree, then, document.ledger, then.sections)
@@ -227,8 +227,8 @@ def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInFo
 def _held(
     tree: DocumentTree, then: Ledger, found: Ledger, sections: Mapping[str, Section]
 ) -> dict[str, list[LimitPlace]]:
-    """The limits that nodes move, by whether they stand with what is in `sections` and not in
-    `found`, without it, or neither."""
+    """Sorts the limits that nodes move: by whether they contain the nodes in `sections` that are
+    not in `found` (`with`), don't contain them (`without`), or have another value (`neither`)."""
     was, is_now, would = (
         lent_amounts(one.values()) for one in (then.sections, found.sections, sections)
     )
@@ -247,8 +247,8 @@ def _held(
 
 
 def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str, None]) -> None:
-    """Raises QueueError where a limit that a person has changed stands at a total that dnm once
-    wrote: it is an older state's, and no new value."""
+    """Raises QueueError if a limit that an administrator has changed equals a total that dnm once
+    wrote. Such a value belongs to an older state and is not a new value."""
     for place in tree.places if totals else ():
         text, amount = current(tree, place)
         entry = ledger.entries.get(place)
@@ -258,14 +258,14 @@ def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str
 
 
 def _refuse_another_line(tree: DocumentTree, found: Ledger, then: Ledger) -> None:
-    """Raises QueueError if the ledger does not continue what this instance knows: it was made of an
-    older one, or begun on a text that has lent nodes in it. If it continues the same document, only
-    the limits that neither ledger explains are compared with the earlier totals."""
+    """Raises QueueError if the ledger does not continue the recorded one: it continues an older
+    ledger, or started on a text that contains lent nodes. If both continue the same document, only
+    limits that neither ledger explains are compared with the earlier totals."""
     totals = all_totals(then)
     if found.origin == then.origin != then.text:
         is_older = bool(totals.keys() - all_totals(found))
         if is_older and _differ(tree, then.entries.keys(), then, found):
-            raise undecided("it lacks what the last run noted", NOT_OF_THIS_TEXT)
+            raise undecided("it lacks nodes that the last run recorded", NOT_OF_THIS_TEXT)
     is_same_line = found.origin in (then.text, then.origin)
     explained = found.entries.keys() | then.entries.keys() if is_same_line else ()
     for place in tree.places if totals else ():
@@ -276,8 +276,8 @@ def _refuse_another_line(tree: DocumentTree, found: Ledger, then: Ledger) -> Non
 
 
 def _refuse_half_a_manifest(tree: DocumentTree, ledger: Ledger) -> None:
-    """Raises QueueError where a manifest was applied that has some limits as dnm wrote them, with
-    nodes in them, and others not: it is partly an older export."""
+    """Raises QueueError if an applied manifest has some limits as dnm wrote them, with lent nodes,
+    and others without. Such a manifest is partly an older export."""
     held: dict[str, list[LimitPlace]] = {}
     for place, entry in ledger.entries.items():
         if place in tree.places and entry.is_moved(place.resource):
@@ -287,7 +287,7 @@ def _refuse_half_a_manifest(tree: DocumentTree, ledger: Ledger) -> None:
         raise undecided(why_mixed(tree, held), "a manifest was applied")
 
 
-# --- what the ConfigMap itself says -------------------------------------------------------------
+# --- the field owners of the ConfigMap ----------------------------------------------------------
 
 
 def _owners(source: SourceDocument) -> tuple[FieldOwner, ...]:
@@ -295,19 +295,19 @@ def _owners(source: SourceDocument) -> tuple[FieldOwner, ...]:
 
 
 def _hands(source: SourceDocument) -> tuple[set[str], set[str]]:
-    """Who has changed the text, and who the ledger: whoever changes a field owns it."""
+    """Returns the field managers of the text and of the ledger. Writing a field makes its owner."""
     of_text = {one.manager for one in _owners(source) if source.key in one.keys}
     of_ledger = {one.manager for one in _owners(source) if LEDGER_ANNOTATION in one.annotations}
     return of_text, of_ledger
 
 
 def is_written_by_dnm(source: SourceDocument) -> bool:
-    """Tells whether the text is as an instance has written it."""
+    """Returns whether dnm wrote the text, in any instance."""
     return _OURS in _hands(source)[0]
 
 
 def is_written_by_others(source: SourceDocument) -> bool:
-    """Tells whether somebody else has written it; neither where nothing says who did."""
+    """Returns whether another client wrote the text. An object without owners gives no answer."""
     return bool(_owners(source)) and not is_written_by_dnm(source)
 
 
@@ -317,22 +317,21 @@ def name_authors(source: SourceDocument) -> str:
 
 
 def _is_put_there(source: SourceDocument) -> bool:
-    """Tells whether the ledger is as somebody else has put it there."""
+    """Returns whether only clients other than dnm wrote the ledger."""
     of_ledger = _hands(source)[1]
     return bool(of_ledger) and _OURS not in of_ledger
 
 
 def _are_of_two_hands(source: SourceDocument) -> bool:
-    """Tells whether text and ledger are as two others than dnm have put them there: that they fit
-    is chance."""
+    """Returns whether two other clients wrote text and ledger, which then match only by chance."""
     of_text, of_ledger = _hands(source)
     is_dnms = _OURS in of_text | of_ledger or not (of_text and of_ledger)
     return not is_dnms and of_text.isdisjoint(of_ledger)
 
 
 def is_applied(source: SourceDocument) -> bool:
-    """Tells whether the text came as it is from a manifest of people. An export of the cluster's
-    own object, which has the ledger in it, is none: its numbers contain what was lent."""
+    """Returns whether the text comes unchanged from an administrator's manifest. An export of the
+    cluster's object has the ledger in it and does not count: its numbers contain lent nodes."""
     found = source.config_map
     if found is None:
         return False

@@ -1,10 +1,10 @@
-"""YAML nodes -> values: what dnm reads of the document, as go-yaml v3 decodes it: the queues, their
-limits, and what an edit of these or an advice depends on. All else is YuniKorn's to judge.
+"""Decoder of YAML nodes into the values that dnm reads, in the way of go-yaml v3: queues, limits,
+and what an edit or an advice depends on. YuniKorn judges everything else.
 
-`null` leaves a field unset, text fields take any scalar as it is written, list items that are null
-vanish. A reader turns one node into a value, or into UNSET. What hides a number or is read in two
-ways is refused, although YuniKorn takes it (the rule `dialect`): tags but `!!str`, `<<`,
-directives, aliases by the thousand.
+`null` leaves a field unset, text fields take any scalar as written, and null items of lists vanish.
+A reader turns one node into a value or UNSET. dnm refuses what hides a number or is ambiguous,
+although YuniKorn takes it (the rule `dialect`): tags but `!!str`, `<<`, directives, aliases by the
+thousand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, YamlError, Y
 
 
 class RuleViolation(Value, kw_only=True):
-    """Why dnm can't edit a document or, as advice, what it should not be given."""
+    """A reason why dnm can't edit a document, or an advice about it."""
 
     rule: str
     queue: str = ""  # path, lower case; empty: not of one queue
@@ -28,17 +28,17 @@ class RuleViolation(Value, kw_only=True):
 
 
 def violation_of(error: YamlError) -> RuleViolation:
-    """Returns what can't be read as a violation."""
+    """Converts a YAML error into a violation."""
     return RuleViolation(rule=error.rule, line=error.line, message=str(error))
 
 
 class Struct:
-    """A decoded mapping; fields that were not set keep the class's value."""
+    """A decoded mapping. A field that was not set keeps the class's value."""
 
     line = 0
 
 
-_OURS = "YuniKorn may take it, dnm does not edit such a document;"
+_OURS = "YuniKorn may accept it, but dnm does not edit such a document;"
 _MOST_ALIASED = 100_000  # nodes that are read again for an alias
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _YES = frozenset(("true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON"))
@@ -48,7 +48,7 @@ UNSET: Final = object()
 
 
 class Decoder:
-    """`problems`: what YuniKorn could not read either."""
+    """A decoder of one document. `problems`: what YuniKorn could not read either."""
 
     def __init__(self) -> None:
         self.problems: list[RuleViolation] = []
@@ -58,7 +58,7 @@ class Decoder:
 
     @property
     def is_shared(self) -> bool:
-        """Tells whether the text being read is used in more than one place."""
+        """Returns whether the text being read is used in more than one place."""
         return self._shared_depth > 0
 
     def problem(self, node: YamlNode, message: str) -> None:
@@ -68,13 +68,13 @@ class Decoder:
         if is_null(node):
             return UNSET
         what = f"`{node.value[:40]}`" if node.kind is SCALAR else f"a {node.kind}"
-        self.problem(node, f"{what} stands where {wanted} belongs")
+        self.problem(node, f"{what} instead of {wanted}")
         return UNSET
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
-        """Returns what `reader` makes of the node, or of what the alias stands for."""
+        """Returns the value that `reader` makes of the node, or of the target of an alias."""
         if node.tag not in ("", "!!str"):
-            raise YamlError(node.line, f"`{node.tag[:40]}`: {_OURS} take off the tag", "dialect")
+            raise YamlError(node.line, f"`{node.tag[:40]}`: {_OURS} remove the tag", "dialect")
         if node.kind is ALIAS:
             return self._follow(node, reader)
         self._alias_reads += bool(self._open_aliases)
@@ -103,7 +103,7 @@ def is_null(node: YamlNode) -> bool:
 
 
 def read_text(decoder: Decoder, node: YamlNode) -> Any:
-    """Reads any scalar as it is written."""
+    """Reads any scalar as written."""
     is_text = node.kind is SCALAR and not is_null(node)
     return node.value if is_text else decoder.mismatch(node, "a text")
 
@@ -130,7 +130,7 @@ def list_of(reader: Reader) -> Reader:
 
 
 def map_of(reader: Reader) -> Reader:
-    """Returns a reader of a mapping of any keys, without those whose value is UNSET."""
+    """Returns a reader of a mapping with any keys. It drops keys with the value UNSET."""
 
     def read(decoder: Decoder, node: YamlNode) -> Any:
         if node.kind is not MAPPING:
@@ -142,8 +142,8 @@ def map_of(reader: Reader) -> Reader:
 
 
 def struct_of(cls: type[Struct], fields: Mapping[str, Reader], kind: str) -> Reader:
-    """Returns a reader of a mapping with these keys, whatever others it has; `kind` is what the
-    thing is called in messages."""
+    """Returns a reader of a mapping with these keys, which ignores all other keys. `kind` names the
+    mapping in messages."""
 
     def read(decoder: Decoder, node: YamlNode) -> Any:
         if node.kind is not MAPPING:
@@ -161,24 +161,24 @@ def struct_of(cls: type[Struct], fields: Mapping[str, Reader], kind: str) -> Rea
 
 
 def _pairs(decoder: Decoder, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
-    """The pairs of a mapping; one that is repeated is a problem."""
+    """Yields the pairs of a mapping and reports repeated keys."""
     first: dict[str, YamlNode] = {}
     for key_node, value_node in zip(node.items[::2], node.items[1::2], strict=True):
         if key_node.value == "<<" and key_node.kind is SCALAR and not key_node.style:
-            raise YamlError(key_node.line, f"`<<`: {_OURS} write out what it merges", "dialect")
+            raise YamlError(key_node.line, f"`<<`: {_OURS} write out the merged keys", "dialect")
         key = decoder.read(key_node, read_text)
         if key is UNSET:
             continue
         if first.setdefault(key, key_node) is not key_node:
-            decoder.problem(key_node, f"`{key}` stands in line {first[key].line} already")
+            decoder.problem(key_node, f"`{key}` is already in line {first[key].line}")
         yield key, value_node
 
 
-# --- the structs of pkg/common/configs/config.go of yunikorn-core, as far as dnm reads them -------
+# --- the structs of pkg/common/configs/config.go of yunikorn-core that dnm reads ------------------
 
 
 class Quantity(msgspec.Struct, eq=False):
-    """The value of a limit, unparsed. `is_shared`: an alias uses this text elsewhere."""
+    """The unparsed value of a limit. `is_shared`: an alias uses this text elsewhere."""
 
     text: str
     node: YamlNode
@@ -194,12 +194,12 @@ class QueueResources(Struct):
 
     @property
     def kinds(self) -> tuple[tuple[str, Quantities], ...]:
-        """Both, by the names that they have in the document."""
+        """The quantities of max and guaranteed, by their names in the document."""
         return ("max", self.max or {}), ("guaranteed", self.guaranteed or {})
 
 
 class Limit(Struct):
-    """Of users or groups in one queue."""
+    """A limit of users or groups in one queue."""
 
     limit = ""
     maxresources: Quantities | None = None
@@ -236,7 +236,7 @@ class SchedulerConfig(Struct):
 
 
 def decode(root: YamlNode | None) -> tuple[SchedulerConfig, tuple[RuleViolation, ...]]:
-    """Returns the configuration, and why it can't be read (empty: it can)."""
+    """Returns the configuration, and the reasons why it can't be read (empty: it can)."""
     decoder = Decoder()
     scheduler: Any = UNSET
     if root is not None:
@@ -254,7 +254,7 @@ def _read_quantity(decoder: Decoder, node: YamlNode) -> Quantity:
 
 
 def _read_property(decoder: Decoder, node: YamlNode) -> str:
-    """A null is an empty text, as for Go, and hides what another name of the property says."""
+    """Reads a null as an empty text, as Go does. It hides the property's other name."""
     text = read_text(decoder, node)
     return "" if text is UNSET else text
 

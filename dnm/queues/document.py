@@ -1,7 +1,6 @@
-"""The queue document as one value: where it stands, its tree, its ledger, and what speaks against
-an edit of it.
+"""The queue document as one value: its source, tree and ledger, and what prevents an edit.
 
-Read once in a run; `edit.py` makes the next one of it.
+A run reads it once; `edit.py` makes the next document.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from dnm.queues.tree import DocumentTree, check_rules, parse_tree
 
 
 class QueueDocument(Value):
-    """`violations`: why it can't be edited as it stands. `ledger_problem`: why the ledger could not
-    be read; `ledger` says nothing then."""
+    """A parsed document. `violations`: why it can't be edited. `ledger_problem`: why the ledger
+    could not be read; `ledger` is empty then."""
 
     source: SourceDocument
     tree: DocumentTree
@@ -33,22 +32,22 @@ class QueueDocument(Value):
 
     @property
     def limits(self) -> Mapping[str, QueueLimits]:
-        """Of every queue, by lower-case path, root included."""
+        """Returns the limits of every queue, by lower-case path, root included."""
         return self.tree.queues
 
     @property
     def is_built_in(self) -> bool:
-        """Whether the cluster has no document, so that YuniKorn uses its built-in queues."""
+        """Returns whether the cluster has no document: YuniKorn then uses its built-in queues."""
         return self.source.is_built_in
 
     @property
     def refusal(self) -> str | None:
-        """Why no limit may be edited, whatever the ledger says, with the next step."""
+        """Returns why no limit may be edited, with the next step, whatever the ledger is."""
         return self.source.refusal or self.tree.refusal or _why_invalid(self.violations)
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        """Node -> the instance whose part of the ledger counts it; None: it can't be read."""
+        """Returns the instance that counts each node, or None if the ledger can't be read."""
         if self.ledger_problem:
             return None
         return {
@@ -59,28 +58,27 @@ class QueueDocument(Value):
         }
 
     def is_counted(self, node: str, instance_id: str) -> bool:
-        """Tells whether a limit still contains this node of the instance. An unreadable ledger may
-        count every node."""
+        """Returns whether a limit still contains this node of the instance. An unreadable ledger
+        may count every node."""
         counted = self.ledger.of(instance_id).queues.values()
         return bool(self.ledger_problem) or any(node in nodes for nodes in counted)
 
 
 Judged = tuple[DocumentTree, tuple[RuleViolation, ...]]
-"""A text's tree, and why it can't be edited."""
+"""The tree of a text, and the reasons why it can't be edited."""
 
 
-@lru_cache(maxsize=200)  # who plays many runs sees few texts; nobody changes a tree
+@lru_cache(maxsize=200)  # a simulation parses few distinct texts; trees do not change
 def judge_text(text: str) -> Judged:
-    """Parses and judges a text. Raises QueueError, with lines, for what YuniKorn itself could not
-    read."""
+    """Parses and judges a text. Raises QueueError, with lines, if YuniKorn could not read it."""
     tree = parse_tree(text)
     return tree, check_rules(tree)
 
 
 @without_collection()
 def read_document(source: SourceDocument) -> QueueDocument:
-    """Parses and judges the document. Raises QueueError, with lines, for what YuniKorn itself could
-    not read."""
+    """Parses and judges the document. Raises QueueError, with lines, if YuniKorn could not read
+    it."""
     tree, violations = judge_text(source.text)
     found = QueueDocument(source=source, tree=tree, ledger=Ledger(), violations=violations)
     try:
@@ -95,6 +93,6 @@ def _why_invalid(violations: tuple[RuleViolation, ...]) -> str | None:
     first = violations[0]
     more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
     return (
-        f"the queue document can't be edited as it stands, line {first.line}: {first.message}"
-        f"{more}; `dnm queues check` lists all, mend it first"
+        f"the queue document can't be edited, line {first.line}: {first.message}{more}. Fix it "
+        "first; `dnm queues check` lists all problems"
     )

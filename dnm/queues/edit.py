@@ -1,8 +1,8 @@
-"""The next queue document and its ledger, given what serves now. Pure and level-triggered: equal
-input gives equal output, and where nothing has to change the texts come back byte for byte.
+"""The next queue document and its ledger, computed from the nodes that serve now. Equal input gives
+equal output, and if nothing has to change, the texts are returned byte for byte.
 
-An edit is first foreseen: decided (`limits.py`), and judged as a tree. Only the one that will be
-written is also read again as a text.
+dnm first projects an edit: it decides the numbers (`limits.py`) and judges the resulting tree. Only
+the edit that dnm writes is parsed again as a text.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _TO_COME = "a-node-that-is-to-come-"
 
 
 class ForeseenEdit(Value):
-    """An edit that is decided and judged, but whose text has not been read again (`text` None: it
-    does not change). The `limits` of `edit` are those that stand there now; `fixed` are those that
-    no node raises, since a person has set them below what is lent, or closed the queue."""
+    """An edit that is decided and judged. Its `text` has not been parsed again (None: no change).
+    The `limits` of `edit` are the current ones. No node raises `fixed` limits: an administrator has
+    set them below the lent amount, or has closed the queue."""
 
     wants: QueueWants
     edit: QueueEdit
@@ -70,9 +70,9 @@ class ForeseenEdit(Value):
 def edit_document(
     document: QueueDocument, wants: QueueWants, foreseen: ForeseenEdit | None = None
 ) -> QueueEdit:
-    """Returns the next document and ledger, which hold what `wants` says; a refusal instead of an
-    exception for documents that can't be edited. `foreseen`: an earlier look at the same document,
-    which is used if it was for the same wants."""
+    """Returns the next document and ledger for `wants`, or an edit with a refusal if there is none.
+    `foreseen`: an earlier projection for this document. It is used if it was made for the same
+    wants."""
     if foreseen is None or foreseen.wants != wants:
         foreseen = foresee_edit(document, wants)
     return prove(document, foreseen)
@@ -81,9 +81,8 @@ def edit_document(
 def edit_source(
     source: SourceDocument, wants: QueueWants, planned: QueueEdit | None = None
 ) -> QueueEdit:
-    """Returns the edit of a document that was read just now: the planned one where it was planned
-    on this very state of it, else one made anew. Raises QueueError for a document that YuniKorn
-    could not read."""
+    """Returns the edit of a document that was just read: the planned edit if it was planned on this
+    version, otherwise a new one. Raises QueueError for a document that YuniKorn could not read."""
     version = source.version
     if planned is not None and version is not None and planned.planned_on == version:
         return planned
@@ -92,7 +91,7 @@ def edit_source(
 
 @without_collection()
 def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
-    """Decides an edit without reading its text again."""
+    """Decides an edit without parsing its text again."""
     try:
         if refusal := document.ledger_problem or document.refusal:
             raise QueueError(refusal)
@@ -114,8 +113,8 @@ def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
 def why_no_growth(
     document: QueueDocument, wants: QueueWants, queue: str, sizes: Sequence[Resources]
 ) -> Objection | None:
-    """Returns why the limits could not contain more nodes of these sizes that serve the queue, with
-    the line and the next step. So it is known before a node is converted."""
+    """Returns why the limits could not contain more nodes of these sizes for the queue, with the
+    line and the next step. The planner asks before it converts a node."""
     nodes = dict(wants.nodes.get(queue, {}))
     nodes |= {f"{_TO_COME}{number}": size for number, size in enumerate(sizes)}
     is_first = wants.remembered is None and not any(wants.nodes.values())
@@ -128,8 +127,8 @@ def why_no_growth(
 
 
 def why_no_shrink(document: QueueDocument, foreseen: ForeseenEdit) -> Objection | None:
-    """Returns why not even limits without anything lent could be written. A document that refuses
-    to grow (its ledger is full) may still shrink."""
+    """Returns why the limits could not be written even if nothing were lent. A document that can't
+    grow (its ledger is full) may still shrink."""
     if not foreseen.edit.refusal:
         return None
     nothing_lent = msgspec.structs.replace(foreseen.wants, nodes={})
@@ -137,21 +136,21 @@ def why_no_shrink(document: QueueDocument, foreseen: ForeseenEdit) -> Objection 
 
 
 def why_refused(edit: QueueEdit, queue: str = "") -> Objection | None:
-    """Returns why nothing of the document can be changed, or new nodes of a queue not counted."""
+    """Returns why the document can't be changed, or why new nodes of a queue are not counted."""
     why = edit.refusal or edit.uncounted.get(queue)
     return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
 
 
 def as_it_stands(document: QueueDocument, **more: Any) -> QueueEdit:
-    """Returns the edit that leaves everything as it is; `more` of its fields say why."""
+    """Returns the edit that changes nothing. `more` are fields of the edit that explain why."""
     source = document.source
     return QueueEdit(text=source.text, ledger=source.ledger_text, limits=document.limits, **more)
 
 
 @without_collection()
 def prove(document: QueueDocument, foreseen: ForeseenEdit) -> QueueEdit:
-    """Returns the foreseen edit after its text has been read again: it must be the same document
-    but for the numbers that were to change."""
+    """Returns the projected edit after its text was parsed again. Only the numbers that were to
+    change may differ."""
     if foreseen.text is None:
         return foreseen.edit
     try:
@@ -163,7 +162,7 @@ def prove(document: QueueDocument, foreseen: ForeseenEdit) -> QueueEdit:
     return edit
 
 
-# --- what it must say ------------------------------------------------------------------------
+# --- the numbers and the ledger of the next document -----------------------------------------
 
 
 def foresee(
@@ -172,9 +171,9 @@ def foresee(
     known: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
 ) -> ForeseenEdit:
-    """Decides the edit over these baselines. Where that can't be with all nodes that are to be
-    counted, it is without those that are not counted yet: what shrinks goes on. Raises QueueError
-    where there is none."""
+    """Decides the edit from these baselines. If not all nodes can be counted, it leaves out the
+    nodes that are not counted yet, so that limits can still shrink. Raises QueueError if no edit is
+    possible."""
     own = own_section(chosen.ledger, wants)
     try:
         return _foresee(document, chosen, known, wants, _Counted(own))
@@ -191,8 +190,8 @@ def foresee(
 
 
 class _Counted(NamedTuple):
-    """What this instance lends from now on as far as it can be counted, and the queues of nodes
-    that can't, with why."""
+    """The part of this instance's lends that can be counted, and the queues of the other nodes,
+    each with the reason."""
 
     own: Section
     waiting: Mapping[str, str] = {}
@@ -249,8 +248,8 @@ def _foresee(
 
 
 def _is_reset(known: Mapping[LimitPlace, Baseline], texts: Mapping[LimitPlace, str]) -> bool:
-    """Whether limits that the edit changes are back at their baselines, and no other limit has been
-    changed."""
+    """Returns whether the edit changes limits that are back at their baselines, while no other
+    limit has been changed."""
     news = {one.news for one in known.values()} - {""}
     return news == {"reapplied"} and any(known[place].news for place in texts)
 
@@ -261,8 +260,8 @@ def _fit_validly(
     targets: Mapping[LimitPlace, int],
     wants: QueueWants,
 ) -> tuple[EditedText | None, dict[LimitPlace, str], dict[LimitPlace, str]]:
-    """The new text, its new numbers and what was held; at least without growing guarantees the
-    result is valid, or nothing is done."""
+    """Returns the new text, its new numbers and the held limits. If the result is not valid, it is
+    tried without growing guarantees. Raises QueueError if that is not valid either."""
     without = {
         place: min(target, current(tree, place)[1]) if place.kind == "guaranteed" else target
         for place, target in targets.items()
@@ -279,18 +278,18 @@ def _fit_validly(
         if not edited.violations:
             for place in attempt:
                 if attempt[place] < targets[place]:
-                    held[place] = f"guaranteed {place.resource} does not grow along: {problem}"
+                    held[place] = f"guaranteed {place.resource} does not grow: {problem}"
             return edited, texts, held
         problem = edited.violations[0].message
     raise QueueError(
-        f"no valid edit of the queue document was found: {problem}; give the queue's ancestors the "
-        "room that its lent nodes need, or take their limits out"
+        f"no valid edit of the queue document was found: {problem}. Raise the limits of the "
+        "queue's ancestors by the size of its lent nodes, or remove these limits"
     )
 
 
 def _text_for(tree: DocumentTree, place: LimitPlace, amount: int, baseline: Baseline) -> str:
-    """The baseline's own characters where that is the amount, else in its style; with the spaces
-    around it that stand there now."""
+    """Formats an amount in the baseline's style, or with its own characters if they are equal. The
+    spaces around the current number stay."""
     text = baseline.text
     if amount != baseline.amount:
         text = format_yunikorn(place.resource, amount, text)
@@ -305,8 +304,9 @@ def _entries(
     lent: Lent,
     texts: Mapping[LimitPlace, str],
 ) -> dict[LimitPlace, LedgerEntry]:
-    """Of every limit that what is lent moves, or that is still held away from its baseline. One
-    that is missing in the document is known again when it comes back while it is lent to."""
+    """Returns an entry for each limit that lent nodes move, or that is still off its baseline. The
+    entry of a missing limit stays while nodes are lent, so that a limit that reappears is
+    recognized."""
     entries = {
         place: entry
         for place, entry in ledger.entries.items()
@@ -325,8 +325,8 @@ def _totals(
     known: Mapping[LimitPlace, Baseline],
     entries: Mapping[LimitPlace, LedgerEntry],
 ) -> tuple[str, ...]:
-    """Returns the earlier totals that dnm or a person wrote, the newest last. A limit that is its
-    own baseline is no total."""
+    """Returns the earlier totals that dnm or an administrator wrote, the newest last. A limit that
+    equals its own baseline is no total."""
     settled = {
         total_hash(place, one.amount) for place, one in known.items() if place not in entries
     }

@@ -1,5 +1,5 @@
-"""What is said of an edit: its changes, what others did to the document, what is held and why, and
-every queue's numbers."""
+"""The report of an edit: its changes, changes by other clients, held limits with their reasons, and
+the numbers of every queue."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def changes_of(
     known: Mapping[LimitPlace, Baseline],
     sections: tuple[Mapping[str, Section], Mapping[str, Section]],
 ) -> tuple[LimitChange, ...]:
-    """Returns every number that changes, before and after, and why. `sections`: of the ledger
-    before and after the edit."""
+    """Returns every number that changes, before and after, with the reason. `sections`: the
+    ledger's before and after the edit."""
     if not texts:
         return ()
     counted = tuple(_nodes_by_queue(one.values()) for one in sections)
@@ -47,7 +47,7 @@ def changes_of(
 
 
 def _nodes_by_queue(sections: Iterable[Section]) -> dict[str, dict[str, Resources]]:
-    """Returns the nodes that each queue and the queues below it count."""
+    """Returns the nodes that each queue counts, with those of the queues below it."""
     found: dict[str, dict[str, Resources]] = {}
     for section in sections:
         for queue, nodes in section.queues.items():
@@ -57,7 +57,7 @@ def _nodes_by_queue(sections: Iterable[Section]) -> dict[str, dict[str, Resource
 
 
 _NEWS = {
-    "reapplied": "the queue document was applied again without what is lent",
+    "reapplied": "the queue document was applied again without lent nodes",
     "applied": "the queue document was applied with a new baseline",
     "changed": "the limit was changed manually",
 }
@@ -66,7 +66,7 @@ _NEWS = {
 def _why_changed(
     baseline: Baseline, before: Mapping[str, Resources], after: Mapping[str, Resources]
 ) -> str:
-    """Says which nodes the limit counts now and did not before, and the reverse."""
+    """Describes which nodes the limit newly counts and which it no longer counts."""
     resized = [name for name in before.keys() & after.keys() if before[name] != after[name]]
     parts = [
         sentence.format(_host_list(names))
@@ -79,7 +79,7 @@ def _why_changed(
     ]
     if baseline.news:
         parts.append(_NEWS[baseline.news])
-    return "; ".join(parts) or "a change that had to wait is possible now"
+    return "; ".join(parts) or "a postponed change is possible now"
 
 
 def _host_list(names: Iterable[str]) -> str:
@@ -90,7 +90,7 @@ def _host_list(names: Iterable[str]) -> str:
 def limits_of(
     limits: Mapping[str, QueueLimits], frozen: Iterable[LimitPlace]
 ) -> Mapping[str, QueueLimits]:
-    """Returns the limits with those marked as `fixed` that no node raises and none lowers."""
+    """Returns the limits, with those marked as `fixed` that no node raises or lowers."""
     fixed: dict[str, set[str]] = {}
     for place in frozen:
         if place.kind == "max":
@@ -106,7 +106,7 @@ def limits_of(
 def notes_of(
     tree: DocumentTree, known: Mapping[LimitPlace, Baseline], lent: Lent
 ) -> tuple[str, ...]:
-    """Returns what others did to the document since it was last written."""
+    """Returns the changes that other clients made to the document since dnm last wrote it."""
     reapplied: dict[str, list[str]] = {}
     notes = []
     for place, baseline in sorted(known.items()):
@@ -116,7 +116,7 @@ def notes_of(
         elif baseline.news == "applied":
             notes.append(
                 f"{place.queue}: {what} has a new baseline, {baseline.text.strip()} instead of "
-                f"{baseline.before.strip()}, as after a manifest was applied: what is lent is added"
+                f"{baseline.before.strip()}, as after an applied manifest: lent nodes are added"
             )
         elif baseline.news == "changed" and not baseline.is_frozen:
             text, amount = current(tree, place)
@@ -130,14 +130,14 @@ def notes_of(
                 added = format_yunikorn(place.resource, lent.at(place), text).strip()
                 meant_text = format_yunikorn(place.resource, meant, text).strip()
                 note += (
-                    f". If {total} was meant without them, write {meant_text}: with the {added} "
-                    "that is lent now"
+                    f". If {total} was meant without them, write {meant_text}, which includes the "
+                    f"{added} that is lent now"
                 )
             notes.append(note)
     return tuple(
         [
             f"{queue}: back at its baseline ({', '.join(what)}), as after a manifest was applied "
-            "again: what is lent is added again"
+            "again: lent nodes are added again"
             for queue, what in sorted(reapplied.items())
         ]
         + notes
@@ -145,8 +145,8 @@ def notes_of(
 
 
 def blocked_of(stuck: Mapping[LimitPlace, str], waiting: Mapping[str, str]) -> dict[str, str]:
-    """Returns, by queue, what a person has to mend: a limit that can't be changed, or nodes that
-    can't be counted because of one."""
+    """Returns, by queue, what an administrator has to fix: a limit that can't be changed, or nodes
+    that can't be counted because of one."""
     blocked = {queue: f"nodes are not counted: {why}" for queue, why in sorted(waiting.items())}
     for place, why in sorted(stuck.items()):
         blocked.setdefault(place.queue, f"a limit can't be changed: {why}")
@@ -160,12 +160,12 @@ def held_of(
     wants: QueueWants,
     blocked: Mapping[str, str],
 ) -> dict[str, str]:
-    """Returns, by queue, why its limits are not where they would be."""
+    """Returns, by queue, why its limits differ from their targets."""
     reasons: dict[str, list[str]] = {queue: [why] for queue, why in blocked.items()}
     for place in sorted(frozen):
         reasons.setdefault(place.queue, []).append(
             f"{place.kind} {place.resource} was set to {tree.places[place].text.strip()}, less "
-            "than what is lent: it stays so until nothing is lent, or say `dnm queues rebase "
+            "than the lent amount. It stays so until nothing is lent, or run `dnm queues rebase "
             f"--queue {place.queue} --as baseline`"
         )
     for place, reason in sorted(held.items()):
@@ -179,8 +179,8 @@ def held_of(
 
 
 def numbers_now(document: QueueDocument, instance: str) -> dict[str, QueueNumbers]:
-    """Returns every queue's numbers as document and ledger stand; no ledger, and the limits are all
-    baseline."""
+    """Returns every queue's numbers from the current document and ledger. Without a ledger each
+    limit is its own baseline."""
     tree, ledger = document.tree, document.ledger
     known = {
         place: Baseline(entry.baseline, parse_yunikorn(place.resource, entry.baseline))
@@ -197,7 +197,7 @@ def numbers_of(
     sections: Mapping[str, Section],
     instance: str,
 ) -> dict[str, QueueNumbers]:
-    """Returns the max of every queue after the edit, and what of it is whose."""
+    """Returns the max of every queue after the edit, with its baseline and this instance's part."""
     own = lent_amounts(section for name, section in sections.items() if name == instance).max
     numbers = {}
     for path, queue in tree.queues.items():

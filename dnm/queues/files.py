@@ -1,4 +1,4 @@
-"""Queue documents in files: a plain queues.yaml, or manifests with the ConfigMap that holds it.
+"""Queue documents in files: a plain queues.yaml, or manifests that contain the ConfigMap.
 
 Violations in a manifest carry the manifest's own lines.
 """
@@ -23,8 +23,8 @@ _LARGEST = 64 * 1024 * 1024  # bytes; a ConfigMap has one MiB, a file may hold m
 
 
 class Judgement(Value):
-    """Of one document: `violations` are why dnm can't edit it, `advice` is what YuniKorn takes
-    badly. `is_taken`: whether YuniKorn itself takes the `text`; None: it was not asked."""
+    """A judged document. `violations`: why dnm can't edit it. `advice`: what YuniKorn handles in an
+    unexpected way. `is_taken`: whether YuniKorn accepts the `text` (None: not asked)."""
 
     file: str
     text: str = ""
@@ -39,7 +39,7 @@ class Judgement(Value):
 
 
 def judge_file(path: Path) -> list[Judgement]:
-    """Judges every queue document of a file; a file that can't be read is a violation itself."""
+    """Judges every queue document of a file. An unreadable file counts as a violation."""
     try:
         with path.open("rb") as file:  # it may be a pipe: `queues check <(kubectl get …)`
             content = file.read(_LARGEST + 1)
@@ -50,7 +50,7 @@ def judge_file(path: Path) -> list[Judgement]:
         return [_broken(str(path), "file", 0, f"can't be read: {error.strerror}")]
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        return [_broken(str(path), "yaml", line, "this is no UTF-8 text")]
+        return [_broken(str(path), "yaml", line, "is not UTF-8 text")]
     manifests = list(_config_maps(text))
     if not manifests:
         return [judge_text(str(path), text)]
@@ -71,7 +71,7 @@ def judge_file(path: Path) -> list[Judgement]:
 
 
 def judge_text(file: str, text: str) -> Judgement:
-    """Judges a text; `file` is only the name it is reported under."""
+    """Judges a text. Reports name it `file`."""
     tree, problems = read_tree(text)
     if tree is None or problems:
         return Judgement(file=file, text=text, violations=problems)
@@ -93,7 +93,7 @@ def _broken(file: str, rule: str, line: int, message: str) -> Judgement:
 
 
 def _config_maps(text: str) -> Iterator[tuple[YamlNode, ConfigMap]]:
-    """Each ConfigMap of a text with manifests, and the node it is made of."""
+    """Yields each ConfigMap of a text with manifests, and its YAML node."""
     try:
         documents = compose_all(text)
     except YamlError:
@@ -135,7 +135,8 @@ def _texts(node: YamlNode | None) -> dict[str, str]:
 
 
 def _moved(judgement: Judgement, manifest: YamlNode, source: SourceDocument) -> Judgement:
-    """With the manifest's lines: a block's text begins in the line after its `|`."""
+    """Returns the judgement with the manifest's lines. A block's text starts a line after its
+    `|`."""
     kept = _field(_field(manifest, "binaryData" if source.is_gzip else "data"), source.key)
     if kept is None:
         return judgement

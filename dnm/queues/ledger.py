@@ -1,11 +1,11 @@
-"""The ledger as it stands in the annotation: what each instance lends to which queue, for each
-limit that moves because of it the text without that (baseline) and the text last written, and the
-checksum of the document that it belongs to.
+"""The ledger in the annotation: the nodes that each instance lends to each queue, and the checksum
+of the document. For each limit that these nodes move, it has the baseline and the text last
+written.
 
-One JSON document shared by all instances; each writes its own section and leaves the others alone.
-Kubernetes allows 256 KiB for all annotations of an object, so it is terse: `sizes` are rows under
-`resources`, each once; a limit is its baseline alone where baseline plus what is lent was written,
-else `[baseline, written]`.
+All instances share one JSON document, and each writes only its own section. Kubernetes allows 256
+KiB for all annotations of an object, so the format is terse. `sizes` are rows under `resources`,
+each once. A limit is its baseline alone if dnm wrote baseline plus lent amount, else `[baseline,
+written]`.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import KINDS, LimitPlace
 
 VERSION = 1
-_HASH = 8  # hexadecimal digits of a remembered total
-MOST_TOTALS = 2000  # some months of a busy site; the oldest are forgotten
+_HASH = 8  # hexadecimal digits of a recorded total
+MOST_TOTALS = 2000  # some months of a busy site; the oldest are dropped
 
 
 class Section(Value):
-    """One instance's part: queue path -> node -> amounts. `guaranteed`: it moves guaranteed too."""
+    """The part of one instance: queue path -> node -> amounts. `guaranteed`: it moves, too."""
 
     queues: Mapping[str, Mapping[str, Resources]] = {}
     guaranteed: bool = True
 
 
 class LedgerEntry(NamedTuple):
-    """Two texts in YuniKorn's grammar."""
+    """The baseline and the written text of a limit, in YuniKorn's grammar."""
 
     baseline: str
     written: str
 
     def is_moved(self, resource: str) -> bool:
-        """Tells whether another amount was written than the baseline's."""
+        """Returns whether the written amount differs from the baseline."""
         return parse_yunikorn(resource, self.baseline) != parse_yunikorn(resource, self.written)
 
 
 class Ledger(Value):
-    """`frozen`: limits that a person set below what is lent; dnm leaves them as they are until
-    nothing is lent or the person says what was meant. `text`: the checksum of the document that it
-    was written with. `origin`: that of a document without anything lent.
-    `totals`: hashes of the amounts with lent nodes in them that were written since and
-    stand there no more."""
+    """The decoded ledger. `frozen`: limits that an administrator set below the lent amount. dnm
+    leaves them until nothing is lent or the administrator explains them. `text`: the checksum of
+    the document that the ledger was written with. `origin`: the checksum of a document without lent
+    nodes. `totals`: hashes of earlier amounts that contained lent nodes and are not in the document
+    any more."""
 
     sections: Mapping[str, Section] = {}
     entries: Mapping[LimitPlace, LedgerEntry] = {}
@@ -62,28 +62,28 @@ class Ledger(Value):
     totals: tuple[str, ...] = ()
 
     def of(self, instance: str) -> Section:
-        """Returns what an instance lends by it."""
+        """Returns the section of an instance."""
         return self.sections.get(instance, Section())
 
     @property
     def is_empty(self) -> bool:
-        """Tells whether nothing is lent, held or frozen by it."""
+        """Returns whether nothing is lent, held or frozen."""
         return not (self.sections or self.entries or self.frozen)
 
 
 def checksum(text: str) -> str:
-    """Returns what tells one document from another."""
+    """Returns a checksum that distinguishes documents."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def total_hash(place: LimitPlace, amount: int) -> str:
-    """Returns what is remembered of an amount that was written with lent nodes in it."""
+    """Returns the hash of an amount that was written with lent nodes in it."""
     told = "\0".join((*place, str(amount)))
     return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:_HASH]
 
 
 def standing_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None]:
-    """Returns the hashes of the amounts that were written last, as far as nodes are in them."""
+    """Returns the hashes of the amounts last written, if they contain lent nodes."""
     return {
         total_hash(place, parse_yunikorn(place.resource, entry.written)): None
         for place, entry in sorted(entries.items())
@@ -92,11 +92,11 @@ def standing_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None
 
 
 def all_totals(ledger: Ledger) -> dict[str, None]:
-    """Returns the hashes of all amounts with lent nodes in them that it knows, the oldest first."""
+    """Returns the hashes of all amounts in the ledger that contain lent nodes, the oldest first."""
     return dict.fromkeys(ledger.totals) | standing_totals(ledger.entries)
 
 
-_Path = Annotated[str, msgspec.Meta(max_length=1024)]  # each queue above it is summed up
+_Path = Annotated[str, msgspec.Meta(max_length=1024)]  # the amounts of each ancestor are summed up
 _Row = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -121,19 +121,20 @@ _decoder = msgspec.json.Decoder(_Stored)
 
 
 def decode_ledger(text: str) -> Ledger:
-    """Raises QueueError for what this version can't read; an absent ledger is an empty one."""
+    """Decodes a ledger; an empty text gives an empty ledger. Raises QueueError if it can't be
+    read."""
     if not text:
         return Ledger()
     try:
         stored = _decoder.decode(text)
         if stored.version != VERSION:
-            raise ValueError(f"it is of version {stored.version}, this dnm knows {VERSION}")
+            raise ValueError(f"its version is {stored.version}, this dnm reads version {VERSION}")
         return _from_stored(stored)
     except (ValueError, IndexError, RecursionError, QuantityError) as error:
         raise QueueError(
-            f"the annotation {LEDGER_ANNOTATION} can't be read: {error}; if no newer dnm uses this "
-            "ConfigMap, look at the limits and say with `dnm queues rebase --as total` or "
-            "`--as baseline` whether they contain what is lent"
+            f"cannot read the annotation {LEDGER_ANNOTATION}: {error}. If no newer dnm uses this "
+            "ConfigMap, look at the limits. If they contain the lent nodes, run "
+            "`dnm queues rebase --as total`, else `dnm queues rebase --as baseline`"
         ) from error
 
 
@@ -224,20 +225,20 @@ def encode_ledger(ledger: Ledger) -> str:
 
 
 class Lent(NamedTuple):
-    """What nodes add, by queue and resource: to each max, and to each guaranteed."""
+    """The amounts that nodes add to each max and to each guaranteed, by queue and resource."""
 
     max: Mapping[str, Resources]
     guaranteed: Mapping[str, Resources]
 
     def at(self, place: LimitPlace) -> int:
-        """Returns what a limit contains of it, in YuniKorn's units."""
+        """Returns the lent amount that a limit contains, in YuniKorn's units."""
         amounts = self.max if place.kind == "max" else self.guaranteed
         return amounts.get(place.queue, {}).get(place.resource, 0)
 
 
 def lent_amounts(sections: Iterable[Section]) -> Lent:
-    """Sums up what the nodes of these sections add to the limits of their queue and of all queues
-    above it but root, where there are any."""
+    """Returns the amounts that the nodes of these sections add to the limits of their queues and of
+    all ancestors except root."""
     sections = list(sections)
     maximum = _sum_up_the_tree(sections)
     if all(section.guaranteed for section in sections):
@@ -256,7 +257,7 @@ def _sum_up_the_tree(sections: Iterable[Section]) -> dict[str, dict[str, int]]:
 
 
 def sum_resources(sizes: Iterable[Resources]) -> dict[str, int]:
-    """Sums up sizes per resource; what is not positive adds nothing."""
+    """Sums up sizes per resource. Amounts that are not positive add nothing."""
     total: dict[str, int] = {}
     for size in sizes:
         for resource, amount in size.items():

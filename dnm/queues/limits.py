@@ -1,15 +1,14 @@
-"""What each limit of the document would be without lent nodes, and what it should become: that plus
-what all instances lend along the queue's path, as far as the whole tree stays valid and no running
-pod loses its quota.
+"""The baseline of each limit, and its target: the baseline plus the amounts that all instances lend
+along the queue's path. The whole tree stays valid, and no running pod loses its quota.
 
-As it was last written: nobody touched it. Back at the baseline: a manifest was applied again.
-Anything else is what the rest of the document says: where a manifest was applied, its new value is
-a new baseline; else it is a person's new total, and the baseline follows from it. A total below
-what is lent is frozen.
+A limit as last written is unchanged. A limit at its baseline means that a manifest was applied
+again. The rest of the document decides about any other value. If a manifest was applied, it is the
+new baseline. Otherwise it is a new total by an administrator, and the baseline follows from it. A
+total below the lent amount is frozen.
 
-A shrink stops at what the queue needs: what is allocated, what it and its children are guaranteed,
-the limits of users in it, the limits of queues below it. A growth stops at the queues above. Never
-does a max become zero throughout, which YuniKorn would take for no limit.
+A shrink stops at the largest of: the allocated amount, the guarantees of the queue and its
+children, the limits of its users, and the limits below it. A growth stops at the ancestors' limits.
+No max becomes zero in all resources, since YuniKorn would take that for no limit.
 """
 
 from __future__ import annotations
@@ -28,41 +27,41 @@ _SMALLEST_FIRST = ("memory", "vcore")  # one byte admits no pod, nor does a thou
 
 
 class Baseline(NamedTuple):
-    """One limit without lent nodes, in YuniKorn's grammar and units."""
+    """A limit without lent nodes, in YuniKorn's grammar and units."""
 
     text: str
     amount: int
     is_frozen: bool = False
-    news: str = ""  # how it came about, if not as recorded: reapplied | applied | changed
-    before: str = ""  # the one that a manifest has replaced
+    news: str = ""  # how it differs from the record: reapplied | applied | changed
+    before: str = ""  # the baseline that a manifest has replaced
 
 
-# --- what the document says now --------------------------------------------------------------
+# --- the current document --------------------------------------------------------------------
 
 
 def current(tree: DocumentTree, place: LimitPlace) -> tuple[str, int]:
-    """Returns a limit as it is written, and its amount in YuniKorn's units."""
+    """Returns a limit as written, and its amount in YuniKorn's units."""
     text = tree.places[place].text
     return text, parse_yunikorn(place.resource, text)
 
 
 def is_limit(tree: DocumentTree, place: LimitPlace) -> bool:
-    """Tells whether the number limits or guarantees anything: an all-zero max is no limit, and a
-    zero guarantee none."""
+    """Returns whether the number limits or guarantees anything. A max of zeros is no limit, and a
+    guarantee of zero none."""
     queue = tree.queues[place.queue]
     return bool(queue.max) if place.kind == "max" else queue.guaranteed.get(place.resource, 0) > 0
 
 
 def is_closed(place: LimitPlace, baseline: int) -> bool:
-    """Tells whether people have closed the queue for all pods, so that lent nodes don't open it."""
+    """Returns whether an administrator has closed the queue for all pods. Nodes don't open it."""
     return place.kind == "max" and place.resource == "pods" and baseline == 0
 
 
 def compare(
     tree: DocumentTree, ledger: Ledger, is_applied: bool = False
 ) -> dict[LimitPlace, Baseline]:
-    """Returns the baseline of every limit of the document, by the three-way comparison.
-    `is_applied`: the text is known to be that of a manifest, as it was applied."""
+    """Returns the baseline of every limit of the document, by a three-way comparison. `is_applied`:
+    the text is that of an applied manifest."""
     lent = lent_amounts(ledger.sections.values())
     known = {
         place: _compare_one(tree, ledger, place, lent.at(place))
@@ -83,20 +82,20 @@ def compare(
 
 
 def _is_moved(ledger: Ledger, place: LimitPlace) -> bool:
-    """Whether the limit tells a manifest from what dnm made of it: it was written as another amount
-    than its baseline, or a person has set it below what is lent."""
+    """Returns whether the limit distinguishes a manifest from dnm's edit of it: the written amount
+    is not the baseline, or an administrator has set it below the lent amount."""
     entry = ledger.entries.get(place)
     return entry is not None and (place in ledger.frozen or entry.is_moved(place.resource))
 
 
 def _stands(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) -> bool:
-    """Whether one of these limits stands as it was written."""
+    """Returns whether one of these limits is still as written."""
     return any(_is_at(tree, place, entry.written) for place, entry in _entries(ledger, places))
 
 
 def _is_manifest(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) -> bool:
-    """Whether these limits came with a manifest: one of them is back at its baseline, and none
-    stands as it was written. So another new value among them is a new baseline too."""
+    """Returns whether a manifest set these limits: one is back at its baseline, and none is as
+    written. Another new value among them is then a new baseline too."""
     return not _stands(tree, ledger, places) and any(
         _is_at(tree, place, entry.baseline) for place, entry in _entries(ledger, places)
     )
@@ -136,7 +135,7 @@ def _compare_one(tree: DocumentTree, ledger: Ledger, place: LimitPlace, lent: in
         if amount == baseline:
             return Baseline(entry.baseline, baseline, news="reapplied" if lent else "")
         if is_closed(place, baseline) and not entry.is_moved(place.resource):
-            return Baseline(text, amount)  # opened again; a closed one contains nothing lent
+            return Baseline(text, amount)  # reopened; a closed queue contains no lent nodes
     if not lent:
         return Baseline(text, amount)
     if amount < lent:
@@ -145,7 +144,7 @@ def _compare_one(tree: DocumentTree, ledger: Ledger, place: LimitPlace, lent: in
     return Baseline(format_yunikorn(place.resource, rest, text), rest, news="changed")
 
 
-# --- what the limits should become ---------------------------------------------------------------
+# --- the targets of the limits -------------------------------------------------------------------
 
 
 def fit_limits(
@@ -154,8 +153,8 @@ def fit_limits(
     floors: Mapping[str, Resources],
 ) -> tuple[dict[LimitPlace, int], dict[LimitPlace, str]]:
     """Returns the limits that change, in YuniKorn's units, as near to the targets as the tree and
-    the floors (queue -> what its max must not shrink below) allow, and why others are not at
-    theirs; limits without a target stay."""
+    the floors (queue -> the least max) allow. Returns also why limits miss their targets. A limit
+    without a target stays."""
     work = _Fitting(tree, targets, floors)
     paths = list(tree.written)  # parents come first
     for path in reversed(paths):
@@ -174,7 +173,7 @@ def fit_limits(
 
 
 class _Fitting:
-    """The amounts of all queues on their way; children are fitted before their parents. `old` and
+    """The intermediate amounts of all queues; children are fitted before their parents. `old` and
     `new`: kind -> queue -> resource -> amount."""
 
     def __init__(
@@ -208,14 +207,14 @@ class _Fitting:
             add_to(self._sums[parent], new if any(new.values()) else self._sums[path])
 
     def shrink_max(self, path: str) -> None:
-        """Lowers max as far as R1, R2, R4 and L1 allow from below, and what the pods need."""
+        """Lowers max as far as R1, R2, R4 and L1 and the pods of the queues allow."""
         old, new = self.old["max"][path], self.new["max"][path]
         for resource in new:
             new[resource] = self._moved(LimitPlace(path, "max", resource))
         if any(old.values()) and not any(new.values()):
             kept = next(one for one in (*_SMALLEST_FIRST, *old) if old.get(one))
             new[kept] = 1
-            why = "zero throughout would mean no limit"
+            why = "zero in all resources would mean no limit"
             self._hold(LimitPlace(path, "max", kept), 1, 0, why)
         parent = self.tree.queues[path].parent
         if parent is not None:
@@ -224,7 +223,7 @@ class _Fitting:
                 above[resource] = max(amount, above.get(resource, 0))
 
     def _moved(self, place: LimitPlace) -> int:
-        """The amount at its target, or where a shrink must stop."""
+        """Returns the target, or the amount where a shrink must stop."""
         before = self.old[place.kind][place.queue][place.resource]
         target = self.targets.get(place, before)
         if target >= before:
@@ -241,7 +240,7 @@ class _Fitting:
         yield self._sums[path].get(resource, 0), "guaranteed to the queues below it"
         if kind == "max":
             yield self.floors.get(path, {}).get(resource, 0), "what its pods have or need"
-            yield self.new["guaranteed"][path].get(resource, 0), "what it is guaranteed"
+            yield self.new["guaranteed"][path].get(resource, 0), "its guarantee"
             yield self._needs[path].get(resource, 0), "the limit of a queue below it"
             for limit in self.tree.written[path].limits or []:
                 amount = amounts_of(limit.maxresources).get(resource, 0)
@@ -254,7 +253,7 @@ class _Fitting:
         )
 
     def cap_growth(self, path: str) -> None:
-        """Stops growth where a queue above does not grow: it would be refused (R2)."""
+        """Stops growth at the max of the ancestors: YuniKorn would refuse a larger one (R2)."""
         parent = self.tree.queues[path].parent
         above: Mapping[str, int] = self._bounds[parent] if parent else {}
         old, new = self.old["max"][path], self.new["max"][path]
@@ -268,8 +267,8 @@ class _Fitting:
 
 
 class Aim(NamedTuple):
-    """What the limits should become, and those of them that can't, with why. `fixed`: those that
-    people have set so that no node raises them, the frozen ones among them."""
+    """The targets of the limits, and the limits that can't change, with reasons. `fixed`: limits
+    that no node raises because an administrator set them so; they include the frozen ones."""
 
     sections: Mapping[str, Section]
     lent: Lent
@@ -286,7 +285,7 @@ def aim_at(
     instance: str,
     own: Section,
 ) -> Aim:
-    """Returns the aim while this instance lends `own`."""
+    """Returns the targets if this instance lends `own`."""
     sections = {name: part for name, part in ledger.sections.items() if name != instance}
     if own.queues:
         sections[instance] = own
@@ -320,7 +319,7 @@ def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str | None:
 
 
 def own_section(ledger: Ledger, wants: QueueWants) -> Section:
-    """Returns what this instance lends from now on."""
+    """Returns the section with the nodes that this instance lends from now on."""
     recorded = ledger.sections.get(wants.instance_id)
     queues = {
         queue: {node: sum_resources([size]) for node, size in nodes.items()}

@@ -1,4 +1,4 @@
-"""The edit after a person has said what the limits of the document contain."""
+"""The edit after an administrator has declared what the limits of the document contain."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dnm.queues.tree import DocumentTree, LimitPlace
 
 
 class Reading(Enum):
-    """What a person says that the limits in the document are (`dnm queues rebase`)."""
+    """The meaning that an administrator gives to the document's limits (`dnm queues rebase`)."""
 
-    BASELINE = "baseline"  # they don't contain what is lent
-    TOTAL = "total"  # they do
+    BASELINE = "baseline"  # the limits don't contain the lent nodes
+    TOTAL = "total"  # the limits contain the lent nodes
 
 
 def rebase_document(
@@ -32,9 +32,9 @@ def rebase_document(
     reading: Reading,
     queues: Iterable[str] = (),
 ) -> QueueEdit:
-    """Returns the edit after a person has said what the limits of these queues contain; without
-    `queues`, of all. If the ledger has this instance's section, the answer counts only for limits
-    that were changed: dnm knows what the others contain."""
+    """Returns the edit after an administrator has declared what the limits of these queues contain
+    (no `queues`: all). If the ledger has this instance's section, the answer counts only for
+    changed limits: dnm knows what the others contain."""
     try:
         if document.refusal:
             raise QueueError(document.refusal)
@@ -64,9 +64,9 @@ def _rebase(
         is_asked = is_lost or baseline.news or baseline.is_frozen
         if is_asked and (not chosen or place.queue in chosen):
             known[place] = _declared(tree, place, reading, contained.at(place))
-    # What a run noted and nobody wrote is answered too, or the next run would ask again.
+    # The answer covers what a run recorded but did not write, or the next run would ask again.
     then = Ledger()
-    with suppress(QueueError):  # a record that can't be read is answered too
+    with suppress(QueueError):  # the answer covers an unreadable record too
         then = remembered(wants) or then
     in_force = with_totals(LedgerInForce(ledger), then)
     edit = prove(document, foresee(document, in_force, known, wants))
@@ -76,8 +76,8 @@ def _rebase(
 
 
 def _declared(tree: DocumentTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:
-    """Returns the baseline that follows from what a person says. Raises QueueError for a limit that
-    can't contain what is lent."""
+    """Returns the baseline that follows from the answer. Raises QueueError if the limit is too
+    small to contain the lent amount."""
     text, amount = current(tree, place)
     if reading is Reading.BASELINE or not lent:
         return Baseline(text, amount)

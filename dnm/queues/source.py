@@ -1,4 +1,4 @@
-"""Where YuniKorn takes the queue document from: two ConfigMaps, one key, packed or plain."""
+"""The source of YuniKorn's queue document: two ConfigMaps, one key, packed or plain."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNPACKED_LIMIT = 8 * 1024 * 1024  # bytes; of lists within lists they take a gi
 
 
 class SourceDocument(Value):
-    """The text that YuniKorn reads, and the ConfigMap and key it stands in (None: built in).
+    """The text that YuniKorn reads, with its ConfigMap and key (None: built in).
 
     `refusal`: why dnm must not edit it there, with the next step.
     """
@@ -49,22 +49,22 @@ class SourceDocument(Value):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an edit of it would not do."""
+        """Returns warnings about effects that an edit would not have."""
         return () if self.is_hot_refreshed else (_NO_HOT_REFRESH,)
 
     @property
     def ledger_text(self) -> str:
-        """Returns the ledger that stands beside the text; empty: none."""
+        """Returns the ledger in the annotation of the same ConfigMap (empty: none)."""
         return self.config_map.annotations.get(LEDGER_ANNOTATION, "") if self.config_map else ""
 
     @property
     def is_built_in(self) -> bool:
-        """Whether YuniKorn uses its built-in queues, since no ConfigMap has any."""
+        """Returns whether YuniKorn uses its built-in queues because no ConfigMap has any."""
         return self.refusal is not None and self.text == _BUILT_IN
 
     @property
     def version(self) -> DocumentVersion | None:
-        """Tells this state of the document from every other; None where it can't be told."""
+        """Returns the version of the document, which each change replaces. None: unknown."""
         found = self.config_map
         if found is None or not found.resource_version:
             return None
@@ -74,7 +74,7 @@ class SourceDocument(Value):
 def read_config_maps(
     read: Callable[[str, str], ConfigMap | None], place: tuple[str, str]
 ) -> tuple[ConfigMap | None, ConfigMap | None]:
-    """Returns both ConfigMaps of the document, for `resolve_document`: that of `place`, which is a
+    """Reads both ConfigMaps of the document, for `resolve_document`: that of `place`, which is a
     namespace and a name, and the defaults. dnm always reads the defaults, because
     `service.policyGroup` may be there and name another document."""
     return read(*place), read(place[0], DEFAULTS_NAME)
@@ -89,8 +89,8 @@ def resolve_document(
     `binaryData` before `data`, the key after `service.policyGroup`. `place`: the namespace and the
     name of `configs`.
 
-    Raises QueueError for a compressed document that can't be unpacked: YuniKorn would then silently
-    fall back on another one.
+    Raises QueueError for a compressed document that can't be unpacked. YuniKorn would silently use
+    another document.
     """
     maps = [found for found in (configs, defaults) if found is not None]
     missing = "" if configs else _NO_CONFIG_MAP.format(*place)
@@ -113,7 +113,7 @@ def resolve_document(
     return SourceDocument(
         text=_BUILT_IN,
         refusal=f"{missing}there is no {group}.yaml in {where}: YuniKorn uses its built-in queues, "
-        f"which have no limits; write a {group}.yaml into the ConfigMap first",
+        f"which have no limits. Write a {group}.yaml into the ConfigMap first",
         is_hot_refreshed=is_hot,
     )
 
@@ -147,12 +147,12 @@ def _unpack(config_map: ConfigMap, key: str, packed: str) -> str:
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise QueueError(
             f"binaryData {key} of ConfigMap {config_map.namespace}/{config_map.name} is no gzip of "
-            f"UTF-8 text ({error}); YuniKorn ignores it and uses another document: write it anew"
+            f"UTF-8 text ({error}). YuniKorn ignores it and uses another document. Write it again"
         ) from error
 
 
 def _why_not_there(config_map: ConfigMap, key: str, text: str, instead: str) -> str | None:
-    """Returns why dnm must not edit the document there; `instead`: the ConfigMap to copy it to."""
+    """Returns why dnm must not edit the document there. `instead`: the ConfigMap to copy it to."""
     where = f"{key} of ConfigMap {config_map.namespace}/{config_map.name}"
     if not text:
         return f"{where} is empty, so YuniKorn uses its built-in queues; write the queues into it"
@@ -169,9 +169,8 @@ def _why_not_there(config_map: ConfigMap, key: str, text: str, instead: str) -> 
 
 
 def with_document(source: SourceDocument, text: str, ledger: str) -> ConfigMap:
-    """Returns the ConfigMap with another text and ledger, all else as it is; for a write under the
-    same resourceVersion. Packed texts are packed again, with no time in them, under the same
-    key."""
+    """Returns the ConfigMap with another text and ledger, for a write under the same
+    resourceVersion. A packed text is packed again under the same key, without a time in it."""
     config_map = source.config_map
     if config_map is None:
         raise QueueError(str(source.refusal))
@@ -192,15 +191,15 @@ def with_document(source: SourceDocument, text: str, ledger: str) -> ConfigMap:
     return changed
 
 
-# --- what the API server keeps of a ConfigMap, in bytes ----------------------------------------
+# --- the API server's limits for a ConfigMap, in bytes -----------------------------------------
 
 ANNOTATIONS_LIMIT = 256 * 1024  # keys and values of all annotations of an object
 DATA_LIMIT = 1024 * 1024  # values of data and, unpacked from base64, of binaryData
 
 
 def check_size(source: SourceDocument, text: str, ledger: str) -> None:
-    """Raises QueueError where the ConfigMap with this text and ledger would grow beyond what
-    Kubernetes keeps; one that is beyond it may still shrink."""
+    """Raises QueueError if the ConfigMap with this text and ledger would exceed what Kubernetes
+    accepts. A ConfigMap that exceeds it already may shrink."""
     config_map = source.config_map
     if config_map is None:
         return
@@ -210,14 +209,14 @@ def check_size(source: SourceDocument, text: str, ledger: str) -> None:
         raise QueueError(
             f"the ledger would need {len(ledger)} bytes and the annotations of the ConfigMap "
             f"{size}, Kubernetes allows {ANNOTATIONS_LIMIT}: no more nodes are counted until some "
-            "are returned; `kubectl apply --server-side` keeps no copy of the manifest there"
+            "are returned. `kubectl apply --server-side` keeps no copy of the manifest there"
         )
     new = with_document(source, text, ledger)
     size = sum(len(value.encode()) for value in new.data.values())
     size += sum(_unpacked_size(value) for value in new.binary_data.values())
     if size > DATA_LIMIT and len(text) > len(source.text):
         next_step = (
-            "take out what is not needed"
+            "remove unneeded data"
             if source.is_gzip
             else "move the queues into binaryData as queues.yaml.gz"
         )

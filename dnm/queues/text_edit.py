@@ -1,7 +1,7 @@
-"""Single numbers of the document replaced, and every other character left as it is.
+"""Replacement of single numbers in the document. Every other character stays.
 
-What could not be changed alone (an aliased value, an escaped one) is refused with its line. The
-text is read again before it counts, and must be the same document but for these numbers.
+dnm refuses a number that can't be changed alone (aliased, escaped), with its line. It parses the
+new text before it uses it, and only these numbers may differ.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dnm.queues.yaml_nodes import YamlNode, digits_of
 
 
 class EditedText(Value):
-    """A text with other numbers that has not been read again yet; `shape` is what it must then read
-    as. `violations`: the rules that it breaks."""
+    """A text with new numbers that has not been parsed yet. `shape`: the shape that it must have.
+    `violations`: the rules that it breaks."""
 
     text: str
     shape: list[object]
@@ -25,9 +25,9 @@ class EditedText(Value):
 
 
 def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> EditedText:
-    """Returns the document with other numbers at these places and every other character as it was.
+    """Returns the document with other numbers at these places and every other character unchanged.
 
-    Raises QueueError, with the line, where a number can't be changed alone.
+    Raises QueueError, with the line, if a number can't be changed alone.
     """
     if tree.refusal:
         raise QueueError(f"the queue document can't be edited: {tree.refusal}")
@@ -48,30 +48,28 @@ def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> Edite
 
 
 def read_again(edited: EditedText) -> DocumentTree:
-    """Returns the tree of the new text. Raises QueueError where it is not the document that it
-    should be."""
+    """Parses the new text and returns its tree. Raises QueueError if it is not the expected
+    document."""
     tree, problems = read_tree(edited.text)
     if tree is None or problems or tree.shape != edited.shape:
-        raise QueueError(
-            "the edited queue document would not read as it should: nothing is changed"
-        )
+        raise QueueError("the edited queue document would have another meaning: nothing is changed")
     return tree
 
 
 def why_not_changeable(tree: DocumentTree, place: LimitPlace) -> str | None:
-    """Returns why this one number can't be changed alone."""
+    """Returns why this number can't be changed alone."""
     quantity = tree.places[place]
     where = f"line {quantity.node.line}: {place.kind} {place.resource} of {place.queue}"
     if quantity.is_shared:
-        return f"{where} is used elsewhere by an alias (`*`, `<<`); write it out in both places"
+        return f"{where} is used elsewhere by an alias (`*`, `<<`). Write it out in both places"
     if digits_of(tree.text, quantity.node) is None:
-        return f"{where} is written with escapes or over several lines; write it plainly"
+        return f"{where} is written with escapes or over several lines. Write it plainly"
     return None
 
 
 def _judge_with(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> tuple[RuleViolation, ...]:
-    """What speaks against the tree with these numbers, which it holds for as long as it is judged:
-    a number that may be changed is of one place."""
+    """Returns the violations of the tree with these numbers. The tree holds them only meanwhile;
+    each number belongs to one place."""
     before = {place: tree.places[place].text for place in texts}
     try:
         for place, text in texts.items():
@@ -95,6 +93,6 @@ def _spliced(text: str, nodes: list[tuple[YamlNode, str]]) -> Iterator[str]:
 
 
 def _like_scalar(before: str, text: str) -> str:
-    """A block scalar keeps the line end behind its number."""
+    """Keeps the line end after the number of a block scalar."""
     core = before.strip()
     return before.replace(core, text.strip()) if before != core else text

@@ -1,9 +1,9 @@
-"""The queue document as a tree: every queue, its limits, and where each number is written; and what
-of YuniKorn's rules an edit of max and guaranteed can break, on the whole tree: every violation, not
-the first. All else is YuniKorn's own to judge, and no edit changes it.
+"""The queue document as a tree: every queue, its limits, and the position of each number. Also all
+violations of those YuniKorn rules that an edit of max and guaranteed can break. YuniKorn itself
+checks its other rules, which no edit affects.
 
 The rules are those of pkg/common/configs/configvalidator.go of yunikorn-core, unchanged from 1.4 to
-1.9. Amounts are in YuniKorn's units. A type that a map does not name is never compared: no limit.
+1.9. Amounts are in YuniKorn's units. A resource that a limit does not name is unlimited.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from dnm.queues.decode import (
 from dnm.queues.yaml_nodes import Composed, YamlError, compose
 
 KINDS = ("max", "guaranteed")
-_MOST_TOLD = 3  # of what can't be read
+_MOST_TOLD = 3  # problems in one message
 _QUEUE_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}\Z")
 
 Report = Callable[[str, str, int, str], None]
-"""Takes a violation: rule, queue path, line, message."""
+"""Receives a violation: rule, queue path, line, message."""
 
 
 class LimitPlace(NamedTuple):
-    """One number of the document: a queue's path, `max` or `guaranteed`, the resource's name."""
+    """The place of a number: queue path, `max` or `guaranteed`, and the resource's name."""
 
     queue: str
     kind: str
@@ -46,12 +46,12 @@ class LimitPlace(NamedTuple):
 
 
 class DocumentTree(Value):
-    """A document that YuniKorn can read; whether it is valid says `check_rules`.
+    """A document that YuniKorn can read; `check_rules` decides whether it is valid.
 
     `queues`: the limits of the default partition's queues, by lower-case path, root included and
-    parents first. `written`: the same queues as the document has them. `places`: every limit of
-    them, root's excluded. `shape`: all that was read, see `Composed`. `refusal`: why no limit at
-    all may be edited.
+    parents first. `written`: the same queues as in the document. `places`: every limit of them
+    except root's. `shape`: everything that was read, see `Composed`. `refusal`: why no limit may be
+    edited.
     """
 
     text: str
@@ -69,8 +69,7 @@ class DocumentTree(Value):
 
 
 def parse_tree(text: str) -> DocumentTree:
-    """Returns the tree of a text. Raises QueueError, with lines, for what YuniKorn itself could not
-    read."""
+    """Returns the tree of a text. Raises QueueError, with lines, if YuniKorn could not read it."""
     tree, problems = read_tree(text)
     if tree is None or problems:
         told = [f"line {found.line}: {found.message}" for found in problems[:_MOST_TOLD]]
@@ -81,8 +80,8 @@ def parse_tree(text: str) -> DocumentTree:
 
 
 def read_tree(text: str) -> tuple[DocumentTree | None, tuple[RuleViolation, ...]]:
-    """Returns the tree (None: the text is no YAML) and why YuniKorn could not read it (empty: it
-    could)."""
+    """Returns the tree (None: the text is not YAML) and the reasons why YuniKorn could not read it
+    (empty: it could)."""
     try:
         with without_collection():
             composed = compose(text)
@@ -92,8 +91,8 @@ def read_tree(text: str) -> tuple[DocumentTree | None, tuple[RuleViolation, ...]
     except RecursionError:
         return None, (violation_of(YamlError(1, "nested too deep")),)
     if composed.root is not None and scheduler.partitions is None and not problems:
-        # Something else was put in its place: a run says so, also where it has nothing to change.
-        message = "it has no `partitions`, so it is no configuration of YuniKorn"
+        # Another text has replaced the document. A run reports this even if nothing would change.
+        message = "it has no `partitions`, so it is not a configuration of YuniKorn"
         problems = (violation_of(YamlError(1, message, "dialect")),)
     return _tree_of(text, scheduler, composed), problems
 
@@ -134,33 +133,34 @@ def _places_of(path: str, queue: Queue) -> Iterator[tuple[LimitPlace, Quantity]]
 
 
 def _unless_zero(amounts: Resources) -> Resources:
-    """YuniKorn takes a limit that is zero throughout for none (`setResources` of queue.go)."""
+    """Drops a limit that is zero in all resources, as YuniKorn does (`setResources` of
+    queue.go)."""
     return amounts if any(amounts.values()) else {}
 
 
 def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> str | None:
     if has_more_documents:
         return (
-            "the text holds several YAML documents (`---`), of which YuniKorn reads only the "
-            "first; remove the others"
+            "the text contains several YAML documents (`---`), of which YuniKorn reads only the "
+            "first. Remove the others"
         )
     partition = default_partition(scheduler)
     if partition is None:
         return (
-            "there is no partition `default`, and so no queue for Kubernetes: never apply it, a "
+            "there is no partition `default`, and so no queue for Kubernetes. Never apply it: a "
             "YuniKorn that reloads it ends every application and may hang"
         )
     for path, parent, queue in walk(root_of(partition)):
         if parent is not None and queue.name.lower() == "root":
             return (
                 f"line {queue.line}: {path} is named like root, so YuniKorn ignores its limits at "
-                "run time; rename it"
+                "run time. Rename it"
             )
     return None
 
 
 def default_partition(scheduler: SchedulerConfig) -> Partition | None:
-    """Returns the one partition that the Kubernetes shim uses, if it is there."""
+    """Returns the partition that the Kubernetes shim uses, if it is there."""
     partitions = scheduler.partitions or []
     return next((one for one in partitions if one.name.lower() in ("", "default")), None)
 
@@ -176,7 +176,7 @@ def root_of(partition: Partition) -> Queue:
 
 
 def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
-    """Yields path, parent's path, queue; parents before children; paths in lower case."""
+    """Yields path, parent's path and queue, in lower case. Parents come before children."""
     stack: list[tuple[str, str | None, Queue]] = [("root", None, root)]
     while stack:
         path, parent, queue = stack.pop()
@@ -186,8 +186,8 @@ def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
 
 
 def amounts_of(quantities: Quantities | None) -> dict[str, int]:
-    """Returns what can be read of a limit, in YuniKorn's units; what can't is a violation of its
-    own (`_check_quantities`)."""
+    """Returns the amounts of a limit that can be parsed, in YuniKorn's units. `_check_quantities`
+    reports the others."""
     amounts = {}
     for resource, quantity in (quantities or {}).items():
         try:
@@ -201,7 +201,7 @@ def amounts_of(quantities: Quantities | None) -> dict[str, int]:
 
 
 def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
-    """Returns every violation in the partition that Kubernetes uses, in the order of lines."""
+    """Returns every violation in Kubernetes' partition, in the order of lines."""
     found: list[RuleViolation] = []
 
     def report(rule: str, queue: str, line: int, message: str) -> None:
@@ -218,12 +218,12 @@ def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
 
 
 def _check_names(path: str, queue: Queue, report: Report) -> None:
-    """A path must mean one queue."""
+    """Checks that each path means one queue."""
     seen: set[str] = set()
     for child in queue.queues or []:
         name = child.name.lower()
         if not _QUEUE_NAME.match(child.name):
-            message = f"{child.name!r} below {path} is no queue name"
+            message = f"{child.name!r} below {path} is not a valid queue name"
             report("name", path, child.line, message)
         if name in seen:
             report("name", path, child.line, f"{path}.{name} is written twice (case is ignored)")
@@ -231,7 +231,7 @@ def _check_names(path: str, queue: Queue, report: Report) -> None:
 
 
 def _check_quantities(path: str, queue: Queue, report: Report) -> None:
-    """Every value of max, guaranteed and the user limits in YuniKorn's grammar."""
+    """Checks max, guaranteed and the user limits against YuniKorn's grammar."""
     of_users = (("maxresources", limit.maxresources or {}) for limit in queue.limits or [])
     for kind, quantities in (*queue.resources.kinds, *of_users):
         for resource, quantity in quantities.items():
@@ -243,7 +243,7 @@ def _check_quantities(path: str, queue: Queue, report: Report) -> None:
 
 
 def _check_limits(path: str, queue: Queue, report: Report) -> None:
-    """L1: no user or group may have more than the queue's own max."""
+    """Checks L1: no user or group may have more than the queue's own max."""
     own_max = {} if path == "root" else amounts_of(queue.resources.max)
     for limit in queue.limits or []:
         for resource, amount, most in _larger(amounts_of(limit.maxresources), own_max):
@@ -252,9 +252,9 @@ def _check_limits(path: str, queue: Queue, report: Report) -> None:
 
 
 def _check_resources(root: Queue, report: Report) -> None:
-    """R1 to R4. Bounds go down the tree, guarantees come up."""
+    """Checks R1 to R4. Bounds go down the tree; guarantees are summed up towards root."""
     order = list(walk(root))
-    bounds: dict[str, Mapping[str, int]] = {}  # tightest max of the queue and all above it
+    bounds: dict[str, Mapping[str, int]] = {}  # tightest max of the queue and its ancestors
     guaranteed: dict[str, Resources] = {}
     sums: dict[str, dict[str, int]] = {path: {} for path, _, _ in order}
     nothing: Mapping[str, int] = {}
@@ -287,7 +287,7 @@ def _check_resources(root: Queue, report: Report) -> None:
 
 
 def _line_of(queue: Queue, quantities: Quantities | None, resource: str) -> int:
-    """Of the number itself, or of the queue where it is not the one that has it."""
+    """Returns the line of the number, or of its queue if the queue does not set the number."""
     quantity = (quantities or {}).get(resource)
     return quantity.node.line if quantity else queue.resources.line or queue.line
 
@@ -305,7 +305,7 @@ def _pair(resource: str, amount: int, whose: str, limit: int) -> str:
 
 
 def tightest(own: Mapping[str, int], above: Mapping[str, int]) -> Mapping[str, int]:
-    """Returns what bounds the queues below: a queue's own max, and that of those above it."""
+    """Returns the tightest max of a queue and its ancestors: the bound of its children."""
     bound = dict(above)
     for resource, amount in own.items():
         bound[resource] = min(amount, bound.get(resource, amount))

@@ -1,8 +1,8 @@
-"""What only a person can settle, and what is done until then. Pure.
+"""Questions that only an administrator can answer, and what dnm does until then. Pure.
 
-Where limits and ledger don't tell what is lent, he is asked. A number that can't be written holds
-up its own queue and those below it, and nothing else: it stays as it is, no further node is counted
-where that would raise it, and every other limit moves.
+dnm asks if limits and ledger don't show what is lent. A limit that can't be written blocks only its
+own queue and those below it. It stays as it is, and dnm counts no further node that would raise it.
+Every other limit moves.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ OTHERS = "another instance's ledger is gone from the ConfigMap"
 
 
 def undecided(why: str, what: str = GONE) -> QueueError:
-    """Returns the question to a person, with what he can answer."""
+    """Returns the question to the administrator, with the possible answers."""
     return QueueError(
-        f"{what} while nodes are lent, and the limits don't tell whether they contain them: {why}. "
-        "Look at `dnm queues show`, then say "
-        "`dnm queues rebase --as total` if they do or `dnm queues rebase --as baseline` if not"
+        f"{what} while nodes are lent, and dnm can't decide whether the limits contain them: {why}."
+        " Look at `dnm queues show`. If they do, run `dnm queues rebase --as total`, "
+        "if not, `dnm queues rebase --as baseline`"
     )
 
 
 def why_mixed(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
-    """Says what of the limits that nodes move tells nothing."""
+    """Describes the limits that give no clear answer."""
     if "neither" in held:
         place = held["neither"][0]
         text = current(tree, place)[0].strip()
         return f"{place.kind} {place.resource} of {place.queue} is {text}, which fits neither"
     if not held:
-        return "they had no limits when they were last seen"
+        return "the queues had no limits when the last run read them"
     if len(held) == 1:
-        return "the document is another one than the last run has noted"
+        return "the document differs from the one that the last run recorded"
     first, second = held["with"][0], held["without"][0]
     return (
         f"{first.kind} {first.resource} of {first.queue} contains them, {second.kind} "
@@ -51,20 +51,20 @@ def why_mixed(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
 def older_total(place: LimitPlace, text: str) -> QueueError:
     """Returns the question about a limit that equals a earlier total."""
     return QueueError(
-        f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm itself has "
-        "written earlier, with lent nodes in it: an older export of the queue document may have "
-        "been applied. Apply the current one. If the limits are correct, look at `dnm queues show` "
-        "and run `dnm queues rebase --as total` if they contain all nodes that are lent now, or "
-        "`dnm queues rebase --as baseline` if they contain none"
+        f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm itself wrote "
+        "earlier, with lent nodes in it. An older export of the queue document may have been "
+        "applied: apply the current one. If the limits are correct, look at `dnm queues show`. If "
+        "they contain all nodes that are lent now, run `dnm queues rebase --as total`. If they "
+        "contain none, run `dnm queues rebase --as baseline`"
     )
 
 
-# --- numbers that can not be written -----------------------------------------------------------
+# --- numbers that can't be written -------------------------------------------------------------
 
 
 def only_recorded(own: Section, recorded: Section) -> Section:
-    """Returns what is lent without what is not in the limits yet: nodes that are new, and what
-    others have grown by."""
+    """Returns the recorded part of the section: without new nodes, and with the recorded size of
+    nodes that have grown."""
     queues: dict[str, dict[str, Resources]] = {}
     for queue, nodes in own.queues.items():
         before = recorded.queues.get(queue, {})
@@ -77,8 +77,8 @@ def only_recorded(own: Section, recorded: Section) -> Section:
 def hold_back(
     own: Section, recorded: Section, stuck: Mapping[LimitPlace, str]
 ) -> tuple[Section, dict[str, str]]:
-    """Returns what is lent without the nodes that would raise a limit that is stuck, and the queues
-    that they serve, each with why."""
+    """Returns the section without the nodes that would raise a blocked limit, and the queues that
+    these nodes serve, with the reason."""
     held: dict[str, str] = {}
     queues = dict(own.queues)
     settled = only_recorded(own, recorded).queues

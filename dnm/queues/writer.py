@@ -1,8 +1,9 @@
-"""Reads the queue document, lets a plan decide, writes it with its ledger in one update, proves it.
+"""The writer of the queue document: reads, lets a plan decide, writes text and ledger, and
+verifies.
 
-Exactly once by construction: text and ledger change together under the resourceVersion they were
-decided on, every number is absolute, and after a lost answer the object itself is asked. Nothing
-depends on a step having returned; the next call finds out by looking.
+Each update changes text and ledger, under the resourceVersion that the plan used. Every number is
+absolute. After a lost answer dnm reads the object. No step relies on an earlier call having
+returned; each call reads the current state.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from dnm.queues.source import (
 )
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 
-_TRIES = 5  # against others who write at the same time
-_UPTAKE = timedelta(seconds=30)  # YuniKorn takes a changed ConfigMap up within a second
+_TRIES = 5  # if other clients write at the same time
+_UPTAKE = timedelta(seconds=30)  # YuniKorn reloads a changed ConfigMap within a second
 _LOOK_EVERY = timedelta(milliseconds=200)
 
 
 class ConfigMaps(Protocol):
-    """The part of the Kubernetes client that is needed here."""
+    """The part of the Kubernetes client that the writer needs."""
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
 
@@ -41,8 +42,8 @@ class ConfigMaps(Protocol):
 
 
 class QueueOutcome(Value):
-    """`edit` is what stands there now. `is_confirmed`: the scheduler's checksum says so; None: it
-    was not asked, or could not be."""
+    """The result of a write; `edit` is now in the ConfigMap. `is_confirmed`: the scheduler's
+    checksum matches. None: the scheduler was not asked or did not answer."""
 
     edit: QueueEdit
     is_written: bool = False
@@ -51,7 +52,7 @@ class QueueOutcome(Value):
 
 
 def read_source(kube: ConfigMaps, place: tuple[str, str]) -> SourceDocument:
-    """Returns the document in force. Raises KubeError, and QueueError for a broken gzip."""
+    """Reads the current document. Raises KubeError, and QueueError for a broken gzip."""
     maps = read_config_maps(kube.read_config_map, place)
     return resolve_document(*maps, place)
 
@@ -63,11 +64,11 @@ def apply_queue_edit(
     yunikorn: YunikornClient | None = None,
     uptake: timedelta = _UPTAKE,
 ) -> QueueOutcome:
-    """Writes the document that `plan` makes of the ConfigMap `place` (namespace and name), and
-    plans again if another writer was faster.
+    """Writes the document that `plan` makes of the ConfigMap `place` (namespace and name). It plans
+    again if another writer was faster.
 
-    Raises QueueError where the plan refuses, YuniKorn refuses, or it does not take the document up
-    in time (the old one is put back); KubeError where it can't be read or written.
+    Raises QueueError if the plan or YuniKorn refuses, or if YuniKorn does not reload the document
+    in time (dnm restores the old one). Raises KubeError if it can't be read or written.
     """
     for _ in range(_TRIES):
         source = read_source(kube, place)
@@ -91,8 +92,8 @@ def apply_queue_edit(
             return outcome
         return _confirm(kube, place, yunikorn, (source, outcome), uptake)
     raise KubeConflict(
-        f"ConfigMap {'/'.join(place)} was changed by others {_TRIES} times in a row while "
-        "dnm wanted to write; the next run tries again"
+        f"cannot write ConfigMap {'/'.join(place)}: other clients changed it {_TRIES} times in a "
+        "row. The next run tries again"
     )
 
 
@@ -103,8 +104,8 @@ def _prove(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
         return (f"{error}; the edit was checked by dnm's own rules only",)
     if reason:
         raise QueueError(
-            f"YuniKorn refuses the edited queue document: {reason}; nothing was changed, the old "
-            "document stands"
+            f"YuniKorn refuses the edited queue document: {reason}. dnm changed nothing, the old "
+            "document stays"
         )
     return ()
 
@@ -128,25 +129,25 @@ def _confirm(
     wanted, old = checksum_of(edit.text), checksum_of(before.text)
 
     def is_over(seen: str) -> bool:
-        """Ours is taken up, or another one is, which somebody has written over ours."""
+        """Returns whether YuniKorn runs our document, or one that another client wrote since."""
         return seen == wanted or (seen != old and not _stands_there(kube, place, edit))
 
     try:
         with waiting():
             seen, problem = _wait_for(yunikorn, is_over, uptake)
     except StoppedError as error:
-        return _unconfirmed(outcome, f"{error}; `dnm check` asks it")
+        return _unconfirmed(outcome, f"{error}. `dnm check` asks YuniKorn")
     if seen is None:
         return _unconfirmed(outcome, problem)
     if seen == wanted:
         return replace(outcome, is_confirmed=True)
     if not _stands_there(kube, place, edit):
-        return _unconfirmed(outcome, "somebody changed the document before YuniKorn was asked")
+        return _unconfirmed(outcome, "another client changed the document before YuniKorn answered")
     _put_back(kube, place, before, edit)
     raise QueueError(
-        f"YuniKorn did not take the edited queue document up within {uptake.total_seconds():.0f} s "
-        f"(it runs one with checksum {seen[:12] or 'none'}…): the old document was put back; its "
-        "log says why, under `reload configuration failed`"
+        f"YuniKorn did not reload the edited queue document within {uptake.total_seconds():.0f} s "
+        f"(it runs one with checksum {seen[:12] or 'none'}…). dnm restored the old document. See "
+        "`reload configuration failed` in YuniKorn's log"
     )
 
 
@@ -157,7 +158,7 @@ def _unconfirmed(outcome: QueueOutcome, why: str) -> QueueOutcome:
 def _wait_for(
     yunikorn: YunikornClient, is_over: Callable[[str], bool], uptake: timedelta
 ) -> tuple[str | None, str]:
-    """The checksum last seen (None: it never answered, and why)."""
+    """Returns the checksum last read (None: YuniKorn never answered) and the last problem."""
     deadline = time.monotonic() + uptake.total_seconds()
     seen: str | None = None
     problem = ""
@@ -176,7 +177,7 @@ def _wait_for(
 def _put_back(
     kube: ConfigMaps, place: tuple[str, str], before: SourceDocument, edit: QueueEdit
 ) -> None:
-    """The document as it was, unless somebody else has changed it by now."""
+    """Restores the old document, unless another client has changed it since."""
     for _ in range(_TRIES):
         now = read_source(kube, place)
         if now.text != edit.text or now.ledger_text != edit.ledger:

@@ -1,8 +1,7 @@
-"""YAML text -> nodes that know their place in it, the way go-yaml v3 composes them.
+"""YAML nodes with their positions, composed from a text in the way of go-yaml v3.
 
 Scalars keep their raw text; nothing is resolved here. Only the first document is read, as YuniKorn
-does. libyaml is used where PyYAML has it, PyYAML's own parser otherwise: same result, ten times the
-time.
+does. PyYAML uses libyaml if it has it, otherwise its own parser: same result, ten times the time.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ _MAX_DEPTH = 200  # of nesting; a queue path of 60 levels needs 125
 
 
 class YamlError(Exception):
-    """Not YAML; `line` counts from 1. `rule` `dialect`: YuniKorn may take it, dnm does not."""
+    """An error of YAML in `line`, from 1. With the `rule` `dialect`, YuniKorn may accept the text,
+    but dnm does not."""
 
     def __init__(self, line: int, problem: str, rule: str = "yaml") -> None:
         super().__init__(problem)
@@ -52,10 +52,10 @@ class YamlError(Exception):
 
 
 class YamlNode(msgspec.Struct, eq=False):
-    """One node. `items` of a mapping are key, value, key, value …; an alias points at `target`.
+    """A node. `items` of a mapping are key, value, key, value …; an alias points at `target`.
 
-    `start` and `end` are offsets into the text that was composed, `shape_index` is where a scalar
-    stands in `Composed.shape`. `is_aliased`: some alias refers to this very node.
+    `start` and `end` are offsets into the composed text, and `shape_index` is the index of a scalar
+    in `Composed.shape`. `is_aliased`: an alias refers to this node.
     """
 
     kind: str
@@ -72,8 +72,8 @@ class YamlNode(msgspec.Struct, eq=False):
 
 
 class Composed(msgspec.Struct, eq=False):
-    """The first document; `root` None: there is none. `shape` is everything that was read, in
-    order, without comments and places: two texts of equal shape mean the same."""
+    """The first document; `root` is None if there is none. `shape` is everything that was read, in
+    order, without comments and positions. Two texts of equal shape mean the same."""
 
     root: YamlNode | None = None
     shape: list[object] = []
@@ -81,8 +81,8 @@ class Composed(msgspec.Struct, eq=False):
 
 
 def compose(text: str) -> Composed:
-    """The first document, as YuniKorn reads it. Raises YamlError, with the line, for what is no
-    YAML, and for unknown anchors."""
+    """Composes the first document, as YuniKorn does. Raises YamlError, with the line, for bad YAML
+    and for unknown anchors."""
     directive = _DIRECTIVE.search(text)
     if directive:
         line = text.count("\n", 0, directive.end()) + 1
@@ -97,7 +97,7 @@ def compose(text: str) -> Composed:
 
 
 def compose_all(text: str) -> list[Composed]:
-    """Every document of a text, as kubectl reads manifests. Raises YamlError."""
+    """Composes every document of a text, as kubectl does with manifests. Raises YamlError."""
     return list(_documents(text))
 
 
@@ -106,7 +106,7 @@ def _documents(text: str) -> Iterator[Composed]:
     within = text.find("\ufeff", 1)
     if within >= 0:  # libyaml passes over some, go-yaml takes it for a letter
         line = text.count("\n", 0, within) + 1
-        raise YamlError(line, "a byte order mark stands within the text", "dialect")
+        raise YamlError(line, "a byte order mark is within the text", "dialect")
     parser: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text[mark_length:])
     try:
         yield _compose(parser, mark_length)
@@ -116,7 +116,7 @@ def _documents(text: str) -> Iterator[Composed]:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         if "\t" in _indent(text, line):
-            problem = "a tab stands before the text of the line: write spaces"
+            problem = "the line is indented with a tab: write spaces"
             raise YamlError(line, problem, "dialect") from error
         raise YamlError(line, error.problem or str(error)) from error
     except yaml.YAMLError as error:  # a character that YAML forbids
@@ -144,7 +144,7 @@ def _compose(parser: Any, offset: int) -> Composed:
         except yaml.MarkedYAMLError:
             if composed.root is None or open_nodes:
                 raise
-            composed.has_more_documents = True  # what follows is not read, so it need not be YAML
+            composed.has_more_documents = True  # dnm does not read the rest: it need not be YAML
             return composed
         kind = type(event)
         if kind is DocumentStartEvent or kind is StreamStartEvent:
@@ -194,8 +194,8 @@ def _node(event: Any, kind: str, offset: int) -> YamlNode:
 
 
 def digits_of(text: str, node: YamlNode) -> tuple[int, int] | None:
-    """Where the characters of a scalar stand in the text, without quotes, tags and anchors; None
-    where they are not written as they read (escapes, folded lines)."""
+    """Returns the span of a scalar's characters in the text, without quotes, tags and anchors. None
+    if they are written otherwise than they read (escapes, folded lines)."""
     if node.style in ("'", '"'):
         end = node.end - 1
         start = end - len(node.value)

@@ -1,7 +1,7 @@
-"""The scheduler's own word: YuniKorn's REST API (port 9080 of its service, 1.5 and later).
+"""Client for YuniKorn's REST API (port 9080 of its service, 1.5 and later).
 
-Amounts arrive in YuniKorn's units and names. Nothing here decides; whoever asks must do without,
-since the scheduler may not be reachable from where dnm runs.
+Amounts have YuniKorn's units and names. The client decides nothing. Callers must work without it,
+since dnm's host may not reach the scheduler.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Allocation(msgspec.Struct):
 
     @property
     def last_failure(self) -> str:
-        """Why the scheduler's last try was none; a try passes the user's quota first."""
+        """Returns why the last attempt failed. An attempt checks the user's quota first."""
         return max(self.log, key=lambda entry: entry.at).message if self.log else ""
 
 
@@ -78,7 +78,7 @@ class _Application(msgspec.Struct):
 
 
 class YunikornClient:
-    """`url` is the scheduler's, e.g. http://yunikorn-service.yunikorn:9080; a path in it is kept.
+    """A client of one scheduler. `url`: e.g. http://yunikorn-service.yunikorn:9080.
 
     Every method raises YunikornError with the address and the next step.
     """
@@ -86,7 +86,7 @@ class YunikornClient:
     def __init__(self, url: str, timeout: timedelta = timedelta(seconds=10)) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise YunikornError(f"yunikorn_url {url!r} is no http:// or https:// address")
+            raise YunikornError(f"yunikorn_url {url!r} is not an http:// or https:// address")
         self.url = url.rstrip("/")
         self._http = PlainClient(self.url, timeout.total_seconds(), _LARGEST_ANSWER)
 
@@ -97,14 +97,13 @@ class YunikornClient:
         return None if verdict.allowed else verdict.reason or "it gives no reason"
 
     def read_checksum(self) -> str:
-        """Returns that of the document in force, to be compared with `checksum_of`."""
+        """Returns the checksum of the scheduler's document, to be compared with `checksum_of`."""
         with self._translated(), fault_point("yunikorn.read_config"):
             active: _ActiveConfig = self._ask("GET", "/ws/v1/config", _ActiveConfig)
         return active.checksum
 
     def read_view(self) -> YunikornView:
-        """Returns use, waiting and limits of every queue, dynamic ones too, and where each pod
-        is."""
+        """Returns use, pending demand and limits of every queue, and the queue of each pod."""
         with self._translated(), fault_point("yunikorn.read_queues"):
             queues = list(_flat(self._ask("GET", f"{_PARTITION}/queues", _Queue)))
         with self._translated(), fault_point("yunikorn.read_applications"):
@@ -133,7 +132,7 @@ class YunikornClient:
         )
 
     def _read_release(self) -> tuple[int, int] | None:
-        """The scheduler's release, e.g. (1, 8); None: it does not tell."""
+        """Returns the scheduler's release, e.g. (1, 8), or None if it reports none."""
         try:
             with self._translated(), fault_point("yunikorn.read_version"):
                 clusters = self._ask("GET", "/ws/v1/clusters", list[_Cluster])
@@ -152,7 +151,7 @@ class YunikornClient:
         body: bytes | None = None,
         most: int = _LARGEST_ANSWER,
     ) -> Any:
-        """Returns the answer, read as `of`. The deadline and `most` bytes bound all of it."""
+        """Returns the answer, decoded as `of`. The deadline and `most` bytes bound all of it."""
         answer = self._http.ask(method, path, body, {"Accept": "application/json"}, most)
         if answer.status != 200:
             told = " ".join(answer.body[:300].decode("utf-8", "replace").split())
@@ -163,8 +162,8 @@ class YunikornClient:
             return msgspec.json.decode(answer.body, type=of)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise YunikornError(
-                f"YuniKorn at {self.url}{path} answers what dnm can't read ({error}); is that the "
-                "scheduler's own address (port 9080)?"
+                f"cannot decode the answer of YuniKorn at {self.url}{path} ({error}). Check that "
+                "yunikorn_url is the scheduler's own address (port 9080)"
             ) from error
 
     @contextmanager
@@ -173,14 +172,14 @@ class YunikornClient:
             yield
         except (OSError, ValueError) as error:
             raise YunikornError(
-                f"YuniKorn at {self.url} does not answer ({error or type(error).__name__}); check "
-                "yunikorn_url, or leave it empty to do without"
+                f"YuniKorn at {self.url} does not answer ({error or type(error).__name__}). Check "
+                "yunikorn_url, or leave it empty to work without YuniKorn's answers"
             ) from error
 
 
 def _not_started(queues: list[_Queue], applications: list[_Application]) -> Iterator[str]:
-    """Asks of applications that are accepted in a queue that runs as many as it, or one above it,
-    may: they are not even tried."""
+    """Yields the pods of accepted applications in a queue that runs its maximum of applications, or
+    is below such a queue. The scheduler does not try them."""
     full = {
         queue.queuename.lower()
         for queue in queues
@@ -201,8 +200,9 @@ def _flat(root: _Queue) -> Iterator[_Queue]:
 
 
 def checksum_of(text: str) -> str:
-    """Returns what the scheduler shows for a document in force: SHA-256 in upper-case hexadecimal,
-    without a `checksum: ` line in it (GetConfigurationString of yunikorn-core's config.go)."""
+    """Returns the checksum that the scheduler shows for a document: SHA-256 in upper-case
+    hexadecimal, without a `checksum: ` line in it (GetConfigurationString of yunikorn-core's
+    config.go)."""
     content, mark = text.encode(), b"checksum: "
     if mark in content:
         line = (mark + content.split(mark)[1]).rstrip(b"\n")

@@ -324,10 +324,10 @@ def test_limits_that_only_the_scheduler_counts_are_named(site: CheckedSite, name
     """Without yunikorn_url; with it their pods are known."""
     before, after = LIMITED[name]
     site.sandbox.set_queues(QUEUES.replace(before, after, 1))
-    shown = [finding for finding in site.findings() if "does not consider" in finding.text]
+    shown = [finding for finding in site.findings() if "can't see these limits" in finding.text]
     assert [one.remedy for one in shown] == ["set yunikorn_url"], site.findings()
     ask_the_scheduler(site)
-    assert not [finding for finding in site.findings() if "does not consider" in finding.text]
+    assert not [finding for finding in site.findings() if "can't see these limits" in finding.text]
 
 
 MIB = 1024 * 1024

@@ -205,7 +205,7 @@ def test_older_export_is_asked_about_after_every_node_was_returned(
     sandbox.set_queues(export)
     asked = site.run()
     assert asked.exit_code == ExitCode.NEEDS_PERSON
-    assert "which dnm itself has written earlier" in " ".join(asked.plan.errors)
+    assert "which dnm itself wrote earlier" in " ".join(asked.plan.errors)
     sandbox.set_queues(WORKSHOP_QUEUES)
     assert site.run().exit_code == ExitCode.OK
     sandbox.set_queues(export)
@@ -276,4 +276,4 @@ def test_gangs_are_warned_of() -> None:
     }
     small, large = warn_of_gangs(document, largest)
     assert small.startswith(A) and "64 vcore, 8 pods" in small and "smaller" not in small
-    assert "the max of root.science.b is smaller, so YuniKorn rejects it" in large
+    assert "The max of root.science.b is smaller: YuniKorn rejects the gang" in large

@@ -75,7 +75,7 @@ def test_any_other_value_is_a_persons_new_total() -> None:
     assert seen.numbers[A].baseline["vcore"] == 44_000
     assert "max vcore was changed to 300" in seen.notes[0]
     assert "without lent nodes that is 44" in seen.notes[0]
-    assert "write 556: with the 256 that is lent now" in seen.notes[0]
+    assert "write 556, which includes the 256" in seen.notes[0]
     assert not edit(seen.text, seen.ledger, TWO).notes
     one = edit(seen.text, seen.ledger, ONE)
     assert limit(one, A) == "172" and limit(one, A, "memory") == "576G"
@@ -89,7 +89,7 @@ def test_a_total_below_what_is_lent_is_left_alone() -> None:
     edited = change(edited, "max: {vcore: 336,", "max: {vcore: 10,")
     frozen = edit(edited, made.ledger, TWO)
     assert frozen.text == edited
-    assert "was set to 10, less than what is lent" in frozen.held[A]
+    assert "was set to 10, less than the lent amount" in frozen.held[A]
     for nodes in (ONE, TWO, nodes_of(A, "n1", "n2", "n3")):
         frozen = edit(frozen.text, frozen.ledger, nodes)
         assert limit(frozen, A) == "10" and limit(frozen, A, kind="guaranteed") == "9"
@@ -175,7 +175,7 @@ def test_the_advice_on_a_changed_limit_is_right_to_the_letter(has_run: bool) -> 
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 400,")
     seen = edit(edited, made.ledger, TWO)
     (note,) = seen.notes
-    meant = note.split("If 400 was meant without them, write ")[1].split(":")[0]
+    meant = note.split("If 400 was meant without them, write ")[1].split(",")[0]
     ledger = seen.ledger if has_run else made.ledger
     advised = change(edited, "max: {vcore: 400,", f"max: {{vcore: {meant},")
     followed = edit(advised, ledger, TWO)

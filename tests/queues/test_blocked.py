@@ -179,7 +179,7 @@ def test_a_packed_document_counts_packed() -> None:
     noise = "x" * (DATA_LIMIT - len(base64.b64decode(packed)))
     full = config_map("", data={"other": noise}, binary_data={"queues.yaml.gz": packed})
     made = edit_source(resolve_document(full, None), wants(ONE, remembered=""))
-    assert "Kubernetes allows 1048576; take out what is not needed" in made.blocked[A]
+    assert "Kubernetes allows 1048576; remove unneeded data" in made.blocked[A]
 
 
 # --- a queue that is missing for a while ---------------------------------------------------------

@@ -238,7 +238,7 @@ REASONS = {
                      nodes_of(A, "n1", size={**NODE, "vcore": 64_000}),
                      "the size of n1 has changed"),
     "applied again": (TREE, lend(TREE, ONE).ledger, ONE,
-                      "the queue document was applied again without what is lent"),
+                      "the queue document was applied again without lent nodes"),
 }  # fmt: skip
 
 
@@ -254,4 +254,4 @@ def test_reason_of_shrink_that_had_to_wait() -> None:
     made = lend(TREE, ONE)
     held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}}, remembered=made.noted)
     later = edit(held.text, held.ledger, {}, remembered=held.noted)
-    assert {one.why for one in later.changes} == {"a change that had to wait is possible now"}
+    assert {one.why for one in later.changes} == {"a postponed change is possible now"}

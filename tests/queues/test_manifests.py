@@ -102,11 +102,11 @@ def test_a_single_limit_is_judged_by_who_wrote_it(tool: str, new: str) -> None:
     manifest = ONE_LIMIT.replace("80", new)
     again = after(manifest, made.ledger, tool, nodes)
     assert limit(again, X) == str(int(new) + 256)
-    what = f"max vcore has a new baseline, {new} instead of 80, as after a manifest was applied:"
+    what = f"max vcore has a new baseline, {new} instead of 80, as after an applied manifest:"
     if new == "80":
         what = "back at its baseline (max vcore), as after a manifest was applied again:"
     (note,) = again.notes
-    assert note.startswith(f"{X}: {what} what is lent is added")
+    assert note.startswith(f"{X}: {what} lent nodes are added")
     assert after(again.text, again.ledger, "kubectl edit", {}).text == manifest
 
 

@@ -142,7 +142,7 @@ def test_an_invalid_document_says_all_that_is_wrong_with_it_and_still_has_limits
 
 def test_a_ledger_that_can_not_be_read_is_told_and_counts_every_node() -> None:
     document = read(TREE, "{")
-    assert "can't be read" in document.ledger_problem and not document.refusal
+    assert "cannot read" in document.ledger_problem and not document.refusal
     assert document.is_counted("n1", "prod") and document.is_counted("n9", "nobody")
 
 
@@ -180,8 +180,8 @@ def test_what_was_written_stands_there_where_it_does_not_follow() -> None:
 
 
 BROKEN = {
-    "no JSON": ("{", "can't be read"),
-    "newer": ('{"version":2}', "of version 2, this dnm knows 1"),
+    "no JSON": ("{", "cannot read"),
+    "newer": ('{"version":2}', "its version is 2, this dnm reads version 1"),
     "unknown field": ('{"version":1,"extra":1}', "unknown field `extra`"),
     "a bad number": ('{"version":1,"limits":{"root.a":{"max":{"vcore":"1.5"}}}}', "invalid"),
     "a bad kind": ('{"version":1,"limits":{"root.a":{"min":{"vcore":"1"}}}}', "neither max"),

@@ -48,7 +48,12 @@ DIALECT = {
     "a coded number": ("max: {vcore: 80, ", "max: {vcore: !!binary ODA=, ", 14, "`!!binary`"),
     "a merge": ("max: {vcore: 80, memory: 320G}", "max: {<<: {vcore: 80}}", 14, "`<<`"),
     "a directive": ("partitions:", "%YAML 1.1\n---\npartitions:", 1, "begins with `%`"),
-    "a tab before a comment": ("- name: free", "- name: free\n# one\n\t# two", 20, "a tab stands"),
+    "a tab before a comment": (
+        "- name: free",
+        "- name: free\n# one\n\t# two",
+        20,
+        "indented with a tab",
+    ),
     "a mark behind a lone CR": ("- name: free", "- name: free\r\ufeff", 18, "byte order mark"),
 }
 
@@ -253,7 +258,7 @@ def test_what_no_edit_changes_is_the_scheduler_s_to_judge(
 
 
 def test_names_that_are_not_one_path_are_refused() -> None:
-    for name, why in (("a.b", "is no queue name"), ("A", "is written twice")):
+    for name, why in (("a.b", "is not a valid queue name"), ("A", "is written twice")):
         (found,) = check_text(change(TREE, "- name: b", f"- name: {name}"))
         assert found.rule == "name" and why in found.message
 
@@ -272,7 +277,7 @@ def test_json_for_pipelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "violations": [],
         "advice": [],
     }
-    assert not second["ok"] and second["violations"][0]["message"] == "this is no UTF-8 text"
+    assert not second["ok"] and second["violations"][0]["message"] == "is not UTF-8 text"
     assert third["violations"] == [
         {
             "rule": "file",
@@ -323,8 +328,8 @@ UNREADABLE = {
     "no YAML": ("partitions: [", "line 2: did not find expected"),
     "unknown anchor": ("a: *b", "line 1: unknown anchor 'b'"),
     "key twice": (change(TREE, "max: {vcore: 64", "max: {vcore: 1, vcore: 64"),
-        "line 17: `vcore` stands in line 17 already"),
-    "the later one is wrong": ("a: 1\nb: 2\na: 3\n", "line 3: `a` stands in line 1 already"),
+        "line 17: `vcore` is already in line 17"),
+    "the later one is wrong": ("a: 1\nb: 2\na: 3\n", "line 3: `a` is already in line 1"),
     "a tab indents": ("partitions:\n\t- name: default", "line 2"),
     "control character": (
         "partitions:\n  - name: \x07",

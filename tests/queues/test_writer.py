@@ -128,7 +128,7 @@ def test_409_from_the_server(live: Sandbox, times: int) -> None:
 
 def test_409_every_time_gives_up_and_the_next_run_goes_on(live: Sandbox) -> None:
     fault = live.fault("status", path="configmaps", methods=("PUT",), code=409)
-    with pytest.raises(KubeConflict, match="the next run tries again"):
+    with pytest.raises(KubeConflict, match="The next run tries again"):
         http_write(live, TWO)
     assert document(live) == TREE and fault.times == -1
     live.faults.clear()
@@ -191,14 +191,14 @@ def test_yunikorn_refuses_and_nothing_is_written(live: Sandbox) -> None:
         def validate(self, text: str) -> str:
             return "too bad"
 
-    with pytest.raises(QueueError, match="YuniKorn refuses the edited queue document: too bad;"):
+    with pytest.raises(QueueError, match="YuniKorn refuses the edited queue document: too bad"):
         impatient(live, TWO, Strict(live.url))
     assert document(live) == TREE and puts(live) == 0
 
 
 def test_not_taken_up_is_put_back(live: Sandbox) -> None:
     live.yunikorn.takes_up = False
-    with pytest.raises(QueueError, match=r"did not take .* up within 0 s .* was put back"):
+    with pytest.raises(QueueError, match=r"did not reload .* within 0 s .* restored the old"):
         impatient(live, TWO, YunikornClient(live.url))
     assert document(live) == TREE and puts(live) == 2
     annotations = live.get("configmaps", CONFIGS_NAME, NAMESPACE)["metadata"].get("annotations", {})
@@ -221,7 +221,7 @@ def test_put_back_only_what_is_still_ours(live: Sandbox) -> None:
 
     outcome = queue_writer.write(live.kubeconfig, Behind(live.url), "prod", TWO)
     assert len(looks) == 1
-    assert outcome.is_confirmed is None and "somebody changed" in outcome.notes[0]
+    assert outcome.is_confirmed is None and "another client changed" in outcome.notes[0]
     assert document(live) == edited
 
 

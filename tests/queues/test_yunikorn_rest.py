@@ -120,11 +120,11 @@ def test_validate(verdict: dict[str, object], reason: str | None) -> None:
 BROKEN = {
     "404": (answer({"message": "gone"}, "404 Not Found"), "needs YuniKorn 1.5"),
     "500": (answer(b"boom\x00", "500 Error"), "answers 500: boom"),
-    "no JSON": (answer(b"<html>"), "what dnm can't read"),
-    "another shape": (answer([1]), "what dnm can't read"),
+    "no JSON": (answer(b"<html>"), "cannot decode the answer"),
+    "another shape": (answer([1]), "cannot decode the answer"),
     "no HTTP": (b"nonsense\r\n\r\n", "does not answer"),
     "hangs up": (HANG_UP, "does not answer"),
-    "an empty object": (answer({}), "what dnm can't read"),
+    "an empty object": (answer({}), "cannot decode the answer"),
     "too slow": (Drip(b"", b"HTTP/1.1 200", 5), "does not answer"),
     "a body that trickles": (
         Drip(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"{" * 1000, 0.05),
@@ -170,14 +170,14 @@ def test_endless_answer_takes_little_memory(
 
 @pytest.mark.parametrize("url", ["", "yunikorn:9080", "ftp://x", "http://"])
 def test_an_address_must_be_one(url: str) -> None:
-    with pytest.raises(YunikornError, match="is no http"):
+    with pytest.raises(YunikornError, match="is not an http"):
         YunikornClient(url)
 
 
 def test_nobody_listens() -> None:
     with ScriptedServer([]) as server:
         url = server.url
-    with pytest.raises(YunikornError, match="check yunikorn_url, or leave it empty"):
+    with pytest.raises(YunikornError, match="Check yunikorn_url, or leave it empty"):
         YunikornClient(url, timeout=timedelta(seconds=300)).read_view()
 
 
