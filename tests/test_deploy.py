@@ -26,7 +26,7 @@ from dnm.converter.contract import (
     VARIABLES,
     book_command,
     convert_command,
-    given_to_converter,
+    converter_env,
     list_command,
     resume_command,
     return_command,
@@ -297,7 +297,7 @@ def test_the_list_comes_through_both_ends_with_what_is_claimed(ends: Path, tmp_p
     )
     write_program(tmp_path / "at-ours", f'exec sh {DEPLOY}/instance/node-convert "$@"')
     config = msgspec.structs.replace(CONFIG, node_convert_path=tmp_path / "at-ours")
-    given = given_to_converter(config, {"PATH": f"{tmp_path}:{ends}:{os.environ['PATH']}"})
+    given = converter_env(config, {"PATH": f"{tmp_path}:{ends}:{os.environ['PATH']}"})
     found = list_batch_nodes(config, given)
     assert isinstance(found, BatchList), found
     assert found.leaves_out and found.nodes["a001"].tells_claim

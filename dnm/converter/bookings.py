@@ -14,23 +14,23 @@ from dnm.model.printable import printable
 
 _TIMEOUT = 120.0  # seconds: a refusal takes milliseconds, and there may be a thousand
 _LIMIT = 1024 * 1024  # bytes
-_AS_MANY_AS_THERE_ARE = (0, 1)
+_SUCCESS_CODES = (0, 1)
 
 
-def run_booking(config: Config, given: Environment, command: Sequence[str]) -> tuple[str, ...]:
+def run_booking(config: Config, env: Environment, command: Sequence[str]) -> tuple[str, ...]:
     """Returns the nodes that the converter prints: those that it reserved, or released. Raises
     ConverterError; the next list then shows what is reserved."""
-    what = f"{config.node_convert_path} {command[1]}"
+    shown = f"{config.node_convert_path} {command[1]}"
     try:
         check_trust(config.node_convert_path, ConverterError)
         with fault_point("converter.book"):
-            answer = run_bounded(command, given.environment, _TIMEOUT, _LIMIT)
+            answer = run_bounded(command, env.environment, _TIMEOUT, _LIMIT)
     except TimeoutExpired as error:
-        raise ConverterError(f"{what}: no answer in {_TIMEOUT:.0f} s") from error
+        raise ConverterError(f"{shown}: no answer in {_TIMEOUT:.0f} s") from error
     except OSError as error:
-        raise ConverterError(f"{what} can't be run: {error.strerror}") from error
-    said = printable(given.secrets.hide(answer.stderr.decode("utf-8", "replace").strip()), 300)
-    if answer.returncode not in _AS_MANY_AS_THERE_ARE or said:
-        raise ConverterError(f"{what}: exit {answer.returncode} {said}".rstrip())
+        raise ConverterError(f"{shown} can't be run: {error.strerror}") from error
+    errors = printable(env.secrets.hide(answer.stderr.decode("utf-8", "replace").strip()), 300)
+    if answer.returncode not in _SUCCESS_CODES or errors:
+        raise ConverterError(f"{shown}: exit {answer.returncode} {errors}".rstrip())
     names = answer.stdout.decode("utf-8", "replace").split()
     return tuple(name for name in names if NODE_NAME.fullmatch(name))

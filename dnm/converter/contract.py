@@ -54,14 +54,14 @@ VALUE = re.compile(r"-|(?!-)[]A-Za-z0-9_.,:[-]+")
 """Every argument that dnm passes matches this; deploy/node-convert-by-ssh refuses any other."""
 
 
-def _command(config: Config, *words: str, leave_out: str = "", account: str = "") -> list[str]:
+def _command(config: Config, *arguments: str, leave_out: str = "", account: str = "") -> list[str]:
     """Returns the command line. Raises ConverterError for an argument outside the contract."""
-    words = (*words, LEAVE_OUT, leave_out) if leave_out else words
-    words = (*words, CHARGE, account) if account else words
-    for word in words:
-        if word not in OPTIONS and not VALUE.fullmatch(word):
-            raise ConverterError(f"{word!r} is not an argument of the converter's contract")
-    return [str(config.node_convert_path), *words]
+    arguments = (*arguments, LEAVE_OUT, leave_out) if leave_out else arguments
+    arguments = (*arguments, CHARGE, account) if account else arguments
+    for argument in arguments:
+        if argument not in OPTIONS and not VALUE.fullmatch(argument):
+            raise ConverterError(f"{argument!r} is not an argument of the converter's contract")
+    return [str(config.node_convert_path), *arguments]
 
 
 def list_program(config: Config) -> Path:
@@ -139,7 +139,7 @@ class Environment(Value):
     secrets: Secrets
 
 
-def given_to_converter(config: Config, environ: Mapping[str, str]) -> Environment:
+def converter_env(config: Config, environ: Mapping[str, str]) -> Environment:
     """Returns the variables that programs need, the cluster and reservation that dnm uses, and the
     variables of `pass_environment`. The converter gets nothing else of dnm's environment. Their
     values are hidden in output, and so is every variable with a secret's name."""

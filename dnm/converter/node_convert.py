@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.converter.bookings import run_booking
-from dnm.converter.contract import REQUEST, WAKE, Environment, given_to_converter
+from dnm.converter.contract import REQUEST, WAKE, Environment, converter_env
 from dnm.converter.ending import end_started
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
@@ -34,25 +34,25 @@ class NodeConvert:
         self.calls: dict[str, ConverterCall] = {}
 
     @cached_property
-    def given(self) -> Environment:
+    def env(self) -> Environment:
         """The environment of every call; most runs make no call and never need it."""
-        return given_to_converter(self.config, self.environ)
+        return converter_env(self.config, self.environ)
 
     def list_nodes(self, node: str = "") -> BatchList | Unreadable:
         """Returns the batch nodes and the waiting jobs that the converter lists."""
-        return list_batch_nodes(self.config, self.given, node)
+        return list_batch_nodes(self.config, self.env, node)
 
     def book(self, command: Sequence[str]) -> tuple[str, ...]:
         """Runs `--book` or `--unbook` and returns the nodes it printed. Raises ConverterError."""
-        return run_booking(self.config, self.given, command)
+        return run_booking(self.config, self.env, command)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         """Returns the processes that still have a running keeper or converter."""
-        wanted = frozenset(processes)
-        if not wanted:
-            return wanted
+        expected = frozenset(processes)
+        if not expected:
+            return expected
         alive = {one.keeper for one in self._started() if one.is_alive}
-        return frozenset(one for one in wanted if one in alive or is_alive(one))
+        return frozenset(one for one in expected if one in alive or is_alive(one))
 
     def find(self, key: str) -> ConverterProcess | None:
         """Returns the process that some run has started under this key."""
@@ -63,17 +63,17 @@ class NodeConvert:
     ) -> ConverterProcess:
         """Starts a converter under the caller's key. Raises ConverterError. The converter does not
         begin after `until`, in seconds since boot: another host may act then."""
-        told = {**self.given.environment, REQUEST: key, WAKE: str(self.config.wake_path)}
-        given = msgspec.structs.replace(self.given, environment=told)
-        call = ConverterCall(key, command, given, self.directory, until)
+        variables = {**self.env.environment, REQUEST: key, WAKE: str(self.config.wake_path)}
+        env = msgspec.structs.replace(self.env, environment=variables)
+        call = ConverterCall(key, command, env, self.directory, until)
         self.calls[key] = call
         return call.process
 
     def end(self, process: ConverterProcess) -> bool:
         """Ends a converter of an earlier run and its children by TERM, and KILL some seconds later.
         Returns whether it has ended."""
-        known = (one for one in self._started() if one.keeper == process)
-        return end_started(next(known, Started(keeper=process)))
+        matching = (one for one in self._started() if one.keeper == process)
+        return end_started(next(matching, Started(keeper=process)))
 
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
@@ -92,7 +92,7 @@ class NodeConvert:
         for key in self._keys():
             try:
                 with fault_point("converter.read_output"):
-                    output = ConverterOutput(self.directory / key, self.given.secrets, os.O_RDWR)
+                    output = ConverterOutput(self.directory / key, self.env.secrets, os.O_RDWR)
             except OSError as error:
                 on_line(key, f"its output can't be read: {error.strerror}")
                 continue
@@ -118,7 +118,7 @@ class NodeConvert:
         """Returns the recorded end of a converter of an earlier run."""
         try:
             with fault_point("converter.read_output"):
-                output = ConverterOutput(self.directory / key, self.given.secrets)
+                output = ConverterOutput(self.directory / key, self.env.secrets)
         except OSError:
             return Ended()
         output.read_new(lambda line: None, is_last=True)

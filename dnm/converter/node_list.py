@@ -83,7 +83,7 @@ class _List(msgspec.Struct):
     options: Any = None
 
 
-def list_batch_nodes(config: Config, given: Environment, node: str = "") -> BatchList | Unreadable:
+def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchList | Unreadable:
     """Returns every node, or the one named, with its verdict of `node-convert --list`. The answer
     is JSON, or else the table of the site's script. If the converter has no list and Slurm's
     commands are on this host, dnm's own lister asks Slurm. Any other answer is Unreadable.
@@ -91,30 +91,30 @@ def list_batch_nodes(config: Config, given: Environment, node: str = "") -> Batc
     Raises ConverterError for a name that may not appear in a command line.
     """
     program = list_program(config)
-    what = f"{program} --list"
+    shown = f"{program} --list"
     try:
         check_trust(program, ConverterError)
     except ConverterError as error:
-        return Unreadable(what=what, error=str(error))
+        return Unreadable(what=shown, error=str(error))
     except OSError as error:
-        return Unreadable(what=what, error=f"{what} can't be started: {error.strerror}")
+        return Unreadable(what=shown, error=f"{shown} can't be started: {error.strerror}")
     command = list_command(config, node)
-    answer = _ask(command, what, given)
+    answer = _run_list(command, shown, env)
     if isinstance(answer, BatchList):
-        listed = answer if program == config.node_convert_path else _of_another(answer)
-        return _without_secrets(listed, given.secrets, what)
+        listed = answer if program == config.node_convert_path else _without_claims(answer)
+        return _without_secrets(listed, env.secrets, shown)
     if not answer.has_no_list or config.batch_list_command is not None:
-        return Unreadable(what=what, error=f"{what}{answer.why}")
-    path = given.environment.get("PATH", os.defpath)
+        return Unreadable(what=shown, error=f"{shown}{answer.why}")
+    path = env.environment.get("PATH", os.defpath)
     is_shipped = program.resolve().parent == Path(sys.executable).parent  # and has a list
     if is_shipped or not shutil.which("scontrol", path=path):
-        return Unreadable(what=what, error=f"{what}{answer.why}{_NO_LIST}")
-    what = f"node-convert {' '.join(command[1:])}"
-    own = _ask([sys.executable, "-I", "-m", "dnm.converters.cli", *command[1:]], what, given)
+        return Unreadable(what=shown, error=f"{shown}{answer.why}{_NO_LIST}")
+    shown = f"node-convert {' '.join(command[1:])}"
+    own = _run_list([sys.executable, "-I", "-m", "dnm.converters.cli", *command[1:]], shown, env)
     if isinstance(own, BatchList):
-        return _without_secrets(_of_another(own), given.secrets, what)
-    both = f"{program} has no list{answer.why}; dnm's own {what}{own.why}"
-    return Unreadable(what=what, error=f"{both}{_NO_LIST}")
+        return _without_secrets(_without_claims(own), env.secrets, shown)
+    both = f"{program} has no list{answer.why}; dnm's own {shown}{own.why}"
+    return Unreadable(what=shown, error=f"{both}{_NO_LIST}")
 
 
 class _NoAnswer(NamedTuple):
@@ -125,29 +125,29 @@ class _NoAnswer(NamedTuple):
     has_no_list: bool = False
 
 
-def _ask(command: Sequence[str], what: str, given: Environment) -> BatchList | _NoAnswer:
+def _run_list(command: Sequence[str], shown: str, env: Environment) -> BatchList | _NoAnswer:
     """Runs the list command, first for JSON, then for a table."""
     seconds = _LIST_TIMEOUT.total_seconds()
     failures: list[str] = []
     for options in (["--output", "json"], []):
         try:
             with fault_point("converter.list"):
-                answer = run_bounded([*command, *options], given.environment, seconds, _LIST_LIMIT)
+                answer = run_bounded([*command, *options], env.environment, seconds, _LIST_LIMIT)
         except TimeoutExpired:
             return _NoAnswer(f": no answer in {seconds:.0f} s")
         except OSError as error:
-            why = "was ended" if error.errno == errno.EFBIG else "can't be started"
-            return _NoAnswer(f" {why}: {error.strerror}")
+            failure = "was ended" if error.errno == errno.EFBIG else "can't be started"
+            return _NoAnswer(f" {failure}: {error.strerror}")
         if answer.returncode == 0 and (listed := parse_list(answer.stdout)) is not None:
             return listed
-        failures.append(_describe_failure(answer, given.secrets))
+        failures.append(_describe_failure(answer, env.secrets))
     return _NoAnswer(
         f": {'; '.join(dict.fromkeys(failures)) or 'no table in its output'}",
         has_no_list=answer.returncode in (0, 2),  # 2: usage
     )
 
 
-def _of_another(listed: BatchList) -> BatchList:
+def _without_claims(listed: BatchList) -> BatchList:
     """Returns the list of a program that is not the converter: Slurm's view of the nodes, without
     claims and without options."""
     nodes = {
@@ -157,13 +157,13 @@ def _of_another(listed: BatchList) -> BatchList:
     return BatchList(nodes=nodes, waiting=listed.waiting)
 
 
-def _without_secrets(listed: BatchList, secrets: Secrets, what: str) -> BatchList | Unreadable:
+def _without_secrets(listed: BatchList, secrets: Secrets, shown: str) -> BatchList | Unreadable:
     """Returns the list with secrets blacked out in texts. A secret inside a name makes the list
     Unreadable: a changed name would be another node or instance."""
     for node in listed.nodes.values():
         if any(secrets.hide(name) != name for name in _names_of(node)):
             error = "a name in it holds a secret of the environment: give that another value"
-            return Unreadable(what=what, error=f"{what}: {error}")
+            return Unreadable(what=shown, error=f"{shown}: {error}")
 
     def hidden(text: str) -> str:
         """Hides secrets before it cuts the text: a cut secret would not be recognised."""
@@ -177,15 +177,15 @@ def _without_secrets(listed: BatchList, secrets: Secrets, what: str) -> BatchLis
             reason=hidden(node.reason),
             claim=node.claim
             and msgspec.structs.replace(node.claim, error=hidden(node.claim.error)),
-            slurm_reason=node.slurm_reason and _without_secret(node.slurm_reason, secrets),
+            slurm_reason=node.slurm_reason and _hide_secrets(node.slurm_reason, secrets),
         )
         for name, node in listed.nodes.items()
     }
     return msgspec.structs.replace(listed, nodes=nodes)
 
 
-def _without_secret(said: SlurmReason, secrets: Secrets) -> SlurmReason:
-    return msgspec.structs.replace(said, text=secrets.hide(said.text), by=secrets.hide(said.by))
+def _hide_secrets(note: SlurmReason, secrets: Secrets) -> SlurmReason:
+    return msgspec.structs.replace(note, text=secrets.hide(note.text), by=secrets.hide(note.by))
 
 
 def _names_of(node: BatchNode) -> tuple[str, ...]:
@@ -200,10 +200,10 @@ def _names_of(node: BatchNode) -> tuple[str, ...]:
 
 def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secrets) -> str:
     """Returns the exit code and the converter's last own message, else its last line."""
-    said = SafeLines(secrets, _LONGEST_LINE)
+    safe = SafeLines(secrets, _LONGEST_LINE)
     pieces = range(0, len(answer.stderr), _AT_ONCE)
-    lines = [line for at in pieces for line in said.feed(answer.stderr[at : at + _AT_ONCE])]
-    lines += said.end()
+    lines = [line for at in pieces for line in safe.feed(answer.stderr[at : at + _AT_ONCE])]
+    lines += safe.end()
     own = [line for line in lines if _OWN.match(line)]
     last = [*lines, *own][-1] if lines else ""
     return f"exit {answer.returncode} {last}".strip()
@@ -261,13 +261,13 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 def _moments(listed: Any) -> dict[str, datetime]:
     """Returns the times by name, and skips each malformed one."""
-    found: dict[str, datetime] = {}
+    times: dict[str, datetime] = {}
     for name, text in list(listed.items())[:_MOST_WORDS] if isinstance(listed, dict) else ():
         with suppress(msgspec.ValidationError):
             moment = _in_utc(msgspec.convert(text, datetime | None))
             if moment is not None:
-                found[printable(name, 160)] = moment
-    return found
+                times[printable(name, 160)] = moment
+    return times
 
 
 def _waiting_jobs(listed: list[_ListedJobs] | None) -> tuple[WaitingJobs, ...] | None:
@@ -299,16 +299,16 @@ def _in_utc(moment: datetime | None) -> datetime | None:
 def _slurm_reason(listed: Any) -> SlurmReason | None:
     """Returns the Reason, bounded and printable; None if it is malformed or empty."""
     try:
-        said = msgspec.convert(listed, _ListedReason | None)
+        reason = msgspec.convert(listed, _ListedReason | None)
     except msgspec.ValidationError:
         return None
-    if said is None or not said.text:
+    if reason is None or not reason.text:
         return None
     return SlurmReason(
-        text=printable(said.text, _LONGEST_REASON),
-        by=printable(said.by, 80),
-        since=_in_utc(said.since),
-        instance=printable(said.instance, 80),
+        text=printable(reason.text, _LONGEST_REASON),
+        by=printable(reason.by, 80),
+        since=_in_utc(reason.since),
+        instance=printable(reason.instance, 80),
     )
 
 

@@ -31,7 +31,7 @@ _LARGEST_NOTE = 4096  # bytes: a process, a position, an exit code
 _MOST_FAILED = 100  # nodes of one call
 _MOST_NAMED = 64 * 1024  # characters of one call's node names; later nodes are found by their mark
 _LONGEST_NAME = 253
-_SAYS_FAILED = re.compile(r"fail|error|refus|denied|time[ds]?.?out|can't|can ?not|could not", re.I)
+_FAILURE = re.compile(r"fail|error|refus|denied|time[ds]?.?out|can't|can ?not|could not", re.I)
 _RESULT = re.compile(rf"({NODE_NAME.pattern}): (?:failed|skipped): ")
 _WORDS = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
 
@@ -114,11 +114,11 @@ class ConverterOutput:
     def _note_failure(self, line: str) -> None:
         """Records a failure line for the call's node, for each node that it named, and for a name
         before `: failed: `, the form of the shipped programs."""
-        said = _RESULT.match(line)
-        if said is None and not _SAYS_FAILED.search(line):
+        result = _RESULT.match(line)
+        if result is None and not _FAILURE.search(line):
             return
-        for node in (said[1],) if said else dict.fromkeys(_WORDS.findall(line)):
-            if not said and node != self.call.name and node not in self.names:
+        for node in (result[1],) if result else dict.fromkeys(_WORDS.findall(line)):
+            if not result and node != self.call.name and node not in self.names:
                 continue
             if self._failed.pop(node, None) or len(self._failed) < _MOST_FAILED:
                 self._failed[node[:_LONGEST_NAME]] = line[:LONGEST_REASON]

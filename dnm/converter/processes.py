@@ -51,8 +51,8 @@ def is_alive(process: ConverterProcess | None) -> bool:
     the current boot."""
     if process is None or process.boot not in ("", boot_id()):
         return False
-    found = process_of(process.pid)
-    return found is not None and found.start_ticks == process.start_ticks
+    current = process_of(process.pid)
+    return current is not None and current.start_ticks == process.start_ticks
 
 
 class Started(Value):

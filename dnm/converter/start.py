@@ -108,7 +108,7 @@ class ConverterCall:
         self,
         key: str,
         command: Sequence[str],
-        given: Environment,
+        env: Environment,
         directory: Path,
         until: float | None = None,
     ) -> None:
@@ -125,17 +125,17 @@ class ConverterCall:
                 directory.chmod(0o700)  # the output may hold secrets
                 for end in FILES:
                     file_of(directory / key, end).unlink(missing_ok=True)
-                self.output = ConverterOutput(directory / key, given.secrets, _OWN)
+                self.output = ConverterOutput(directory / key, env.secrets, _OWN)
                 note = open_file(file_of(directory / key, "process"), _OWN)
-                told = [boot_id(), "" if until is None else str(until)]
+                start = [boot_id(), "" if until is None else str(until)]
                 own_files = [str(file_of(directory / key, end)) for end in ("exit", "converter")]
             with fault_point("converter.start"):
                 self.child = subprocess.Popen(
-                    [sys.executable, "-ISc", _KEEPER, *own_files, *told, *command],
+                    [sys.executable, "-ISc", _KEEPER, *own_files, *start, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=self.output.tails[0].file,
                     stderr=self.output.tails[1].file,
-                    env=dict(given.environment),
+                    env=dict(env.environment),
                     start_new_session=True,
                     preexec_fn=partial(_note_process, note.fileno()),
                 )

@@ -8,7 +8,7 @@ import pytest
 
 from dnm.converter.contract import (
     convert_command,
-    given_to_converter,
+    converter_env,
     list_command,
     return_command,
 )
@@ -46,7 +46,7 @@ def test_the_command_and_its_environment_keep_the_contract(tmp_path: Path) -> No
     assert return_command(config, "a001") == [
         "/x/node-convert", "--set", "batch", "--node-name", "a001"
     ]  # fmt: skip
-    given = given_to_converter(config, {"PATH": "/bin", "PASSWORD": "secret"}).environment
+    given = converter_env(config, {"PATH": "/bin", "PASSWORD": "secret"}).environment
     assert given["RES_NAME"] == "k8s-test" and given["PASSWORD"] == "secret"
     assert given["KUBECONFIG"] == str(tmp_path / "kubeconfig")
 
@@ -61,7 +61,7 @@ def test_the_converter_gets_what_it_needs_and_what_is_named_and_nothing_else(
     }  # fmt: skip
     others = {"LD_PRELOAD": "evil", "AWS_SECRET_ACCESS_KEY": "a-w-s", "SITE": "anvil", "pin": "1"}
     config = a_config(tmp_path, pass_environment=("SITE", "PATH", "ABSENT"))
-    given = given_to_converter(config, {**needed, **others})
+    given = converter_env(config, {**needed, **others})
     own = {"DNM_CONFIG": str(config.path), "DNM_INSTANCE": config.instance_id}
     assert given.environment == {**needed, **own, "SITE": "anvil"}
     # What was passed is hidden whatever its name, and what has the name of a secret too.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converter.contract import given_to_converter
+from dnm.converter.contract import converter_env
 from dnm.converter.node_list import list_batch_nodes
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.batch import BatchList
@@ -70,7 +70,7 @@ def test_the_shipped_node_convert_reads_slurm_for_it(
         tmp_path, path=site.config, node_convert_path=converter, batch_list_command=lister
     )
     site.lab.run("scontrol", "update", "nodename=a001", "state=drain", "reason=fan")
-    listed = list_batch_nodes(config, given_to_converter(config, site.lab.environ))
+    listed = list_batch_nodes(config, converter_env(config, site.lab.environ))
     assert isinstance(listed, BatchList), listed
     found = {name: (row.verdict, row.in_service) for name, row in listed.nodes.items()}
     assert found["a001"] == ("SKIP", False) and found["a002"] == ("OK", True)
@@ -96,7 +96,7 @@ def test_a_slurm_that_can_not_be_read_is_no_empty_list(
     converter = program(tmp_path / "convert", TWO_VERBS)
     config = a_config(tmp_path, node_convert_path=converter)
     environ = {"PATH": f"{bin_directory}:/nonexistent"}
-    listed = list_batch_nodes(config, given_to_converter(config, environ))
+    listed = list_batch_nodes(config, converter_env(config, environ))
     assert isinstance(listed, Unreadable) and said in listed.error
     assert "batch_list_command names a program that has" in listed.error
     assert ("dnm's own node-convert --list" in listed.error) is is_there
