@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from dnm.converters.marks import plain_state
-from dnm.converters.nodeset import why_not_well
+from dnm.converters.nodeset import node_fault
 from dnm.converters.select import Judged, ListVerdict, held
 from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
@@ -58,16 +58,16 @@ class BridgedNode(Value):
         return bool(bridge_labels(self.node.labels))
 
 
-def why_not_moved(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:
+def lend_refusal(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:
     """Returns why a node can't be lent, whatever Slurm reports; empty if it can. `is_cordoned`: a
     cordon is allowed, since it is dnm's."""
-    if (why := why_not_well(name, at.node if at else None, is_cordoned)) or at is None:
-        return why
+    if (fault := node_fault(name, at.node if at else None, is_cordoned)) or at is None:
+        return fault
     node = at.node
     if not at.is_labelled:
         return f"its Node has no label {EXTERNAL_NODE}: slurm-bridge is about to take it from Slurm"
-    if (called := node.labels.get(SLURM_NAME, name)) != name:
-        return f"its Node is {called} in Slurm by its label {SLURM_NAME}"
+    if (slurm_name := node.labels.get(SLURM_NAME, name)) != name:
+        return f"its Node is {slurm_name} in Slurm by its label {SLURM_NAME}"
     if not at.node.is_managed:
         return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node: is it running?"
     if any(taint.key == BATCH_TAINT for taint in node.taints):
@@ -80,7 +80,7 @@ def split_partitions(text: str | None) -> tuple[str, ...]:
     return tuple(filter(None, (one.strip() for one in (text or "").split(","))))
 
 
-def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str]) -> str:
+def missing_for_return(at: BridgedNode, node: SlurmNode | None, partitions: Sequence[str]) -> str:
     """Returns what is missing until Slurm has the node again, still cordoned; empty if nothing is.
     Its drain does not matter, since slurm-bridge drains what is cordoned."""
     if node is None:
@@ -90,7 +90,7 @@ def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str])
     flags = plain_state(Machines.BRIDGED, node).state.flags - {"DRAIN", "RESERVED", "COMPLETING"}
     if node.state.base not in _BASES or flags:
         return f"Slurm has it {node.state.text} {node.reason}".rstrip()
-    if missing := [one for one in wanted if one not in node.features]:
+    if missing := [one for one in partitions if one not in node.features]:
         return f"its features in Slurm lack {', '.join(missing)}"
     if not at.node.is_managed:
         return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node yet"
@@ -100,11 +100,11 @@ def why_not_back(at: BridgedNode, node: SlurmNode | None, wanted: Sequence[str])
 def judge_bridged(judged: Sequence[Judged], at: Mapping[str, BridgedNode]) -> Sequence[Judged]:
     """Returns the verdicts with SKIP for a node that can't be moved. Adds a row for each lent Node,
     since Slurm does not list it any more."""
-    known = {one.node.name for one in judged}
-    absent = [_absent(one) for name, one in sorted(at.items()) if one.taken and name not in known]
+    listed = {one.node.name for one in judged}
+    absent = [_absent(one) for name, one in sorted(at.items()) if one.taken and name not in listed]
     names = (one.node.name for one in judged)
-    why = [why_not_moved(name, at.get(name)) for name in names]
-    return [*map(held, judged, why), *absent]
+    refusals = [lend_refusal(name, at.get(name)) for name in names]
+    return [*map(held, judged, refusals), *absent]
 
 
 def _absent(one: BridgedNode) -> Judged:
@@ -125,9 +125,9 @@ def write_taken(taken: Taken) -> str:
 
 
 def _make(node: Node, annotated: Described) -> BridgedNode:
-    found = annotated.metadata.annotations or {}
-    taken = _read_taken(found.get(TAKEN))
-    return BridgedNode(node=node, partitions=found.get(PARTITIONS), taken=taken)
+    annotations = annotated.metadata.annotations or {}
+    taken = _read_taken(annotations.get(TAKEN))
+    return BridgedNode(node=node, partitions=annotations.get(PARTITIONS), taken=taken)
 
 
 def _read_taken(text: str | None) -> Taken | None:
@@ -152,11 +152,11 @@ class BridgeConnection:
 
     def read_node(self, name: str) -> BridgedNode | None:
         with self.requests.asking(f"read node {name}", "get nodes"), fault_point("kube.bridged"):
-            found = self.requests.read_or_none(path_of("nodes", name))
-            if found is None:
+            answer = self.requests.read_or_none(path_of("nodes", name))
+            if answer is None:
                 return None
-            annotated = msgspec.json.decode(found.body, type=Described)
-            return _make(read_one_node(found.body, name), annotated)
+            annotated = msgspec.json.decode(answer.body, type=Described)
+            return _make(read_one_node(answer.body, name), annotated)
 
     def read_nodes(self) -> Sequence[BridgedNode]:
         with self.requests.asking("list the Nodes", "list nodes"), fault_point("kube.bridged"):

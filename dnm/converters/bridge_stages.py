@@ -52,16 +52,16 @@ def read_bridged(conversion: NodeConversion) -> BridgedNode:
     return at
 
 
-def is_movable(conversion: NodeConversion) -> None:
+def check_movable(conversion: NodeConversion) -> None:
     """Raises NotClaimed unless slurm-bridge has the Node and nothing keeps it from being moved."""
     is_cordoned = bool(conversion.journal.facts.get(CORDONED))
     at = conversion.kube.bridge.read_node(conversion.node)
-    if why := bridge.why_not_moved(conversion.node, at, is_cordoned):
-        raise NotClaimed(why)
+    if refusal := bridge.lend_refusal(conversion.node, at, is_cordoned):
+        raise NotClaimed(refusal)
 
 
-def may_cordon(conversion: NodeConversion) -> None:
-    is_movable(conversion)
+def check_cordon(conversion: NodeConversion) -> None:
+    check_movable(conversion)
     check_claim(conversion)
 
 
@@ -73,14 +73,14 @@ def cordon(conversion: NodeConversion) -> str:
     return "cordoned"
 
 
-def may_leave(conversion: NodeConversion) -> None:
+def check_leave(conversion: NodeConversion) -> None:
     """Checks the claim again, by Slurm itself: slurm-bridge may have replaced the node's record."""
-    if not _is_off_by_us(read_bridged(conversion)):
-        is_movable(conversion)
+    if not _has_removed_label(read_bridged(conversion)):
+        check_movable(conversion)
         check_claim(conversion, is_reserved=False)
 
 
-def _is_off_by_us(at: BridgedNode) -> bool:
+def _has_removed_label(at: BridgedNode) -> bool:
     """Returns whether dnm removed the label. Raises NotClaimed if it was removed outside dnm."""
     if not at.is_labelled and at.taken is None:
         raise NotClaimed(f"the label {EXTERNAL_NODE} of its Node was removed outside dnm")
@@ -90,7 +90,7 @@ def _is_off_by_us(at: BridgedNode) -> bool:
 def leave(conversion: NodeConversion) -> str:
     """Removes the label that keeps the node in Slurm, after a last check, and records it on the
     Node. The same change adds the fence, since slurm-bridge soon removes its own taint."""
-    if _is_off_by_us(read_bridged(conversion)):
+    if _has_removed_label(read_bridged(conversion)):
         return "the label is off already"
     release(conversion)
     check_claim(conversion, is_reserved=False)
@@ -100,9 +100,9 @@ def leave(conversion: NodeConversion) -> str:
 
 def _take_label_off(conversion: NodeConversion) -> None:
     at = read_bridged(conversion)
-    why = bridge.why_not_moved(conversion.node, at, is_cordoned=True)
-    if why or not at.node.is_cordoned:
-        raise NotClaimed(why or "its Node was uncordoned")
+    refusal = bridge.lend_refusal(conversion.node, at, is_cordoned=True)
+    if refusal or not at.node.is_cordoned:
+        raise NotClaimed(refusal or "its Node was uncordoned")
     taken = bridge.Taken(
         instance=conversion.settings.instance,
         labels=bridge_labels(at.node.labels),
@@ -116,7 +116,7 @@ def _take_label_off(conversion: NodeConversion) -> None:
     )
 
 
-def _not_gone(conversion: NodeConversion) -> str:
+def _remainder(conversion: NodeConversion) -> str:
     at = read_bridged(conversion)
     if at.is_labelled:
         labels = " ".join(bridge_labels(at.node.labels))
@@ -129,14 +129,14 @@ def _not_gone(conversion: NodeConversion) -> str:
     return f"pod {pods[0].key} is still on it" if pods else ""
 
 
-def gone(conversion: NodeConversion) -> str:
+def await_end(conversion: NodeConversion) -> str:
     """Waits until Slurm has no record of the node, slurm-bridge's pods have ended, and its taint is
     off: the taint would evict pods."""
-    conversion.wait_until(lambda: _not_gone(conversion), conversion.settings.drain_timeout_seconds)
+    conversion.wait_until(lambda: _remainder(conversion), conversion.settings.drain_timeout_seconds)
     return "slurm-bridge has let go of it"
 
 
-def is_lent_by_us(conversion: NodeConversion) -> None:
+def check_lent(conversion: NodeConversion) -> None:
     """Checks that Slurm has no record of the node. Its pods do not matter: an interrupted opening
     may have let some start."""
     if node := conversion.patiently(lambda: find_slurm_node(conversion)):
@@ -146,14 +146,14 @@ def is_lent_by_us(conversion: NodeConversion) -> None:
 def open_node(conversion: NodeConversion) -> str:
     """Sets labels and taints of the namespace, and removes fence and cordon, in one change."""
 
-    def why_not(node: Node) -> str:
+    def refusal(node: Node) -> str:
         if labels := bridge_labels(node.labels):
             return f"the label {' '.join(labels)} was added again outside dnm"
         if node.is_managed:
             return f"slurm-bridge has put its taint {MANAGED_TAINT} on again"
         return ""
 
-    return standing_node.open_to_pods(conversion, why_not, is_uncordoned=True)
+    return standing_node.open_to_pods(conversion, refusal, is_uncordoned=True)
 
 
 def _partitions(at: BridgedNode) -> str | None:
@@ -166,34 +166,34 @@ def check(conversion: NodeConversion) -> str:
     slurm-bridge can take it back."""
     at = read_bridged(conversion)
     node = conversion.patiently(lambda: find_slurm_node(conversion))
-    found = InSlurm(node, conversion.read_jobs()) if node else None
+    state = InSlurm(node, conversion.read_jobs()) if node else None
     if node is not None:
         refuse_other_instance(conversion.settings, node)
     if at.taken is not None:
         refuse_other(conversion.settings, conversion.node, at.taken.instance)
-    is_ours = _is_ours(conversion, at, node)
-    if is_ours and not at.is_labelled and at.taken is None:
-        _leave_to_others(conversion)
+    is_own = _is_own(conversion, at, node)
+    if is_own and not at.is_labelled and at.taken is None:
+        _give_up_node(conversion)
         raise AlreadyBack(f"the label {EXTERNAL_NODE} was removed outside dnm: nothing is done")
     _forget_opened(conversion, at)
-    if at.is_labelled and not is_ours:
+    if at.is_labelled and not is_own:
         raise AlreadyBack("slurm-bridge has it: nothing is done to it")
-    if not is_ours:
+    if not is_own:
         raise ConverterError(
             f"{conversion.node} is not lent by '{conversion.settings.instance}': neither its "
             "Node nor the journal shows it; nothing is done"
         )
     # The label and dnm's record change together. If both exist, the label is not dnm's.
-    if at.taken is not None and found and found.in_service is not False:
+    if at.taken is not None and state and state.in_service is not False:
         raise ConverterError(
-            f"{conversion.node} is lent, but Slurm may have it in service ({found}): "
+            f"{conversion.node} is lent, but Slurm may have it in service ({state}): "
             "nothing is done to it; check the node"
         )
     _require_partitions(conversion, at)
     return f"lent: {node.state.text if node else 'Slurm has no record of it'}"
 
 
-def _leave_to_others(conversion: NodeConversion) -> None:
+def _give_up_node(conversion: NodeConversion) -> None:
     """Gives up a node that was taken out of Slurm outside dnm. Removes dnm's fence, cordon and
     reservation, with which Slurm would keep the record. The drain stays, since slurm-bridge lifts
     its own from a schedulable Node, and goes with the record."""
@@ -205,10 +205,10 @@ def _leave_to_others(conversion: NodeConversion) -> None:
 def _lift_own_cordon(conversion: NodeConversion) -> None:
     """Removes the fence and this conversion's cordon, in one change."""
     node = read_bridged(conversion).node
-    is_ours = standing_node.is_our_cordon(conversion, node)
-    if standing_node.is_fenced(node) or (is_ours and node.is_cordoned):
+    is_own = standing_node.is_our_cordon(conversion, node)
+    if standing_node.is_fenced(node) or (is_own and node.is_cordoned):
         taints = [one for one in node.taints if not standing_node.is_fence(one)]
-        conversion.kube.change(node, {}, taints, is_uncordoned=is_ours)
+        conversion.kube.change(node, {}, taints, is_uncordoned=is_own)
 
 
 def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
@@ -220,7 +220,7 @@ def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
         conversion.book.remember({CORDONED: ""})
 
 
-def _is_ours(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None) -> bool:
+def _is_own(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None) -> bool:
     is_cordoned = conversion.journal.facts.get(CORDONED)
     if at.taken is not None or is_cordoned or to_batch.is_resumed(conversion, "fence"):
         return True
@@ -230,11 +230,11 @@ def _is_ours(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None
 
 
 def _require_partitions(conversion: NodeConversion, at: BridgedNode) -> None:
-    wanted = bridge.split_partitions(_partitions(at))
-    if not wanted:
+    partitions = bridge.split_partitions(_partitions(at))
+    if not partitions:
         return
-    known = conversion.patiently(conversion.slurm.read_partitions)
-    if missing := [one for one in wanted if one not in known]:
+    await_record = conversion.patiently(conversion.slurm.read_partitions)
+    if missing := [one for one in partitions if one not in await_record]:
         raise ConverterError(
             f"Slurm has no partition {', '.join(missing)}, which the annotation {PARTITIONS} of "
             f"Node {conversion.node} names: slurm-bridge would not take the node back; make the "
@@ -257,7 +257,7 @@ def drain(conversion: NodeConversion) -> str:
     return to_batch.drain(conversion)
 
 
-def back(conversion: NodeConversion) -> str:
+def relabel(conversion: NodeConversion) -> str:
     """Adds slurm-bridge's label to the cordoned Node and removes what lending added."""
     at = read_bridged(conversion)
     if at.taken is None and at.is_labelled:
@@ -291,17 +291,17 @@ def _put_label_on(conversion: NodeConversion) -> None:
     )
 
 
-def known(conversion: NodeConversion) -> str:
+def await_record(conversion: NodeConversion) -> str:
     """Waits until slurm-bridge has put it into Slurm: idle, partitions as features."""
 
     def look() -> str:
         at = read_bridged(conversion)
         node = find_slurm_node(conversion)
-        return bridge.why_not_back(at, node, bridge.split_partitions(at.partitions))
+        return bridge.missing_for_return(at, node, bridge.split_partitions(at.partitions))
 
     conversion.wait_until(look, conversion.settings.boot_timeout_seconds)
-    found = conversion.run_hook("health")
-    return "Slurm has it" + ("" if found else ", no hook health")
+    has_hook = conversion.run_hook("health")
+    return "Slurm has it" + ("" if has_hook else ", no hook health")
 
 
 def hand_over(conversion: NodeConversion) -> str:
@@ -324,7 +324,7 @@ def hand_over(conversion: NodeConversion) -> str:
         return f"Slurm has it {node.state.text} {node.reason}" if is_held else ""
 
     conversion.wait_until(look, conversion.settings.stage_timeout_seconds)
-    return settle_drain(conversion, conversion.read_node(), is_ours=False)
+    return settle_drain(conversion, conversion.read_node(), is_own=False)
 
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
@@ -342,15 +342,15 @@ def _show_leave(run: DryRun) -> list[str]:
 
 PROGRAM = Program(
     lending=(
-        *to_k8s.claiming(is_movable),
-        Stage("cordon", cordon, may_cordon, "cordon {node}"),
-        Stage("leave", leave, may_leave, _show_leave),
+        *to_k8s.claiming(check_movable),
+        Stage("cordon", cordon, check_cordon, "cordon {node}"),
+        Stage("leave", leave, check_leave, _show_leave),
         Stage(
-            "gone", gone,
+            "gone", await_end,
             shows=f"wait until Slurm has no node {{node}} and the taint {MANAGED_TAINT} is off",
         ),
         Stage(
-            "open", open_node, is_lent_by_us, "labels and taints of the namespace; uncordon {node}"
+            "open", open_node, check_lent, "labels and taints of the namespace; uncordon {node}"
         ),
     ),
     touches="cordon",
@@ -358,9 +358,9 @@ PROGRAM = Program(
     returning=(
         Stage("fence", fence, shows=standing_node.SHOW_FENCE),
         Stage("drain", drain, shows=to_batch.SHOW_EVICTION),
-        Stage("back", back, shows=f"label node {{node}} {EXTERNAL_NODE}, annotate {PARTITIONS}"),
+        Stage("back", relabel, shows=f"label node {{node}} {EXTERNAL_NODE}, annotate {PARTITIONS}"),
         Stage(
-            "known", known,
+            "known", await_record,
             shows="wait until Slurm has {node} idle, with its partitions as features",
         ),
         Stage(

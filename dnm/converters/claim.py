@@ -17,11 +17,11 @@ from dnm.converters.conversion import SLURM_PATIENCE, NodeConversion, NotClaimed
 from dnm.converters.journal import PREVIOUS_DRAIN
 from dnm.converters.marks import (
     drain_reason,
+    foreign_reason,
     is_own_reason,
     is_predecessors_reason,
     plain_state,
     reason_of_drain,
-    why_not_ours,
 )
 from dnm.converters.reservation import own_reservations, release, reservations_of, uncharge
 from dnm.converters.select import is_own_booking, service_of
@@ -43,16 +43,16 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
     still be carried out, so an existing reservation then counts as this operation's. The operation
     in the drain's Reason shows if it is not."""
     name = conversion.reservation
-    there = reservations_of(conversion)
-    if any(one.name == name for one in there):
+    existing = reservations_of(conversion)
+    if any(one.name == name for one in existing):
         if conversion.journal.facts.get(RESERVING) == name:
             return
         raise NotClaimed(f"the reservation {name} is there already: another conversion has it")
     conversion.book.remember({RESERVING: name})
-    end, is_lost = _end_before(there), False
+    end, is_lost = _end_before(existing), False
     deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
     while True:
-        allowed = IN_ANOTHER if _is_booked(conversion, there) else flags
+        allowed = IN_ANOTHER if _is_booked(conversion, existing) else flags
         try:
             return conversion.slurm.create_reservation(name, conversion.node, end, allowed)
         except SlurmRefused as error:
@@ -63,27 +63,27 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
             if time.monotonic() > deadline:
                 raise
             is_lost = True
-            conversion.say(f"outcome unknown, reads Slurm's state: {error}")
+            conversion.log(f"outcome unknown, reads Slurm's state: {error}")
         conversion.wait(conversion.settings.poll_seconds)
-        there = reservations_of(conversion)
-        if any(one.name == name for one in there):
+        existing = reservations_of(conversion)
+        if any(one.name == name for one in existing):
             return
 
 
-def _is_booked(conversion: NodeConversion, there: tuple[Reservation, ...]) -> bool:
+def _is_booked(conversion: NodeConversion, existing: tuple[Reservation, ...]) -> bool:
     node, instance, now = conversion.node, conversion.settings.instance, datetime.now(UTC)
     return any(
         is_own_booking(one, node, instance) and one.start is not None and one.start <= now
-        for one in there
+        for one in existing
     )
 
 
-def _end_before(there: tuple[Reservation, ...]) -> datetime | None:
+def _end_before(existing: tuple[Reservation, ...]) -> datetime | None:
     """Returns a minute before the node's next reservation: dnm's must not overlap it."""
     now = datetime.now(UTC)
     starts = [
         one.start
-        for one in there
+        for one in existing
         if one.start and one.start > now and not {"MAINT", "OVERLAP"} & set(one.flags)
     ]
     return min(starts) - timedelta(minutes=1) if starts else None
@@ -139,8 +139,8 @@ def drain(conversion: NodeConversion, may_work: bool = False) -> None:
 def _drain(conversion: NodeConversion, may_work: bool) -> None:
     settings, operation = conversion.settings, conversion.journal.operation
     node = conversion.read_node()
-    if why := why_not_ours(settings.machines, node):
-        raise NotClaimed(why)
+    if refusal := foreign_reason(settings.machines, node):
+        raise NotClaimed(refusal)
     node = plain_state(settings.machines, node)
     allowed = {"RESERVED", "COMPLETING"} if may_work else {"RESERVED"}
     if previous := conversion.journal.facts.get(PREVIOUS_DRAIN):
@@ -159,18 +159,16 @@ def _drain(conversion: NodeConversion, may_work: bool) -> None:
 
 def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
     """Returns the mark for Comment, or Extra (from Slurm 21.08), if free; old marks are cleared."""
-    found = {"comment": node.comment} | (
-        {"extra": node.extra or ""} if node.tells_last_busy else {}
-    )
-    free = [key for key, text in found.items() if not text or text.startswith("dnm:")]
-    return {**{key: "" for key in free if found[key]}, **dict.fromkeys(free[:1], mark)}
+    texts = {"comment": node.comment} | ({"extra": node.extra or ""} if node.has_last_busy else {})
+    free = [key for key, text in texts.items() if not text or text.startswith("dnm:")]
+    return {**{key: "" for key in free if texts[key]}, **dict.fromkeys(free[:1], mark)}
 
 
 def _own_marks(conversion: NodeConversion) -> Mapping[str, str]:
     """Returns this instance's marks as empty texts, which clear them."""
-    node, ours = conversion.read_node(), f"dnm:{conversion.settings.instance} "
-    found = {"comment": node.comment, "extra": node.extra or ""}
-    return {key: "" for key, text in found.items() if text.startswith(ours)}
+    node, own_mark = conversion.read_node(), f"dnm:{conversion.settings.instance} "
+    texts = {"comment": node.comment, "extra": node.extra or ""}
+    return {key: "" for key, text in texts.items() if text.startswith(own_mark)}
 
 
 def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
@@ -187,14 +185,14 @@ def check_claim(
     reservation. `may_be_away`: its slurmd may have been stopped. `is_reserved` False: the
     reservation had to be deleted, and the drain alone holds the node. Raises NotClaimed. A
     suspended job shows only in the jobs and the memory."""
-    found = in_slurm(conversion)
-    node = plain_state(conversion.settings.machines, found.node)
+    state = in_slurm(conversion)
+    node = plain_state(conversion.settings.machines, state.node)
     if not _is_drained_by(conversion, node):
         raise NotClaimed(f"it is {node.state.text} now, not drained by dnm: {node.reason!r}")
     is_down = may_be_away or PREVIOUS_DRAIN in conversion.journal.facts  # after a reboot by a test
     bases = ("IDLE", "DOWN") if is_down else ("IDLE",)
     allowed = _WHILE_AWAY if may_be_away else _WHILE_TAKEN
-    if any(one.is_charged for one in found.own):
+    if any(one.is_charged for one in state.own):
         allowed |= {"MAINTENANCE"}
     if node.state.base not in bases or node.state.flags - allowed:
         raise NotClaimed(f"it is {node.state.text}")
@@ -202,9 +200,9 @@ def check_claim(
         raise NotClaimed(
             f"{node.cpus_allocated} CPUs and {node.memory_allocated} MB are allocated on it"
         )
-    if found.jobs:
-        raise NotClaimed(f"job {found.jobs[0].display_id} of {found.jobs[0].user} is on it")
-    if is_reserved and not found.own:
+    if state.jobs:
+        raise NotClaimed(f"job {state.jobs[0].display_id} of {state.jobs[0].user} is on it")
+    if is_reserved and not state.own:
         raise NotClaimed(f"the reservation {conversion.reservation} is gone")
 
 
@@ -213,15 +211,15 @@ def give_back(conversion: NodeConversion) -> str:
     SlurmError if that is impossible now; the node then stays out of service."""
     node = conversion.read_node()
     is_drained = "DRAIN" in node.state.flags
-    is_ours = is_own_reason(conversion.settings, node.reason)
-    if is_drained and is_ours and not _is_drained_by(conversion, node):
+    is_own = is_own_reason(conversion.settings, node.reason)
+    if is_drained and is_own and not _is_drained_by(conversion, node):
         return "another conversion of this instance has it; it is left as it is"
-    if (is_drained and is_ours) or _lacks_its_drain(conversion, node):
+    if (is_drained and is_own) or _lacks_its_drain(conversion, node):
         lift_drain(conversion)
     clear_marks(conversion)
     if conversion.journal.facts.get(RESERVING):
         release(conversion)
-    return f"left drained: {node.reason}" if is_drained and not is_ours else ""
+    return f"left drained: {node.reason}" if is_drained and not is_own else ""
 
 
 def lift_drain(conversion: NodeConversion) -> str:
@@ -244,21 +242,21 @@ def lift_drain(conversion: NodeConversion) -> str:
 
 
 def settle_drain(
-    conversion: NodeConversion, node: SlurmNode, is_ours: bool, passing: str = ""
+    conversion: NodeConversion, node: SlurmNode, is_own: bool, passing: str = ""
 ) -> str:
     """Lifts dnm's drain; on a faulty node, replaces it by an unmarked one for an administrator.
     Other drains stay, but on a faulty node those that begin with `passing`, which their owner
     lifts."""
     sick = conversion.settings.leave_drained
-    is_ours = is_ours or _lacks_its_drain(conversion, node)
+    is_own = is_own or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags
     passes = passing and (not is_drained or node.reason.startswith(passing))
-    if sick and (is_ours or passes):
+    if sick and (is_own or passes):
         return _leave_drained(conversion, f"sick in Kubernetes: {sick}")
-    if is_ours:
+    if is_own:
         return lift_drain(conversion)
     if is_drained:
-        conversion.say(note := f"left drained, since dnm did not drain it: {node.reason}")
+        conversion.log(note := f"left drained, since dnm did not drain it: {node.reason}")
         return note
     return "in service"
 

@@ -45,8 +45,8 @@ class Claimed(NamedTuple):
         return {node: one.error for node, one in (self.claims or {}).items() if one.error}
 
 
-def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None]) -> Claimed:
-    """Returns the claims. If the journals can't be read, `say` gets the reason."""
+def read_claims(settings: Settings, facts: SlurmFacts, log: Callable[[str], None]) -> Claimed:
+    """Returns the claims. If the journals can't be read, `log` gets the reason."""
     unreadable: dict[str, str] = {}
     try:
         # None: nothing was ever converted here; --list makes no directory.
@@ -58,16 +58,16 @@ def read_claims(settings: Settings, facts: SlurmFacts, say: Callable[[str], None
             for node in facts.nodes
             if (claim := _claim_of(node, reserved, journals.get(node.name)))
         }
-        for node, why in unreadable.items():
-            found = claims.get(node, BatchClaim(instance=settings.instance))
-            claims[node] = msgspec.structs.replace(found, error=why)
+        for node, cause in unreadable.items():
+            claimed = claims.get(node, BatchClaim(instance=settings.instance))
+            claims[node] = msgspec.structs.replace(claimed, error=cause)
         if store:
             claims = {
                 node: msgspec.structs.replace(claim, is_at_work=store.is_at_work(node))
                 for node, claim in claims.items()
             }
     except (ConverterError, OSError) as error:
-        say(f"{settings.machines.value}: claims can't be read: {error}")
+        log(f"{settings.machines.value}: claims can't be read: {error}")
         return Claimed()
     return Claimed(claims, journals)
 
@@ -128,26 +128,26 @@ Judge: TypeAlias = Callable[[Sequence[Judged], Settings], Sequence[Judged]]
 """A function that judges a program's nodes by Kubernetes too. It raises KubeError."""
 
 
-class Looked(NamedTuple):
+class Survey(NamedTuple):
     facts: SlurmFacts
     judged: Sequence[Judged]
     claimed: Claimed
 
 
-def look(
-    settings: Settings, judge: Judge | None, say: Callable[[str], None], is_named: bool = False
-) -> Looked:
+def judge_all(
+    settings: Settings, judge: Judge | None, log: Callable[[str], None], is_named: bool = False
+) -> Survey:
     """Returns every node with its verdict. The verdict depends on Slurm, on the program's `judge`,
     on a readable journal, and on earlier failures; `is_named` ignores failures."""
     facts = read_facts(connect_slurm(settings))
     judged: Sequence[Judged] = judge_nodes(facts, settings)
     judged = judge(judged, settings) if judge else judged
     listed = msgspec.structs.replace(facts, nodes=tuple(one.node for one in judged))
-    claimed = read_claims(settings, listed, say)
-    why, shortest = claimed.errors, settings.min_idle_seconds
+    claimed = read_claims(settings, listed, log)
+    skips, shortest = claimed.errors, settings.min_idle_seconds
     for name, journal in () if is_named else claimed.journals.items():
-        why.setdefault(name, why_rests(journal, shortest, facts.read_at))
-    return Looked(facts, [held(one, why.get(one.node.name, "")) for one in judged], claimed)
+        skips.setdefault(name, pause_reason(journal, shortest, facts.read_at))
+    return Survey(facts, [held(one, skips.get(one.node.name, "")) for one in judged], claimed)
 
 
 def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:
@@ -160,14 +160,14 @@ def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> lis
             lines.append(claim.error)
         elif claim.direction:
             failed = f" ({claim.error})" if claim.error else ""
-            todo = what_to_do(node, claim.direction, claim.namespace, settings.machines.value)
+            todo = next_commands(node, claim.direction, claim.namespace, settings.machines.value)
             is_return = claim.direction == "batch"
-            what = "return to Slurm" if is_return else f"conversion for '{claim.namespace}'"
-            lines.append(f"{node}: its {what} was interrupted{failed}; {todo}")
+            shown = "return to Slurm" if is_return else f"conversion for '{claim.namespace}'"
+            lines.append(f"{node}: its {shown} was interrupted{failed}; {todo}")
     return lines
 
 
-def what_to_do(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:
+def next_commands(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:
     """Returns the commands for a conversion that stopped. The next run of dnm uses one of them by
     itself."""
     back = f"'{program} --set batch --node-name {node}' returns it"
@@ -195,7 +195,7 @@ def count_failure(journal: Journal, now: datetime) -> dict[str, str]:
 NO_FAILURE: Mapping[str, str] = {_COUNT: "0"}
 
 
-def rests_until(journal: Journal, shortest: timedelta) -> datetime | None:
+def pause_end(journal: Journal, shortest: timedelta) -> datetime | None:
     """Returns the end of the node's pause; None if it has not failed or the time is unknown."""
     failures = _failures(journal)
     try:
@@ -213,12 +213,12 @@ def _failures(journal: Journal) -> int:
     return int(text) if text.isascii() and text.isdecimal() else 0
 
 
-def why_rests(journal: Journal, shortest: timedelta, now: datetime) -> str:
+def pause_reason(journal: Journal, shortest: timedelta, now: datetime) -> str:
     """Returns the reason for the node's pause after a failure; empty if it has none."""
-    until = rests_until(journal, shortest)
-    if until is None or now >= until:
+    end = pause_end(journal, shortest)
+    if end is None or now >= end:
         return ""
     failures = _failures(journal)
     times = "" if failures == 1 else f" {failures} times in a row"
-    why = f" ({journal.error})" if journal.error else ""
-    return f"its conversion failed{times}{why}: left alone for {format_duration(until - now)}"
+    cause = f" ({journal.error})" if journal.error else ""
+    return f"its conversion failed{times}{cause}: left alone for {format_duration(end - now)}"

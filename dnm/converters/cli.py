@@ -19,7 +19,7 @@ from typing import Any
 from dnm.config import names, numbers, values
 from dnm.converter.contract import BOOK, CHARGE, LEAVE_DRAINED, LEAVE_OUT, UNBOOK
 from dnm.converters import listing
-from dnm.converters.claimed import Judge, describe_claims, look
+from dnm.converters.claimed import Judge, describe_claims, judge_all
 from dnm.converters.settings import Machines, Settings, load_settings
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.host.shortage import describe_shortage
@@ -53,11 +53,11 @@ def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
         raise ValueError("has no zone; write e.g. 2026-12-01T09:00:00Z")
     try:
-        return found.astimezone(UTC)
+        return moment.astimezone(UTC)
     except OverflowError as error:
         raise ValueError("is out of range; write a date of this century") from error
 
@@ -104,13 +104,13 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--set", choices=("k8s", "batch"), dest="direction", help="move nodes to this side")
-    for option, shown, parse, told in _WITH_A_VALUE:
+    for option, metavar, parse, help_text in _WITH_A_VALUE:
         if option != CHARGE or machines is not Machines.BRIDGED:  # Slurm accounts for none of them
-            add(option, metavar=shown, type=_argument(parse), help=told)
+            add(option, metavar=metavar, type=_argument(parse), help=help_text)
     parser.set_defaults(exclude=frozenset())
     add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="begin the event")
-    for option, told in _FLAGS.items():
-        add(option, action="store_true", help=told)
+    for option, help_text in _FLAGS.items():
+        add(option, action="store_true", help=help_text)
     add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
     add("--output", choices=("text", "json"), default="text", help="choose the format of stdout")
     add("--config", metavar="FILE", type=Path, help="read this configuration (or $DNM_CONFIG)")
@@ -127,8 +127,8 @@ def parse_arguments(
     if options.version:
         print(f"{machines.value} {_version()}")
         parser.exit(0)
-    others = (options.direction, options.book, options.unbook)
-    modes = sum((options.list, options.resume, *(one is not None for one in others)))
+    values_of_modes = (options.direction, options.book, options.unbook)
+    modes = sum((options.list, options.resume, *(one is not None for one in values_of_modes)))
     if modes != 1:
         parser.error("one of --set k8s, --set batch, --list, --resume, --book, --unbook is needed")
     if is_booking(options):
@@ -167,8 +167,8 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments, machines)
     try:
         keys = ("allow_preempt", "force", "account", "leave_drained")
-        given = {key: getattr(options, key, None) or None for key in keys}
-        settings = load_settings(given, os.environ, options.config, machines)
+        overrides = {key: getattr(options, key, None) or None for key in keys}
+        settings = load_settings(overrides, os.environ, options.config, machines)
         code = run(options, settings)
         print(end="", flush=True)
     except BrokenPipeError:  # the reader has closed the pipe, as head does
@@ -215,7 +215,7 @@ def _judge_of(machines: Machines) -> Judge | None:
 
 
 def show_list(options: argparse.Namespace, settings: Settings) -> int:
-    facts, judged, claimed = look(
+    facts, judged, claimed = judge_all(
         settings, _judge_of(settings.machines), lambda text: print(printable(text), file=sys.stderr)
     )
     claims = claimed.claims
@@ -235,10 +235,10 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
         print(listing.list_as_json(judged, claims, waiting, reserved, _further_options(settings)))
     else:
         shown = {one.node.name for one in judged}
-        known = {node: claim for node, claim in (claims or {}).items() if node in shown}
+        shown_claims = {node: claim for node, claim in (claims or {}).items() if node in shown}
         more = [
             *listing.describe_waiting(waiting, facts.read_at),
-            *describe_claims(known, settings),
+            *describe_claims(shown_claims, settings),
         ]
         print(listing.list_as_text(judged, facts.jobs, settings, of, more))
     if options.node_name and not judged:

@@ -17,7 +17,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from dnm.converters.claimed import Judge, what_to_do
+from dnm.converters.claimed import Judge, next_commands
 from dnm.converters.hooks import HookCall, find_hook, hook_environment, kubelet_facts, outlive
 from dnm.converters.journal import Book, Journal, StageMark
 from dnm.converters.kube_side import KubeSide
@@ -30,7 +30,7 @@ from dnm.kube.errors import repeat_on_conflict
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import ConverterError, DnmError, KubeError, SlurmError
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 SLURM_PATIENCE = timedelta(minutes=2)  # a restart of slurmctld
 
 
@@ -104,7 +104,7 @@ class Program:
     check_settings: Callable[[Settings], object] = lambda _: None  # runs before any claim
     # If None, each call repeats all stages of a return. Each reads the state first, which costs a
     # request.
-    forget_what_is_undone: Callable[[NodeConversion], None] | None = None
+    reopen_stages: Callable[[NodeConversion], None] | None = None
 
     @property
     def claiming(self) -> tuple[Stage, ...]:
@@ -134,7 +134,7 @@ class NodeConversion:
     settings: Settings
     book: Book
     control: StopRequest
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     sides: Sides
 
     @cached_property
@@ -173,9 +173,9 @@ class NodeConversion:
     def todo(self) -> str:
         """The commands with which an administrator can continue after a stop."""
         way, program = self.journal.way.value, self.settings.machines.value
-        return what_to_do(self.node, way, self.journal.namespace, program)
+        return next_commands(self.node, way, self.journal.namespace, program)
 
-    def patiently(self, ask: Callable[[], Found]) -> Found:
+    def patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Calls `ask` until Slurm answers, as long as a restart of slurmctld may take. A refusal
         counts as an answer. Raises SlurmError."""
         deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
@@ -190,7 +190,7 @@ class NodeConversion:
                     raise
                 if str(error) != last:
                     last = str(error)
-                    self.say(f"waits for Slurm: {last}")
+                    self.log(f"waits for Slurm: {last}")
                 self.wait(self.settings.poll_seconds)
 
     def read_node(self) -> SlurmNode:
@@ -221,7 +221,7 @@ class NodeConversion:
             except SlurmRefused as error:
                 refused = error
             except SlurmOutcomeUnknown as error:
-                self.say(f"outcome unknown, reads Slurm's state: {error}")
+                self.log(f"outcome unknown, reads Slurm's state: {error}")
             if self.patiently(is_so):
                 return
             if refused is not None:
@@ -252,11 +252,11 @@ class NodeConversion:
             if time.monotonic() > deadline:
                 raise kind(f"after {timeout.total_seconds():g} s: {missing}")
             if missing != last:
-                self.say(f"waits: {missing}")
+                self.log(f"waits: {missing}")
                 last = missing
             self.wait(self.settings.poll_seconds)
 
-    def change_node(self, attempt: Callable[[], Found]) -> Found:
+    def change_node(self, attempt: Callable[[], Answer]) -> Answer:
         """Repeats `attempt`, which reads and changes the Node, while other clients write it in
         between. Raises KubeConflict after the stage's time-out."""
         return repeat_on_conflict(attempt, self.settings.stage_timeout_seconds, self.wait)
@@ -266,7 +266,7 @@ class NodeConversion:
         name: str,
         is_required: bool = False,
         timeout: timedelta | None = None,
-        hear: Callable[[str], None] | None = None,
+        on_line: Callable[[str], None] | None = None,
     ) -> bool:
         """Runs a hook; returns whether the site has it. First waits for a hook that an earlier call
         left running. `on_line` gets the output lines; by default they are logged. Raises
@@ -276,13 +276,13 @@ class NodeConversion:
             return False
         timeout = timeout or self.settings.stage_timeout_seconds
         if self.journal.hook is not None:
-            outlive(self.journal.hook, timeout, self.say)
+            outlive(self.journal.hook, timeout, self.log)
         facts = hook_facts(self.settings, self.journal, name)
         facts |= kubelet_facts(self.settings, self.journal, name)
         environment = hook_environment(self.settings, facts, os.environ)
         passed = (os.environ.get(variable, "") for variable in self.settings.pass_environment)
         secrets = Secrets([*passed, *secrets_by_name(os.environ)])
-        call = HookCall([str(path), self.node], environment, secrets, hear or self.say)
+        call = HookCall([str(path), self.node], environment, secrets, on_line or self.log)
         self.book.change(hook=call.process)
         call.let_go()
         call.wait(timeout, self.control.hurry.is_set)
@@ -330,7 +330,7 @@ def run_stage(conversion: NodeConversion, stage: Stage) -> str:
         if stage.require is not None:
             stage.require(conversion)
         conversion.book.write(stage.name, StageMark.BEGUN)
-        conversion.say(f"{stage.name}: begins")
+        conversion.log(f"{stage.name}: begins")
         with fault_point(f"convert.{stage.name}"):
             note = stage.act(conversion)
     except DnmError as error:
@@ -340,5 +340,5 @@ def run_stage(conversion: NodeConversion, stage: Stage) -> str:
         conversion.book.write(stage.name, StageMark.FAILED, str(error))
         raise ConverterError(f"the converter failed on this host: {error}") from error
     conversion.book.write(stage.name, StageMark.DONE, note)
-    conversion.say(f"{stage.name}: {note or 'done'}")
+    conversion.log(f"{stage.name}: {note or 'done'}")
     return note

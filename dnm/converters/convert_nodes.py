@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from dnm.converters import to_batch
-from dnm.converters.claimed import Looked, look
+from dnm.converters.claimed import Survey, judge_all
 from dnm.converters.conversion import DryRun, Program, Stage, StopRequest
 from dnm.converters.hooks import check_kubelets
 from dnm.converters.journal import SCHEMA, Direction, Journal, JournalStore, NodeResult
@@ -57,13 +57,13 @@ class ConvertCall:
         node_type = self.options.node_type or self.settings.type_of(self.options.node_name or "")
         check_kubelets(self.settings, node_type)
         count, is_named = self.options.num_nodes or 1, bool(self.options.node_name)
-        _, judged, _ = look(self.settings, self.program.judge, self._say, is_named)
+        _, judged, _ = judge_all(self.settings, self.program.judge, self._log, is_named)
         judged = [one for one in judged if self._is_meant(one)]
         candidates = [one for one in self._unfinished() if one.node not in self.options.exclude]
-        known = {candidate.node for candidate in candidates}
-        candidates += [one for one in self._candidates(judged) if one.node not in known]
+        unfinished = {candidate.node for candidate in candidates}
+        candidates += [one for one in self._candidates(judged) if one.node not in unfinished]
         if not candidates:
-            raise ConverterError(self._why_none(judged))
+            raise ConverterError(self._describe_none(judged))
         if self.options.dry_run:
             chosen, lending = candidates[:count], self.program.lending
             return self._show_plan(count, [(one.node, one.jobs, lending) for one in chosen])
@@ -95,19 +95,21 @@ class ConvertCall:
             return ()
         return JournalStore(directory).load_open(self.settings.instance, self._unreadable)
 
-    def _unreadable(self, why: str) -> None:
-        self.unreadable.append(why)
-        self._say(f"{self.settings.machines.value}: {why}")
+    def _unreadable(self, message: str) -> None:
+        self.unreadable.append(message)
+        self._log(f"{self.settings.machines.value}: {message}")
 
     def _candidates(self, judged: Iterable[Judged]) -> list[Candidate]:
-        wanted = {ListVerdict.OK, *([ListVerdict.PREEMPT] if self.settings.allow_preempt else ())}
+        allowed = {ListVerdict.OK, *([ListVerdict.PREEMPT] if self.settings.allow_preempt else ())}
         return [
-            Candidate(node=one.node.name, why=_why(one), jobs=",".join(job.id for job in one.jobs))
+            Candidate(
+                node=one.node.name, why=_basis(one), jobs=",".join(job.id for job in one.jobs)
+            )
             for one in judged
-            if one.verdict in wanted
+            if one.verdict in allowed
         ]
 
-    def _why_none(self, judged: Sequence[Judged]) -> str:
+    def _describe_none(self, judged: Sequence[Judged]) -> str:
         if not judged and self.options.exclude:
             return "Slurm knows no node of this type that --exclude does not name"
         if not judged:
@@ -132,11 +134,11 @@ class ConvertCall:
 
     def _lent(self, count: int) -> list[str]:
         """Returns the nodes to return: returns in progress, then nodes with few pods to evict."""
-        found = look(self.settings, self.program.judge, self._say)
+        seen = judge_all(self.settings, self.program.judge, self._log)
         lent = [
             one.node.name
-            for one in found.judged
-            if self._is_meant(one) and self._is_lent(one.node, found)
+            for one in seen.judged
+            if self._is_meant(one) and self._is_lent(one.node, seen)
         ]
         returning = {one.node for one in self._open_journals() if one.direction is Direction.BATCH}
         kube = KubeSide(self.settings)
@@ -147,13 +149,13 @@ class ConvertCall:
         }
         return sorted(lent, key=lambda node: (pods.get(node, -1), node))[:count]
 
-    def _is_lent(self, node: SlurmNode, found: Looked) -> bool:
+    def _is_lent(self, node: SlurmNode, seen: Survey) -> bool:
         if node.state.base == ABSENT:
-            return node.name in (found.claimed.claims or {})
+            return node.name in (seen.claimed.claims or {})
         if other_instance(self.settings, node):
             return False
-        is_ours = is_own_reason(self.settings, reason_of_drain(node))
-        return is_ours or node.name in found.facts.in_own_reservations(self.settings.res_name)
+        is_own = is_own_reason(self.settings, reason_of_drain(node))
+        return is_own or node.name in seen.facts.in_own_reservations(self.settings.res_name)
 
     def _resume(self) -> int:
         journals = [
@@ -166,7 +168,7 @@ class ConvertCall:
             plans = [(one.node, "", self._way_back(one)) for one in journals]
             return self._show_plan(len(journals), plans)
         if not journals:
-            self._say("nothing to resume")
+            self._log("nothing to resume")
             return self._end([], len(self.unreadable))
         connect_slurm(self.settings).check_controller()
         return self._end(self._pool().resume(journals), len(journals) + len(self.unreadable))
@@ -174,7 +176,7 @@ class ConvertCall:
     def _pool(self) -> ConversionPool:
         store = JournalStore(self.settings.state_dir)
         return ConversionPool(
-            self.settings, self.program, store, self.control, self._say, self._on_result,
+            self.settings, self.program, store, self.control, self._log, self._on_result,
             self._name,
         )  # fmt: skip
 
@@ -183,7 +185,7 @@ class ConvertCall:
         if self.options.output == "text":
             self._print(node)
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self._print(printable(text), sys.stderr)
 
     def _print(self, text: str, to: TextIO | None = None) -> None:
@@ -196,7 +198,7 @@ class ConvertCall:
         if result.result == "ok" and not is_lending:
             self._name(result.node)
         if result.error:
-            self._say(f"{result.node}: {result.result}: {result.error}")
+            self._log(f"{result.node}: {result.result}: {result.error}")
         if self.settings.wake is not None:
             with suppress(OSError), fault_point("convert.wake"):
                 self.settings.wake.touch(0o600)
@@ -214,7 +216,7 @@ class ConvertCall:
                 for line in stage.lines(DryRun(self.settings, node, jobs)):
                     print(f"{node} {stage.name}: {line}")
         if len(plans) < count:
-            self._say(f"only {len(plans)} of {count} node(s) could be converted now")
+            self._log(f"only {len(plans)} of {count} node(s) could be converted now")
         return ExitCode.OK if len(plans) >= count else ExitCode.FAILED
 
     def _end(self, results: Sequence[NodeResult], count: int) -> int:
@@ -225,11 +227,11 @@ class ConvertCall:
         good = ("ok",) if is_lending else ("ok", "skipped")
         done = sum(result.result in good for result in results)
         if done < count:
-            self._say(f"{done} of {count} node(s) converted")
+            self._log(f"{done} of {count} node(s) converted")
         return ExitCode.OK if done >= count else ExitCode.FAILED
 
 
-def _why(one: Judged) -> str:
+def _basis(one: Judged) -> str:
     """Returns the reason why a node may be lent."""
     if one.verdict is ListVerdict.PREEMPT:
         return one.reason

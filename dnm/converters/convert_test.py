@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 
 from dnm.converters import to_batch, to_k8s
-from dnm.converters.claimed import carry_over, look
+from dnm.converters.claimed import carry_over, judge_all
 from dnm.converters.conversion import NodeConversion, Program, Stage, StopRequest, check_hooks
 from dnm.converters.hooks import check_kubelets
 from dnm.converters.journal import PREVIOUS_DRAIN, Direction, JournalStore, NodeResult
 from dnm.converters.listing import connect_slurm
-from dnm.converters.marks import why_not_ours
+from dnm.converters.marks import foreign_reason
 from dnm.converters.pool import BUSY, ConversionPool
 from dnm.converters.settings import Settings
 from dnm.model.errors import ConverterError
@@ -39,7 +39,7 @@ THINGS = {
     "containers": "clear",
     "certificates": "clear",
 }
-Said = Mapping[str, frozenset[tuple[str, str]]]  # thing -> the hook's reports (keyword, text)
+Reports = Mapping[str, frozenset[tuple[str, str]]]  # thing -> the hook's reports (keyword, text)
 
 
 class Rest(Value, frozen=True):
@@ -55,23 +55,23 @@ class Round(Value, frozen=True):
     rests: tuple[Rest, ...]
 
 
-def read_said(lines: Iterable[str]) -> Said:
+def parse_reports(lines: Iterable[str]) -> Reports:
     """Parses the hook's output. Other lines come from ssh or a banner and are skipped."""
-    found: dict[str, frozenset[tuple[str, str]]] = {}
+    reports: dict[str, frozenset[tuple[str, str]]] = {}
     for line in lines:
         thing, word, text = (*line.split(None, 2), "", "", "")[:3]
         if word in ("none", "left", "now", "unknown"):
-            found[thing] = found.get(thing, frozenset()) | {(word, text.strip())}
-    return found
+            reports[thing] = reports.get(thing, frozenset()) | {(word, text.strip())}
+    return reports
 
 
-def judge_rests(before: Said, after: Said) -> Iterator[Rest]:
+def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
     """Yields what is left over or unknown. A `now` must be equal to the `now` of `before`."""
     for thing, hook in {**dict.fromkeys(sorted(after), "clear"), **THINGS}.items():
-        said = after.get(thing, frozenset())
-        if not said:
+        of_thing = after.get(thing, frozenset())
+        if not of_thing:
             yield Rest(thing=thing, text=f"the hook {HOOK} does not report it")
-        for word, text in sorted(said):
+        for word, text in sorted(of_thing):
             if word == "left":
                 yield Rest(thing=thing, text=text, hook=hook)
             elif word == "unknown":
@@ -84,11 +84,11 @@ def judge_rests(before: Said, after: Said) -> Iterator[Rest]:
             yield Rest(thing=thing, text=f"{now or 'nothing'}, was {was or 'nothing'}", hook=hook)
 
 
-class _Looks:
+class _Checks:
     """The stages of a test, and what the hook reported about the node."""
 
     def __init__(self) -> None:
-        self.before: Said = {}
+        self.before: Reports = {}
         self.rests: tuple[Rest, ...] = ()
 
     @property
@@ -117,18 +117,18 @@ class _Looks:
         return f"{sum(bool(one.hook) for one in self.rests)} left over"
 
 
-def _ask(conversion: NodeConversion) -> Said:
+def _ask(conversion: NodeConversion) -> Reports:
     """Runs the hook. Raises ConverterError if it is missing, fails, or exceeds a limit."""
     lines: list[str] = []
 
-    def hear(line: str) -> None:
+    def add_line(line: str) -> None:
         if len(lines) <= _MOST_LINES:
             lines.append(line)
 
-    conversion.run_hook(HOOK, is_required=True, timeout=_TIMEOUT, hear=hear)
+    conversion.run_hook(HOOK, is_required=True, timeout=_TIMEOUT, on_line=add_line)
     if len(lines) > _MOST_LINES:
         raise ConverterError(f"the hook {HOOK} printed more than {_MOST_LINES} lines")
-    return read_said(lines)
+    return parse_reports(lines)
 
 
 def _cordon(conversion: NodeConversion) -> str:
@@ -144,10 +144,10 @@ def _cordon(conversion: NodeConversion) -> str:
     return ""
 
 
-def drain_of(settings: Settings, node: str, say: Callable[[str], None]) -> str:
+def drain_of(settings: Settings, node: str, log: Callable[[str], None]) -> str:
     """Returns the Reason of the drain that keeps a node out of service. Raises ConverterError if
     the node can't be tested: it has work, is in service, lent or claimed, or is faulty."""
-    _, judged, (claims, _) = look(settings, None, say)
+    _, judged, (claims, _) = judge_all(settings, None, log)
     one = next((one for one in judged if one.node.name == node), None)
     if one is None:
         raise ConverterError(f"Slurm knows no node {node}")
@@ -159,8 +159,8 @@ def drain_of(settings: Settings, node: str, say: Callable[[str], None]) -> str:
             f"{node} is lent or claimed {owner}: nothing is done to it; "
             f"'node-convert --set batch --node-name {node}' returns it"
         )
-    if why := why_not_ours(settings.machines, one.node):
-        raise ConverterError(f"{node}: {why}")
+    if refusal := foreign_reason(settings.machines, one.node):
+        raise ConverterError(f"{node}: {refusal}")
     state, reason = one.node.state, one.node.reason
     if one.in_service is not False:
         raise ConverterError(
@@ -178,7 +178,7 @@ def drain_of(settings: Settings, node: str, say: Callable[[str], None]) -> str:
 
 
 def play_rounds(
-    settings: Settings, node: str, namespace: str, rounds: int, say: Callable[[str], None]
+    settings: Settings, node: str, namespace: str, rounds: int, log: Callable[[str], None]
 ) -> Iterator[Round]:
     """Yields each round as it ends. A failure or a signal ends the test. Raises DnmError before the
     node is changed if it can't be tested."""
@@ -188,17 +188,17 @@ def play_rounds(
     for hooks in (to_k8s.HOOKS, to_batch.HOOKS, (HOOK,)):
         check_hooks(settings, *hooks)
     check_kubelets(settings, settings.type_of(node))
-    drain_of(settings, node, say)
-    looks = _Looks()
+    drain_of(settings, node, log)
+    checks = _Checks()
     store = JournalStore(settings.state_dir)
-    pool = ConversionPool(settings, looks.program, store, control, say, lambda result: None)
-    with store.lock(node) as is_ours:
-        if not is_ours:
+    pool = ConversionPool(settings, checks.program, store, control, log, lambda result: None)
+    with store.lock(node) as is_locked:
+        if not is_locked:
             raise ConverterError(f"{node}: {BUSY}")
         for _ in range(rounds):
-            looks.rests = ()
-            facts = {**carry_over(store.load(node)), PREVIOUS_DRAIN: drain_of(settings, node, say)}
+            checks.rests = ()
+            facts = {**carry_over(store.load(node)), PREVIOUS_DRAIN: drain_of(settings, node, log)}
             result = pool.carry_on(pool.new_journal(node, Direction.K8S, facts, namespace))
-            yield Round(result=result, rests=looks.rests)
+            yield Round(result=result, rests=checks.rests)
             if result.result != "ok" or control.stop.is_set():
                 return

@@ -19,9 +19,9 @@ import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 
-from dnm.converters.claimed import Claimed, read_claims, rests_until
+from dnm.converters.claimed import Claimed, pause_end, read_claims
 from dnm.converters.listing import Slurm, read_facts
-from dnm.converters.marks import plain_state, why_not_ours
+from dnm.converters.marks import foreign_reason, plain_state
 from dnm.converters.select import SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmRefused
@@ -105,30 +105,30 @@ def list_candidates(
 ) -> list[str]:
     """Returns the nodes of the type that are in service, not lent, and can be lent when the event
     begins. Idle nodes come first."""
-    left_out = facts.in_own_reservations(settings.res_name) | options.exclude
-    rests = {
+    excluded = facts.in_own_reservations(settings.res_name) | options.exclude
+    pauses = {
         name: until
         for name, journal in claimed.journals.items()
-        if (until := rests_until(journal, settings.min_idle_seconds))
+        if (until := pause_end(journal, settings.min_idle_seconds))
     }
 
-    def is_in_doubt(name: str) -> bool:
-        return name in claimed.errors or rests.get(name, facts.read_at) > facts.read_at
+    def is_last_choice(name: str) -> bool:
+        return name in claimed.errors or pauses.get(name, facts.read_at) > facts.read_at
 
-    found = [
+    of_type = [
         plain_state(settings.machines, node)
         for node in facts.nodes
         if settings.is_of_type(node.name, options.node_type)
-        and node.name not in left_out
-        and rests.get(node.name, options.begins) <= options.begins
+        and node.name not in excluded
+        and pauses.get(node.name, options.begins) <= options.begins
     ]
-    usable = [node for node in found if _is_usable(node, settings)]
-    usable.sort(key=lambda node: (is_in_doubt(node.name), node.state.base != "IDLE", node.name))
+    usable = [node for node in of_type if _is_usable(node, settings)]
+    usable.sort(key=lambda node: (is_last_choice(node.name), node.state.base != "IDLE", node.name))
     return [node.name for node in usable]
 
 
 def _is_usable(node: SlurmNode, settings: Settings) -> bool:
-    if why_not_ours(settings.machines, node):
+    if foreign_reason(settings.machines, node):
         return False
     is_up = node.state.is_understood and node.state.base in ("IDLE", "ALLOCATED", "MIXED")
     return is_up and not node.state.flags - _FREE_FLAGS

@@ -96,11 +96,11 @@ class HookCall:
         command: Sequence[str],
         environment: Mapping[str, str],
         secrets: Secrets,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         """Starts the process, which waits until `let_go`. Raises ConverterError."""
         self.command = list(command)
-        self.say = say
+        self.log = log
         self.lines = SafeLines(secrets, _LONGEST_LINE)
         self.last_lines: list[str] = []
         try:
@@ -134,40 +134,40 @@ class HookCall:
         raises, when its time is up or `is_hurried` turns true."""
         assert self.child.stdout is not None
         deadline = time.monotonic() + timeout.total_seconds()
-        why = ""
+        stop = ""
         with selectors.DefaultSelector() as selector:
             os.set_blocking(self.child.stdout.fileno(), False)
             selector.register(self.child.stdout, selectors.EVENT_READ)
-            while self.child.poll() is None and not why:
+            while self.child.poll() is None and not stop:
                 self._listen(selector, 0.1)
                 if time.monotonic() > deadline:
-                    why = f"did not end within {timeout.total_seconds():g} s and was ended"
+                    stop = f"did not end within {timeout.total_seconds():g} s and was ended"
                 elif is_hurried():
-                    why = "was ended because node-convert got two signals to stop"
-            if why:
+                    stop = "was ended because node-convert got two signals to stop"
+            if stop:
                 end_session(self.child.pid, lambda: self.child.poll() is not None)
             self._listen(selector, 0)
-            self._hear(self.lines.end())
+            self._take_lines(self.lines.end())
         self.child.stdout.close()
         with fault_point("hook.end"):
             code = self.child.wait()
-        if why or code:
+        if stop or code:
             last = f": {' / '.join(self.last_lines)}" if self.last_lines else ""
-            raise HookFailed(f"the hook {self.command[0]} {why or f'failed (exit {code})'}{last}")
+            raise HookFailed(f"the hook {self.command[0]} {stop or f'failed (exit {code})'}{last}")
 
     def _listen(self, selector: selectors.BaseSelector, seconds: float) -> None:
         for event, _ in selector.select(seconds) if selector.get_map() else ():
             content = os.read(event.fd, 65536)
             if not content:
                 selector.unregister(event.fileobj)
-            self._hear(self.lines.feed(content))
+            self._take_lines(self.lines.feed(content))
         if not selector.get_map():
             time.sleep(min(seconds, 0.02))
 
-    def _hear(self, lines: Iterable[str]) -> None:
+    def _take_lines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.last_lines = [*self.last_lines, line][-_LAST_LINES:]
-            self.say(line)
+            self.log(line)
 
 
 def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
@@ -180,11 +180,11 @@ def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
     end_by_signals(send, has_ended)
 
 
-def outlive(process: ConverterProcess, patience: timedelta, say: Callable[[str], None]) -> None:
+def outlive(process: ConverterProcess, patience: timedelta, log: Callable[[str], None]) -> None:
     """Waits for a hook that an earlier node-convert left running, then ends it."""
     if not is_alive(process):
         return
-    say(f"waits for a hook of an earlier call (process {process.pid})")
+    log(f"waits for a hook of an earlier call (process {process.pid})")
     deadline = time.monotonic() + patience.total_seconds()
     while is_alive(process) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -199,25 +199,25 @@ _FOLDER = "kubelet"  # below state_dir
 
 def check_kubelets(settings: Settings, node_type: str) -> None:
     """Raises ConverterError, before any claim, if the type's kubelets would not start."""
-    known = settings.node_types.get(node_type)
-    if known is None or known.kubelet is None:
+    of_type = settings.node_types.get(node_type)
+    if of_type is None or of_type.kubelet is None:
         return
     from dnm.kubelet.check import why_not_lent
 
-    if why := why_not_lent(known):
-        raise ConverterError(f"{why}: no node of this type is converted until this is fixed")
+    if refusal := why_not_lent(of_type):
+        raise ConverterError(f"{refusal}: no node of this type is converted until this is fixed")
 
 
 def kubelet_facts(settings: Settings, journal: Journal, hook: str) -> Mapping[str, str]:
     """Writes the node's kubelet file and returns the variable with its path. Returns nothing for
     hooks or types that need no file. Raises ConverterError."""
-    known = settings.node_types.get(journal.node_type)
-    is_wanted = hook in _WITH_FILE and journal.direction is Direction.K8S
-    if not is_wanted or known is None or known.kubelet is None:
+    of_type = settings.node_types.get(journal.node_type)
+    has_file = hook in _WITH_FILE and journal.direction is Direction.K8S
+    if not has_file or of_type is None or of_type.kubelet is None:
         return {}
     from dnm.kubelet.render import render
 
-    if not (text := render(known.kubelet)):
+    if not (text := render(of_type.kubelet)):
         return {}
     path = settings.state_dir / _FOLDER / f"{journal.node}.yaml"
     try:

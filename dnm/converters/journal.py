@@ -146,14 +146,14 @@ class JournalStore:
     def load_all(self, on_unreadable: Callable[[str, str], None]) -> dict[str, Journal]:
         """Returns the last conversion of each node, by node. `on_unreadable` gets a node with an
         unreadable journal, and a message with the next step. Raises OSError."""
-        found = {}
+        journals = {}
         for node in (one[:-5] for one in sorted(os.listdir(self.directory)) if one[-5:] == ".json"):
             try:
                 if journal := self.load(node):
-                    found[node] = journal
+                    journals[node] = journal
             except ConverterError as error:
                 on_unreadable(node, str(error))
-        return found
+        return journals
 
     def is_at_work(self, node: str) -> bool:
         """Returns whether a living process holds the node's lock."""
@@ -192,16 +192,16 @@ class JournalStore:
             mend_access(path, Access(owner=os.geteuid()))  # who opens it can lock the node
             with fault_point("journal.lock"):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                is_ours = _try_lock(descriptor, fcntl.LOCK_EX)
+                is_locked = _try_lock(descriptor, fcntl.LOCK_EX)
                 for _ in range(_LOOKS):
-                    if is_ours:
+                    if is_locked:
                         break
                     time.sleep(_LOOK_SECONDS)
-                    is_ours = _try_lock(descriptor, fcntl.LOCK_EX)
+                    is_locked = _try_lock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
             raise ConverterError(f"the lock {path} can't be made ({error.strerror})") from error
         try:
-            yield is_ours
+            yield is_locked
         finally:
             os.close(descriptor)
 
@@ -265,7 +265,7 @@ class NodeResult(Value, frozen=True):
 
 def stages_of(journal: Journal, began: datetime) -> tuple[StageResult, ...]:
     """Returns this call's stages, each with the seconds between its first and its last line."""
-    found: list[StageResult] = []
+    results: list[StageResult] = []
     begun: dict[str, datetime] = {}
     for line in journal.lines:
         if line.at < began:
@@ -275,6 +275,6 @@ def stages_of(journal: Journal, began: datetime) -> tuple[StageResult, ...]:
             continue
         seconds = (line.at - begun.pop(line.stage, line.at)).total_seconds()
         result = "ok" if line.mark is StageMark.DONE else "failed"
-        found.append(StageResult(stage=line.stage, seconds=round(seconds, 3), result=result))
-    found += [StageResult(stage=stage, seconds=0, result="interrupted") for stage in begun]
-    return tuple(found)
+        results.append(StageResult(stage=line.stage, seconds=round(seconds, 3), result=result))
+    results += [StageResult(stage=stage, seconds=0, result="interrupted") for stage in begun]
+    return tuple(results)

@@ -67,13 +67,13 @@ def read_facts(client: Slurm) -> SlurmFacts:
 def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datetime | None]]:
     """Returns for each node the reservations that are not over, however far ahead, and their
     begins. Reservations of conversions are left out."""
-    found: dict[str, dict[str, datetime | None]] = defaultdict(dict)
+    by_node: dict[str, dict[str, datetime | None]] = defaultdict(dict)
     for one in facts.reservations:
         if one.end is None or one.end >= facts.read_at:
             for node in one.nodes:
                 if not is_own_reservation(one, node, prefix):
-                    found[node][one.name] = one.start
-    return found
+                    by_node[node][one.name] = one.start
+    return by_node
 
 
 def with_reasons(
@@ -86,12 +86,12 @@ def with_reasons(
 
 def _with_reason(one: Judged, claim: BatchClaim | None, settings: Settings) -> Judged:
     is_claimed = claim is not None and claim.instance == settings.instance
-    said = slurm_reason_of(settings, one.node, is_claimed)
-    one = msgspec.structs.replace(one, slurm_reason=said)
+    note = slurm_reason_of(settings, one.node, is_claimed)
+    one = msgspec.structs.replace(one, slurm_reason=note)
     is_drained = "DRAIN" in one.node.state.flags
-    if claim is None or said is None or said.instance or not is_drained:
+    if claim is None or note is None or note.instance or not is_drained:
         return one
-    return msgspec.structs.replace(one, reason=f"{one.reason}; drained outside dnm: {said.line}")
+    return msgspec.structs.replace(one, reason=f"{one.reason}; drained outside dnm: {note.line}")
 
 
 def list_as_json(
@@ -202,11 +202,11 @@ def list_waiting_jobs(
         for partition in node.partitions:
             sizes[partition] += 1
             types.setdefault(partition, {})[type_of(node.name)] = None
-    ours = facts.in_own_reservations(reservation)
-    found: dict[tuple[str, str], WaitingJobs] = {}
+    claimed = facts.in_own_reservations(reservation)
+    waiting: dict[tuple[str, str], WaitingJobs] = {}
     pending = [job for job in facts.jobs if job.state == "PENDING"]
     for job in pending[:MOST_JOBS]:
-        if not would_start(job, ours) or job.node_count > max(sizes[p] for p in job.partitions):
+        if not would_start(job, claimed) or job.node_count > max(sizes[p] for p in job.partitions):
             continue
         rows: dict[str, str] = {}
         for partition in job.partitions:
@@ -214,21 +214,21 @@ def list_waiting_jobs(
                 rows.setdefault(node_type, partition)
         for node_type, partition in rows.items():
             if node_type:
-                row = found.get((node_type, partition))
-                found[node_type, partition] = _with_job(row, partition, node_type, job)
-    return tuple(found[key] for key in sorted(found))
+                row = waiting.get((node_type, partition))
+                waiting[node_type, partition] = _with_job(row, partition, node_type, job)
+    return tuple(waiting[key] for key in sorted(waiting))
 
 
-def would_start(job: SlurmJob, ours: Set[str] = frozenset()) -> bool:
+def would_start(job: SlurmJob, claimed: Set[str] = frozenset()) -> bool:
     """Returns whether a pending job lacks only nodes. `ours`: nodes that dnm has claimed; a job
     that requires one of them waits for it."""
     if not job.priority or job.reservation:
         return False
-    if job.why_pending in _LACKS_NODES or job.why_pending.startswith(_NODES_AWAY):
+    if job.pending_reason in _LACKS_NODES or job.pending_reason.startswith(_NODES_AWAY):
         return True
     with suppress(SlurmError):  # a shortened list of nodes can't be parsed
-        if named := _UNAVAILABLE.match(job.why_pending):
-            return not ours.isdisjoint(expand_hostlist(named[1]))
+        if named := _UNAVAILABLE.match(job.pending_reason):
+            return not claimed.isdisjoint(expand_hostlist(named[1]))
     return False
 
 

@@ -114,20 +114,20 @@ def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
     return "EXTERNAL" in node.state.flags
 
 
-def why_not_ours(
+def foreign_reason(
     machines: Machines, node: SlurmNode, maintained: dict[str, str] | None = None
 ) -> str:
     """Returns why the program leaves a node alone, whatever runs on it; empty for its own kind."""
     if machines is Machines.OWN:
-        return why_slinkys(node, maintained)
-    why_not, theirs = _KINDS[machines]
+        return slinky_reason(node, maintained)
+    refusal, prefix = _KINDS[machines]
     if not _is_of_kind(machines, node):
-        return why_not
+        return refusal
     if machines is Machines.PODS:
         node = msgspec.structs.replace(node, comment="")
-    if "DRAIN" not in node.state.flags and node.reason.startswith(theirs):
+    if "DRAIN" not in node.state.flags and node.reason.startswith(prefix):
         node = msgspec.structs.replace(node, reason="")  # left by an undrain or an uncordon
-    return why_slinkys(node, maintained)
+    return slinky_reason(node, maintained)
 
 
 def maintained_nodes(reservations: Iterable[Reservation]) -> dict[str, str]:
@@ -140,7 +140,7 @@ def maintained_nodes(reservations: Iterable[Reservation]) -> dict[str, str]:
     }
 
 
-def why_slinkys(node: SlurmNode, maintained: dict[str, str] | None = None) -> str:
+def slinky_reason(node: SlurmNode, maintained: dict[str, str] | None = None) -> str:
     """Returns why a node belongs to slurm-operator or slurm-bridge; empty if it does not."""
     if pod := pod_of(node.comment):
         return f"its slurmd runs in pod {pod} (slurm-operator): not a machine of its own"

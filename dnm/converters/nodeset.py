@@ -75,7 +75,7 @@ class OnNode(Value):
     sets: Sequence[NodeSet]
 
 
-def why_not_well(name: str, node: Node | None, may_be_cordoned: bool = False) -> str:
+def node_fault(name: str, node: Node | None, may_be_cordoned: bool = False) -> str:
     """Returns why a Node is left alone, whichever system uses it; empty if it is well."""
     if node is None:
         return f"Kubernetes has no Node {name}: its Node must have the name that Slurm knows"
@@ -84,11 +84,11 @@ def why_not_well(name: str, node: Node | None, may_be_cordoned: bool = False) ->
     return "its Node is cordoned" if node.is_cordoned and not may_be_cordoned else ""
 
 
-def why_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
+def lend_refusal(name: str, at: OnNode, label: tuple[str, str]) -> str:
     """Returns why a node can't be lent, whatever Slurm reports; empty if it can."""
     node, (key, value) = at.node, label
-    if (why := why_not_well(name, node)) or node is None:
-        return why
+    if (fault := node_fault(name, node)) or node is None:
+        return fault
     if node.labels.get(key) != value:
         return f"its Node has no label {key}={value}"
     if not node.is_with_batch:
@@ -98,10 +98,10 @@ def why_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
         )
     if len(at.pods) != 1:
         return f"{len(at.pods)} pods of slurmd are on its Node, not one"
-    return _why_pod_not_moved(name, at, label)
+    return _pod_refusal(name, at, label)
 
 
-def _why_pod_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
+def _pod_refusal(name: str, at: OnNode, label: tuple[str, str]) -> str:
     pod, (key, value) = at.pods[0], label
     node_set = next((one for one in at.sets if one.key == pod.key_of_set), None)
     if pod.is_terminating or not pod.is_ready:
@@ -110,31 +110,31 @@ def _why_pod_not_moved(name: str, at: OnNode, label: tuple[str, str]) -> str:
         return f"pod {pod.key} calls itself {pod.hostname} in Slurm"
     if node_set is None:
         return f"the NodeSet {pod.key_of_set} of its pod is not there"
-    if why := _why_set_is_busy(node_set):
-        return why
-    what = f"NodeSet {node_set.key}"
+    if refusal := _set_refusal(node_set):
+        return refusal
+    shown = f"NodeSet {node_set.key}"
     if node_set.selector.get(key) != value:
-        return f"{what} does not select by {key}={value}: without it its pod would stay"
+        return f"{shown} does not select by {key}={value}: without it its pod would stay"
     if not tolerates(node_set.tolerations, FENCE):
-        return f"{what} does not tolerate {BATCH_TAINT}:NoSchedule: its pod would not come back"
-    return why_not_told(pod)
+        return f"{shown} does not tolerate {BATCH_TAINT}:NoSchedule: its pod would not come back"
+    return report_fault(pod)
 
 
-def _why_set_is_busy(node_set: NodeSet) -> str:
+def _set_refusal(node_set: NodeSet) -> str:
     """Returns what else ends or starts pods of a NodeSet now; empty if nothing does."""
-    what = f"NodeSet {node_set.key}"
+    shown = f"NodeSet {node_set.key}"
     if node_set.is_deleting:
-        return f"{what} is being deleted"
+        return f"{shown} is being deleted"
     if not node_set.is_settled:
-        return f"{what} is being updated"
+        return f"{shown} is being updated"
     if not node_set.is_daemon_set and node_set.scalers:
-        return f"replicas of {what} are set by {', '.join(node_set.scalers)} too"
+        return f"replicas of {shown} are set by {', '.join(node_set.scalers)} too"
     if not node_set.is_daemon_set and node_set.idle_scalers:
-        return f"replicas of {what} may be set by {', '.join(node_set.idle_scalers)} at any time"
+        return f"replicas of {shown} may be set by {', '.join(node_set.idle_scalers)} at any time"
     return ""
 
 
-def why_others_turn(node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod) -> str:
+def turn_refusal(node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod) -> str:
     """Returns which other pod a conversion on any host is removing; empty if none."""
     for other in fellows:
         if other.uid != pod.uid and other.cost <= LOWEST_COST:
@@ -142,31 +142,31 @@ def why_others_turn(node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: Slurmd
     return ""
 
 
-def why_not_next(
+def scale_refusal(
     node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod, spares: Sequence[str]
 ) -> str:
     """Returns why, in StatefulSet mode, the operator might end another pod than this one, or later
     start one on another Node. Empty: it ends this one, if no other conversion runs. The deletion
     cost decides only among pods that are all Running and Ready. `spares`: Nodes that the NodeSet
     selects and has no pod on."""
-    if why := _why_set_is_busy(node_set):
-        return why
-    what = f"NodeSet {node_set.key}"
+    if refusal := _set_refusal(node_set):
+        return refusal
+    shown = f"NodeSet {node_set.key}"
     if len(fellows) != node_set.replicas:
-        return f"{what} has {count_of(len(fellows), 'pod')} of {node_set.replicas}"
+        return f"{shown} has {count_of(len(fellows), 'pod')} of {node_set.replicas}"
     for other in fellows:
         if other.uid == pod.uid:
             continue
         if other.is_terminating or not other.is_ready or not other.node:
-            return f"pod {other.key} of {what} is not Running and Ready: it would end first"
+            return f"pod {other.key} of {shown} is not Running and Ready: it would end first"
         if other.is_condemned:
-            return f"slurm-operator drains pod {other.key} of {what}: it would end first"
+            return f"slurm-operator drains pod {other.key} of {shown}: it would end first"
     if spares:
-        return f"{what} has no slurmd on {spares[0]}, which it selects too: a pod may start there"
+        return f"{shown} has no slurmd on {spares[0]}, which it selects too: a pod may start there"
     return ""
 
 
-def why_other_goes(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: int) -> str:
+def wrong_pod_removal(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: int) -> str:
     """Returns a message if the operator ends or has ended another pod instead; else empty."""
     for other in fellows:
         if other.uid != pod.uid and (other.is_terminating or other.is_condemned):
@@ -176,27 +176,27 @@ def why_other_goes(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: int) 
     return ""
 
 
-def why_not_told(pod: SlurmdPod) -> str:
+def report_fault(pod: SlurmdPod) -> str:
     """Returns why the operator's report on a pod's Slurm node is unusable; empty: it is usable."""
     if len(pod.states & _BASES) != 1:
         return f"slurm-operator reports no Slurm state for pod {pod.key}"
     return ""
 
 
-def why_busy(pod: SlurmdPod) -> str:
+def busy_reason(pod: SlurmdPod) -> str:
     """Returns why the operator reports the pod's Slurm node as busy; empty if idle. Callers ask
     Slurm itself too."""
-    if told := why_not_told(pod):
-        return told
+    if fault := report_fault(pod):
+        return fault
     if "Idle" not in pod.states or pod.states & _BUSY:
         return f"slurm-operator reports pod {pod.key} as {', '.join(sorted(pod.states))}"
     return ""
 
 
-def why_outdated(pod: SlurmdPod, is_drained: bool) -> str:
+def outdated_report(pod: SlurmdPod, is_drained: bool) -> str:
     """Returns a message if the operator still shows a pod's earlier Slurm state. Empty: it shows
     the node up, and drained if `is_drained`."""
-    is_shown = not why_not_told(pod) and "Down" not in pod.states
+    is_shown = not report_fault(pod) and "Down" not in pod.states
     if is_shown and ("Drain" in pod.states) == is_drained:
         return ""
     return f"slurm-operator still shows on pod {pod.key}: {', '.join(sorted(pod.states)) or '-'}"
@@ -209,7 +209,7 @@ def is_down_by_its_pod(reason: str) -> bool:
     return reason.startswith((OPERATOR_REASON, "Pod is terminating", "Not responding"))
 
 
-def why_not_back(name: str, pods: Sequence[SlurmdPod]) -> str:
+def missing_for_return(name: str, pods: Sequence[SlurmdPod]) -> str:
     """Returns what is missing until slurmd runs in its pod again; empty if nothing is."""
     staying = [pod for pod in pods if not pod.is_terminating]
     if len(staying) != 1:
@@ -219,7 +219,7 @@ def why_not_back(name: str, pods: Sequence[SlurmdPod]) -> str:
         return f"pod {pod.key} is not Running and Ready"
     if pod.hostname != name:
         return f"pod {pod.key} calls itself {pod.hostname} in Slurm"
-    return why_not_told(pod)
+    return report_fault(pod)
 
 
 def judge_places(
@@ -227,9 +227,9 @@ def judge_places(
 ) -> Sequence[Judged]:
     """Returns the verdicts, with SKIP for a node that can't be moved or has a pod that the operator
     reports as not idle."""
-    return [held(one, _why_held(one, places[one.node.name], label)) for one in judged]
+    return [held(one, _skip_reason(one, places[one.node.name], label)) for one in judged]
 
 
-def _why_held(one: Judged, at: OnNode, label: tuple[str, str]) -> str:
-    why = why_not_moved(one.node.name, at, label)
-    return why or (why_busy(at.pods[0]) if one.verdict is ListVerdict.OK else "")
+def _skip_reason(one: Judged, at: OnNode, label: tuple[str, str]) -> str:
+    refusal = lend_refusal(one.node.name, at, label)
+    return refusal or (busy_reason(at.pods[0]) if one.verdict is ListVerdict.OK else "")

@@ -31,8 +31,8 @@ class OthersTurn(NotClaimed):
 def stateful_set(conversion: NodeConversion) -> str:
     """Returns the NodeSet in StatefulSet mode that selects the machine; empty if one in DaemonSet
     mode does. Raises ConverterError if that is ambiguous."""
-    if found := conversion.journal.facts.get(SCALED):
-        return found
+    if scaled := conversion.journal.facts.get(SCALED):
+        return scaled
     key, value = label_of(conversion.settings)
     sets = [one for one in conversion.kube.node_sets.read_sets() if one.selector.get(key) == value]
     on = {pod.key_of_set for pod in _pods_on(conversion)}
@@ -66,8 +66,8 @@ def _turn(conversion: NodeConversion, key: str) -> Iterator[None]:
     name = f"NodeSet_{key.replace('/', '_')}"  # no node name has a `_`
     deadline = time.monotonic() + conversion.settings.drain_timeout_seconds.total_seconds()
     while True:
-        with conversion.book.store.lock(name) as is_ours:
-            if is_ours:
+        with conversion.book.store.lock(name) as is_locked:
+            if is_locked:
                 yield
                 return
         if time.monotonic() > deadline:
@@ -93,29 +93,29 @@ def shrink(conversion: NodeConversion, key: str) -> str:
 
 def _shrink_once(conversion: NodeConversion, key: str) -> str:
     node_set, fellows = _read(conversion, key)
-    mine = [pod for pod in fellows if pod.node == conversion.node]
-    if not mine:
+    on_node = [pod for pod in fellows if pod.node == conversion.node]
+    if not on_node:
         return _take_label_off(conversion)
-    pod = mine[0]
+    pod = on_node[0]
     if pod.is_terminating:
         return f"pod {pod.key} is still there"
     if _is_scaled(conversion, node_set):
-        if why := nodeset.why_other_goes(fellows, pod, node_set.replicas):
-            raise NotClaimed(why)
+        if refusal := nodeset.wrong_pod_removal(fellows, pod, node_set.replicas):
+            raise NotClaimed(refusal)
         return f"pod {pod.key} is still there"
     if pod.cost != LOWEST_COST:
         conversion.kube.node_sets.set_cost(pod, LOWEST_COST)
         return "its deletion cost is read back"
-    if why := nodeset.why_others_turn(node_set, fellows, pod):
-        raise OthersTurn(why)
-    if why := nodeset.why_not_next(node_set, fellows, pod, _spares(conversion, fellows)):
-        return why
+    if refusal := nodeset.turn_refusal(node_set, fellows, pod):
+        raise OthersTurn(refusal)
+    if refusal := nodeset.scale_refusal(node_set, fellows, pod, _spares(conversion, fellows)):
+        return refusal
     check_claim(conversion)
-    _take_one(conversion, node_set)
+    _scale_down(conversion, node_set)
     return f"pod {pod.key} is still there"
 
 
-def _take_one(conversion: NodeConversion, node_set: NodeSet) -> None:
+def _scale_down(conversion: NodeConversion, node_set: NodeSet) -> None:
     """Scales down by one. A refused write (conflict) changed nothing, so the facts are restored: if
     the number became smaller anyway, dnm did not do it."""
     facts = conversion.journal.facts
@@ -155,12 +155,12 @@ def grow(conversion: NodeConversion, key: str) -> None:
     node_set, fellows = _read(conversion, key)
     side = conversion.kube.node_sets
     staying = [pod for pod in fellows if not pod.is_terminating]
-    mine = [pod for pod in staying if pod.node == conversion.node]
-    if mine:
+    on_node = [pod for pod in staying if pod.node == conversion.node]
+    if on_node:
         if _is_scaled(conversion, node_set):  # the pod that dnm wanted to end is still there
             side.scale(node_set, node_set.replicas + 1)
-        elif mine[0].cost == LOWEST_COST:
-            side.set_cost(mine[0], None)
+        elif on_node[0].cost == LOWEST_COST:
+            side.set_cost(on_node[0], None)
         return
     if len(fellows) == node_set.replicas and all(pod.node for pod in fellows):
         side.scale(node_set, node_set.replicas + 1)

@@ -211,7 +211,7 @@ class Autoscaler(Value):
 
 def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
     """Returns each autoscaler of a NodeSet, also one that KEDA has made."""
-    found = []
+    scalers = []
     for one in msgspec.json.decode(page, type=ListPage[_Scaler]).items:
         target = one.spec.scale_target_ref
         if (target.api_version.partition("/")[0] or _NODE_SET[0], target.kind) != _NODE_SET:
@@ -221,7 +221,7 @@ def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
             shown = f"KEDA's ScaledObject {keda}"
         idle = [condition.reason for condition in one.status.conditions or ()
                 if (condition.type, condition.status) == ("ScalingActive", "False")]  # fmt: skip
-        found.append(
+        scalers.append(
             Autoscaler(
                 namespace=one.metadata.namespace,
                 node_set=target.name,
@@ -229,7 +229,7 @@ def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
                 is_idle=bool(idle),
             )
         )
-    return found
+    return scalers
 
 
 _JSON_PATCH = "application/json-patch+json"
@@ -248,33 +248,33 @@ class NodeSetConnection:
         query = {"labelSelector": _SLURMD}
         if node:
             query["fieldSelector"] = f"spec.nodeName={node}"
-        what = List(path_of("pods"), "PodList", query)
+        request = List(path_of("pods"), "PodList", query)
         shown = "slurmd's pods" + (f" on node {node}" if node else "")
-        return self._list(shown, "pods", what, read_pod_page)
+        return self._list(shown, "pods", request, read_pod_page)
 
     def read_sets(self) -> Sequence[NodeSet]:
-        what = List(path_of("nodesets", api=_API), "NodeSetList")
-        found = self._list("the NodeSets", "nodesets.slinky.slurm.net", what, read_set_page)
-        if all(one.is_daemon_set for one in found):
-            return found
+        request = List(path_of("nodesets", api=_API), "NodeSetList")
+        sets = self._list("the NodeSets", "nodesets.slinky.slurm.net", request, read_set_page)
+        if all(one.is_daemon_set for one in sets):
+            return sets
         path = path_of("horizontalpodautoscalers", api="/apis/autoscaling/v2")
         of = "horizontalpodautoscalers.autoscaling"
-        what = List(path, "HorizontalPodAutoscalerList")
-        scalers = self._list("the autoscalers", of, what, read_scaler_page)
-        return [_with_scalers(one, scalers) for one in found]
+        request = List(path, "HorizontalPodAutoscalerList")
+        scalers = self._list("the autoscalers", of, request, read_scaler_page)
+        return [_with_scalers(one, scalers) for one in sets]
 
     def read_chosen(self, key: str, value: str) -> Sequence[str]:
         """Returns the names of Nodes with that label that are Ready and not cordoned."""
         label = f"{key}={value}"
-        what = List(path_of("nodes"), "NodeList", {"labelSelector": label})
-        found = self._list(f"the Nodes with {label}", "nodes", what, read_node_page)
-        return [one.name for one in found if one.is_ready and not one.is_cordoned]
+        request = List(path_of("nodes"), "NodeList", {"labelSelector": label})
+        nodes = self._list(f"the Nodes with {label}", "nodes", request, read_node_page)
+        return [one.name for one in nodes if one.is_ready and not one.is_cordoned]
 
     def _list(
-        self, shown: str, of: str, what: List, read: Callable[[memoryview], Iterable[T]]
+        self, shown: str, of: str, request: List, read: Callable[[memoryview], Iterable[T]]
     ) -> list[T]:
         with self.requests.asking(f"list {shown}", f"list {of}"), fault_point("kube.node_sets"):
-            return self.requests.collect(what, read)
+            return self.requests.collect(request, read)
 
     def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
         """Writes or removes the pod's pod-deletion-cost, if it is still the same pod."""

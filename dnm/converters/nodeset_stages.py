@@ -48,20 +48,20 @@ def _place(conversion: NodeConversion) -> OnNode:
     )
 
 
-def is_movable(conversion: NodeConversion) -> None:
+def check_movable(conversion: NodeConversion) -> None:
     """Raises NotClaimed unless operator and NodeSet allow slurmd to end and to start again."""
     label = standing_node.label_of(conversion.settings)
-    if why := nodeset.why_not_moved(conversion.node, _place(conversion), label):
-        raise NotClaimed(why)
+    if refusal := nodeset.lend_refusal(conversion.node, _place(conversion), label):
+        raise NotClaimed(refusal)
 
 
-def may_leave(conversion: NodeConversion) -> None:
+def check_leave(conversion: NodeConversion) -> None:
     """Checks the claim again, by Slurm itself: the operator may have lifted dnm's drain."""
     node = standing_node.read_own_node(conversion)
     if standing_node.is_label_on(conversion, node):
         if conversion.journal.facts.get(SCALED):  # its pod is ending, or has ended
-            return is_lent_by_us(conversion)
-        is_movable(conversion)
+            return check_lent(conversion)
+        check_movable(conversion)
         check_claim(conversion)
 
 
@@ -74,7 +74,7 @@ def leave(conversion: NodeConversion) -> str:
         _wait_until_reserved(conversion)
     if node_set := stateful_set(conversion):
         return shrink(conversion, node_set)
-    is_movable(conversion)
+    check_movable(conversion)
     check_claim(conversion)
     key, value = standing_node.label_of(conversion.settings)
     conversion.kube.node_sets.remove_label(conversion.node, key, value)
@@ -94,16 +94,16 @@ def _wait_until_reserved(conversion: NodeConversion) -> None:
     conversion.wait_until(look, SLURM_PATIENCE)
 
 
-def is_lent_by_us(conversion: NodeConversion) -> None:
+def check_lent(conversion: NodeConversion) -> None:
     """Checks the reservation: the operator may replace the drain when it ends the pod."""
-    found = in_slurm(conversion)
-    if not found.own:
-        raise NotClaimed(f"the reservation {conversion.reservation} is gone ({found})")
-    if found.in_service:
-        raise NotClaimed(f"there is work on it ({found})")
+    state = in_slurm(conversion)
+    if not state.own:
+        raise NotClaimed(f"the reservation {conversion.reservation} is gone ({state})")
+    if state.in_service:
+        raise NotClaimed(f"there is work on it ({state})")
 
 
-def gone(conversion: NodeConversion) -> str:
+def await_end(conversion: NodeConversion) -> str:
     """Waits until slurmd's pod has ended, and Slurm has the node down."""
 
     def look() -> str:
@@ -120,31 +120,31 @@ def gone(conversion: NodeConversion) -> str:
 def open_node(conversion: NodeConversion) -> str:
     """Sets the namespace's labels and taints, and removes the fence, in one change."""
 
-    def why_not(node: Node) -> str:
-        is_wanted_back = standing_node.is_label_on(conversion, node)
-        return "the label of the NodeSet was added again outside dnm" if is_wanted_back else ""
+    def refusal(node: Node) -> str:
+        has_label = standing_node.is_label_on(conversion, node)
+        return "the label of the NodeSet was added again outside dnm" if has_label else ""
 
-    return standing_node.open_to_pods(conversion, why_not)
+    return standing_node.open_to_pods(conversion, refusal)
 
 
 def check(conversion: NodeConversion) -> str:
     """Raises unless the node can be returned: lent by dnm, no work, state known."""
-    found = in_slurm(conversion)
-    slurm_node = found.node
+    state = in_slurm(conversion)
+    slurm_node = state.node
     refuse_other_instance(conversion.settings, slurm_node)
     node = standing_node.read_own_node(conversion)
     # The reservation may have ended before another one began, and the pod's end may have replaced
     # the Reason of dnm's drain. Then only the mark in Comment or Extra is left.
     is_marked = conversion.settings.instance in instances_on(slurm_node)
-    is_ours = bool(found.own) or is_marked or to_batch.is_resumed(conversion, "fence")
+    is_own = bool(state.own) or is_marked or to_batch.is_resumed(conversion, "fence")
     has_slurmd = standing_node.is_label_on(conversion, node)
-    if has_slurmd and not is_ours:
+    if has_slurmd and not is_own:
         raise AlreadyBack(f"slurmd runs on it ({slurm_node.state.text}): nothing is done to it")
     if has_slurmd:
         return f"slurmd comes back or has come: {slurm_node.state.text}"
-    found.refuse_work()
-    found.refuse_unknown()
-    if not is_ours:
+    state.refuse_work()
+    state.refuse_unknown()
+    if not is_own:
         raise ConverterError(
             f"{conversion.node} is not lent by '{conversion.settings.instance}': no reservation "
             f"{conversion.reservation}, no mark of ours; nothing is done"
@@ -159,7 +159,7 @@ def drain(conversion: NodeConversion) -> str:
     return to_batch.drain(conversion)
 
 
-def back(conversion: NodeConversion) -> str:
+def add_label(conversion: NodeConversion) -> str:
     """Adds the NodeSet's label and removes everything that lending added, also dnm's cordon, which
     would keep slurmd's pod off. It is one change, so a later cordon is not dnm's."""
     _read_uncordoned(conversion)
@@ -192,7 +192,7 @@ def _put_label_on(conversion: NodeConversion) -> None:
     )
 
 
-def slurmd(conversion: NodeConversion) -> str:
+def wait_for_slurmd(conversion: NodeConversion) -> str:
     """Waits until a pod is Ready on the Node, and the operator and Slurm have it idle. The earlier
     pod left it down in Slurm. The operator resumes it only if the new pod has another name; in
     StatefulSet mode dnm does."""
@@ -203,12 +203,12 @@ def slurmd(conversion: NodeConversion) -> str:
         if node_set:
             grow_in_turn(conversion, node_set)
         pods = conversion.kube.node_sets.read_pods(conversion.node)
-        if why := nodeset.why_not_back(conversion.node, pods):
-            return why
+        if missing := nodeset.missing_for_return(conversion.node, pods):
+            return missing
         node = conversion.slurm.read_node(conversion.node)
         is_back = "NOT_RESPONDING" not in node.state.flags
-        is_ours = standing_node.is_our_drain(conversion, node)
-        is_lifted = is_ours or nodeset.is_down_by_its_pod(node.reason)
+        is_own = standing_node.is_our_drain(conversion, node)
+        is_lifted = is_own or nodeset.is_down_by_its_pod(node.reason)
         if is_back and node.state.base == "DOWN" and is_lifted:
             conversion.slurm.resume(conversion.node, {})
             return "Slurm is resuming the node"
@@ -218,8 +218,8 @@ def slurmd(conversion: NodeConversion) -> str:
         return ""
 
     conversion.wait_until(look, conversion.settings.boot_timeout_seconds)
-    found = conversion.run_hook("health")
-    return "slurmd is back" + ("" if found else ", no hook health")
+    has_hook = conversion.run_hook("health")
+    return "slurmd is back" + ("" if has_hook else ", no hook health")
 
 
 def hand_over(conversion: NodeConversion) -> str:
@@ -242,7 +242,7 @@ def _await_operator(conversion: NodeConversion) -> str:
     def look() -> str:
         is_drained = "DRAIN" in conversion.slurm.read_node(conversion.node).state.flags
         pods = conversion.kube.node_sets.read_pods(conversion.node)
-        return "; ".join(filter(None, (nodeset.why_outdated(pod, is_drained) for pod in pods)))
+        return "; ".join(filter(None, (nodeset.outdated_report(pod, is_drained) for pod in pods)))
 
     try:
         conversion.wait_until(look, _OPERATOR_PATIENCE)
@@ -285,11 +285,11 @@ def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
 
 PROGRAM = Program(
     lending=(
-        *to_k8s.claiming(is_movable),
-        Stage("leave", leave, may_leave, _show_leave),
-        Stage("gone", gone, shows="wait until slurmd's pod is gone and Slurm has the node down"),
+        *to_k8s.claiming(check_movable),
+        Stage("leave", leave, check_leave, _show_leave),
+        Stage("gone", await_end, shows="wait until slurmd's pod has ended and the node is down"),
         Stage(
-            "open", open_node, is_lent_by_us,
+            "open", open_node, check_lent,
             f"labels and taints of the namespace, and the taint {FENCE.key} off",
         ),
     ),
@@ -298,9 +298,9 @@ PROGRAM = Program(
     returning=(
         Stage("fence", standing_node.fence, shows=standing_node.SHOW_FENCE),
         Stage("drain", drain, shows=to_batch.SHOW_EVICTION),
-        Stage("back", back, shows=_show_back),
+        Stage("back", add_label, shows=_show_back),
         Stage(
-            "slurmd", slurmd,
+            "slurmd", wait_for_slurmd,
             shows="in StatefulSet mode: one replica more\n"
             "wait until slurmd's pod is Ready and Slurm has the node idle",
         ),

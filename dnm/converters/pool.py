@@ -79,7 +79,7 @@ class ConversionPool:
     program: Program
     store: JournalStore
     control: StopRequest
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     on_result: Callable[[NodeResult], None]
     on_claimed: Callable[[str], None] = lambda node: None
     sides: Sides = BY_SETTINGS
@@ -121,16 +121,16 @@ class ConversionPool:
             facts = {_VERDICT: candidate.why, JOBS: candidate.jobs, **carry_over(journal)}
             journal = self.new_journal(node, Direction.K8S, facts, namespace, node_type)
         elif journal.instance != self.settings.instance:
-            return _skipped(node, f"instance {journal.instance} works on it")
+            return _skip(node, f"instance {journal.instance} works on it")
         elif journal.way is Direction.BATCH:
             if self.program.has_touched(journal) or not journal.has_begun("claim"):
-                return _skipped(node, "it is being returned; --resume finishes that")
+                return _skip(node, "it is being returned; --resume finishes that")
             back = self._resume(node, journal)
-            why = "the claim of an earlier conversion was given back"
-            return back if back.result == "failed" else _skipped(node, why)
+            reason = "the claim of an earlier conversion was given back"
+            return back if back.result == "failed" else _skip(node, reason)
         elif journal.namespace != namespace:
-            why = f"its conversion for '{journal.namespace}' is unfinished; --resume gives it back"
-            return _skipped(node, why)
+            reason = f"its conversion for '{journal.namespace}' is unfinished; use --resume"
+            return _skip(node, reason)
         request, account = self.settings.request, self.settings.account
         charged = {**journal.facts, **({ACCOUNT: account} if account else {})}
         return self.carry_on(msgspec.structs.replace(journal, request=request, facts=charged))
@@ -141,8 +141,8 @@ class ConversionPool:
     def _bring_back(self, node: str, journal: Journal | None) -> NodeResult:
         if journal is None or not journal.is_open:
             is_lent = journal and (journal.direction is Direction.K8S or journal.error)
-            known = journal if is_lent else None  # an error means that it was not given back
-            served = (known.namespace, known.node_type) if known else ()
+            lending = journal if is_lent else None  # an error means that it was not given back
+            served = (lending.namespace, lending.node_type) if lending else ()
             journal = self.new_journal(node, Direction.BATCH, carry_over(journal), *served)
         elif journal.instance != self.settings.instance:
             raise DnmError(f"instance {journal.instance} works on it")
@@ -155,9 +155,9 @@ class ConversionPool:
 
     def _resume(self, node: str, journal: Journal | None) -> NodeResult:
         if journal is None or not journal.is_open:
-            return _skipped(node, "another converter has finished it")
+            return _skip(node, "another converter has finished it")
         if self._is_counted(journal):
-            return _skipped(node, "dnm counts it as lent, and returns it when it is idle")
+            return _skip(node, "dnm counts it as lent, and returns it when it is idle")
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def _is_counted(self, journal: Journal) -> bool:
@@ -185,8 +185,8 @@ class ConversionPool:
     ) -> NodeResult:
         """Runs the work with the node's lock and its last journal; returns the result."""
         try:
-            with self.store.lock(node) as is_ours:
-                if is_ours:
+            with self.store.lock(node) as is_locked:
+                if is_locked:
                     return work(self.store.load(node))
                 return NodeResult(node=node, result=busy, error=BUSY)
         except DnmError as error:
@@ -223,10 +223,10 @@ class ConversionPool:
         began = datetime.now(UTC)
         book = Book(self.store, journal)
 
-        def say(text: str) -> None:
-            self.say(f"{journal.node}: {text}")
+        def log(text: str) -> None:
+            self.log(f"{journal.node}: {text}")
 
-        conversion = NodeConversion(self.settings, book, self.control, say, self.sides)
+        conversion = NodeConversion(self.settings, book, self.control, log, self.sides)
         try:
             book.change()
             if journal.direction is Direction.K8S:
@@ -241,8 +241,8 @@ class ConversionPool:
 
     def _to_k8s(self, conversion: NodeConversion) -> tuple[str, str]:
         if not conversion.journal.is_done("select"):
-            why = conversion.journal.facts.get(_VERDICT, "")
-            conversion.book.write("select", StageMark.DONE, why)
+            verdict = conversion.journal.facts.get(_VERDICT, "")
+            conversion.book.write("select", StageMark.DONE, verdict)
         try:
             run_stages(conversion, self.program.claiming)
             self.on_claimed(conversion.node)  # from here on only the whole return leads back
@@ -258,7 +258,7 @@ class ConversionPool:
 
     def _turn_round(self, conversion: NodeConversion, error: DnmError) -> tuple[str, str]:
         """Rolls a failed conversion back, or leaves it with a message with the next step."""
-        conversion.say(f"failed: {error}")
+        conversion.log(f"failed: {error}")
         if not isinstance(error, NotClaimed):
             conversion.book.remember(count_failure(conversion.journal, datetime.now(UTC)))
         journal = conversion.journal
@@ -266,11 +266,11 @@ class ConversionPool:
             conversion.book.close(str(error))  # the node's owner keeps it
             return "skipped" if isinstance(error, NotClaimed) else "failed", str(error)
         conversion.book.change(direction=Direction.BATCH, rolled_back_from=str(error))
-        result, why = self._to_batch(conversion)
+        result, return_error = self._to_batch(conversion)
         is_back = result in ("ok", "skipped")
         if is_back and isinstance(error, NotClaimed):
             return "skipped", str(error)
-        return "failed", f"{error}; {'it was returned to Slurm' if is_back else why}"
+        return "failed", f"{error}; {'it was returned to Slurm' if is_back else return_error}"
 
     def _to_batch(self, conversion: NodeConversion) -> tuple[str, str]:
         program, was_claimed_here = self.program, conversion.journal.has_begun("claim")
@@ -283,8 +283,8 @@ class ConversionPool:
                 conversion.check_control()
                 # The actual state decides whether it is back, not the journal.
                 run_stage(conversion, program.check)
-                if program.forget_what_is_undone:
-                    program.forget_what_is_undone(conversion)
+                if program.reopen_stages:
+                    program.reopen_stages(conversion)
                 else:
                     conversion.book.reopen([stage.name for stage in program.returning])
                 run_stages(conversion, program.returning)
@@ -297,13 +297,13 @@ class ConversionPool:
                 conversion.book.close(str(error))  # nothing was done to it
                 return "failed", str(error)
             conversion.book.change(error=str(error))
-            is_known = self.settings.machines is not Machines.BRIDGED  # Slurm always has a record
+            is_in_slurm = self.settings.machines is not Machines.BRIDGED  # all the time
             where = f", drained in Slurm and reserved as {conversion.reservation}"
-            stays = f"{conversion.node} stays as it is{where if is_known else ''}"
+            stays = f"{conversion.node} stays as it is{where if is_in_slurm else ''}"
             return "failed", f"{error}; {stays}: fix the cause, then {conversion.todo}"
         conversion.book.close(conversion.journal.rolled_back_from)
         return "ok", note
 
 
-def _skipped(node: str, why: str) -> NodeResult:
-    return NodeResult(node=node, result="skipped", error=why)
+def _skip(node: str, reason: str) -> NodeResult:
+    return NodeResult(node=node, result="skipped", error=reason)

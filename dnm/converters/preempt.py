@@ -34,10 +34,10 @@ def claim_from_jobs(conversion: NodeConversion) -> str:
         _check_preemptible(conversion, job)
     reserve(conversion, IGNORE_JOBS)
     drain(conversion, may_work=True)
-    there = conversion.read_jobs()
-    others = [job for job in there if job.id not in jobs]
-    if others:
-        raise NotClaimed(f"job {others[0].display_id} of {others[0].user} got in")
+    running = conversion.read_jobs()
+    unexpected = [job for job in running if job.id not in jobs]
+    if unexpected:
+        raise NotClaimed(f"job {unexpected[0].display_id} of {unexpected[0].user} got in")
     for job in jobs:
         _make_leave(conversion, job)
     _wait_for_idle(conversion)
@@ -80,11 +80,11 @@ def _make_leave(conversion: NodeConversion, job: str) -> None:
         return
     conversion.book.remember({_TOUCHED + job: _BEGUN})
     if grace and is_here:
-        conversion.say(f"sends TERM to job {job}, {grace.total_seconds():g} s grace")
+        conversion.log(f"sends TERM to job {job}, {grace.total_seconds():g} s grace")
         try:
             conversion.slurm.terminate_job(job)
         except SlurmError as error:
-            conversion.say(f"TERM to job {job} failed, continues: {error}")
+            conversion.log(f"TERM to job {job} failed, continues: {error}")
         _wait_for_end(conversion, job, grace)
     if settings.preempt_mode == "cancel":
         conversion.change_slurm(
@@ -96,7 +96,7 @@ def _make_leave(conversion: NodeConversion, job: str) -> None:
 
 
 def _requeue(conversion: NodeConversion, job: str) -> None:
-    conversion.say(f"requeues job {job} if necessary")
+    conversion.log(f"requeues job {job} if necessary")
     try:
         conversion.change_slurm(
             lambda: conversion.slurm.requeue_job(job), lambda: _is_requeued(conversion, job)
@@ -119,8 +119,8 @@ def _is_requeued(conversion: NodeConversion, job: str) -> bool:
 
 def _is_on_node(conversion: NodeConversion, job: str) -> bool:
     """Returns whether the job is on the node and not completing."""
-    there = conversion.read_jobs()
-    return any(one.id == job and one.state != "COMPLETING" for one in there)
+    running = conversion.read_jobs()
+    return any(one.id == job and one.state != "COMPLETING" for one in running)
 
 
 def _wait_for_end(conversion: NodeConversion, job: str, patience: timedelta) -> None:

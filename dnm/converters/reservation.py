@@ -39,13 +39,13 @@ def charge(conversion: NodeConversion) -> str:
     if not account:
         return ""
     try:
-        why = _charge(conversion, account)
+        refusal = _charge(conversion, account)
     except SlurmError as error:
-        why = error.answer if isinstance(error, SlurmRefused) else str(error)
-    if not why:
+        refusal = error.answer if isinstance(error, SlurmRefused) else str(error)
+    if not refusal:
         return f"; charged to {account}"
-    conversion.say(f"not charged to {account}: {why}")
-    return f"; not charged to {account}: {why}"
+    conversion.log(f"not charged to {account}: {refusal}")
+    return f"; not charged to {account}: {refusal}"
 
 
 def _charge(conversion: NodeConversion, account: str) -> str:
@@ -57,8 +57,8 @@ def _charge(conversion: NodeConversion, account: str) -> str:
     name, to = conversion.reservation, ABOVE_ALL if account == NOBODY else account
 
     def is_so() -> bool:
-        found = _own(conversion, name)
-        return found is not None and found.charged_to == account
+        own = _own(conversion, name)
+        return own is not None and own.charged_to == account
 
     conversion.change_slurm(lambda: conversion.slurm.charge_reservation(name, to), is_so)
     conversion.wait(_NEXT_ROW)
@@ -69,13 +69,13 @@ def _charge(conversion: NodeConversion, account: str) -> str:
 def _reserved_besides(conversion: NodeConversion) -> str:
     """Returns another reservation that holds the node, such as an event's; empty if none."""
     now = datetime.now(UTC)
-    others = (one for one in reservations_of(conversion) if one.name != conversion.reservation)
-    return next((one.name for one in others if one.holds_at(now)), "")
+    besides = (one for one in reservations_of(conversion) if one.name != conversion.reservation)
+    return next((one.name for one in besides if one.holds_at(now)), "")
 
 
 def _own(conversion: NodeConversion, name: str) -> Reservation | None:
-    found = _named(conversion, name)
-    return found if found and found.nodes == (conversion.node,) else None
+    named = _named(conversion, name)
+    return named if named and named.nodes == (conversion.node,) else None
 
 
 def uncharge(conversion: NodeConversion) -> None:
@@ -84,7 +84,7 @@ def uncharge(conversion: NodeConversion) -> None:
     try:
         _uncharge(conversion, keeps_flag=False)
     except SlurmRefused as error:
-        conversion.say(f"stays an accounting reservation until it is deleted: {error.answer}")
+        conversion.log(f"stays an accounting reservation until it is deleted: {error.answer}")
         _uncharge(conversion, keeps_flag=True)
 
 
@@ -92,8 +92,8 @@ def _uncharge(conversion: NodeConversion, keeps_flag: bool) -> None:
     name = conversion.reservation
 
     def is_so() -> bool:
-        found = _own(conversion, name)
-        return found is None or not (found.accounts or (found.is_charged and not keeps_flag))
+        own = _own(conversion, name)
+        return own is None or not (own.accounts or (own.is_charged and not keeps_flag))
 
     conversion.change_slurm(
         lambda: conversion.slurm.uncharge_reservation(name, keeps_flag=keeps_flag), is_so
@@ -102,16 +102,16 @@ def _uncharge(conversion: NodeConversion, keeps_flag: bool) -> None:
 
 def reservations_of(conversion: NodeConversion) -> tuple[Reservation, ...]:
     """Returns all reservations that name the node."""
-    found = conversion.patiently(conversion.slurm.read_reservations)
-    return tuple(one for one in found if conversion.node in one.nodes)
+    every = conversion.patiently(conversion.slurm.read_reservations)
+    return tuple(one for one in every if conversion.node in one.nodes)
 
 
 def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
     """Returns dnm's reservation of this node, and the predecessor's shared one if it has the
     node."""
     node, prefix = conversion.node, conversion.settings.res_name
-    found = reservations_of(conversion)
-    return tuple(one for one in found if is_own_reservation(one, node, prefix))
+    of_node = reservations_of(conversion)
+    return tuple(one for one in of_node if is_own_reservation(one, node, prefix))
 
 
 def _named(conversion: NodeConversion, name: str) -> Reservation | None:
@@ -189,8 +189,8 @@ def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
     can only replace the whole list and would lose concurrent additions; so it is split."""
 
     def has_left() -> bool:
-        found = _named(conversion, shared.name)
-        return found is None or conversion.node not in found.nodes
+        current = _named(conversion, shared.name)
+        return current is None or conversion.node not in current.nodes
 
     try:
         conversion.change_slurm(
@@ -205,9 +205,9 @@ def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
 def _split(conversion: NodeConversion, shared: Reservation) -> None:
     """Reserves each other node by itself (OVERLAP, since it is still in the shared one), then
     deletes the shared one. A repetition finishes after a kill."""
-    others = [node for node in shared.nodes if node != conversion.node]
-    conversion.say(f"splits the reservation {shared.name} into one a node: {', '.join(others)}")
-    for node in others:
+    members = [node for node in shared.nodes if node != conversion.node]
+    conversion.log(f"splits the reservation {shared.name} into one a node: {', '.join(members)}")
+    for node in members:
         name = f"{conversion.settings.res_name}-{node}"
 
         conversion.change_slurm(

@@ -16,7 +16,7 @@ from enum import Enum
 
 import msgspec
 
-from dnm.converters.marks import maintained_nodes, plain_state, why_not_ours
+from dnm.converters.marks import foreign_reason, maintained_nodes, plain_state
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.batch import SlurmReason
@@ -66,12 +66,12 @@ class Judged(Value, frozen=True):
     slurm_reason: SlurmReason | None = None  # set for --list
 
 
-def held(one: Judged, why: str) -> Judged:
+def held(one: Judged, refusal: str) -> Judged:
     """Returns the verdict, changed to SKIP if there is a reason `why`. A SKIP keeps its own
     reason."""
-    if one.verdict is ListVerdict.SKIP or not why:
+    if one.verdict is ListVerdict.SKIP or not refusal:
         return one
-    return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=why)
+    return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=refusal)
 
 
 class _Index:
@@ -86,9 +86,9 @@ class _Index:
         self.booked: dict[str, str] = {}  # by dnm, for an event that has begun
         maintained = maintained_nodes(facts.reservations)
         self.foreign = {
-            node.name: why
+            node.name: reason
             for node in facts.nodes
-            if (why := why_not_ours(settings.machines, node, maintained))
+            if (reason := foreign_reason(settings.machines, node, maintained))
         }
         for job in facts.jobs:
             for node in job.nodes:
@@ -194,8 +194,8 @@ def _verdict(
         return ListVerdict.SKIP, index.foreign[name]
     if not state.is_understood or state.base not in ("IDLE", "ALLOCATED", "MIXED"):
         return ListVerdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
-    if held := _held_by_flag(node, index):
-        return ListVerdict.SKIP, held
+    if flagged := _held_by_flag(node, index):
+        return ListVerdict.SKIP, flagged
     if name in index.planned and not is_booked:  # else Slurm plans for the time after the event
         return ListVerdict.SKIP, f"planned for pending job {index.planned[name]}"
     if name in index.reserved:
@@ -231,31 +231,31 @@ def _judge_work(
     base, memory = node.state.base, node.memory_allocated
     if not jobs:
         return ListVerdict.SKIP, f"not idle ({base}, {memory} MB allocated)"
-    if why := next(filter(None, (_not_preemptible(job, index) for job in jobs)), ""):
-        return ListVerdict.SKIP, f"not idle ({base}): {why}"
+    if obstacle := next(filter(None, (_not_preemptible(job, index) for job in jobs)), ""):
+        return ListVerdict.SKIP, f"not idle ({base}): {obstacle}"
     shown = jobs[0]
     age = format_duration(index.now - shown.start) if shown.start else "?"
     more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
-    whose = f"{shown.user}/{shown.account}"
-    return ListVerdict.PREEMPT, f"job {shown.display_id}{more} ({whose}) running {age}"
+    user = f"{shown.user}/{shown.account}"
+    return ListVerdict.PREEMPT, f"job {shown.display_id}{more} ({user}) running {age}"
 
 
 def _not_preemptible(job: SlurmJob, index: _Index) -> str:
     """Returns why a job must not be preempted; empty only for the configured user and account."""
-    what, settings = f"job {job.display_id} of {job.user}", index.settings
+    shown, settings = f"job {job.display_id} of {job.user}", index.settings
     if not settings.preempt_user or not settings.preempt_account:
-        return what
+        return shown
     if (job.user, job.account) != (settings.preempt_user, settings.preempt_account):
-        return what
+        return shown
     if job.state != "RUNNING":
-        return f"{what} is {job.state}"
+        return f"{shown} is {job.state}"
     if job.node_count != 1 or len(job.nodes) != 1 or "+" in job.display_id:
-        return f"{what} spans several nodes; only single-node jobs are preemptible"
+        return f"{shown} spans several nodes; only single-node jobs are preemptible"
     if job.start is None:
-        return f"{what} has no start time"
+        return f"{shown} has no start time"
     longest, age = settings.preempt_max_runtime_seconds, index.now - job.start
     if longest and age > longest:
-        return f"{what} has run for {format_duration(age)}, too long to be preempted"
+        return f"{shown} has run for {format_duration(age)}, too long to be preempted"
     return ""
 
 
@@ -264,7 +264,7 @@ def _idle_time(node: SlurmNode, now: datetime) -> timedelta | None:
     busy is idle since its slurmd started. None: not idle, or unknown (Slurm before 21.08)."""
     if node.state.base != "IDLE":
         return None
-    since = node.last_busy or (node.slurmd_started if node.tells_last_busy else None)
+    since = node.last_busy or (node.slurmd_started if node.has_last_busy else None)
     return max(now - since, timedelta(0)) if since else None
 
 
@@ -274,7 +274,7 @@ def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, settings: Set
     if idle is not None:
         shown = f"{int(idle.total_seconds())}s (< {int(shortest.total_seconds())}s)"
         return f"idle only {shown}" if idle < shortest else ""
-    if node.tells_last_busy:
+    if node.has_last_busy:
         return "Slurm has no idle time for it"
     return "this Slurm (before 21.08) has no idle times; MIN_IDLE_SECONDS=0 allows this node"
 
@@ -291,19 +291,19 @@ def _protect(
             for partition in job.partitions:
                 if partition not in largest or job.node_count > largest[partition].node_count:
                     largest[partition] = job
-    found = list(judged)
+    verdicts = list(judged)
     for job in {job.id: job for job in largest.values()}.values():
         free = [
             place
-            for place, one in enumerate(found)
+            for place, one in enumerate(verdicts)
             if one.verdict is ListVerdict.OK
             and one.node.name not in booked
             and not set(one.node.partitions).isdisjoint(job.partitions)
         ]
         for place in free[-job.node_count :]:
             needs = count_of(job.node_count, "node")
-            found[place] = held(found[place], f"pending job {job.display_id} needs {needs}")
-    return found
+            verdicts[place] = held(verdicts[place], f"pending job {job.display_id} needs {needs}")
+    return verdicts
 
 
 def format_duration(duration: timedelta) -> str:

@@ -82,22 +82,22 @@ class Settings(Value, frozen=True):
 
     def labels(self, node_type: str, namespace: str) -> dict[str, str]:
         """Returns the labels of a node lent to the namespace: `<NS>=true` and its type's labels."""
-        found = {namespace: "true"} if namespace else {}
-        known = self.node_types.get(node_type)
-        return {**found, **known.labels_for(namespace)} if known else found
+        labels = {namespace: "true"} if namespace else {}
+        found_type = self.node_types.get(node_type)
+        return {**labels, **found_type.labels_for(namespace)} if found_type else labels
 
     def taints(self, node_type: str, namespace: str) -> tuple[Taint, ...]:
         """Returns its type's taints, and the one that keeps pods off until dnm removes it. Without
         a namespace, taints with the namespace as key are left out."""
-        known = self.node_types.get(node_type)
-        opens = (CLOSED,) if known and known.opens_when else ()
-        own = known.taints_for(namespace) if known else ()
+        found_type = self.node_types.get(node_type)
+        opens = (CLOSED,) if found_type and found_type.opens_when else ()
+        own = found_type.taints_for(namespace) if found_type else ()
         return (*(one for one in own if one.key), *opens)
 
     def is_of_type(self, node: str, node_type: str) -> bool:
         """Returns whether the name is the type's prefix followed only by digits."""
-        known = self.node_types.get(node_type)
-        prefix = (known and known.name_prefix) or node_type
+        found_type = self.node_types.get(node_type)
+        prefix = (found_type and found_type.name_prefix) or node_type
         return node.startswith(prefix) and node[len(prefix) :].isdecimal()
 
     def type_of(self, node: str) -> str:
@@ -139,29 +139,29 @@ def load_settings(
     is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
     sections = read_ini(file, problems) if is_named or file.exists() else {}
     at = (file.parent, environ)
-    found = {"machines": machines, **_shared(sections, at, problems, machines.value)}
+    fields = {"machines": machines, **_shared(sections, at, problems, machines.value)}
     written = sections.get("node_convert", {})
     own = parse_section("node_convert", written, NODE_CONVERT_KEYS, problems)
     resolve_paths("node_convert", own, NODE_CONVERT_KEYS, at, problems)
-    found |= fields_of(own, NODE_CONVERT_KEYS)
+    fields |= fields_of(own, NODE_CONVERT_KEYS)
     if "lab" in sections:
         from dnm.config import lab
 
-        found |= lab.read_lab(sections, lab.CONVERTER_KEYS, problems)
-    found |= _from_environment(environ, problems)
-    found |= {key: value for key, value in options.items() if value is not None}
-    url = found.get("slurmrestd_url") or ""
-    if url.startswith("http") and not found.get("slurmrestd_token_file"):
+        fields |= lab.read_lab(sections, lab.CONVERTER_KEYS, problems)
+    fields |= _from_environment(environ, problems)
+    fields |= {key: value for key, value in options.items() if value is not None}
+    url = fields.get("slurmrestd_url") or ""
+    if url.startswith("http") and not fields.get("slurmrestd_token_file"):
         problems.append(
             f"[node_convert] slurmrestd_url = {url}: slurmrestd_token_file is missing; write a "
             "file with what 'scontrol token' prints (a unix socket needs none)"
         )
-    if "stage_timeout_seconds" in found:  # a drain is a stage, and has at least ten minutes
-        longest = max(found["stage_timeout_seconds"], Settings().drain_timeout_seconds)
-        found.setdefault("drain_timeout_seconds", longest)
+    if "stage_timeout_seconds" in fields:  # a drain is a stage, and has at least ten minutes
+        longest = max(fields["stage_timeout_seconds"], Settings().drain_timeout_seconds)
+        fields.setdefault("drain_timeout_seconds", longest)
     if problems:
         raise ConfigError(list_problems(f"{machines.value}'s settings ({file})", problems))
-    return Settings(**found, config_path=file if sections else None)
+    return Settings(**fields, config_path=file if sections else None)
 
 
 def _shared(
@@ -188,7 +188,7 @@ def _shared(
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
     """Returns the values of variables; an empty one counts as not set, as it always has."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     variables = {
         **{key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}, **PREDECESSOR_VARIABLES,
         "DNM_INSTANCE": _SHARED["instance_id"],
@@ -202,9 +202,9 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
         if not text or field in _NOT_IN_ENVIRONMENT:
             continue
         try:
-            found |= parse(text) if field == "*" else {field: parse(text)}
+            fields |= parse(text) if field == "*" else {field: parse(text)}
         except ValueError as error:
             problems.append(f"{name}={shown(text)} in the environment: {error}")
     if environ.get("KUBECONFIG"):
-        found["kubeconfig_path"] = None  # the client reads it, and it may be a list
-    return found
+        fields["kubeconfig_path"] = None  # the client reads it, and it may be a list
+    return fields

@@ -29,15 +29,15 @@ def read_weights(environ: Mapping[str, str]) -> dict[str, float]:
     weights = dict(
         re.findall(r"^PartitionName=(\S+) .*?TRESBillingWeights=(\S+)", partitions, re.M)
     )
-    found = {}
+    by_node = {}
     for name, line in records(client.ask("scontrol", "-a", "-o", "show", "nodes"), "Node"):
         # The last match counts: OS=, free text from slurmd, comes before these fields.
         tres, of = (re.search(rf".* {key}=(\S*)", line) for key in ("CfgTRES", "Partitions"))
-        known = [weights[one] for one in (of[1].split(",") if of else ()) if one in weights]
-        if tres is not None and known:
+        weighed = [weights[one] for one in (of[1].split(",") if of else ()) if one in weights]
+        if tres is not None and weighed:
             amounts = dict(one.split("=", 1) for one in tres[1].split(",") if "=" in one)
-            found[name] = _weigh(amounts, known[0], is_most)
-    return found
+            by_node[name] = _weigh(amounts, weighed[0], is_most)
+    return by_node
 
 
 def _weigh(amounts: Mapping[str, str], weights: str, is_most: bool) -> float:

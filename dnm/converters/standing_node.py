@@ -56,7 +56,7 @@ def fence(conversion: NodeConversion) -> str:
 
 
 def open_to_pods(
-    conversion: NodeConversion, why_not: Callable[[Node], str], is_uncordoned: bool = False
+    conversion: NodeConversion, refusal: Callable[[Node], str], is_uncordoned: bool = False
 ) -> str:
     """Sets the namespace's labels and taints and removes the fence, in one change; with
     `is_uncordoned` the cordon too. A Node without a fence is open already, so its cordon is not
@@ -64,8 +64,8 @@ def open_to_pods(
 
     def look() -> str:
         node = read_own_node(conversion)
-        if why := why_not(node):
-            raise ConverterError(why)
+        if reason := refusal(node):
+            raise ConverterError(reason)
         kept = [taint for taint in node.taints if not is_fence(taint)]
         if set_namespace(conversion, node, kept, is_uncordoned and is_fenced(node)):
             return "the change is read back"
@@ -87,17 +87,17 @@ def undress(
     settings, node_type = conversion.settings, conversion.journal.node_type
     served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
     names = {name for one in served for name in settings.labels(node_type, one)}
-    mine = {taint for one in served for taint in settings.taints(node_type, one)}
+    own_taints = {taint for one in served for taint in settings.taints(node_type, one)}
     labels: dict[str, str | None] = {name: None for name in names if name in node.labels}
     words = ("instance", "node-type", "namespace", "queue", "fenced") if node.mark else ()
     mark: dict[str, str | None] = {f"{MARK_PREFIX}{word}": None for word in words}
-    return labels, mark, [one for one in node.taints if one not in mine and not is_fence(one)]
+    return labels, mark, [one for one in node.taints if one not in own_taints and not is_fence(one)]
 
 
 def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:
     """Returns whether dnm or this conversion cordoned the Node."""
-    is_ours = node.is_marked_by(conversion.settings.instance) and node.is_fenced
-    return is_ours or bool(conversion.journal.facts.get(CORDONED))
+    is_own = node.is_marked_by(conversion.settings.instance) and node.is_fenced
+    return is_own or bool(conversion.journal.facts.get(CORDONED))
 
 
 def label_of(settings: Settings) -> tuple[str, str]:

@@ -35,16 +35,16 @@ class AlreadyBack(ConverterError):
 def check(conversion: NodeConversion) -> str:
     """Raises unless the node can be returned: lent by this instance, without work, in a known
     state. Raises AlreadyBack if Slurm has it in service."""
-    found = claim.in_slurm(conversion)
-    node, reservations = found.node, found.own
+    state = claim.in_slurm(conversion)
+    node, reservations = state.node, state.own
     refuse_other_instance(conversion.settings, node)
-    if found.in_service and not reservations and not _is_our_drain(conversion, node):
-        raise AlreadyBack(_in_service(conversion, found))
-    found.refuse_work()
+    if state.in_service and not reservations and not _is_our_drain(conversion, node):
+        raise AlreadyBack(_in_service(conversion, state))
+    state.refuse_work()
     # A node that was resumed after its reset answers at the next ping; the last stage waits for it.
     was_resumed = is_resumed(conversion, "drain") and "DRAIN" not in node.state.flags
     if not (was_resumed and conversion.journal.is_done("boot")):
-        found.refuse_unknown()
+        state.refuse_unknown()
     if not (reservations or _is_our_drain(conversion, node) or was_resumed):
         held = f"drained: {node.reason}" if "DRAIN" in node.state.flags else node.state.text
         if conversion.journal.has_begun(
@@ -66,8 +66,8 @@ def check(conversion: NodeConversion) -> str:
     return f"lent: {node.state.text}"
 
 
-def _in_service(conversion: NodeConversion, found: InSlurm) -> str:
-    shown = f"Slurm has it in service ({found}): nothing is done to it"
+def _in_service(conversion: NodeConversion, state: InSlurm) -> str:
+    shown = f"Slurm has it in service ({state}): nothing is done to it"
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
             f"{shown}, but Kubernetes has it too: cordon it there and check which is right"
@@ -121,10 +121,10 @@ def _drain_once(conversion: NodeConversion) -> str:
     lost = [pod for pod in pods if pod.loss and not pod.is_terminating]
     if lost and not conversion.settings.force:
         raise ConverterError(f"{_named(lost)}: {lost[0].loss}; --force evicts nevertheless")
-    why = _evict(conversion, pods)
+    blocked = _evict(conversion, pods)
     if not pods:
         return ""
-    return f"{_named(pods)} on it" + (f": {why[0]}" if why else "")
+    return f"{_named(pods)} on it" + (f": {blocked[0]}" if blocked else "")
 
 
 def _pods_that_leave(conversion: NodeConversion) -> list[PodOnNode]:
@@ -152,7 +152,7 @@ def _uncordon(conversion: NodeConversion) -> None:
         conversion.kube.set_cordon(conversion.node, False)
         conversion.book.remember({CORDONED: ""})
     except KubeError as error:
-        conversion.say(f"could not be uncordoned: {error}")
+        conversion.log(f"could not be uncordoned: {error}")
 
 
 def reset(conversion: NodeConversion) -> str:
@@ -162,12 +162,12 @@ def reset(conversion: NodeConversion) -> str:
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
     conversion.book.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
     for name in ("leave", "clear", "reset"):
-        is_still_out(conversion)
+        check_still_out(conversion)
         conversion.run_hook(name, is_required=name == "reset")
     return ""
 
 
-def is_still_out(conversion: NodeConversion) -> None:
+def check_still_out(conversion: NodeConversion) -> None:
     """Checks Slurm again, and Kubernetes for a slurmd pod, since Slurm may know its jobs by another
     node name. A machine with work is never reset, even with --force."""
     slurmds: list[PodOnNode] = []
@@ -182,10 +182,10 @@ def is_still_out(conversion: NodeConversion) -> None:
         raise ConverterError(
             f"{_named(slurmds)} of a NodeSet on it could lose jobs: it is not reset"
         )
-    found = claim.in_slurm(conversion)
-    if found.in_service is not False:
+    state = claim.in_slurm(conversion)
+    if state.in_service is not False:
         raise ConverterError(
-            f"Slurm may have {conversion.node} in service ({found}): it is not touched; "
+            f"Slurm may have {conversion.node} in service ({state}): it is not touched; "
             "check the node"
         )
 
@@ -224,8 +224,8 @@ def boot(conversion: NodeConversion) -> str:
 
 
 def health(conversion: NodeConversion) -> str:
-    found = conversion.run_hook("health")
-    return "" if found else "no hook health"
+    has_hook = conversion.run_hook("health")
+    return "" if has_hook else "no hook health"
 
 
 def hand_over(conversion: NodeConversion) -> str:
@@ -276,7 +276,7 @@ GIVE_BACK = Stage("give back", undo_claim, shows=show_release)
 STAGES = (
     Stage("drain", drain, shows=SHOW_EVICTION),
     Stage(
-        "reset", reset, is_still_out,
+        "reset", reset, check_still_out,
         lambda run: [run.hook("leave"), run.hook("clear"), run.hook("reset", to_k8s.REFUSED)],
     ),
     Stage("delete", delete, shows="delete Node {node}"),
@@ -286,7 +286,7 @@ STAGES = (
 )  # fmt: skip
 
 
-def forget_what_is_undone(conversion: NodeConversion) -> None:
+def reopen_stages(conversion: NodeConversion) -> None:
     """Reopens stages of an earlier call, since pods may have started meanwhile. A Node that is
     uncordoned, or Ready after its reset, repeats all stages; else only the drain is repeated."""
     node = conversion.kube.read_node(conversion.node)
@@ -304,5 +304,5 @@ PROGRAM = Program(
     check=Stage("check", check, shows=SHOW_LOOK),
     returning=STAGES,
     check_settings=lambda settings: check_hooks(settings, *to_k8s.HOOKS),
-    forget_what_is_undone=forget_what_is_undone,
+    reopen_stages=reopen_stages,
 )

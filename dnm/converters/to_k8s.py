@@ -82,13 +82,13 @@ def _answers_ping(name: str, timeout: float) -> bool:
     return answer.returncode == 0
 
 
-def is_still_ours(conversion: NodeConversion) -> None:
+def require_claim(conversion: NodeConversion) -> None:
     check_claim(conversion, may_be_away=True)
 
 
 def prepare(conversion: NodeConversion) -> str:
-    found = conversion.run_hook("prepare")
-    return "" if found else "no hook prepare"
+    has_hook = conversion.run_hook("prepare")
+    return "" if has_hook else "no hook prepare"
 
 
 def join(conversion: NodeConversion) -> str:
@@ -105,10 +105,10 @@ def set_namespace(
     labels = settings.labels(journal.node_type, journal.namespace)
     taints = settings.taints(journal.node_type, journal.namespace)
     lacking = {key: text for key, text in labels.items() if node.labels.get(key) != text}
-    wanted = (*kept, *lacking_taints(node, taints))
-    if not lacking and wanted == node.taints:
+    desired = (*kept, *lacking_taints(node, taints))
+    if not lacking and desired == node.taints:
         return False
-    conversion.kube.change(node, lacking, wanted, is_uncordoned)
+    conversion.kube.change(node, lacking, desired, is_uncordoned)
     return True
 
 
@@ -158,9 +158,9 @@ def claiming(require: Callable[[NodeConversion], None] | None = None) -> tuple[S
 STAGES = (
     *claiming(),
     Stage("reach", reach, shows=lambda run: [run.hook("reach", f"ping -c1 -W1 -q {run.node}")]),
-    Stage("prepare", prepare, is_still_ours, lambda run: [run.hook("prepare")]),
-    Stage("join", join, is_still_ours, lambda run: [run.hook("join", REFUSED)]),
+    Stage("prepare", prepare, require_claim, lambda run: [run.hook("prepare")]),
+    Stage("join", join, require_claim, lambda run: [run.hook("join", REFUSED)]),
     Stage(
-        "ready", ready, is_still_ours, lambda run: [f"the Node is Ready, then {run.hook('ready')}"]
+        "ready", ready, require_claim, lambda run: [f"the Node is Ready, then {run.hook('ready')}"]
     ),
 )

@@ -15,10 +15,10 @@ from dnm.converters.bridge import (
     BridgedNode,
     Taken,
     judge_bridged,
-    why_not_back,
-    why_not_moved,
+    lend_refusal,
+    missing_for_return,
 )
-from dnm.converters.bridge_stages import PROGRAM, cordon, leave, may_leave
+from dnm.converters.bridge_stages import PROGRAM, check_leave, cordon, leave
 from dnm.converters.claimed import read_claims
 from dnm.converters.conversion import DryRun, NotClaimed
 from dnm.converters.nodeset import FENCE
@@ -296,7 +296,7 @@ def test_the_label_stays_where_the_claim_does_not_hold(
     spoil(made.one)
     if spoil is not uncordon:
         with pytest.raises(NotClaimed):
-            may_leave(conversion)
+            check_leave(conversion)
     with pytest.raises(NotClaimed):
         leave(conversion)
     assert LABEL in made.one.labels
@@ -307,7 +307,7 @@ def test_a_label_that_somebody_else_took_off_is_not_our_step(tmp_path: Path) -> 
     conversion = made.under_way()
     cordon(conversion)
     made.one.labels.pop(LABEL)
-    for stage in (may_leave, leave):
+    for stage in (check_leave, leave):
         with pytest.raises(NotClaimed, match="was removed outside dnm"):
             stage(conversion)
 
@@ -383,7 +383,7 @@ MOVED = {
 @pytest.mark.parametrize("name", MOVED)
 def test_what_keeps_a_node_where_it_is(name: str) -> None:
     changes, why = MOVED[name]
-    found = why_not_moved(NODE, bridged(**changes))
+    found = lend_refusal(NODE, bridged(**changes))
     assert (why in found) if why else found == ""
 
 
@@ -406,7 +406,7 @@ def test_what_is_missing_until_it_is_back(name: str) -> None:
         base=of_slurm.get("base", "IDLE"), flags=frozenset(of_slurm.get("flags", {"EXTERNAL"}))
     )
     node = changed(node, state=state, features=of_slurm.get("features", ("b", "c")))
-    found = why_not_back(bridged(**of_node), node, ("b", "c"))
+    found = missing_for_return(bridged(**of_node), node, ("b", "c"))
     assert (why in found) if why else found == ""
 
 

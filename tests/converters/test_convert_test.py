@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converters.convert_test import THINGS, judge_rests, read_said
+from dnm.converters.convert_test import THINGS, judge_rests, parse_reports
 from tests.night import by_night, one_in
 from tests.processes import Child, the_warm
 from tests.slurm_lab import REPOSITORY, SlurmSite, needs_slurm
@@ -155,7 +155,7 @@ def test_what_is_said_is_judged(case: str) -> None:
     before, after, left = SAID[case]
     none = dict.fromkeys(THINGS, "none")
     said = [
-        read_said(
+        parse_reports(
             ["Warning: host added", *(f"{key} {text}" for key, text in {**none, **one}.items())]
         )
         for one in (before, after)

@@ -14,8 +14,8 @@ from dnm.converters.claimed import (
     NO_FAILURE,
     carry_over,
     count_failure,
-    rests_until,
-    why_rests,
+    pause_end,
+    pause_reason,
 )
 from dnm.converters.journal import Journal
 from tests.converters import played
@@ -37,7 +37,7 @@ def a_journal(failures: int = 0, at: datetime = NOW, **fields: object) -> Journa
     [(0, None), (1, 20), (2, 40), (7, 1280), (8, 1440), (100, 1440)],
 )
 def test_each_failure_in_a_row_doubles_the_rest(failures: int, minutes: int | None) -> None:
-    until = rests_until(a_journal(failures), IDLE)
+    until = pause_end(a_journal(failures), IDLE)
     assert until == (None if minutes is None else NOW + timedelta(minutes=minutes))
 
 
@@ -62,11 +62,11 @@ def test_each_failure_in_a_row_doubles_the_rest(failures: int, minutes: int | No
 def test_why_a_node_is_left_alone_and_for_how_long(
     journal: Journal, seconds: int, why: str
 ) -> None:
-    assert why_rests(journal, IDLE, NOW + timedelta(seconds=seconds)) == why
+    assert pause_reason(journal, IDLE, NOW + timedelta(seconds=seconds)) == why
 
 
 def test_a_site_that_waits_for_no_idleness_waits_for_no_failure() -> None:
-    assert rests_until(a_journal(3), timedelta(0)) == NOW
+    assert pause_end(a_journal(3), timedelta(0)) == NOW
 
 
 def test_the_next_conversion_knows_of_those_before_it_and_of_nothing_else() -> None:
@@ -90,7 +90,7 @@ def test_a_failure_makes_it_later_and_a_success_forgets_all(
         facts = dict(NO_FAILURE) if is_good else count_failure(made, now)
         made = msgspec.structs.replace(made, facts={**carry_over(made), **facts})
         row = 0 if is_good else row + 1
-        until = rests_until(made, shortest)
+        until = pause_end(made, shortest)
         rest = until - now if until else timedelta(0)
         assert (until is None) == (row == 0)
         assert rest == (min(shortest * 2**row, LONGEST_REST) if row else timedelta(0))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dnm.converters import to_batch, to_k8s
-from dnm.converters.convert_test import HOOK, THINGS, read_said
+from dnm.converters.convert_test import HOOK, THINGS, parse_reports
 from tests.real_slurm_hooks import write_lab_hooks
 
 HOOKS = Path(__file__).parents[2] / "etc" / "hooks"
@@ -182,7 +182,7 @@ def test_leftovers_says_something_of_each_thing_and_never_nothing_of_what_it_can
     hook.write_text(re.sub(r"^(\w+)=(/|\"/).*", rf"\1={tmp_path}/nowhere", text, flags=re.M))
     more = dict.fromkeys(("ip", "iptables-save", "nvidia-smi"), "echo no; exit 1")
     done, _ = played_on_node(hook, tmp_path, **more)
-    said = read_said(done.stdout.splitlines())
+    said = parse_reports(done.stdout.splitlines())
     unseen = {"cni_interfaces", "packet_rules", "mounts", "cgroups", "mig"}
     assert done.returncode == 0 and set(said) == set(THINGS), done
     assert {
@@ -197,11 +197,11 @@ def test_leftovers_takes_no_place_for_empty_in_which_a_file_goes_meanwhile(tmp_p
     (tmp_path / "pki").mkdir()
     find = '/usr/bin/find "$@"; echo "find: $1/gone: No such file or directory" >&2; exit 1'
     done, _ = played_on_node(hook, tmp_path, find=find)
-    ((word, _),) = read_said(done.stdout.splitlines())["certificates"]
+    ((word, _),) = parse_reports(done.stdout.splitlines())["certificates"]
     assert word == "unknown", done
     (tmp_path / "pki").rmdir()
     done, _ = played_on_node(hook, tmp_path)
-    ((word, _),) = read_said(done.stdout.splitlines())["certificates"]
+    ((word, _),) = parse_reports(done.stdout.splitlines())["certificates"]
     assert word == "none", done
 
 

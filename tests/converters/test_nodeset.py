@@ -19,11 +19,11 @@ from dnm.converters.conversion import (
     run_stages,
 )
 from dnm.converters.journal import Direction
-from dnm.converters.nodeset import FENCE, OnNode, judge_places, why_busy, why_not_moved
+from dnm.converters.nodeset import FENCE, OnNode, busy_reason, judge_places, lend_refusal
 from dnm.converters.nodeset_stages import (
     PROGRAM,
+    check_leave,
     leave,
-    may_leave,
 )
 from dnm.converters.pool import program_of
 from dnm.converters.select import ListVerdict, SlurmFacts, judge_nodes
@@ -344,7 +344,7 @@ def with_set(at: OnNode, **changes: Any) -> OnNode:
 @pytest.mark.parametrize("name", MOVED)
 def test_what_keeps_a_node_where_it_is(name: str) -> None:
     change, why = MOVED[name]
-    found = why_not_moved(NODE, change(place(World())), LABEL)
+    found = lend_refusal(NODE, change(place(World())), LABEL)
     assert (why in found) if why else found == ""
 
 
@@ -355,7 +355,7 @@ def test_what_keeps_a_node_where_it_is(name: str) -> None:
 )  # fmt: skip
 def test_what_the_operator_says_of_a_pod(states: tuple[str, ...], is_idle: bool) -> None:
     (pod,) = with_pod(place(World()), states=frozenset(states)).pods
-    assert (why_busy(pod) == "") is is_idle
+    assert (busy_reason(pod) == "") is is_idle
 
 
 def lift(world: World) -> None:
@@ -376,7 +376,7 @@ def stop_telling(world: World) -> None:
 
 
 @pytest.mark.parametrize("spoil", [lift, start_job, unreserve, stop_telling])
-@pytest.mark.parametrize("guard", [may_leave, leave])
+@pytest.mark.parametrize("guard", [check_leave, leave])
 def test_the_label_stays_where_the_claim_does_not_hold(
     tmp_path: Path, spoil: Callable[[World], None], guard: Callable[[NodeConversion], object]
 ) -> None:

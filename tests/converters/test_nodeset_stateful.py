@@ -15,9 +15,9 @@ from dnm.converters.nodeset import (
     LOWEST_COST,
     NodeSet,
     SlurmdPod,
-    why_not_next,
-    why_other_goes,
-    why_others_turn,
+    scale_refusal,
+    turn_refusal,
+    wrong_pod_removal,
 )
 from dnm.converters.nodeset_replicas import SCALED
 from tests.converters.played import NODE
@@ -195,19 +195,19 @@ def test_who_goes_next(name: str) -> None:
         replicas=2,
     )  # fmt: skip
     fellows = (OURS, a_pod("b-1", **changes))
-    turn = why_others_turn(node_set, fellows, OURS)
-    found = turn or why_not_next(node_set, fellows, OURS, spares)
+    turn = turn_refusal(node_set, fellows, OURS)
+    found = turn or scale_refusal(node_set, fellows, OURS, spares)
     assert (why in found) if why else found == ""
-    assert "has 1 pod of 2" in why_not_next(node_set, (OURS,), OURS, ())
+    assert "has 1 pod of 2" in scale_refusal(node_set, (OURS,), OURS, ())
     for change, busy in (
         ({"is_settled": False}, "is being updated"), ({"is_deleting": True}, "is being deleted"),
         ({"scalers": ("keda",)}, "are set by keda too"),
     ):  # fmt: skip
         changed = msgspec.structs.replace(node_set, **change)
-        assert busy in why_not_next(changed, (OURS, a_pod("b-1")), OURS, ())
+        assert busy in scale_refusal(changed, (OURS, a_pod("b-1")), OURS, ())
     other = {"going", "drained"}
-    assert bool(why_other_goes(fellows, OURS, 1)) is (name in other)
-    assert "has ended another pod" in why_other_goes((OURS,), OURS, 1)
+    assert bool(wrong_pod_removal(fellows, OURS, 1)) is (name in other)
+    assert "has ended another pod" in wrong_pod_removal((OURS,), OURS, 1)
 
 
 @pytest.mark.parametrize(

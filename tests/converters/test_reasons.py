@@ -58,7 +58,7 @@ def test_a_mark_that_was_left_makes_our_node_nobody_else_s() -> None:
     """Of an instance whose drain a person has lifted by hand: its Comment stays there."""
     marks = {"comment": "dnm:west op1", "extra": "dnm:prod 2"}
     ours, theirs, left = (
-        node(state=state, reason=reason, tells_last_busy=True, **marks)
+        node(state=state, reason=reason, has_last_busy=True, **marks)
         for state, reason in (
             ("IDLE+DRAIN", "dnm:prod op=2"), ("DOWN+DRAIN", "bad fan"), ("IDLE+RESERVED", "")
         )
@@ -82,9 +82,9 @@ def test_a_mark_that_was_left_makes_our_node_nobody_else_s() -> None:
 def test_a_mark_is_written_where_there_is_room_and_those_that_were_left_go(
     comment: str, extra: str, written: dict[str, str]
 ) -> None:
-    one = node(comment=comment, extra=extra, tells_last_busy=True)
+    one = node(comment=comment, extra=extra, has_last_busy=True)
     assert _marks(one, "x") == written
-    older = node(comment=comment, extra=extra, tells_last_busy=False)
+    older = node(comment=comment, extra=extra, has_last_busy=False)
     assert _marks(older, "x") == {key: text for key, text in written.items() if key != "extra"}
 
 

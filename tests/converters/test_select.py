@@ -86,7 +86,7 @@ CASES = {
     "never busy, slurmd's start unknown": (
         facts(node(last_busy=None, slurmd_started=None)), SKIP, "Slurm has no idle time"),
     "20.11 does not tell": (
-        facts(node(last_busy=None, tells_last_busy=False)), SKIP, "before 21.08"),
+        facts(node(last_busy=None, has_last_busy=False)), SKIP, "before 21.08"),
     "drained by an administrator": (
         facts(node(state="IDLE+DRAIN", reason="disk")), SKIP, "state flag DRAIN: disk"),
     "down": (facts(node(state="DOWN", reason="fan")), SKIP, "not idle (DOWN): fan"),
@@ -203,7 +203,7 @@ def test_a_job_that_has_run_for_long_is_left_alone() -> None:
 
 def test_without_a_minimum_the_idle_time_need_not_be_known() -> None:
     rules = Settings(min_idle_seconds=timedelta(0))
-    found = judge(node(last_busy=None, tells_last_busy=False), rules=rules)["a001"]
+    found = judge(node(last_busy=None, has_last_busy=False), rules=rules)["a001"]
     assert (found.verdict, found.idle) == (OK, None)
 
 

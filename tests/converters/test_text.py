@@ -41,7 +41,7 @@ def test_every_sample_is_understood_whole(sample: Path) -> None:
     for node in nodes.values():
         assert node.state.is_understood, node
         assert node.partitions in (("main", "urgent"), ("big", "urgent"))
-        assert node.tells_last_busy == (sample.parent.name != "20.11")
+        assert node.has_last_busy == (sample.parent.name != "20.11")
     parse_reservations((sample / "resv.txt").read_text())
 
 
@@ -122,7 +122,7 @@ def test_jobs_of_squeue() -> None:
     assert (pending.account, pending.reservation, pending.start) == ("", "class", None)
     assert pending.planned_nodes == ("a002", "a003", "b001")
     assert running.submitted == parse_time("1795000000") and pending.submitted is None
-    assert (running.why_pending, pending.why_pending) == ("None", "Nodes_are|so")
+    assert (running.pending_reason, pending.pending_reason) == ("None", "Nodes_are|so")
     for wrong in ("7|7|RUNNING", text.replace("|10|", "|ten|"), text.replace("a001", "a[1-")):
         with pytest.raises(SlurmError):
             parse_jobs(wrong)

@@ -144,12 +144,12 @@ class SlurmClient:
         return text.parse_nodes(self._show("nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
-        found = text.parse_nodes(self._show("node", checked_name(name)))
-        if not found:  # a Slurm with dynamic nodes may have none left
+        nodes = text.parse_nodes(self._show("node", checked_name(name)))
+        if not nodes:  # a Slurm with dynamic nodes may have none left
             raise SlurmRefused(f"Slurm knows no node {name}", "no such node")
-        if [node.name for node in found] != [name]:
+        if [node.name for node in nodes] != [name]:
             raise SlurmError(f"Slurm printed more than the record of {name}; nothing is done")
-        return found[0]
+        return nodes[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
         """Returns the unfinished jobs of all users and partitions. With PrivateData an unprivileged
@@ -289,18 +289,18 @@ class SlurmClient:
 def _is_away(answer: CompletedProcess[str]) -> bool:
     """Returns whether the controller went away during the command. SIGPIPE then ends some clients
     without a message (26.05)."""
-    return answer.returncode < 0 or says_away(_sentence_of(answer))
+    return answer.returncode < 0 or means_away(_sentence_of(answer))
 
 
-def says_away(sentence: str) -> bool:
+def means_away(sentence: str) -> bool:
     """Returns whether Slurm's message means that the controller does not answer."""
     return bool(_AWAY.search(sentence))
 
 
 def _sentence_of(answer: CompletedProcess[str]) -> str:
     """Returns Slurm's message; some commands print it on stdout."""
-    said = " ".join(f"{answer.stderr} {answer.stdout}".split())
-    return said[:300] or f"exit {answer.returncode} without a message"
+    output = " ".join(f"{answer.stderr} {answer.stdout}".split())
+    return output[:300] or f"exit {answer.returncode} without a message"
 
 
 def checked_name(name: str) -> str:

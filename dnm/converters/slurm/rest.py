@@ -32,7 +32,7 @@ from dnm.converters.slurm.commands import (
     SlurmRefused,
     checked_job,
     checked_name,
-    says_away,
+    means_away,
 )
 from dnm.converters.slurm.rest_body import Offer, RestError
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode
@@ -49,11 +49,11 @@ _NO_TOKEN = 1007  # SLURM_PROTOCOL_AUTHENTICATION_ERROR
 _UNSPECIFIED = -1  # 22.05's code both for a bad token and for a slurmctld that is away
 
 
-def _unable(what: str) -> Callable[..., NoReturn]:
+def _unable(action: str) -> Callable[..., NoReturn]:
     """Returns a method that refuses, since slurmrestd has no such request."""
 
     def refuse(self: SlurmRestClient, *_: object, **__: object) -> NoReturn:
-        raise self._cannot(what)
+        raise self._cannot(action)
 
     return refuse
 
@@ -84,10 +84,10 @@ class SlurmRestClient:
     def read_node(self, name: str) -> SlurmNode:
         """Returns the node. Its partitions are unreliable: 25.05 and 25.11 fill them wrongly for a
         single one."""
-        found = rest_body.parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
-        if [one.name for one in found] != [name]:
+        nodes = rest_body.parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
+        if [one.name for one in nodes] != [name]:
             raise SlurmRefused(f"slurmrestd knows no node {name}", "no such node")
-        return found[0]
+        return nodes[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
         """Returns the unfinished jobs that PrivateData lets the token's user see."""
@@ -137,11 +137,11 @@ class SlurmRestClient:
         lock = f"{name}_{secrets.token_hex(4)}"
         self._reserve(lock, node, _LOCKED, words)
         try:
-            there = {one.name for one in self.read_reservations()}
-            if name in there:
+            existing = {one.name for one in self.read_reservations()}
+            if name in existing:
                 sentence = f"Duplicate reservation name {name}: another conversion was first"
                 raise SlurmRefused(f"{node} is not reserved: {sentence}", sentence)
-            if lock not in there:  # it has ended, by a wrong clock or a pause
+            if lock not in existing:  # it has ended, by a wrong clock or a pause
                 sentence = f"the lock {lock} is over already: do the clocks agree?"
                 raise SlurmRefused(f"{node} is not reserved: {sentence}", sentence)
             self._reserve(name, node, end, [*words, "OVERLAP"])
@@ -184,13 +184,13 @@ class SlurmRestClient:
         body = rest_body.encode_reservation(name, node, datetime.now(UTC), end, flags)
         self._call("slurm.create_reservation", "POST", "reservation", body)
 
-    def _require(self, method: str, path: str, what: str) -> None:
+    def _require(self, method: str, path: str, action: str) -> None:
         if not self.offer.can(method, path):
-            raise self._cannot(what)
+            raise self._cannot(action)
 
-    def _cannot(self, what: str) -> SlurmError:
+    def _cannot(self, action: str) -> SlurmError:
         return SlurmError(
-            f"slurmrestd at {self.url} (API {self.offer.version}) can't {what}; nothing is done: "
+            f"slurmrestd at {self.url} (API {self.offer.version}) can't {action}; nothing is done: "
             "leave slurmrestd_url out on a host with Slurm's commands"
         )
 
@@ -224,8 +224,8 @@ class SlurmRestClient:
             with fault_point(point):
                 return self._http.ask(method, path, body or None, headers)
         except (OSError, ValueError) as error:
-            said = str(error) or type(error).__name__
-            sentence = f"slurmrestd at {self.url} does not answer ({said})"
+            cause = str(error) or type(error).__name__
+            sentence = f"slurmrestd at {self.url} does not answer ({cause})"
             if method != _READ and self._http.was_sent:
                 raise SlurmOutcomeUnknown(sentence) from error
             raise SlurmError(
@@ -234,18 +234,18 @@ class SlurmRestClient:
 
     def _refusal(self, method: str, path: str, answer: PlainAnswer) -> SlurmError:
         """Returns the error for an answer, judged by its body."""
-        what, is_change = f"{method} {path}", method != _READ
+        request, is_change = f"{method} {path}", method != _READ
         if errors := rest_body.read_errors(answer.body):
-            return self._judge(what, errors[0], is_change)
-        told = " ".join(answer.body[:200].decode("utf-8", "replace").split())
+            return self._judge(request, errors[0], is_change)
+        excerpt = " ".join(answer.body[:200].decode("utf-8", "replace").split())
         if answer.status == 401:
             return SlurmError(f"slurmrestd at {self.url} requires {self._way_in()}")
-        sentence = f"slurmrestd at {self.url} answers {answer.status} to {what} ({told})"
+        sentence = f"slurmrestd at {self.url} answers {answer.status} to {request} ({excerpt})"
         if is_change and (answer.status == 200 or answer.status >= 500):
             return SlurmOutcomeUnknown(sentence)
         return SlurmError(f"{sentence}; nothing is done: check slurmrestd_url")
 
-    def _judge(self, what: str, error: RestError, is_change: bool) -> SlurmError:
+    def _judge(self, call: str, error: RestError, is_change: bool) -> SlurmError:
         away = SlurmOutcomeUnknown if is_change else SlurmError
         if error.number == _NO_TOKEN:
             return SlurmError(
@@ -254,16 +254,16 @@ class SlurmRestClient:
             )
         if error.number == _UNSPECIFIED:
             return away(
-                f"slurmrestd at {self.url} has no answer of slurmctld to {what}: it is away, or it "
+                f"slurmrestd at {self.url} has no answer of slurmctld to {call}: it is away, or it "
                 f"does not take {self._proof()} (Slurm 22.05 does not say which); nothing is "
                 "done: look at slurmctld, then write a new token"
             )
-        if says_away(error.text):
+        if means_away(error.text):
             return away(
                 f"Slurm's controller does not answer (slurmrestd at {self.url}: {error.text}): "
                 "look at slurmctld and try again"
             )
-        return SlurmRefused(f"slurmrestd refuses {what}: {error.text}", error.text)
+        return SlurmRefused(f"slurmrestd refuses {call}: {error.text}", error.text)
 
     def _proof(self) -> str:
         if self._token_file:

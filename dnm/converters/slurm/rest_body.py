@@ -40,8 +40,8 @@ class RestError(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        told = "" if self.number == 0 else self.error  # error 0 has the text "No error"
-        parts = [part for part in (self.description, told) if part]
+        error = "" if self.number == 0 else self.error  # error 0 has the text "No error"
+        parts = [part for part in (self.description, error) if part]
         return " ".join(": ".join(parts).split())[:300] or f"error {self.number}"
 
 
@@ -61,23 +61,23 @@ def read_errors(body: bytes) -> list[RestError] | None:
 
 def decode_list(body: bytes, name: str, item: type[T]) -> list[T]:
     """Returns the list of that name in a body. Raises SlurmError if there is no such list."""
-    found = decode(body, name, dict[str, msgspec.Raw])
-    if name not in found:
+    fields = decode(body, name, dict[str, msgspec.Raw])
+    if name not in fields:
         raise _unreadable(name, f"it has no `{name}`")
-    return decode(found[name], name, list[item])  # type: ignore[valid-type]
+    return decode(fields[name], name, list[item])  # type: ignore[valid-type]
 
 
-def decode(body: bytes | msgspec.Raw, what: str, shape: type[T]) -> T:
+def decode(body: bytes | msgspec.Raw, subject: str, shape: type[T]) -> T:
     """Returns the body as that shape. Raises SlurmError for any other."""
     try:
         return msgspec.json.decode(body, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _unreadable(what, str(error)) from error
+        raise _unreadable(subject, str(error)) from error
 
 
-def _unreadable(what: str, why: str) -> SlurmError:
+def _unreadable(subject: str, cause: str) -> SlurmError:
     return SlurmError(
-        f"slurmrestd's answer about {what} can't be read ({why}); nothing is done: "
+        f"slurmrestd's answer about {subject} can't be read ({cause}); nothing is done: "
         "leave slurmrestd_url out, and report it"
     )
 
@@ -105,16 +105,16 @@ def choose_version(body: bytes, newest: int = NEWEST) -> Offer:
     """Returns the newest version that slurmrestd and dnm know, from the answer to `/openapi/v3`.
     Raises SlurmError with the next step if there is none."""
     specification = decode(body, "openapi/v3", _Specification)
-    found: dict[int, set[tuple[str, str]]] = {}
+    versions: dict[int, set[tuple[str, str]]] = {}
     for path, methods in specification.paths.items():
         if match := re.fullmatch(r"/slurm/v0\.0\.([0-9]{1,4})/([^/]+)(/.*)?", path):
             below = match[2] + ("/" if (match[3] or "").strip("/") else "")
-            known = found.setdefault(int(match[1]), set())
-            known.update((method.upper(), below) for method in methods)
+            changes = versions.setdefault(int(match[1]), set())
+            changes.update((method.upper(), below) for method in methods)
     hidden = _hiding(specification.info.version)
-    if usable := [one for one in found if OLDEST <= one <= newest and one not in hidden]:
-        return Offer(version=f"v0.0.{max(usable)}", methods=frozenset(found[max(usable)]))
-    offered = ", ".join(f"v0.0.{number}" for number in sorted(found)) or "no version"
+    if usable := [one for one in versions if OLDEST <= one <= newest and one not in hidden]:
+        return Offer(version=f"v0.0.{max(usable)}", methods=frozenset(versions[max(usable)]))
+    offered = ", ".join(f"v0.0.{number}" for number in sorted(versions)) or "no version"
     raise SlurmError(
         f"slurmrestd offers {offered} of Slurm's API, and dnm reads v0.0.{OLDEST} to "
         f"v0.0.{NEWEST}, of Slurm 25.05 and later v0.0.44 and v0.0.45, since the ones before hide "
@@ -276,7 +276,7 @@ def parse_job_record(body: bytes) -> JobRecord:
 
 def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
     """Parses GET reservations."""
-    found = decode_list(body, "reservations", _Reservation)
+    rows = decode_list(body, "reservations", _Reservation)
     return tuple(
         Reservation(
             name=one.name,
@@ -287,7 +287,7 @@ def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
             accounts=one.accounts or "",
             flags=tuple(one.flags),
         )
-        for one in found
+        for one in rows
     )
 
 
@@ -337,9 +337,9 @@ def _make_node(node: _Node) -> SlurmNode:
     )
 
 
-def _features(said: list[str] | str | None) -> tuple[str, ...]:
+def _features(listed: list[str] | str | None) -> tuple[str, ...]:
     """Returns the features, which v0.0.38 has as one text."""
-    words = said.split(",") if isinstance(said, str) else said or ()
+    words = listed.split(",") if isinstance(listed, str) else listed or ()
     return tuple(filter(None, words))
 
 
@@ -378,7 +378,7 @@ def _make_job(job: _Job) -> SlurmJob:
         nodes=nodes,
         planned_nodes=expand_hostlist(job.scheduled_nodes or ""),
         submitted=_time(job.submit_time),
-        why_pending=(job.state_description or job.state_reason or "").replace(" ", "_"),
+        pending_reason=(job.state_description or job.state_reason or "").replace(" ", "_"),
     )
 
 
@@ -389,6 +389,6 @@ def _display_id(job: _Job) -> str:
         return f"{array}_[{job.array_task_string}]"
     if array and task is not None:
         return f"{array}_{task}"
-    if whole := _number(job.het_job_id):
-        return f"{whole}+{_number(job.het_job_offset) or 0}"
+    if het_job := _number(job.het_job_id):
+        return f"{het_job}+{_number(job.het_job_offset) or 0}"
     return str(job.job_id)

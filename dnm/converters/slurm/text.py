@@ -45,7 +45,7 @@ class SlurmNode(Value, frozen=True, gc=False):
     features: tuple[str, ...] = ()
     slurmd_started: datetime | None = None
     last_busy: datetime | None = None
-    tells_last_busy: bool = True  # False: a Slurm before 21.08, without LastBusyTime
+    has_last_busy: bool = True  # False: a Slurm before 21.08, without LastBusyTime
     reason: str = ""
     reason_by: str = ""  # the user that set it
     reason_at: datetime | None = None
@@ -70,7 +70,7 @@ class SlurmJob(Value, frozen=True, gc=False):
     nodes: tuple[str, ...]
     planned_nodes: tuple[str, ...]
     submitted: datetime | None = None
-    why_pending: str = ""  # Slurm's reason, without blanks: Resources, Priority, Dependency, ...
+    pending_reason: str = ""  # Slurm's reason, without blanks: Resources, Priority, Dependency, ...
 
 
 class Reservation(Value, frozen=True):
@@ -165,7 +165,7 @@ def _parse_node(name: str, line: str) -> SlurmNode:
     early, late = line[:state_at], line[state_at:free_at]
     try:
         cpus = int(_first(early, "CPUAlloc"))
-        said, comment, extra = _free_text(line[free_at:])
+        reason, comment, extra = _free_text(line[free_at:])
         return SlurmNode(
             name=name,
             state=parse_state(_first(late, "State"), cpus),
@@ -175,10 +175,10 @@ def _parse_node(name: str, line: str) -> SlurmNode:
             features=_words(_first(early, "AvailableFeatures", "")),
             slurmd_started=parse_time(_first(late, "SlurmdStartTime", "None")),
             last_busy=parse_time(_first(late, "LastBusyTime", "None")),
-            tells_last_busy=" LastBusyTime=" in late,
-            reason=said.text,
-            reason_by=said.by,
-            reason_at=said.at,
+            has_last_busy=" LastBusyTime=" in late,
+            reason=reason.text,
+            reason_by=reason.by,
+            reason_at=reason.at,
             comment=comment,
             extra=extra,
             version=_first(early, "Version", ""),
@@ -194,15 +194,15 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _first(text: str, key: str, default: str | None = None) -> str:
-    _, is_there, rest = text.partition(f" {key}=")
-    if is_there:
+    _, has_key, rest = text.partition(f" {key}=")
+    if has_key:
         return rest.partition(" ")[0]
     if default is None:
         raise KeyError(key)
     return default
 
 
-class _Said(NamedTuple):
+class _Reason(NamedTuple):
     """A Reason without its `[user@time]`."""
 
     text: str = ""
@@ -210,25 +210,25 @@ class _Said(NamedTuple):
     at: datetime | None = None
 
 
-def _free_text(tail: str) -> tuple[_Said, str, str | None]:
+def _free_text(tail: str) -> tuple[_Reason, str, str | None]:
     """Returns Reason, Comment and Extra, which come in this order."""
-    said = _Said()
+    reason = _Reason()
     if tail.startswith(" Reason="):
         body = tail[len(" Reason=") :]
         end = _REASON_END.search(body)
-        said, tail = (_said(body, end), body[end.end() :]) if end else (_Said(body), "")
+        reason, tail = (_parse(body, end), body[end.end() :]) if end else (_Reason(body), "")
     tail = tail.rpartition(" ReservationName=")[0] or tail
     before, has_extra, extra = tail.partition(" Extra=")
     comment = before.partition(" Comment=")[2].strip()
-    return said, "" if comment == "(null)" else comment, extra.strip() if has_extra else None
+    return reason, "" if comment == "(null)" else comment, extra.strip() if has_extra else None
 
 
-def _said(body: str, end: re.Match[str]) -> _Said:
+def _parse(body: str, end: re.Match[str]) -> _Reason:
     """Returns the Reason. An invalid time is no error: it could be part of the Reason's text."""
     at = None
     with suppress(SlurmError):
         at = parse_time(end[2])
-    return _Said(body[: end.start()], end[1], at)
+    return _Reason(body[: end.start()], end[1], at)
 
 
 def without_marks(text: str, mark: str) -> str:
@@ -250,7 +250,7 @@ def _parse_job(line: str) -> SlurmJob:
         raise SlurmError(f"squeue's line {line[:120]!r} can't be read; nothing is done")
     (
         job, display, state, user, account, partitions, count, priority, start, reservation,
-        nodes, planned, submitted, why,
+        nodes, planned, submitted, reason,
     ) = fields  # fmt: skip
     if not (job.isdecimal() and count.isdecimal() and priority.isdecimal()):
         raise SlurmError(f"squeue's line {line[:120]!r} has no numbers where they belong")
@@ -268,16 +268,16 @@ def _parse_job(line: str) -> SlurmJob:
         nodes=expand_hostlist(nodes),
         planned_nodes=expand_hostlist(planned),
         submitted=parse_time(submitted),
-        why_pending=why.replace(" ", "_"),
+        pending_reason=reason.replace(" ", "_"),
     )
 
 
 def parse_reservations(text: str) -> tuple[Reservation, ...]:
     """Parses `scontrol -a -o show reservation`."""
-    found = []
+    reservations = []
     for name, line in records(text, "Reservation"):
         try:
-            found.append(
+            reservations.append(
                 Reservation(
                     name=name,
                     start=parse_time(_first(line, "StartTime")),
@@ -290,7 +290,7 @@ def parse_reservations(text: str) -> tuple[Reservation, ...]:
             )
         except KeyError as error:
             raise SlurmError(f"Slurm's line about reservation {name!r} has no {error}") from error
-    return tuple(found)
+    return tuple(reservations)
 
 
 def parse_job_record(text: str) -> JobRecord:
@@ -305,5 +305,5 @@ def parse_job_record(text: str) -> JobRecord:
             admin_comment=_first(line, "AdminComment", ""),
         )
     except (KeyError, ValueError) as error:
-        why = f"Slurm's line about a job can't be read ({error}): {line[:80]!r}"
-        raise SlurmError(why) from error
+        message = f"Slurm's line about a job can't be read ({error}): {line[:80]!r}"
+        raise SlurmError(message) from error
