@@ -30,7 +30,7 @@ _DOWN = (
 
 def pending(why: str = "Resources", **fields: Any) -> SlurmJob:
     given = {"state": "PENDING", "nodes": (), "start": None, "submitted": NOW - timedelta(hours=1)}
-    return job(**{**given, "why_pending": why, **fields})
+    return job(**{**given, "pending_reason": why, **fields})
 
 
 def type_of(name: str) -> str:
