@@ -119,8 +119,8 @@ def facts(
     return Facts(**{**values, **changes})
 
 
-def write_registry(path: Path, registry: Registry, group: str = "") -> bool:
+def write_registry(path: Path, registry: Registry) -> bool:
     """As a run does it whose state is this file; says whether it had to."""
-    state = FileState(a_config(path.parent, state_group=group))
+    state = FileState(a_config(path.parent))
     state.path = path
     return state.write(encode_registry(registry))

@@ -124,12 +124,15 @@ class SlurmSite:
         values = {
             "hooks_dir": self.hooks,
             "min_idle_seconds": 0,
-            "boot_timeout_seconds": 120,
             "stage_timeout_seconds": 120,
             **settings,
         }
         instance = values.pop("instance", "test")
-        pace = {"verify_seconds": values.pop("verify_seconds", 0.5), "poll_seconds": 0.4}
+        pace = {
+            "verify_seconds": values.pop("verify_seconds", 0.5),
+            "boot_timeout_seconds": values.pop("boot_timeout_seconds", 120),
+            "poll_seconds": 0.4,
+        }
         lines = [f"{key} = {value}" for key, value in values.items()]
         self.config = directory / "dnm.ini"
         self.config.write_text(

@@ -157,11 +157,6 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
         "Role dynamic-node-manager-state"
     )
     assert {(one.namespace, one.name) for one in more} == {("dnm", "dnm-prod"), ("dnm", "")}
-    showing = msgspec.structs.replace(config, node_conditions=True)
-    more = set(permissions(showing)) - set(permissions(config))
-    assert {f"{one.verb} {one.resource}" for one in more} == grants(
-        "ClusterRole dynamic-node-manager-conditions"
-    )
     steps = opening_steps("daemonsets, images, probe a/b")
     opening = NodeType(name="a", size={}, opens_when=steps)
     more = set(permissions(msgspec.structs.replace(config, node_types={"a": opening})))

@@ -105,7 +105,7 @@ def _windows_of(event: CalendarEvent, after: datetime, before: datetime) -> Iter
 
 def is_day_of(event: CalendarEvent, day: date) -> bool:
     """Says whether a series begins on a day, if it has not ended before."""
-    return day.weekday() in event.weekly and day not in event.without
+    return day.weekday() in event.weekly
 
 
 def _window_on(event: CalendarEvent, day: date) -> Window:

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from shlex import quote
 
-from dnm.calendar.in_force import list_events
 from dnm.checks.findings import Finding, doubtful, fine, looks_at, skipped, wrong
-from dnm.converter.contract import LEAVE_DRAINED, list_program
+from dnm.converter.contract import LEAVE_DRAINED
 from dnm.converter.node_convert import NodeConvert
 from dnm.model.batch import BatchClaim, BatchList, BatchNode
 from dnm.model.config import Config
@@ -33,7 +32,7 @@ def check_batch_nodes(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Whether `--list` answers, what could be lent now of each type, and what is claimed."""
-    program = list_program(config)
+    program = config.node_convert_path
     if not program.exists():
         yield skipped(f"they need {program}")
         return
@@ -41,8 +40,8 @@ def check_batch_nodes(
     if isinstance(listed, Unreadable):
         yield wrong(
             listed.error,
-            f"run '{quote(str(program))} --list' by hand; for a converter that has no list, name a "
-            "program that has one in batch_list_command",
+            f"run '{quote(str(program))} --list'; if the converter has no list, add one, or "
+            "install Slurm's commands on this host (docs/node-convert.md)",
         )
         yield from check_caps(config, None)
         return
@@ -234,8 +233,8 @@ def check_charges(
     named = _accounts(config, registry)
     if not named and listed.charges:
         yield fine(
-            "sreport has the hours of lent nodes as Down; with charge_account = - they are planned "
-            f"({_PAGE})"
+            "sreport has the hours of lent nodes as Down; with charge_account = - in "
+            f"[namespace:NAME] they are planned ({_PAGE})"
         )
     elif named and not listed.charges:
         yield doubtful(
@@ -251,9 +250,8 @@ def check_charges(
 
 def _accounts(config: Config, registry: Registry) -> list[str]:
     """All that are named, each once."""
-    places = (config, *config.namespaces.values(), *list_events(config, registry))
-    told = [one.charge_account for one in places]  # type: ignore[attr-defined]
-    return list(dict.fromkeys(filter(None, (*told, *(one.account for one in registry.orders)))))
+    named = [one.charge_account for one in config.namespaces.values()]
+    return list(dict.fromkeys(filter(None, (*named, *(one.account for one in registry.orders)))))
 
 
 def _unknown_accounts(named: list[str], environ: Mapping[str, str]) -> Iterator[Finding]:

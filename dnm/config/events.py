@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dnm.calendar.windows import begin_in_utc, is_day_of
-from dnm.config import names, numbers, values
+from dnm.config import numbers, values
 from dnm.config.files import (
     HEADER,
     MOST_EVENTS,
@@ -44,7 +44,6 @@ _CLOCK = r"(\d{1,2}:\d{2})(?::00)?"
 _YEARS = range(1970, 3000)  # no sum of times of these leaves what a clock can show
 _LONGEST = timedelta(days=366)
 _LONGEST_OF_SERIES = timedelta(days=7)
-_MOST_DAYS_OUT = 1_000
 _NAME = r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?"
 
 
@@ -119,34 +118,21 @@ def weekdays(text: str) -> tuple[int, ...]:
     return tuple(sorted({_DAYS.index(name.lower()) for name in found}))
 
 
-def days_out(text: str) -> tuple[date, ...]:
-    """Days, with commas between them."""
-    found = values.names(text)
-    if len(found) > _MOST_DAYS_OUT:
-        raise ValueError(f"names more than {_MOST_DAYS_OUT} days; end the series by last")
-    if not found:
-        raise ValueError("names no day; write e.g. 2026-12-24, or leave it out")
-    return tuple(sorted(day(one) for one in found))
-
-
 # [event:NAME] -> CalendarEvent; a key that looks like RESOURCE is an amount of it
 EVENT_KEYS: Keys = {
     "namespace": ("namespace", values.namespace),
     "from": ("begins", moment),
     "until": ("", until),
-    "zone": ("zone", names.time_zone),
     "weekly": ("weekly", weekdays),
     "last": ("last", day),
-    "except": ("without", days_out),
     "pods": ("pods", numbers.whole_number(1, 100_000)),
     "cpu": ("", values.quantity("vcore")),
     "memory": ("", values.quantity("memory")),
     "nodes": ("nodes", numbers.whole_number(1, 100_000)),
-    "charge_account": ("charge_account", names.charged_account),
 }
 
 
-def read_events(sections: EventSections, usual_zone: str, source: str) -> CalendarReading:
+def read_events(sections: EventSections, zone: str, source: str) -> CalendarReading:
     """Returns the events of all sections [event:NAME]; of one in which anything is wrong, why."""
     found: dict[str, CalendarEvent] = {}
     unread: dict[str, tuple[str, ...]] = {}
@@ -157,7 +143,7 @@ def read_events(sections: EventSections, usual_zone: str, source: str) -> Calend
     for section, (entries, problems) in sections.items():
         name = section.partition(":")[2].strip()
         told = list(problems)
-        event = read_event(name, section, entries, usual_zone, told)
+        event = read_event(name, section, entries, zone, told)
         if name in found or name in unread:
             told.append(f"[{shown(section)}]: another section has this name; merge the two")
         if told or event is None:
@@ -169,7 +155,7 @@ def read_events(sections: EventSections, usual_zone: str, source: str) -> Calend
 
 
 def read_event(
-    name: str, section: str, entries: Mapping[str, str], usual_zone: str, problems: list[str]
+    name: str, section: str, entries: Mapping[str, str], zone: str, problems: list[str]
 ) -> CalendarEvent | None:
     """Returns the event; None where something of it is wrong, which `problems` then tell."""
     found: list[str] = []
@@ -196,7 +182,7 @@ def read_event(
         )
         if key not in parsed
     ]
-    event = None if found else _event(name, section, parsed, resources, usual_zone, found)
+    event = None if found else _event(name, section, parsed, resources, zone, found)
     problems.extend(found)
     return None if found else event
 
@@ -206,7 +192,7 @@ def _event(
     section: str,
     parsed: Mapping[str, Any],
     resources: Mapping[str, object],
-    usual_zone: str,
+    zone: str,
     problems: list[str],
 ) -> CalendarEvent:
     begins: datetime = parsed["from"]
@@ -215,10 +201,9 @@ def _event(
         namespace=parsed["namespace"],
         begins=begins,
         ends=_end(begins, parsed["until"]),
-        zone=parsed.get("zone", usual_zone),
+        zone=zone,
         weekly=parsed.get("weekly", ()),
         last=parsed.get("last"),
-        without=parsed.get("except", ()),
         pods=parsed.get("pods", 0),
         request={
             **({"vcore": parsed["cpu"]} if "cpu" in parsed else {}),
@@ -226,7 +211,6 @@ def _event(
             **{key: parsed[key.lower()] for key in resources},
         },
         nodes=parsed.get("nodes", 0),
-        charge_account=parsed.get("charge_account", ""),
     )
     problems.extend(f"[{shown(section)}] {text}" for text in _contradictions(event))
     return event
@@ -251,8 +235,8 @@ def _contradictions(event: CalendarEvent) -> list[str]:
         found.append("pods or nodes: write one of them: how many pods come, or how many nodes")
     if event.request and not event.pods:
         found.append("cpu, memory: are what one pod asks for; write pods too")
-    if not event.weekly and (event.last or event.without):
-        found.append("last, except: are of a series; write weekly too, or leave them out")
+    if event.last and not event.weekly:
+        found.append("last: is of a series; write weekly too, or leave it out")
     if event.last and event.last < event.begins.date():
         found.append(f"last = {event.last}: is before from; write a later day")
     elif event.last and event.weekly and not _has_a_day(event, event.last):

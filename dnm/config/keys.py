@@ -81,13 +81,10 @@ SETTINGS: Keys = {
     "state": ("*", names.state_place),
     "state_dir": ("state_dir", path_text),
     "node_convert_path": ("node_convert_path", path_text),
-    "batch_list_command": ("batch_list_command", path_text),
     "node_type": ("", names.node_type_names),
     "exclude_nodes": ("*", names.kept_out),
     "instance_id": ("instance_id", names.label_value),
-    "slurm_reservation_name": ("slurm_reservation_name", names.slurm_name),
-    "allow_preempt": ("allow_preempt", values.boolean),
-    "charge_account": ("charge_account", names.charged_account),
+    "allow_preempt": ("*", names.preemption),
     "max_conversions_per_run": ("max_conversions_per_run", numbers.whole_number(0, 100_000)),
     "headroom": ("headroom", numbers.share),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, YEAR)),
@@ -100,11 +97,9 @@ SETTINGS: Keys = {
     "sick_when": ("sick_when", sick_signs),
     "move_in_place": ("move_in_place", values.boolean),
     "yunikorn_url": ("yunikorn_url", names.url),
-    "node_conditions": ("node_conditions", values.boolean),
     "metrics_file": ("metrics_file", path_text),
     "demand_days": ("demand_keep", numbers.span("days", 0, 36_500)),
     "pass_environment": ("pass_environment", names.variable_names),
-    "state_group": ("state_group", names.group_name),
     **_of_rules("settings"),
 }
 
@@ -141,10 +136,8 @@ KUBELET_KEYS: Keys = {
     "kube_reserved": ("*", kubelet_values.kept_back("kube")),
     "system_reserved": ("*", kubelet_values.kept_back("system")),
     "cpu_manager_policy": ("cpu_manager_policy", kubelet_values.cpu_policy),
-    "reserved_system_cpus": ("reserved_system_cpus", kubelet_values.cpu_list),
     "topology_manager_policy": ("topology_manager_policy", kubelet_values.topology_policy),
     "topology_manager_scope": ("topology_manager_scope", kubelet_values.topology_scope),
-    "max_pods": ("max_pods", numbers.whole_number(1, 1_000)),
     "numa_memory": ("numa_memory", kubelet_values.numa_memory),
 }
 
@@ -154,15 +147,9 @@ NODE_CONVERT_KEYS: Keys = {
     "slurmrestd_token_file": ("slurmrestd_token_file", path_text),
     "min_idle_seconds": ("min_idle_seconds", values.seconds(0, YEAR)),
     "res_lookahead_seconds": ("res_lookahead_seconds", values.seconds(0, YEAR)),
-    "protect_largest_pending": ("protect_largest_pending", values.boolean),
-    "node_search_domain": ("node_search_domain", names.search_domain),
-    "preempt_jobs_of": ("*", names.user_and_account),
-    "preempt_mode": ("preempt_mode", names.preempt_mode),
-    "preempt_max_runtime_seconds": ("preempt_max_runtime_seconds", values.seconds(0, YEAR)),
     "hooks_dir": ("hooks_dir", path_text),
     "nodeset_label": ("nodeset_label", names.one_label),
     "stage_timeout_seconds": ("stage_timeout_seconds", values.seconds(1, 86_400)),
-    "boot_timeout_seconds": ("boot_timeout_seconds", values.seconds(1, 86_400)),
 }
 
 BY_KIND: Mapping[str, Keys] = {
@@ -185,9 +172,9 @@ RESOURCE = re.compile(
 MAY_BE_EMPTY: Mapping[str, Any] = {
     "pass_environment": (),
     **dict.fromkeys((
-        "kubeconfig_path", "node_convert_path", "batch_list_command", "calendar",
-        "slurm_reservation_name", "exclude_nodes", "yunikorn_url", "metrics_file", "state_group",
-        "slurmrestd_url", "slurmrestd_token_file", "node_search_domain",
-        "preempt_jobs_of", "nodeset_label", "hooks_dir",
+        "kubeconfig_path", "node_convert_path", "calendar",
+        "exclude_nodes", "yunikorn_url", "metrics_file",
+        "slurmrestd_url", "slurmrestd_token_file",
+        "nodeset_label", "hooks_dir",
     )),
 }  # fmt: skip

@@ -15,7 +15,6 @@ from dnm.model.kubelet import ReservedMemory
 from dnm.model.quantity import parse_kubernetes, parse_whole
 
 _PERCENTAGE = r"[0-9]{1,3}(\.[0-9]{1,6})?%"
-_CPUS = r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*"
 _NUMA_NODE = r"[0-9]{1,4}"
 _MOST = 2**60  # bytes; more is a slip of the pen, and beyond what every part of Kubernetes counts
 
@@ -136,13 +135,3 @@ def numa_memory(text: str) -> dict[int, int]:
     if not any(found.values()):
         raise ValueError("is no memory at all; write e.g. 0: 512Gi, 1: 512Gi")
     return found
-
-
-def cpu_list(text: str) -> str:
-    if not re.fullmatch(_CPUS, text):
-        raise ValueError("is not a list of CPUs; write e.g. 0-3,64-67")
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if dash and int(first) > int(last):
-            raise ValueError(f"'{part}' counts backwards; write e.g. 0-3")
-    return text

@@ -89,7 +89,6 @@ def load_config(
         from dnm.config import lab  # no site has it
 
         fields |= lab.read_lab(sections, lab.RUN_KEYS, problems)
-    _check_group(settings.get("state_group") or "", problems)
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
     check_together(config, given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
@@ -138,17 +137,6 @@ def find_converter(environ: Mapping[str, str]) -> Path:
     shipped = Path(sys.executable).parent / "node-convert"
     found = shutil.which("node-convert", path=environ.get("PATH", os.defpath))
     return Path(found) if found and not shipped.exists() else shipped
-
-
-def _check_group(name: str, problems: list[str]) -> None:
-    import grp
-
-    try:
-        if name:
-            grp.getgrnam(name)
-    except KeyError:
-        why = "is no group that this host knows now: see `getent group`, or leave the key out"
-        problems.append(problem("settings", "state_group", name, why))
 
 
 def _namespaces(

@@ -42,10 +42,6 @@ def _matching(
 partition_name = _matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "is no name of a partition; write it as in slurm.conf"
 )
-# Whether there is a group of this name is looked up later.
-group_name = _matching(
-    r"[A-Za-z0-9_][A-Za-z0-9_.@+ -]{0,254}[$]?", "is not the name of a group; write e.g. hpcadmin"
-)
 object_name = _matching(
     _DNS_SUBDOMAIN,
     f"is not the name of a Kubernetes object; RFC 1123 allows a-z, 0-9, '-' and '.', {_ENDS}",
@@ -164,11 +160,19 @@ def slurm_reason(text: str) -> str:
     return text
 
 
-def user_and_account(text: str) -> dict[str, str]:
-    """`USER/ACCOUNT` of Slurm."""
+def preemption(text: str) -> dict[str, bool]:
+    """`false`, `true`, or `USER/ACCOUNT`, which only the shipped converter reads."""
+    return {"allow_preempt": bool(preempted_jobs(text)) or values.boolean(text)}
+
+
+def preempted_jobs(text: str) -> dict[str, str]:
+    """The user and the account whose jobs may be preempted. Empty for `true` and `false`."""
     user, slash, account = text.partition("/")
-    if not (user and slash and account):
-        raise ValueError("is no user with an account; write USER/ACCOUNT")
+    if not slash:
+        values.boolean(text)
+        return {}
+    if not (user and account):
+        raise ValueError("is no user with an account; write false or USER/ACCOUNT")
     return {"preempt_user": account_name(user), "preempt_account": account_name(account)}
 
 

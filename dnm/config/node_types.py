@@ -37,8 +37,6 @@ def read_node_type(
         "memory": given(parsed, "memory", usual["memory"]),
     }
     kubelet = kubelet_settings(parsed)
-    if kubelet is not None and kubelet.max_pods is not None:
-        size["pods"] = kubelet.max_pods
     size |= {key: parsed[key.lower()] for key in resources if parsed.get(key.lower())}
     if kubelet is not None:
         kubelet = _with_huge_pages(kubelet, size)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC
-from pathlib import Path
 
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.calendar import Booking
@@ -64,15 +63,9 @@ def _command(config: Config, *arguments: str, leave_out: str = "", account: str 
     return [str(config.node_convert_path), *arguments]
 
 
-def list_program(config: Config) -> Path:
-    """Returns the program that lists nodes: `batch_list_command` if set, else the converter."""
-    return config.batch_list_command or config.node_convert_path
-
-
 def list_command(config: Config, node: str = "") -> list[str]:
     """Returns the command that lists all nodes or one. Raises ConverterError for a bad name."""
-    command = _command(config, "--list", *(["--node-name", _checked(node)] if node else []))
-    return [str(list_program(config)), *command[1:]]
+    return _command(config, "--list", *(["--node-name", _checked(node)] if node else []))
 
 
 def resume_command(config: Config, node: str, namespace: str, account: str = "") -> list[str]:
@@ -155,7 +148,5 @@ def converter_env(config: Config, environ: Mapping[str, str]) -> Environment:
     environment["DNM_INSTANCE"] = config.instance_id
     if config.kubeconfig_path is not None:
         environment["KUBECONFIG"] = str(config.kubeconfig_path)
-    if config.slurm_reservation_name:
-        environment["RES_NAME"] = config.slurm_reservation_name
     hidden = Secrets([*passed.values(), *secrets_by_name(environ)])
     return Environment(environment=environment, secrets=hidden)

@@ -24,12 +24,11 @@ from dnm.converter.contract import (
     NODE_NAME,
     Environment,
     list_command,
-    list_program,
 )  # fmt: skip
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.host.trust import check_trust
-from dnm.model.batch import BatchClaim, BatchList, BatchNode, SlurmReason, WaitingJobs
+from dnm.model.batch import BatchClaim, BatchList, BatchNode, WaitingJobs
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, SlurmError
@@ -44,17 +43,13 @@ _AT_ONCE = 64 * 1024
 _MOST_WORDS = 1_000  # partitions, features, or reservations, of one node
 _LONGEST_NAME = 253
 _MOST_ROWS = 1_000  # of waiting jobs
-_NO_LIST = "; where the converter has no list, batch_list_command names a program that has"
+_NO_LIST = "; add --list to the converter, or install Slurm's commands on this host"
 _OWN = re.compile(r"(node|nodeset|bridge)-convert:")  # begins a message of the shipped converters
 _LONGEST_REASON = 256  # characters, the length that slurm-operator writes
 
 
 class _ListedClaim(BatchClaim, kw_only=True, forbid_unknown_fields=False):
     instance: str = ""
-
-
-class _ListedReason(SlurmReason, forbid_unknown_fields=False):
-    """A Slurm Reason in the list. Unknown fields of later converters are ignored."""
 
 
 class _ListedNode(msgspec.Struct):
@@ -69,7 +64,6 @@ class _ListedNode(msgspec.Struct):
     features: Any = None
     reservations: Any = None
     reservations_begin: Any = None
-    slurm_reason: Any = None
 
 
 class _ListedJobs(WaitingJobs, kw_only=True, forbid_unknown_fields=False):
@@ -90,7 +84,7 @@ def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchL
 
     Raises ConverterError for a name that may not appear in a command line.
     """
-    program = list_program(config)
+    program = config.node_convert_path
     shown = f"{program} --list"
     try:
         check_trust(program, ConverterError)
@@ -101,9 +95,8 @@ def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchL
     command = list_command(config, node)
     answer = _run_list(command, shown, env)
     if isinstance(answer, BatchList):
-        listed = answer if program == config.node_convert_path else _without_claims(answer)
-        return _without_secrets(listed, env.secrets, shown)
-    if not answer.has_no_list or config.batch_list_command is not None:
+        return _without_secrets(answer, env.secrets, shown)
+    if not answer.has_no_list:
         return Unreadable(what=shown, error=f"{shown}{answer.why}")
     path = env.environment.get("PATH", os.defpath)
     is_shipped = program.resolve().parent == Path(sys.executable).parent  # and has a list
@@ -177,22 +170,15 @@ def _without_secrets(listed: BatchList, secrets: Secrets, shown: str) -> BatchLi
             reason=hidden(node.reason),
             claim=node.claim
             and msgspec.structs.replace(node.claim, error=hidden(node.claim.error)),
-            slurm_reason=node.slurm_reason and _hide_secrets(node.slurm_reason, secrets),
         )
         for name, node in listed.nodes.items()
     }
     return msgspec.structs.replace(listed, nodes=nodes)
 
 
-def _hide_secrets(note: SlurmReason, secrets: Secrets) -> SlurmReason:
-    return msgspec.structs.replace(note, text=secrets.hide(note.text), by=secrets.hide(note.by))
-
-
 def _names_of(node: BatchNode) -> tuple[str, ...]:
     names: tuple[str, ...]
     names = node.name, *node.partitions, *(node.features or ()), *(node.reservations or ())
-    if node.slurm_reason is not None:
-        names = *names, node.slurm_reason.instance
     if (claim := node.claim) is None:
         return names
     return *names, claim.instance, claim.namespace, claim.node_type, claim.request
@@ -230,7 +216,6 @@ def parse_list(content: bytes) -> BatchList | None:
             features=_words(node.features),
             reservations=_words(node.reservations),
             reservations_begin=_moments(node.reservations_begin),
-            slurm_reason=_slurm_reason(node.slurm_reason),
         )
         for node in listed.nodes
         if _is_name(node.node)
@@ -294,22 +279,6 @@ def _in_utc(moment: datetime | None) -> datetime | None:
     with suppress(OverflowError):
         return moment.astimezone(UTC)
     return None
-
-
-def _slurm_reason(listed: Any) -> SlurmReason | None:
-    """Returns the Reason, bounded and printable; None if it is malformed or empty."""
-    try:
-        reason = msgspec.convert(listed, _ListedReason | None)
-    except msgspec.ValidationError:
-        return None
-    if reason is None or not reason.text:
-        return None
-    return SlurmReason(
-        text=printable(reason.text, _LONGEST_REASON),
-        by=printable(reason.by, 80),
-        since=_in_utc(reason.since),
-        instance=printable(reason.instance, 80),
-    )
 
 
 def _claim(listed: _ListedClaim) -> BatchClaim:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dnm.config import names, values
 from dnm.config.files import Sections, read_ini
-from dnm.config.keys import KUBELET_KEYS, NODE_CONVERT_KEYS, NODE_TYPE_KEYS, SETTINGS, Keys
+from dnm.config.keys import KUBELET_KEYS, NODE_CONVERT_KEYS, NODE_TYPE_KEYS, SETTINGS, YEAR, Keys
 from dnm.config.load import find_config_path
 from dnm.config.node_types import kubelet_settings
 from dnm.config.problems import list_problems, shown
@@ -108,15 +108,20 @@ class Settings(Value, frozen=True):
         return next((name for name in self.node_types if self.is_of_type(node, name)), "")
 
 
-# Keys of [settings] that this program reads too. Two have another field name here.
-_OTHER_NAMES = {"instance_id": "instance", "slurm_reservation_name": "res_name"}
+# The keys of [settings] that this program reads too.
 _SHARED = {
-    key: (_OTHER_NAMES.get(key, key), SETTINGS[key][1])
-    for key in (*_OTHER_NAMES, "state_dir", "kubeconfig_path", "pass_environment")
+    "instance_id": ("instance", SETTINGS["instance_id"][1]),
+    "allow_preempt": ("*", names.preempted_jobs),
+    **{key: SETTINGS[key] for key in ("state_dir", "kubeconfig_path", "pass_environment")},
 }
 _TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints", "opens_when")}
-# Variables of the predecessor's node-convert that are no keys.
+# The variables of the predecessor's node-convert that are no keys.
 PREDECESSOR_VARIABLES: Keys = {
+    "RES_NAME": ("res_name", names.slurm_name),
+    "PROTECT_LARGEST_PENDING": ("protect_largest_pending", values.boolean),
+    "NODE_SEARCH_DOMAIN": ("node_search_domain", names.search_domain),
+    "PREEMPT_MODE": ("preempt_mode", names.preempt_mode),
+    "PREEMPT_MAX_RUNTIME_SECONDS": ("preempt_max_runtime_seconds", values.seconds(0, YEAR)),
     "MARK_REASON": ("mark_reason", names.slurm_reason),
     "PREEMPT_USER": ("preempt_user", names.account_name),
     "PREEMPT_ACCOUNT": ("preempt_account", names.account_name),
@@ -156,9 +161,10 @@ def load_settings(
             f"[node_convert] slurmrestd_url = {url}: slurmrestd_token_file is missing; write a "
             "file with what 'scontrol token' prints (a unix socket needs none)"
         )
-    if "stage_timeout_seconds" in fields:  # a drain is a stage, and has at least ten minutes
-        longest = max(fields["stage_timeout_seconds"], Settings().drain_timeout_seconds)
-        fields.setdefault("drain_timeout_seconds", longest)
+    if "stage_timeout_seconds" in fields:  # a drain has at least ten minutes, a boot thirty
+        usual, stage = Settings(), fields["stage_timeout_seconds"]
+        fields.setdefault("drain_timeout_seconds", max(stage, usual.drain_timeout_seconds))
+        fields.setdefault("boot_timeout_seconds", max(2 * stage, usual.boot_timeout_seconds))
     if problems:
         raise ConfigError(list_problems(f"{machines.value}'s settings ({file})", problems))
     return Settings(**fields, config_path=file if sections else None)
@@ -192,8 +198,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     variables = {
         **{key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}, **PREDECESSOR_VARIABLES,
         "DNM_INSTANCE": _SHARED["instance_id"],
-        "RES_NAME": _SHARED["slurm_reservation_name"],
-        "PREEMPT_ENABLED": SETTINGS["allow_preempt"],
+        "PREEMPT_ENABLED": ("allow_preempt", values.boolean),
         "DNM_REQUEST": ("request", names.request_id),
         "DNM_WAKE": ("wake", Path),
     }  # fmt: skip

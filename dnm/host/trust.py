@@ -6,8 +6,8 @@ not even the group; and the same holds for every folder and link on the way to i
 StrictModes), or else another file could be put in its place between the look and the use. In a
 folder with the sticky bit, as /tmp, others can't rename what is not theirs.
 
-Who may read the record and its history: their owner, and a group where the site names one. What
-converters printed stands in both, and who lends what to whom.
+The registry and its history can be read by their owner. If their directory has the setgid bit, as
+after `chmod g+s`, its group can read them too. Both hold what converters printed and who lent what.
 
 And what is read of a file has a bound in bytes: a device or a named pipe in place of one must
 neither fill the memory of a run nor hold it, and its lock.
@@ -16,7 +16,6 @@ neither fill the memory of a run nor hold it, and its lock.
 from __future__ import annotations
 
 import errno
-import grp
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -177,16 +176,14 @@ class Access(Value):
     owner: int = -1
 
 
-def access_of(group: str) -> Access:
-    """Returns what the owner's files get. Raises OSError for a group that there is not."""
-    if not group:
-        return Access()
+def access_in(directory: Path) -> Access:
+    """Returns the access to dnm's files in a directory: for their owner, and for the directory's
+    group if it has the setgid bit. Raises OSError."""
     try:
-        return Access(mode=0o640, group=grp.getgrnam(group).gr_gid)
-    except KeyError:
-        raise OSError(
-            errno.EINVAL, f"state_group = {group} is no group that this host knows now"
-        ) from None
+        info = os.stat(directory)
+    except FileNotFoundError:  # the write names it
+        return Access()
+    return Access(mode=0o640, group=info.st_gid) if info.st_mode & stat.S_ISGID else Access()
 
 
 def give_access(descriptor: int, access: Access) -> None:

@@ -7,7 +7,7 @@ lost says that its outcome is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dnm.host.fault_points import fault_point
@@ -26,7 +26,6 @@ from dnm.model.pod import Pod
 if TYPE_CHECKING:
     from dnm.kube.state import StateObjects
     from dnm.model.cluster import PodOnNode
-    from dnm.model.plan import ShowState
 
 _EVENT_TIMEOUT = timedelta(seconds=5)
 
@@ -106,12 +105,6 @@ class KubeClient(ClusterReader):
             self.requests.change_node(change)
         else:
             change()
-
-    def show_state(self, show: ShowState, now: datetime) -> bool:
-        """Shows a node's state in Slurm on its Node; False: it is gone. Raises KubeError."""
-        from dnm.kube import shown_state  # only with node_conditions, on a transition
-
-        return shown_state.show_state(self.requests, show, now)
 
     def state_objects(self, namespace: str, lease_namespace: str, name: str) -> StateObjects:
         """Returns the edge to the Lease of an instance, and to its registry in Kubernetes."""

@@ -13,10 +13,9 @@ import msgspec
 
 from dnm.kube.errors import clean
 from dnm.kube.objects import READY, Condition, ListPage, decode_raw_page
-from dnm.model.node import Mark, Node, ShownState
+from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.quantity import QuantityError, kube_resources
-from dnm.model.slurm_state import CONDITION
 
 MARK_PREFIX = "dynamic-node-manager/"
 FENCED = f"{MARK_PREFIX}fenced"
@@ -24,7 +23,6 @@ MOST_NAMES = 64  # of what a Node offers, or shows of Slurm
 MOST_TAINTS = 64
 MOST_LABELS = 1_000
 _LONGEST_MARK = 256  # characters of what an annotation says
-SHOWN = f"{MARK_PREFIX}slurm"  # the state in Slurm, in words: beside conditions that are dnm's
 
 
 class _Annotations(
@@ -36,7 +34,6 @@ class _Annotations(
         "namespace": f"{MARK_PREFIX}namespace",
         "queue": f"{MARK_PREFIX}queue",
         "fenced": FENCED,
-        "slurm": SHOWN,
     },
 ):
     instance: str | None = None
@@ -44,7 +41,6 @@ class _Annotations(
     namespace: str | None = None
     queue: str | None = None
     fenced: str | None = None
-    slurm: str | None = None
 
 
 class _NodeMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -195,28 +191,15 @@ def _reduce(node: _Node, has_capacity: bool = False) -> Node:
         is_deleting=metadata.deletion_timestamp is not None,
         mark=(mark := _mark(metadata.annotations)),
         conditions={one.type: one.status for one in (status.conditions or ())[:MOST_NAMES] if mark},
-        shown=_shown(metadata.annotations, status),
         capacity=_capacity(status) if has_capacity else {},
         unreadable=clean(why),
     )
-
-
-def _shown(annotations: _Annotations | None, status: _NodeStatus) -> ShownState | None:
-    """Conditions of these names without the annotation are not dnm's; most Nodes have neither."""
-    if annotations is None or annotations.slurm is None:
-        return None
-    types = (condition.type for condition in status.conditions or ())
-    begin = len(CONDITION)
-    states = sorted({one[begin:] for one in types if one.startswith(CONDITION)})[:MOST_NAMES]
-    return ShownState(states=tuple(states), text=annotations.slurm[: 4 * _LONGEST_MARK])
 
 
 def _mark(annotations: _Annotations | None) -> Mark | None:
     """Any of the annotations that say whose a node is makes a mark, so that no marked node goes
     uncounted."""
     if annotations is None or annotations == _NO_MARK:
-        return None
-    if annotations.slurm is not None and annotations == _Annotations(slurm=annotations.slurm):
         return None
     return Mark(
         instance=(annotations.instance or "")[:_LONGEST_MARK],

@@ -257,23 +257,13 @@ def _declared_size(node_type: NodeType, kubelet: KubeletSettings) -> Iterator[Ku
         )
 
 
-# --- CPUs and versions ------------------------------------------------------------------------
-
-
 def _cpus(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    key = "cpu_manager_policy"
     if kubelet.cpu_manager_policy == "static" and not reserved_cpu(kubelet):
         text = (
-            "static needs CPUs that are kept back: name cpu in kube_reserved or system_reserved, "
-            "or reserved_system_cpus; without any the kubelet does not start"
+            "static needs reserved CPUs: write cpu in kube_reserved or system_reserved; without "
+            "any the kubelet does not start"
         )
-        yield KubeletProblem(key=key, text=text)
-    named = [f"cpu of {part}_reserved" for part in ("kube", "system")
-             if getattr(kubelet, f"{part}_reserved_cpu")]  # fmt: skip
-    if kubelet.reserved_system_cpus and named:
-        cpus = (reserved_cpu(kubelet) or 0) // 1000
-        text = f"takes the place of {' and '.join(named)}: {cpus} CPUs are kept back"
-        yield _warning("reserved_system_cpus", text)
+        yield KubeletProblem(key="cpu_manager_policy", text=text)
 
 
 _RULES: tuple[Callable[[KubeletSettings], Iterator[KubeletProblem]], ...] = (

@@ -11,7 +11,6 @@ from dnm.kubelet.reservation import in_one_unit, pinned_reservation, reserved_cp
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
-from dnm.model.printable import count_of
 from dnm.model.quantity import format_amount
 
 _HUGE_PAGES = "hugepages-"
@@ -26,14 +25,11 @@ def differences(node_type: NodeType, node: Node) -> tuple[str, ...]:
     found = [*_memory(kubelet, node), *_huge_pages(kubelet, node)]
     cpu = reserved_cpu(kubelet)
     both = kubelet.kube_reserved_cpu is not None and kubelet.system_reserved_cpu is not None
-    if cpu is not None and (both or kubelet.reserved_system_cpus):
+    if cpu is not None and both:
         kept = node.capacity.get("vcore", 0) - node.allocatable.get("vcore", 0)
         if kept != cpu:
             left, right = format_amount("vcore", kept), format_amount("vcore", cpu)
             found.append(f"it keeps back {left} CPU instead of {right}")
-    pods = node.allocatable.get("pods", 0)
-    if kubelet.max_pods is not None and pods != kubelet.max_pods:
-        found.append(f"it takes {count_of(pods, 'pod')}, max_pods = {kubelet.max_pods}")
     return tuple(found)
 
 

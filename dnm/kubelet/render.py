@@ -52,10 +52,8 @@ def kubelet_fields(kubelet: KubeletSettings) -> dict[str, Any]:
         "kubeReserved": _named(
             {"cpu": kubelet.kube_reserved_cpu, "memory": kubelet.kube_reserved_memory}
         ),
-        "maxPods": kubelet.max_pods,
         "memoryManagerPolicy": kubelet.memory_manager_policy,
         "reservedMemory": _reserved(kubelet.reserved_memory),
-        "reservedSystemCPUs": kubelet.reserved_system_cpus,
         "systemReserved": _named(
             {"cpu": kubelet.system_reserved_cpu, "memory": kubelet.system_reserved_memory}
         ),

@@ -91,25 +91,13 @@ def computed_allocatable(kubelet: KubeletSettings) -> int | None:
 
 
 def reserved_cpu(kubelet: KubeletSettings) -> int | None:
-    """Returns the CPU that is kept back, in millicores; None: no key says so. CPUs that are named
-    take the place of both amounts."""
-    if kubelet.reserved_system_cpus:
-        return 1000 * len(cpu_set(kubelet.reserved_system_cpus))
+    """Returns the CPU that the kubelet reserves, in millicores. None: no key names any."""
     named = _named("cpu", kubelet.kube_reserved_cpu, kubelet.system_reserved_cpu)
     return sum(named) if named else None
 
 
 def _named(resource: str, *texts: str | None) -> list[int]:
     return [parse_kubernetes(resource, text) for text in texts if text is not None]
-
-
-def cpu_set(text: str) -> frozenset[int]:
-    """Returns the CPUs of a list such as 0-3,64, whose grammar the configuration has judged."""
-    cpus: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return frozenset(cpus)
 
 
 def in_one_unit(*amounts: int) -> tuple[str, ...]:
@@ -134,8 +122,8 @@ _CORE = 1000  # millicores
 
 def numa_room(kubelet: KubeletSettings | None, size: Resources) -> NumaRoom | None:
     """Returns what the NUMA nodes of an empty machine of this declared size have for pods; None
-    where pods are not aligned to one, or the machine's NUMA nodes are not named. CPUs, devices and
-    huge pages are taken as spread evenly."""
+    where pods are not aligned to one, or the machine's NUMA nodes are not named. CPUs, devices
+    and huge pages count as spread evenly."""
     if kubelet is None or not kubelet.aligns_pods or not kubelet.numa_memory:
         return None
     count = len(kubelet.numa_memory)

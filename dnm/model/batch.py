@@ -51,8 +51,7 @@ class SlurmReason(Value):
 
 class BatchNode(Value):
     """A node as the batch side has it (`node-convert --list`). `in_service`: None is unknown.
-    `tells_claim` False: the converter does not say what it has claimed. `slurm_reason` None: there
-    is none, or the converter does not say."""
+    `tells_claim` False: the converter does not say what it has claimed."""
 
     name: str
     state: str  # Slurm's words, e.g. IDLE+DRAIN
@@ -65,20 +64,12 @@ class BatchNode(Value):
     features: tuple[str, ...] | None = None  # None: the converter does not say
     reservations: tuple[str, ...] | None = None  # that name it, now or later; None: as above
     reservations_begin: Mapping[str, datetime] = {}  # those of them of which it says when
-    slurm_reason: SlurmReason | None = None
 
     @property
     def is_drained(self) -> bool:
         """Whether it answers, idle, and takes no jobs: somebody has drained it."""
         state = parse_state(self.state)
         return state.base == "IDLE" and state.flags & {"DRAIN", "NOT_RESPONDING"} == {"DRAIN"}
-
-    @property
-    def others_drain(self) -> SlurmReason | None:
-        """The drain of somebody who is no dnm, which no return lifts; None: none is told."""
-        is_drained = "DRAIN" in parse_state(self.state).flags
-        said = self.slurm_reason
-        return said if is_drained and said is not None and not said.instance else None
 
     @property
     def is_reserved(self) -> bool:

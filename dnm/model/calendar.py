@@ -15,7 +15,7 @@ class CalendarEvent(Value, omit_defaults=True):
 
     `begins` and `ends` are wall times of `zone`, without an offset. `weekly`: days, Monday is 0;
     `begins` is then the first of them at the earliest. `last`: the last day on which it begins;
-    None: it has no end. `without`: days on which it does not begin. `request`: of one pod.
+    None: it has no end. `request`: of one pod.
     """
 
     name: str
@@ -25,11 +25,9 @@ class CalendarEvent(Value, omit_defaults=True):
     zone: str = "UTC"
     weekly: tuple[int, ...] = ()
     last: date | None = None
-    without: tuple[date, ...] = ()
     pods: int = 0
     request: dict[str, int] = {}
     nodes: int = 0
-    charge_account: str = ""  # empty: that of the namespace
     source: str = ""  # the file that it stands in; empty: the configuration
 
 

@@ -31,7 +31,7 @@ class NamespacePolicy(Value):
     priority: int = 0  # who comes first when nodes are scarce
     reversion_idle: timedelta | None = None  # None: as long as it pays
     pod_minute_worth: float | None = None  # None: that of all
-    charge_account: str = ""  # empty: that of all; for now, that of an event
+    charge_account: str = ""  # of Slurm, for its lends; empty: they are not charged
     options: Mapping[str, Any] = {}  # keys of rules that are set
 
 
@@ -74,7 +74,6 @@ class Config(Value):
     sick_when: tuple[Step, ...] = ()  # signs by which a lent node is known to be sick
     move_in_place: bool = False  # nodes change their queue without a reboot
     allow_preempt: bool = False
-    charge_account: str = ""  # of Slurm, whom lends are charged to; empty: they are not
     yunikorn_cm_namespace: str = "yunikorn"
     yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
@@ -88,14 +87,10 @@ class Config(Value):
     converted_nodes_path: Path = Path("/etc/dynamic-node/converted_nodes.json")
     node_convert_path: Path = Path("node-convert")
     instance_id: str = "prod"
-    slurm_reservation_name: str = ""
-    node_conditions: bool = False  # lent Nodes show their state in Slurm
     metrics_file: Path | None = None
     history_keep: timedelta = timedelta(days=400)  # zero: no history
     demand_keep: timedelta = timedelta()  # zero: how many pods waited and ran is not recorded
-    batch_list_command: Path | None = None  # None: the converter has a list
     pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter
-    state_group: str = ""  # who may read the record besides its owner; empty: nobody
     options: Mapping[str, Any] = {}  # keys of rules that are set
 
     @property

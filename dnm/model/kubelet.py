@@ -28,12 +28,10 @@ class KubeletSettings(Value):
     eviction_hard_memory_available: str | None = None  # an amount, or a percentage
     reserved_memory: tuple[ReservedMemory, ...] = ()
     cpu_manager_policy: str | None = None  # none | static
-    reserved_system_cpus: str | None = None  # e.g. 0-3,64
     kube_reserved_cpu: str | None = None
     system_reserved_cpu: str | None = None
     topology_manager_policy: str | None = None
     topology_manager_scope: str | None = None  # container | pod
-    max_pods: int | None = None
     # facts of the machine
     numa_memory: Mapping[int, int] = {}  # NUMA node -> bytes
     hugepages_2mi: int | None = None  # bytes

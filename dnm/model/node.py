@@ -24,14 +24,6 @@ BATCH_TAINT = "dynamic-node-manager/batch"
 """With NoSchedule, on a Node of a machine that Slurm has: only what slurmd needs tolerates it."""
 
 
-class ShownState(Value):
-    """What a Node shows of its state in Slurm: `states` are the conditions, without their prefix
-    and sorted, `text` is the annotation beside them, with Reason and time."""
-
-    states: tuple[str, ...] = ()
-    text: str = ""
-
-
 class Node(Value):
     """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them.
 
@@ -53,7 +45,6 @@ class Node(Value):
     conditions: Mapping[str, str] = {}  # of a Node that carries a mark
     zones: tuple[Amounts, ...] = ()  # what is free on each NUMA node, where its exporter is read
     unreadable: str = ""
-    shown: ShownState | None = None  # None: dnm shows nothing on it
 
     @property
     def is_with_batch(self) -> bool:

@@ -13,7 +13,7 @@ from dnm.model.cluster import ConfigMap, YunikornView
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
 from dnm.model.lease import Lease, Place
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
-from dnm.model.node import Mark, Node, ShownState
+from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.opening import PodOrder
 from dnm.model.orders import Pause
@@ -126,18 +126,6 @@ class ReturnNode(Value, tag=True):
     node: str
 
 
-class ShowState(Value, tag=True):
-    """Show a node's state in Slurm on its Node, by conditions with a message and an annotation;
-    nothing wanted: take them off. `drain_reason`: of the condition Drain, whose that is.
-    `standing`: the conditions that are there, whose time stays."""
-
-    node: str
-    wanted: ShownState | None
-    message: str = ""
-    drain_reason: str = ""  # DrainedByDnm | DrainedByAnother; empty: nobody says whose
-    standing: tuple[str, ...] = ()
-
-
 class HoldClosed(Value, tag=True):
     """Keep pods off a Node that joins by dnm's taint, or (not `is_closed`) take it off."""
 
@@ -189,7 +177,6 @@ Action: TypeAlias = (
     | SetQueueLimits
     | StartConversion
     | ReturnNode
-    | ShowState
     | HoldClosed
     | StartPod
     | DropPods

@@ -6,10 +6,6 @@ from msgspec.structs import force_setattr
 
 from dnm.model.value import Value
 
-OTHERS_DRAIN = "drained in Slurm by another, and stays so when it is back"
-"""Stands behind the reason of a verdict on a lent node, with `node_conditions`, and before Slurm's
-own Reason."""
-
 
 class Why(Value, kw_only=False):
     """A reason. `text`: the sentence that people read, details follow behind a colon. `change`:

@@ -45,20 +45,6 @@ _WORDS = {  # words that stand for a base with a flag, or hide the base (None), 
     "MAINT": (None, "MAINTENANCE"),
     "REBOOT": ("DOWN", "REBOOT"),
 }
-CONDITION = "SlurmNodeState"
-"""Begins each type of condition by which slurm-operator 1.2 shows the state of a Slurm node
-(pkg/conditions/conditions.go): of its pods; dnm does on lent Nodes."""
-_SHOWN_FLAGS = {
-    "COMPLETING": "Completing",
-    "DRAIN": "Drain",
-    "FAIL": "Fail",
-    "INVALID": "Invalid",
-    "INVALID_REG": "InvalidReg",
-    "MAINTENANCE": "Maintenance",
-    "NOT_RESPONDING": "NotResponding",
-    "UNDRAIN": "Undrain",
-}
-ALL_CONDITIONS = frozenset((*map(str.capitalize, BASES), *_SHOWN_FLAGS.values()))
 _FLAG_WORDS = {"MAINT": "MAINTENANCE", "DRAINING": "DRAIN", "DRAINED": "DRAIN", "FAILING": "FAIL"}
 
 
@@ -100,16 +86,6 @@ def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
             base = "ALLOCATED" if cpus_allocated else "IDLE"
     flags.update(_FLAG_WORDS.get(flag, flag) for flag in rest)
     return NodeState(base=base or "", flags=frozenset(flags))
-
-
-def condition_names(state: NodeState) -> tuple[str, ...]:
-    """Returns the names by which slurm-operator shows a state, without their prefix and sorted: one
-    for what the node does, and the flags that it shows. Empty where the base is not known: then
-    nothing is."""
-    if state.base not in BASES:
-        return ()
-    flags = (name for flag, name in _SHOWN_FLAGS.items() if flag in state.flags)
-    return tuple(sorted((state.base.capitalize(), *flags)))
 
 
 def in_service_of(state: NodeState) -> bool | None:

@@ -42,7 +42,6 @@ class Facts(Value):
     with_batch: Mapping[str, Node] = {}
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # None: nobody says what jobs wait for
     close: Mapping[str, CloseLook | Unreadable] = {}  # at nodes that a rule has asked for
-    shows_states: bool = False  # whether any Node shows how Slurm has it
 
     def node(self, name: str) -> Node | None:
         return (self.nodes or {}).get(name)

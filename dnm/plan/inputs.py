@@ -171,7 +171,6 @@ def _facts(snapshot: Snapshot, demand: Demand | None, document: QueueDocument | 
         lenders=document.lenders if document else None,
         waiting_jobs=None if isinstance(waiting, Unreadable) else waiting,
         close=snapshot.close,
-        shows_states=any(node.shown is not None for node in there),
     )
 
 
@@ -257,7 +256,7 @@ def needs_batch_side(
     )
     if is_under_way or any(count_missing(order, registry) for order in registry.orders):
         return True
-    if config.book_ahead or (config.node_conditions and registry.nodes):
+    if config.book_ahead:
         return True
     has_floor = any(policy.min_nodes for policy in config.namespaces.values())
     return has_floor or wanted_nodes(registry) or may_want_nodes(config, pods)

@@ -135,7 +135,7 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
         return False
     is_of_type = config.type_of(name) == request.node_type
     is_named = name in request.names
-    if facts.batch is None and not is_named and config.batch_list_command is None:
+    if facts.batch is None and not is_named:
         return False  # only Slurm can tell whose it is
     if node is None:
         if facts.tells_claims and facts.claim_of(name, instance) is None:

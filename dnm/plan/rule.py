@@ -68,15 +68,10 @@ def _has_sick(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return bool(config.sick_when) or any(one.sick for one in registry.nodes.values())
 
 
-def _shows_conditions(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    return config.node_conditions or (facts is not None and facts.shows_states)
-
-
 def _charges(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    kept = (event for one in registry.calendars.values() for event in one.events)
-    told: list[Any] = [config, *config.namespaces.values(), *registry.events.values(), *kept]
     lent: list[Any] = [*registry.orders, *registry.nodes.values()]
-    return any(one.charge_account for one in told) or any(one.account for one in lent)
+    named = (one.charge_account for one in config.namespaces.values())
+    return any(named) or any(one.account for one in lent)
 
 
 SITS = timedelta(hours=2)  # until people are told of who uses little of what he holds
@@ -99,7 +94,6 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("max_lend", lambda config, registry, facts: bool(config.options.get("max_lend_hours"))),
     ("node_hours", _has_hours),
     ("moves", _moves),
-    ("node_conditions", _shows_conditions),
     ("charges", _charges),
     ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),
     ("sitting", _serve_for_hours),

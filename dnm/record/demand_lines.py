@@ -24,8 +24,7 @@ LOOK_BACK = 256 * 1024  # bytes at the end of the file; a queue that is not in t
 
 def demand_history(config: Config) -> History:
     """Returns the record of demand beside the registry."""
-    path, group = config.converted_nodes_path, config.state_group
-    return History(path, config.demand_keep, group=group, name=DEMAND)
+    return History(config.converted_nodes_path, config.demand_keep, name=DEMAND)
 
 
 def write_demand(history: History, plan: Plan, cause: Cause) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import Access, access_of, give_access, mend_access
+from dnm.host.trust import Access, access_in, give_access, mend_access
 from dnm.model.history import HistoryLine
 
 LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
@@ -44,8 +44,8 @@ def within_bound(line: HistoryLine) -> HistoryLine:
 
 class History:
     """The history beside one registry. `keep`: how long its lines are kept; zero: it has none.
-    `largest`, `most`: bytes of one file, and of all. `group`: who may read them beside their owner,
-    as the registry. `name`: of the files; that of demand is another than that of transitions."""
+    `largest`, `most`: bytes of one file, and of all. `name`: of the files; demand has another one
+    than transitions."""
 
     def __init__(
         self,
@@ -53,18 +53,17 @@ class History:
         keep: timedelta,
         largest: int = LARGEST,
         most: int = MOST,
-        group: str = "",
         name: str = "history",
     ) -> None:
         self.directory = registry_path.parent
         self.path = self.directory / f"{name}.jsonl"
         self._name, self._old = name, re.compile(rf"{name}-(\d{{8}}T\d{{6}}Z)\.jsonl")
-        self.keep, self.largest, self.most, self.group = keep, largest, most, group
+        self.keep, self.largest, self.most = keep, largest, most
 
     def append(self, lines: Sequence[HistoryLine], now: datetime) -> tuple[HistoryLine, ...]:
         """Writes those that don't stand there yet and returns them. Raises OSError; all that was
         to be written is then to be given again."""
-        access = access_of(self.group)
+        access = access_in(self.directory)
         for path in (self.path, *(path for _, path in self.old_files())):
             mend_access(path, access)
         encoded = {_encode(within_bound(line)): line for line in lines}

@@ -98,9 +98,6 @@ def permissions(config: Config) -> tuple[Permission, ...]:
                    without=f"`dnm return --evict` is refused, and {only_converter}"),
         *_for_state(config),
         *_for_opening(config),
-        *((Permission(verb="patch", resource="nodes/status", is_needed=False,
-                      without="no Node shows how Slurm has it (node_conditions)"),
-           ) if config.node_conditions else ()),
         Permission(verb="create", resource="events", namespace="default", is_needed=False,
                    group="events.k8s.io", without="kubectl does not show what becomes of nodes"),
     )  # fmt: skip

@@ -25,7 +25,6 @@ from dnm.model.plan import (
     EvictPods,
     HoldClosed,
     RelabelNode,
-    ShowState,
     StartPod,
     UnbookNodes,
 )
@@ -51,8 +50,6 @@ def apply_rare(step: Step, action: Action) -> None:
             _evict(step, name)
         case RelabelNode():
             _relabel(step, action)
-        case ShowState():
-            _show(step, action)
         case BookNodes(booking=booking):
             if names := step.converter.book(book_command(step.config, booking)):
                 nodes = ",".join(names)
@@ -208,12 +205,3 @@ def _taints(node: Node, relabelled: RelabelNode) -> Sequence[Taint]:
     changed = {(taint.key, taint.effect) for taint in (*relabelled.off, *relabelled.on)}
     kept = [taint for taint in node.taints if (taint.key, taint.effect) not in changed]
     return [*kept, *relabelled.on]
-
-
-def _show(step: Step, action: ShowState) -> None:
-    """Nothing rests on it: one that has just left Kubernetes has nothing to show."""
-    if step.kube.show_state(action, step.clock()):
-        shown = repr(action.wanted.text) if action.wanted else "none"
-        step.note_done(f"action=show-state node={action.node} slurm={shown}")
-    else:
-        log.info("action=show-state node=%s skipped='it is gone'", action.node)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import access_of, mend_access
+from dnm.host.trust import access_in, mend_access
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.value import Value
@@ -68,7 +68,7 @@ def set_time(point: str, path: Path) -> None:
 
 def open_history(config: Config) -> History:
     """Returns the history of what was done from this host."""
-    return History(config.converted_nodes_path, config.history_keep, group=config.state_group)
+    return History(config.converted_nodes_path, config.history_keep)
 
 
 def history_path(config: Config) -> Path:
@@ -77,8 +77,9 @@ def history_path(config: Config) -> Path:
 
 
 def mend_history(config: Config) -> None:
-    """Gives that history the access that `state_group` names. Raises OSError."""
-    access, newest = access_of(config.state_group), history_path(config)
+    """Gives that history the access that its directory grants. Raises OSError."""
+    newest = history_path(config)
+    access = access_in(newest.parent)
     for path in (newest, *newest.parent.glob("history-????????T??????Z.jsonl")):
         mend_access(path, access)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import access_of, mend_access, read_regular, read_trusted, replace_file
+from dnm.host.trust import access_in, mend_access, read_regular, read_trusted, replace_file
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.stored_registry import LARGEST
@@ -32,15 +32,14 @@ def previous_path(path: Path) -> Path:
 
 
 class FileState(LeaseLock):
-    """A file of this host, which its lock guards, and the Lease once a run is connected. Its owner
-    may read the file, and the group of `state_group`. `where`, `previous`: the document and the one
-    before its last change, for people."""
+    """A file of this host, which its lock guards, and the Lease once a run is connected. `where`,
+    `previous`: the document and the one before its last change, for people."""
 
     kind = "file"
 
     def __init__(self, config: Config, clock: Callable[[], float] = since_boot) -> None:
         super().__init__(config, clock)
-        self.path, self.group = config.converted_nodes_path, config.state_group
+        self.path = config.converted_nodes_path
         self.where, self.previous = str(self.path), str(previous_path(self.path))
 
     def read(self) -> bytes | None:
@@ -55,8 +54,8 @@ class FileState(LeaseLock):
             return None
         except PermissionError as error:
             raise RegistryError(
-                f"the registry {path} is not yours to read: ask its owner, or whoever writes the "
-                "configuration to let your group read it (state_group in [settings])"
+                f"the registry {path} is not readable for this user: run dnm as its owner, or let "
+                f"the owner run 'chgrp GROUP {path.parent} && chmod g+rxs {path.parent}'"
             ) from error
         except OSError as error:
             raise RegistryError(
@@ -78,7 +77,7 @@ class FileState(LeaseLock):
         old one is then still whole. In Kubernetes LockedError: another run is at work."""
         path = self.path
         try:
-            access = access_of(self.group)
+            access = access_in(path.parent)
             for file in (path, previous_path(path)):
                 mend_access(file, access)
             with suppress(FileNotFoundError):

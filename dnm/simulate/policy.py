@@ -65,7 +65,7 @@ class DnmPolicy:
     def __init__(self, workload: Workload, config: Config) -> None:
         self.interval = config.check_interval.total_seconds()
         self.rests_until = 0.0
-        self._config = msgspec.structs.replace(config, node_conditions=False)  # no Node to show it
+        self._config = config
         self._begins = workload.begins
         self._registry = Registry()
         self._queue_map = ConfigMap(

@@ -89,7 +89,6 @@ def when_of(event: CalendarEvent) -> str:
         return times
     days = ", ".join(DAYS[day] for day in event.weekly)
     until = f" until {event.last}" if event.last else ""
-    but = f" except {', '.join(map(str, event.without))}" if event.without else ""
     return f"each {days} from {event.begins:%H:%M} to {event.ends:%H:%M} {event.zone}, " + (
-        f"since {event.begins:%Y-%m-%d}{until}{but}"
+        f"since {event.begins:%Y-%m-%d}{until}"
     )

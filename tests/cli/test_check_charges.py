@@ -15,7 +15,7 @@ from tests.builders import NOW, a_batch_node, a_config, a_lent_node
 from tests.converter.programs import script
 from tests.plan.worlds import namespace_policy
 
-DOWN = "sreport has the hours of lent nodes as Down; with charge_account = - they are planned"
+DOWN = "sreport has the hours of lent nodes as Down; with charge_account = - in [namespace"
 SACCTMGR = """\
 case "$*" in
 *away*) echo 'sacctmgr: error: Connection refused' >&2; exit 1 ;;
@@ -38,7 +38,7 @@ def lent(account: str, charged: str) -> tuple[Registry, BatchList]:
         ("", False, ("", ""), []),
         ("", True, ("", ""), [DOWN]),
         ("proj", False, ("", ""), ["proj is to be charged, and the converter can't: sreport has"]),
-        ("-", True, ("-", "-"), ["sreport has lent nodes as planned, charged to -, proj"]),
+        ("-", True, ("-", "-"), ["sreport has lent nodes as planned, charged to -"]),
         ("Proj", True, ("Proj", "proj"), ["sreport has lent nodes as planned, charged to Proj"]),
         ("proj", True, ("", ""), ["sreport has lent nodes as planned, charged to proj"]),
         ("proj", True, ("proj", ""),
@@ -55,9 +55,7 @@ def test_the_accounting_is_looked_at(
 ) -> None:
     script(tmp_path, SACCTMGR, "sacctmgr")
     registry, listed = lent(*lends)
-    changes: dict[str, Any] = {"charge_account": account}
-    if account == "-":
-        changes["namespaces"] = namespace_policy(a_config(), charge_account="proj")
+    changes: dict[str, Any] = {"namespaces": namespace_policy(a_config(), charge_account=account)}
     listed = BatchList(nodes=listed.nodes, charges=charges)
     found = check_charges(a_config(**changes), registry, listed, {"PATH": f"{tmp_path}:/bin"})
     texts = [one.text for one in found]

@@ -69,21 +69,6 @@ def test_pods_by_namespace_where_the_cluster_is_forbidden(site: CheckedSite) -> 
     assert any(text.startswith("those of test can't be read") for text in pods)
 
 
-def test_the_right_to_show_states_is_only_asked_for_where_they_are_shown(
-    site: CheckedSite,
-) -> None:
-    site.write("dnm.ini", INI + "node_conditions = true\n")
-    wanted = permissions(load_config(site.ini, {}))
-    rights = {(one.verb, one.resource, one.namespace or "*") for one in wanted}
-    loads = {(verb, "deployments", "dev") for verb in TEST_LOAD}
-    site.sandbox.access.restrict(loads | rights - {("patch", "nodes/status", "*")})
-    (told,) = site.bad()
-    assert told.result is CheckResult.WARNING
-    assert told.text.startswith("may not patch nodes/status: no Node shows") and told.remedy
-    site.write("dnm.ini", INI)
-    assert site.bad() == []
-
-
 @pytest.mark.parametrize(
     ("granted", "result", "text"),
     [

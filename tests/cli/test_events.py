@@ -159,8 +159,8 @@ def test_lists_all_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_time_in_utc_is_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], zone: str, is_told: bool
 ) -> None:
-    config = a_config(tmp_path)
-    events.add(config, "stars", **OPTIONS, zone=zone)
+    config = a_config(tmp_path, events_zone=zone)
+    events.add(config, "stars", **OPTIONS)
     events.list_(config)
     listed = capsys.readouterr().out
     assert ("IN UTC" in listed) is is_told

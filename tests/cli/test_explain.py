@@ -260,7 +260,7 @@ SHARES = {
     ),
     "none": ({"max_converted_nodes": "0"}, "✓ caps: {} = 0: at most 0 of {}, 0 %"),
     "of an unknown number": (
-        {"max_converted_nodes": "5%%", "batch_list_command": "/bin/false"},
+        {"max_converted_nodes": "5%%", "node_convert_path": "/bin/false"},
         f"! caps: {{}} = 5%: {UNKNOWN}",
     ),
 }  # fmt: skip
@@ -339,7 +339,7 @@ def test_explain_says_which_order_wants_a_node_and_what_that_waits_for(
 
 
 def test_explain_names_a_batch_side_that_does_not_answer(site: Site) -> None:
-    site.change(batch_list_command="/bin/false")
+    site.change(node_convert_path="/bin/false")
     answer = site.command("explain", "a001").stdout
     assert "which batch nodes there are could not be asked now: " in answer
 

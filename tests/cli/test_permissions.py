@@ -103,20 +103,6 @@ def test_each_verb_is_needed(sandbox: Sandbox, site: Site, name: str) -> None:
     assert not sandbox.violations
 
 
-@pytest.mark.parametrize("is_bound", [True, False])
-def test_states_are_shown_with_a_role_of_their_own(
-    sandbox: Sandbox, site: Site, is_bound: bool
-) -> None:
-    """Without it that is said in every run, and everything else is done."""
-    site.path.write_text(site.path.read_text() + "node_conditions = true\n")
-    sandbox.access.restrict_to_manifests(roles("-conditions") if is_bound else roles())
-    errors = errors_of_the_story(sandbox, site)
-    assert all("patch nodes/status" in error for error in errors)
-    assert bool(errors) is not is_bound
-    assert any(action.startswith("action=return") for action in site.registry.last_run.actions)
-    assert site.lent() == [] and not sandbox.violations
-
-
 @pytest.mark.parametrize("name", FOR_CHANGES)
 def test_without_a_verb_for_changes_runs_read_lists_and_say_why(
     sandbox: Sandbox, tmp_path: Path, name: str

@@ -32,7 +32,7 @@ def load(tmp_path: Path, text: str) -> tuple[CalendarEvent, ...]:
     return load_all(tmp_path, text).calendar_events
 
 
-def test_an_event_has_the_zone_of_the_site_unless_it_names_one(tmp_path: Path) -> None:
+def test_an_event_has_the_zone_of_the_site(tmp_path: Path) -> None:
     events = load(tmp_path, f"events_zone = Europe/Berlin\n{EVENT}nodes = 2\n")
     assert [(one.name, one.nodes, one.zone) for one in events] == [("w", 2, "Europe/Berlin")]
 
@@ -161,15 +161,14 @@ def test_many_keys_are_read_and_too_many_sections_are_counted() -> None:
 
 
 def test_every_key_of_an_event_makes_a_difference() -> None:
-    """`charge_account` was read and dropped: a lend for an event was charged to others."""
     base = {
         "namespace": "dev", "from": "2026-12-01 09:00", "until": "17:00", "pods": "2",
         "weekly": "Tue",
     }  # fmt: skip
     other = {
-        "namespace": "two", "from": "2026-12-01 10:00", "until": "18:00", "zone": "Europe/Berlin",
-        "weekly": "Tue,Wed", "last": "2026-12-08", "except": "2026-12-08", "pods": "3", "cpu": "3",
-        "memory": "3Gi", "nodes": "2", "charge_account": "course",
+        "namespace": "two", "from": "2026-12-01 10:00", "until": "18:00",
+        "weekly": "Tue,Wed", "last": "2026-12-08", "pods": "3", "cpu": "3", "memory": "3Gi",
+        "nodes": "2",
     }  # fmt: skip
     assert other.keys() == EVENT_KEYS.keys()
 

@@ -34,9 +34,7 @@ TAKEN = [
         ),
     ),
     ("numa_memory", "0: 512Gi, 1: 0", {0: 2**39, 1: 0}),
-    ("reserved_system_cpus", "0-3,64", "0-3,64"),
     ("kube_reserved_cpu", "500m", "500m"),
-    ("max_pods", "737", 737),
 ]
 
 
@@ -77,13 +75,9 @@ REFUSED = [
     ("numa_memory", "0: 0", "is no memory at all"),
     ("numa_memory", "0: -512Gi", "is not a whole number of bytes"),
     ("numa_memory", "0", "is not an entry"),
-    ("reserved_system_cpus", "3-0", "counts backwards"),
-    ("reserved_system_cpus", "0-99999999", "is not a list of CPUs"),
-    ("reserved_system_cpus", "0, 1", "is not a list of CPUs"),
     ("kube_reserved", "memory=1Gi, memory=8Gi", "gives memory twice"),
     ("kube_reserved_cpu", "-1", "is not an amount of CPU"),
     ("kube_reserved_cpu", "1e30", "is not an amount of CPU"),
-    ("max_pods", "0", "is out of range"),
 ]
 
 

@@ -114,7 +114,6 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
         converted_nodes_path=tmp_path / "state" / "converted_nodes.json",
         kubeconfig_path=tmp_path / "kubeconfig",
         node_convert_path=tmp_path / "node-convert",
-        slurm_reservation_name="k8s-dnm-validation",
         max_converted_nodes=2,
         check_interval=timedelta(seconds=30),
         global_cooldown=timedelta(seconds=60),
@@ -142,7 +141,7 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
              "calendar_events", "unread_events", "lead", "converted_nodes_path",
              "max_reversions_per_run"}  # fmt: skip
     keys = {**SETTINGS, **RUN_KEYS}
-    several = {field for key in ("exclude_nodes", "state", "batch_floor")
+    several = {field for key in ("exclude_nodes", "state", "batch_floor", "allow_preempt")
                for field in SETTINGS[key][1]({"state": "file"}.get(key, "1"))}  # fmt: skip
     several |= {"state_namespace", "batch_floor"}
     filled = {field for field, _ in keys.values()} | several
@@ -177,11 +176,11 @@ GOOD = {
     "four-at-least": ("max_conversions_per_run = 1", "max_reversions_per_run", 4),
     "bool-no": ("adjust_guaranteed = No", "adjust_guaranteed", False),
     "bool-1": ("allow_preempt = 1", "allow_preempt", True),
+    "preempted": ("allow_preempt = fill/spare", "allow_preempt", True),
     "home": ("kubeconfig_path = ~/k", "kubeconfig_path", Path("/home/operator/k")),
     "variable": ("state_dir = ${SITE}/s", "state_dir", Path("/opt/site/s")),
     "normalised": ("state_dir = $SITE/../x", "state_dir", Path("/opt/x")),
     "empty-is-default": ("kubeconfig_path =", "kubeconfig_path", None),
-    "empty-name": ("slurm_reservation_name =", "slurm_reservation_name", ""),
     "url": ("yunikorn_url = http://yk.yunikorn:9080/", "yunikorn_url", "http://yk.yunikorn:9080"),
     "registry-follows-state-dir": ("state_dir = /srv/dnm", "converted_nodes_path",
         Path("/srv/dnm/converted_nodes.json")),
@@ -203,8 +202,6 @@ GOOD = {
     "out-of-sight": (f"calendar = /{300 * 'x'}", "events_dir", Path(f"/{300 * 'x'}")),
     "hours": ("max_lend_hours = 72", "options", {"max_lend_hours": timedelta(days=3)}),
     "price": ("pod_minute_worth = 0.3", "pod_minute_worth", 0.3),
-    "nobody": ("charge_account = -", "charge_account", "-"),
-    "an-account": ("charge_account = p_1.x", "charge_account", "p_1.x"),
 }  # fmt: skip
 
 
@@ -297,8 +294,8 @@ BAD = {
     "floor-word": ("batch_floor = some", "write a number of nodes, e.g. 10, or a"),
     "floor-above-all": ("batch_floor = 101%", "or a percentage, e.g. 5%"),
     "floor-negative": ("batch_floor = -1", "is no floor"),
-    "blank": ("charge_account = a b", "is not a name that Slurm takes"),
-    "option": ("charge_account = -x", "is not a name that Slurm takes"),
+    "blank": ("[namespace:dev]\ncharge_account = a b", "is not a name that Slurm takes"),
+    "option": ("[namespace:dev]\ncharge_account = -x", "is not a name that Slurm takes"),
     "half-an-hour": ("max_lend_hours = 1.5", "is not a whole number"),
     "budget-word": ("[namespace:dev]\nnode_hours_per_week = much", "is no number"),
     "budget-exponent": ("[namespace:dev]\nnode_hours_per_week = 1e9", "is no number"),
@@ -323,8 +320,8 @@ BAD = {
     "cpu-zero": ("node_cpu_capacity = 0", "is not more than nothing"),
     "instance-space": ("instance_id = a b", "letters, digits"),
     "instance-dash": ("instance_id = -rf", "letters, digits"),
-    "comma": ("slurm_reservation_name = a,b", "is not a name that Slurm takes"),
-    "shell": ("slurm_reservation_name = $(id)", "is not a name that Slurm"),
+    "preempt-half": ("allow_preempt = fill/", "write false or USER/ACCOUNT"),
+    "preempt-shell": ("allow_preempt = $(id)/x", "is no name of Slurm's"),
     "cm-namespace": ("yunikorn_cm_namespace = a.b", "RFC 1123"),
     "url-scheme": ("yunikorn_url = yk:9080", "http://yunikorn-service"),
     "url-port": ("yunikorn_url = http://yk:99999", "http://yunikorn-service"),

@@ -33,7 +33,7 @@ def test_the_command_and_its_environment_keep_the_contract(tmp_path: Path) -> No
         tmp_path,
         node_convert_path=Path("/x/node-convert"),
         allow_preempt=True,
-        slurm_reservation_name="k8s-test",
+        pass_environment=("PASSWORD", "RES_NAME"),
         kubeconfig_path=tmp_path / "kubeconfig",
     )
     assert convert_command(config, "a", 3, "dev") == [
@@ -46,7 +46,9 @@ def test_the_command_and_its_environment_keep_the_contract(tmp_path: Path) -> No
     assert return_command(config, "a001") == [
         "/x/node-convert", "--set", "batch", "--node-name", "a001"
     ]  # fmt: skip
-    given = converter_env(config, {"PATH": "/bin", "PASSWORD": "secret"}).environment
+    given = converter_env(
+        config, {"PATH": "/bin", "PASSWORD": "secret", "RES_NAME": "k8s-test"}
+    ).environment
     assert given["RES_NAME"] == "k8s-test" and given["PASSWORD"] == "secret"
     assert given["KUBECONFIG"] == str(tmp_path / "kubeconfig")
 

@@ -12,10 +12,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from dnm.converter.node_list import list_batch_nodes, parse_list
-from dnm.model.batch import BatchList, BatchNode, SlurmReason
+from dnm.model.batch import BatchList, BatchNode
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.converter.programs import an_environment, script
@@ -124,34 +123,6 @@ def test_when_reservations_begin_is_said_or_not_known(
     assert found == {name: datetime(*at, tzinfo=UTC) for name, at in known.items()}  # type: ignore[misc,arg-type]
 
 
-REASON = {"text": "bad\ndisk", "by": "root", "since": "2026-03-02T12:00:00+01:00"}
-READ = SlurmReason(text="bad?disk", by="root", since=datetime(2026, 3, 2, 11, tzinfo=UTC))
-
-
-@pytest.mark.parametrize(
-    ("said", "known"),
-    [
-        pytest.param(REASON, READ, id="a-person's"),
-        pytest.param(
-            {**REASON, "instance": "prod"}, replace(READ, instance="prod"), id="an-instance's"
-        ),
-        pytest.param({"text": "x" * 300}, SlurmReason(text="x" * 255 + "…"), id="long"),
-        pytest.param(
-            {**REASON, "since": "2026-03-02T12:00:00"}, replace(READ, since=None), id="no-zone"
-        ),
-        pytest.param(None, None, id="none"),
-        pytest.param({"text": ""}, None, id="empty"),
-        pytest.param("bad disk", None, id="a-text"),
-        pytest.param({"by": "root"}, None, id="no-text"),
-        pytest.param({**REASON, "since": 5.5}, None, id="a-number"),
-    ],
-)
-def test_slurm_s_reason_is_read_or_says_nothing(said: object, known: SlurmReason | None) -> None:
-    row = {"node": "a001", "state": "IDLE+DRAIN", "verdict": "SKIP", "slurm_reason": said}
-    listed = parse_list(json.dumps({"nodes": [row]}).encode())
-    assert listed is not None and listed.nodes["a001"].slurm_reason == known
-
-
 def test_a_long_name_of_a_partition_is_read_whole() -> None:
     row = {"node": "a001", "state": "IDLE", "verdict": "OK", "partitions": ["p" * 120]}
     listed = parse_list(json.dumps({"nodes": [row]}).encode())
@@ -160,14 +131,13 @@ def test_a_long_name_of_a_partition_is_read_whole() -> None:
 
 @pytest.mark.parametrize("since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:00:00-12:00"])
 def test_a_moment_that_utc_does_not_have_is_none(since: str) -> None:
-    row = {"node": "a001", "state": "IDLE+DRAIN", "verdict": "SKIP", "claim": {"since": since},
-           "slurm_reason": {"text": "x", "since": since}}  # fmt: skip
+    row = {"node": "a001", "state": "IDLE+DRAIN", "verdict": "SKIP", "claim": {"since": since}}
     jobs = {"partition": "p", "node_type": "a", "jobs": 1, "nodes": 1, "since": since}
     listed = parse_list(json.dumps({"nodes": [row], "waiting_jobs": [jobs]}).encode())
     assert listed is not None and isinstance(listed.waiting, tuple)
     node = listed.nodes["a001"]
-    assert node.claim is not None and node.slurm_reason is not None
-    assert (node.claim.since, node.slurm_reason.since, listed.waiting[0].since) == (None,) * 3
+    assert node.claim is not None
+    assert (node.claim.since, listed.waiting[0].since) == (None, None)
 
 
 @pytest.mark.parametrize("program", ["node-convert", "nodeset-convert", "bridge-convert"])
@@ -218,21 +188,16 @@ def test_secrets_in_a_list_are_blacked_out_and_never_taken_for_a_node(tmp_path: 
 def test_secrets_in_a_claim_are_blacked_out_and_its_names_are_not_changed(tmp_path: Path) -> None:
     later = {"what a later converter adds": 1}
     claim = {"instance": "prod", "namespace": "dev", "error": "its journal holds hunter2", **later}
-    said = {"text": "hunter2 broke", "by": "hunter2", "instance": "validation", **later}
     row = {"node": "a001", "state": "IDLE", "verdict": "SKIP", "claim": claim}
-    nodes = [{**row, "slurm_reason": said}]
-    (tmp_path / "list").write_text(json.dumps({"nodes": nodes}))
+    (tmp_path / "list").write_text(json.dumps({"nodes": [row]}))
     config = a_config(node_convert_path=script(tmp_path, f"cat {tmp_path}/list"))
     listed = list_batch_nodes(config, an_environment("hunter2"))
     assert isinstance(listed, BatchList)
     claim = listed.nodes["a001"].claim
     assert claim is not None and claim.error == "its journal holds ***"
     assert (claim.instance, claim.namespace) == ("prod", "dev")
-    reason = SlurmReason(text="*** broke", by="***", instance="validation")
-    assert listed.nodes["a001"].slurm_reason == reason
-    for secret in ("prod", "validation"):
-        named = list_batch_nodes(config, an_environment(secret))
-        assert isinstance(named, Unreadable) and "holds a secret" in named.error
+    named = list_batch_nodes(config, an_environment("prod"))
+    assert isinstance(named, Unreadable) and "holds a secret" in named.error
 
 
 @pytest.mark.parametrize("body", ["exit 3", "echo hello", "echo '[]'", "echo '{\"nodes\": 3}'"])

@@ -28,7 +28,6 @@ NODE_CONVERT = """
 [node_convert]
 hooks_dir = {hooks}
 min_idle_seconds = 0
-boot_timeout_seconds = 60
 stage_timeout_seconds = 30
 """
 # Stops where it is told to, and says in a file how far it has come.

@@ -30,18 +30,18 @@ def test_without_anything_the_defaults_stand() -> None:
 def test_precedence(tmp_path: Path) -> None:
     environ = ini(
         tmp_path,
-        "[settings]\nslurm_reservation_name = ini\n"
+        "[settings]\ninstance_id = ini\n"
         "[node_convert]\nmin_idle_seconds = 1\n[lab]\nVerify_Seconds=2\n",
     )
     assert load_settings({}, environ).min_idle_seconds == timedelta(seconds=1)
-    environ |= {"MIN_IDLE_SECONDS": "2", "RES_NAME": ""}
+    environ |= {"MIN_IDLE_SECONDS": "2", "DNM_INSTANCE": ""}
     settings = load_settings({"force": True, "allow_preempt": None}, environ)
     assert settings.min_idle_seconds == timedelta(seconds=2)
-    assert settings.res_name == "ini"  # exported but empty counts as not given
+    assert settings.instance == "ini"  # exported but empty counts as not given
     assert settings.force and not settings.allow_preempt
     other = tmp_path / "other.ini"
-    other.write_text("[settings]\nslurm_reservation_name = other\n")
-    assert load_settings({}, environ, other).res_name == "other"
+    other.write_text("[settings]\ninstance_id = other\n")
+    assert load_settings({}, environ, other).instance == "other"
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,6 @@ def test_precedence(tmp_path: Path) -> None:
         ("MARK_REASON", "for k8s", "mark_reason", "for k8s"),
         ("PREEMPT_ENABLED", "1", "allow_preempt", True),
         ("PREEMPT_USER", "x-ob", "preempt_user", "x-ob"),
-        ("PREEMPT_JOBS_OF", "x-ob/p2", "preempt_account", "p2"),
-        ("PREEMPT_JOBS_OF", "first.last/p2", "preempt_user", "first.last"),
         ("PREEMPT_ACCOUNT", "pur230002", "preempt_account", "pur230002"),
         ("PREEMPT_MODE", "cancel", "preempt_mode", "cancel"),
         ("PREEMPT_GRACE_SECONDS", "0", "preempt_grace_seconds", timedelta(0)),
@@ -72,13 +70,14 @@ def test_the_names_of_the_script_before(name: str, text: str, field: str, value:
 def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
     environ = ini(
         tmp_path,
-        "[settings]\ninstance_id = lab\nstate_dir = state\nslurm_reservation_name = lent\n"
+        "[settings]\ninstance_id = lab\nstate_dir = state\nallow_preempt = first.last/p2\n"
         "kubeconfig_path = kube\nmonitored_namespaces = dev\n"
         "[node_type:g]\nname_prefix = gpu-\nlabels = pool={namespace}, gpu=yes\n"
         "taints = {namespace}=true:NoSchedule\n",
     )
     settings = load_settings({}, environ)
-    assert (settings.instance, settings.res_name) == ("lab", "lent")
+    assert (settings.instance, settings.preempt_user) == ("lab", "first.last")
+    assert settings.preempt_account == "p2" and not settings.allow_preempt
     assert settings.state_dir == tmp_path / "state" / "node-convert"
     assert settings.kubeconfig_path == tmp_path / "kube"
     assert load_settings({}, environ | {"KUBECONFIG": "/x"}).kubeconfig_path is None
@@ -96,10 +95,9 @@ def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
     [
         ("[node_convert]\nmin_idle = 3", "unknown key, did you mean 'min_idle_seconds'?"),
         ("[node_convert]\nmin_idle_seconds = soon", "min_idle_seconds = soon: is no duration"),
-        ("[node_convert]\npreempt_mode = kill", "neither requeue nor cancel"),
-        ("[settings]\nslurm_reservation_name = a b", "not a name that Slurm takes"),
-        ("[node_convert]\npreempt_jobs_of = a;b/c", "no name of Slurm's; write letters, digits"),
-        ("[node_convert]\npreempt_jobs_of = a", "write USER/ACCOUNT"),
+        ("[node_convert]\npreempt_mode = kill", "preempt_mode: unknown key"),
+        ("[settings]\nallow_preempt = a;b/c", "no name of Slurm's; write letters, digits"),
+        ("[settings]\nallow_preempt = a/", "write false or USER/ACCOUNT"),
         ("[node_convert]\nmin_idle_seconds = -1", "is no duration"),
         ("[settings]\ninstance_id = a b", "[settings] instance_id = a b"),
         ("[node_type:a]\ntaints = x", "is not a taint"),

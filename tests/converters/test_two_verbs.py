@@ -3,7 +3,6 @@ the nodes, the sandbox's here, and the shipped node-convert of a real Slurm."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from dnm.converter.contract import converter_env
 from dnm.converter.node_list import list_batch_nodes
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.batch import BatchList
-from dnm.model.lent import Phase
 from dnm.model.value import Unreadable
 from tests.builders import a_config
 from tests.site import QUEUE, Site, set_up_workshop
@@ -32,43 +30,20 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("has_list", [False, True])
-def test_it_lends_and_returns_with_a_list_and_without_says_what_it_lacks(
-    sandbox: Sandbox, tmp_path: Path, has_list: bool
-) -> None:
+def test_without_a_list_and_slurm_it_says_what_it_lacks(sandbox: Sandbox, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     real = str(sandbox.node_convert_path)
     converter = program(tmp_path / "node-convert", TWO_VERBS.replace("@REAL@", real))
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=400)
-    lists = {"batch_list_command": real} if has_list else {}
-    site = Site(sandbox, tmp_path / "site", node_convert_path=converter, exclude_nodes="a001",
-                **lists)  # type: ignore[arg-type]  # fmt: skip
-    ran = site.run()
-    if not has_list:
-        assert "batch_list_command names a program that has" in " ".join(ran.plan.errors)
-        return
-    sandbox.tick(60)
-    site.run()
-    assert [entry.phase for entry in site.registry.nodes.values()] == [Phase.SERVING]
-    assert site.lent() != ["a001"]
-    for _ in range(20):
-        sandbox.tick(60)
-        site.run()
-    assert site.lent() == [] and not sandbox.violations
+    site = Site(sandbox, tmp_path / "site", node_convert_path=converter)
+    assert "add --list to the converter" in " ".join(site.run().plan.errors)
 
 
-@pytest.mark.parametrize("is_named", [True, False], ids=["as-configured", "by-itself"])
-def test_the_shipped_node_convert_reads_slurm_for_it(
-    site: SlurmSite, tmp_path: Path, is_named: bool
-) -> None:
+def test_the_shipped_node_convert_reads_slurm_for_it(site: SlurmSite, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     converter = program(tmp_path / "node-convert", TWO_VERBS)
-    shipped = f'#!/bin/sh\nexec "{sys.executable}" -m dnm.converters.cli "$@"\n'
-    lister = program(tmp_path / "list", shipped) if is_named else None
-    config = a_config(
-        tmp_path, path=site.config, node_convert_path=converter, batch_list_command=lister
-    )
+    config = a_config(tmp_path, path=site.config, node_convert_path=converter)
     site.lab.run("scontrol", "update", "nodename=a001", "state=drain", "reason=fan")
     listed = list_batch_nodes(config, converter_env(config, site.lab.environ))
     assert isinstance(listed, BatchList), listed
@@ -98,5 +73,5 @@ def test_a_slurm_that_can_not_be_read_is_no_empty_list(
     environ = {"PATH": f"{bin_directory}:/nonexistent"}
     listed = list_batch_nodes(config, converter_env(config, environ))
     assert isinstance(listed, Unreadable) and said in listed.error
-    assert "batch_list_command names a program that has" in listed.error
+    assert "add --list to the converter" in listed.error
     assert ("dnm's own node-convert --list" in listed.error) is is_there

@@ -13,8 +13,8 @@ from packages.reference import DECLARED
 from tests.docs.pages import PAGES, ROOT
 
 WORDS = 29_720 + 40 * len(TABLE)  # a rule pays its rows
-KEYS = 91  # but those of rules: each brings its own
-LINES = {"converters": 7_500, "lab": 6_605, "simulate": 1_987}
+KEYS = 77
+LINES = {"converters": 7_500, "lab": 6_739, "simulate": 1_987}
 
 
 def test_the_pages_only_get_shorter() -> None:

@@ -227,7 +227,7 @@ def unreadable(runs: Runs) -> None:
 
 
 def another_release(runs: Runs) -> None:
-    kubelet = KubeletSettings(max_pods=9)
+    kubelet = KubeletSettings(kube_reserved_cpu="1")
     types = {name: msgspec.structs.replace(one, kubelet=kubelet)
              for name, one in runs.config.node_types.items()}  # fmt: skip
     runs.change(node_types=types)

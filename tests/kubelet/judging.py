@@ -251,15 +251,11 @@ def some_of_the_rest(draw: random.Random, settings: Settings, machine: Machine) 
         settings["kube_reserved_cpu"] = draw.choice(["500m", "1", "0", "1.5", "250m", "1e0"])
     if draw.random() < 0.2:
         settings["system_reserved_cpu"] = draw.choice(["500m", "2", "0"])
-    if draw.random() < 0.15:
-        settings["reserved_system_cpus"] = draw.choice(["0", "0-1", "0,2-3", "1,1"])
     if draw.random() < 0.6:
         policies = ["none", "best-effort", "restricted", "single-numa-node"]
         settings["topology_manager_policy"] = draw.choice(policies)
     if draw.random() < 0.3:
         settings["topology_manager_scope"] = draw.choice(["container", "pod"])
-    if draw.random() < 0.3:
-        settings["max_pods"] = str(draw.choice([1, 110, 250, 737]))
     if draw.random() < 0.2:
         pages = draw.randrange(1, 5)
         settings["hugepages_1gi"] = f"{pages}Gi"

@@ -67,8 +67,8 @@ ERRORS = {
         "topology_manager_policy: the topology manager of a kubelet refuses 9 NUMA nodes, at most "
         "8; write none"),
     "static CPUs without any kept back": ({"cpu_manager_policy": "static"},
-        "cpu_manager_policy: static needs CPUs that are kept back: name cpu in kube_reserved or "
-        "system_reserved, or reserved_system_cpus; without any the kubelet does not start"),
+        "cpu_manager_policy: static needs reserved CPUs: write cpu in kube_reserved or "
+        "system_reserved; without any the kubelet does not start"),
     "twice the same": ({"reserved_memory": "0: 1Gi, 0: 2Gi"},
         "reserved_memory: names memory of NUMA node 0 2 times; give one amount"),
     "zero": ({"reserved_memory": "0: 0"},
@@ -109,8 +109,6 @@ WARNINGS = {
          "eviction_hard_memory_available": "5%"},
         "eviction_hard_memory_available: a percentage is of a machine's own memory, which "
         "numa_memory does not name: whether the sums agree can't be told; write an amount"),
-    "CPUs by number": ({"reserved_system_cpus": "0-3,64", "kube_reserved_cpu": "1"},
-        "reserved_system_cpus: takes the place of cpu of kube_reserved: 5 CPUs are kept back"),
     "all of a NUMA node": (
         {**RIGHT, "reserved_memory": "0: 8600Mi", "numa_memory": "0: 8600Mi, 1: 128Gi"},
         "reserved_memory: 0: 8600Mi: with huge pages nothing of this NUMA node is left for pods"),

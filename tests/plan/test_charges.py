@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.calendar import CalendarEvent
 from dnm.model.lent import Charge, Phase
 from dnm.model.orders import LendOrder
 from dnm.model.plan import Plan, StartConversion
@@ -19,10 +18,6 @@ from tests.builders import NOW, a_batch_node, a_config, a_lent_node
 from tests.plan.worlds import SMALL, UNREAD, World, namespace_policy, pods, serving, wanting
 
 HOUR = timedelta(hours=1)
-LECTURE = CalendarEvent(
-    name="lecture", namespace="dev", begins=NOW.replace(tzinfo=None) - HOUR,
-    ends=NOW.replace(tzinfo=None) + 8 * HOUR, nodes=2, charge_account="course",
-)  # fmt: skip
 ORDER = LendOrder(
     id="lend-1", node_type="a", namespace="dev", count=1, since=NOW, until=NOW + HOUR,
 )  # fmt: skip
@@ -40,36 +35,34 @@ def accounts(plan: Plan) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("of_all", "of_namespace", "event", "order", "account"),
+    ("of_namespace", "order", "account"),
     [
-        ("", "", False, None, ""),
-        ("all", "", False, None, "all"),
-        ("all", "ns", False, None, "ns"),
-        ("-", "", False, None, "-"),
-        ("all", "ns", True, None, "course"),
-        ("", "", True, None, "course"),
-        ("all", "", True, "", "all"),
-        ("all", "ns", False, "mine", "mine"),
-        ("", "", False, "-", "-"),
+        ("", None, ""),
+        ("ns", None, "ns"),
+        ("-", None, "-"),
+        ("ns", "", "ns"),
+        ("ns", "mine", "mine"),
+        ("", "-", "-"),
     ],
 )
-def test_the_nearest_word_says_whom_a_request_is_charged_to(
-    of_all: str, of_namespace: str, event: bool, order: str | None, account: str
+def test_the_account_of_an_order_precedes_that_of_its_namespace(
+    of_namespace: str, order: str | None, account: str
 ) -> None:
-    """An order is a person's own: the event that goes on meanwhile does not pay for it."""
-    world = World() if event or order is not None else wanting()
-    policies = namespace_policy(world.config, charge_account=of_namespace)
-    world.configured(charge_account=of_all, namespaces=policies)
-    if event:
-        world.recorded(events={"lecture": LECTURE})
+    world = World() if order is not None else wanting()
+    charge(world, of_namespace)
     if order is not None:
         world.recorded(orders=(msgspec.structs.replace(ORDER, account=order),))
     plan = plan_of(world)
     assert accounts(plan)[:1] == [account] and not plan.errors
 
 
+def charge(world: World, account: str) -> World:
+    """Charges the lends of the namespace to an account."""
+    return world.configured(namespaces=namespace_policy(world.config, charge_account=account))
+
+
 def test_what_the_converter_can_not_be_told_is_said_once() -> None:
-    world = wanting().configured(charge_account="all")
+    world = charge(wanting(), "all")
     plan = plan_of(world, charges=False)
     assert accounts(plan) == [""]
     (note,) = [one for one in plan.notes if "is not charged to all" in one]
@@ -84,7 +77,7 @@ def test_off_it_is_not_there() -> None:
     assert rules_of(config, Registry(nodes=nodes)) == ()
     charged = a_lent_node(charge=Charge(account="x", since=NOW))
     assert len(rules_of(config, Registry(nodes={"a001": charged}))) == 1
-    assert len(rules_of(a_config(charge_account="-"), Registry())) == 1
+    assert len(rules_of(charge(World(), "-").config, Registry())) == 1
 
 
 def charged(**changes: Any) -> World:
@@ -128,7 +121,7 @@ def test_the_history_says_whom_a_stay_was_charged_to_and_what_it_used() -> None:
 
 
 def test_what_comes_of_a_request_is_charged_to_its_account() -> None:
-    world = wanting().configured(charge_account="proj")
+    world = charge(wanting(), "proj")
     asked = plan_of(world).registry
     (request,) = asked.requests
     came = msgspec.structs.replace(request, names=("a050",), ended=True)

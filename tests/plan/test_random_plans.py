@@ -99,9 +99,7 @@ class Draw(Random):
             batch_floor=Floor(nodes=self.choice([1, 3])),
             headroom=0.8,
             move_in_place=True,
-            node_conditions=True,
             book_ahead=timedelta(days=1),
-            charge_account="acc",
             calendar_events=(event,),
             allow_preempt=True,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -90,8 +89,6 @@ def test_nothing_unnamed_is_taken_and_nothing_given_up_while_slurm_is_mute() -> 
     assert set(advance_request(a_config(), late, frozenset(), seen).joined) == {"a002", "a003"}
     step = advance_request(a_config(), late, frozenset(), mute)
     assert set(step.joined) == {"a002"} and step.request is not None and step.request.count == 1
-    never = a_config(batch_list_command=Path("/list"))  # whose list tells no claims anyway
-    assert set(advance_request(never, late, frozenset(), mute).joined) == {"a002", "a003"}
 
 
 def test_a_converter_that_did_not_hear_our_name_is_told_as_that() -> None:

@@ -28,7 +28,6 @@ from dnm.model.lease import Lease
 from dnm.model.lent import ConverterProcess, Ended, Phase
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
-from dnm.model.plan import ShowState
 from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.registry import Registry
 from dnm.model.stored_registry import StoredRegistry
@@ -317,12 +316,6 @@ class ModelKube:
             word = "dress" if labels else word
             self.weather.effects.append(f"{word} {name}")
             world.schedule()
-
-    def show_state(self, show: ShowState, now: datetime) -> bool:
-        with self._call("kube.show_state", is_write=True):
-            if show.node in self.world.nodes:
-                self.world.change_node(show.node, shown=show.wanted)
-        return show.node in self.world.nodes
 
     def _judge_patch(self, node: Node, cordon: bool | None) -> None:
         broken = self.world.broken

@@ -37,7 +37,6 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "node-convert: converters/test_hooks.py": ("hook.",),
     "node-convert: converters/test_journal.py": ("journal.",),
-    "with node_conditions: run/test_shown_states.py": ("kube.show_state",),
     "with opens_when: run/test_opening.py": (
         "kube.look_closely", "kube.start_pod", "kube.drop_pod", "kube.read_template",
     ),

@@ -49,7 +49,6 @@ until = {ends:%Y-%m-%d %H:%M}
 [node_convert]
 hooks_dir = {hooks}
 min_idle_seconds = 0
-boot_timeout_seconds = 120
 """
 
 
@@ -88,9 +87,8 @@ class Half:
                 type=node_type, wanted=WANTED, begins=begins, ends=begins + timedelta(minutes=30),
                 hooks=hooks),
             node_type=node_type, node_convert_path=converter, instance_id=node_type,
-            slurm_reservation_name=f"k8s-{node_type}",
             check_interval_seconds=INTERVAL, event_reservations=str(self.books).lower(),
-            verify_seconds=0.5, poll_seconds=0.2,
+            verify_seconds=0.5, poll_seconds=0.2, boot_timeout_seconds=120,
         )  # fmt: skip
 
     def submit(self) -> None:

@@ -37,7 +37,6 @@ def add(
     namespace: NamespaceOption,
     begins: Annotated[str, typer.Option("--from", help="E.g. '2026-12-01 09:00'.")],
     until: Annotated[str, typer.Option(help="The same, or a time alone: the next one.")],
-    zone: Annotated[str, typer.Option(help="Of these times; else events_zone.")] = "",
     pods: Annotated[str, typer.Option(help="So many at the most.")] = "",
     cpu: Annotated[str, typer.Option(help="What one pod asks for.")] = "",
     memory: Annotated[str, typer.Option(help="What one pod asks for.")] = "",
@@ -47,18 +46,13 @@ def add(
     nodes: Annotated[str, typer.Option(help="So many nodes, in place of pods.")] = "",
     weekly: Annotated[str, typer.Option(help="On these days, e.g. Mon,Wed.")] = "",
     last: Annotated[str, typer.Option(help="The last day of a series.")] = "",
-    without: Annotated[str, typer.Option("--except", help="Days of a series without it.")] = "",
-    charge_account: Annotated[
-        str, typer.Option(help="Whom its lends are charged to; else the namespace's.")
-    ] = "",
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> str:
     """Add an event to the record; the next runs act on it."""
     given = {
-        "namespace": namespace, "from": begins, "until": until, "zone": zone, "pods": pods,
+        "namespace": namespace, "from": begins, "until": until, "pods": pods,
         "cpu": cpu, "memory": memory, "nodes": nodes, "weekly": weekly, "last": last,
-        "except": without, "charge_account": charge_account,
     }  # fmt: skip
     entries = {key: text for key, text in given.items() if text}
     for text in resource or ():

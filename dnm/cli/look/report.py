@@ -43,7 +43,6 @@ from dnm.model.plan import (
     RelabelNode,
     ReturnNode,
     SetQueueLimits,
-    ShowState,
     StartConversion,
     StartPod,
     UnbookNodes,
@@ -103,7 +102,6 @@ _LINES: Mapping[type, str] = {
     RelabelNode: "move node={0.node} to={0.mark.namespace}",
     EvictPods: "evict node={0.node}",
     ReturnNode: "return node={0.node}",
-    ShowState: "show-state node={0.node} slurm={slurm}",
     HoldClosed: "{opens} node={0.node}",
     StartPod: "start-pod node={0.node} pod={0.pod.namespace}/{0.pod.name}",
     DropPods: "drop-pods node={0.node}",
@@ -119,8 +117,6 @@ def action_lines(action: Action) -> list[str]:
     if isinstance(action, SetQueueLimits):
         return [change.line for change in action.edit.changes] or ["action=write-ledger"]
     words = {}
-    if isinstance(action, ShowState):
-        words["slurm"] = repr(action.wanted.text) if action.wanted else "none"
     if isinstance(action, HoldClosed):
         words["opens"] = "close" if action.is_closed else "open"
     return [f"action={_LINES[type(action)].format(action, **words)}"]

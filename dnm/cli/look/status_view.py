@@ -25,7 +25,7 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import Leaving, Phase
 from dnm.model.orders import LOST, Pause
 from dnm.model.printable import Meanings, count_of, duration
-from dnm.model.reason import OTHERS_DRAIN, Reason
+from dnm.model.reason import Reason
 from dnm.model.registry import NodePods
 from dnm.model.verdict import QUEUE_WORDS
 
@@ -197,12 +197,11 @@ def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _others(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Nodes that an administrator has cordoned, or somebody has drained in Slurm: dnm does not lift
-    that, and the table has no room for it."""
+    """Nodes that an administrator has cordoned. dnm does not uncordon them."""
     return [
         (node["node"], node["reason"])
         for node in document["nodes"]
-        if node["reason"].startswith(Reason.HELD_BY_ADMIN.text) or OTHERS_DRAIN in node["reason"]
+        if node["reason"].startswith(Reason.HELD_BY_ADMIN.text)
     ]
 
 

@@ -54,7 +54,7 @@ class Admission:
         elif kind.plural in _WORKLOADS:
             _default_workload(kind, manifest)
         elif kind.plural == "configmaps":
-            _check_config_map(kind, manifest)
+            _check_config_map(kind, manifest, None)
         if kind.plural in self.webhooks:
             self.webhooks[kind.plural](manifest, None)
 
@@ -68,7 +68,7 @@ class Admission:
                 )
         _check_metadata(kind, meta)
         if kind.plural == "configmaps":
-            _check_config_map(kind, changed)
+            _check_config_map(kind, changed, old)
         if kind.plural in self.webhooks:
             self.webhooks[kind.plural](changed, old)
 
@@ -115,9 +115,15 @@ def _check_metadata(kind: Kind, meta: Object) -> None:
         raise _invalid(kind, meta.get("name", ""), what)
 
 
-def _check_config_map(kind: Kind, changed: Object) -> None:
+def _check_config_map(kind: Kind, changed: Object, old: Object | None) -> None:
     name = changed["metadata"].get("name", "")
     content = {field: changed.get(field) or {} for field in ("data", "binaryData")}
+    if old is not None and old.get("immutable"):
+        before = {field: old.get(field) or {} for field in ("data", "binaryData")}
+        if content != before or not changed.get("immutable"):
+            raise _invalid(
+                kind, name, "data: Forbidden: field is immutable when `immutable` is set"
+            )
     texts = [text for field in content.values() for text in field.values()]
     if not all(isinstance(text, str) for text in texts):
         raise ApiError(400, "ConfigMap data values must be strings")

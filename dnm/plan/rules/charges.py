@@ -1,9 +1,8 @@
 """`charge_account`: whom what is lent is charged to. Pure.
 
-The rule: a request names the account of the order that it is for, else of the event that its
-namespace has nodes for now, else of the namespace, else of all; what comes of it is charged to that
-account until it goes back, whatever it serves by then. What the pods on a charged node ask for is
-added up. The registry changes only if the requests of the pods do.
+The rule: a request names the account of the order that it is for, else of its namespace. Its nodes
+are charged to that account until they are returned, whatever they serve. The requests of the pods
+on a charged node are added up. The registry changes only if they change.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Additions, Rule, in_a_run
 from dnm.plan.inputs import Inputs
-from dnm.plan.rule import has_events
-from dnm.plan.rules.foreseen import foreseen_at
 
 _COUNTED_ELSEWHERE = "pods"  # how many there are, which nobody pays for
 
@@ -30,18 +27,7 @@ def account_for(inputs: Inputs, request: ConversionRequest) -> str:
     if order is not None and order.account:
         return order.account
     policy = config.namespaces.get(request.namespace)
-    of_event = "" if order else _account_of_event(inputs, request.namespace)
-    return of_event or (policy.charge_account if policy else "") or config.charge_account
-
-
-def _account_of_event(inputs: Inputs, namespace: str) -> str:
-    """That of the first to begin."""
-    config, registry = inputs.config, inputs.registry
-    if not has_events(config, registry):
-        return ""
-    windows = foreseen_at(config, registry, inputs.snapshot.foreseen_at or inputs.now).keep
-    named = (one.event for one in windows if one.event.namespace == namespace)
-    return next((event.charge_account for event in named if event.charge_account), "")
+    return policy.charge_account if policy else ""
 
 
 def _asked(inputs: Inputs, request: ConversionRequest) -> ConversionRequest:
