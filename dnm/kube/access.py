@@ -1,10 +1,9 @@
-"""How the API server is reached, and who asks: an `Access`, loaded once a run.
+"""The access to an API server: its address and the credentials of dnm, loaded once a run.
 
-The official client would open a kubeconfig's files itself. So what it is given are the entries that
-the current context names, out of bytes that were judged as they were read where nobody else could
-have written, with every file that they name in memory under a name that it can open. Several files
-are merged as client-go does it (tools/clientcmd, loader.go): the first decides, which the client
-leaves to the last.
+dnm reads the files of a kubeconfig within bounds, and only if no other user can write them. It
+merges several files as client-go does (tools/clientcmd, loader.go): the first one decides. The
+official client gets the entries of the current context, with each file that they name in memory.
+`tests/kube/test_clients_own.py` shows for each part what the client does instead.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ T = TypeVar("T")
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach one API server."""
+    """The access to one API server."""
 
     source: str  # what it was read from, for messages
     configuration: Configuration
@@ -91,8 +90,8 @@ def load_access(config: Config) -> Access:
 
 
 def find_kubeconfig(config: Config) -> str:
-    """The kubeconfig in force (several, joined by colons, as KUBECONFIG may have); empty: the
-    service account of the pod. Raises KubeError where there is none, OSError where none is seen."""
+    """Returns the kubeconfig in force (several, joined by colons, as KUBECONFIG may have); empty:
+    the service account of the pod. Raises KubeError if there is none, OSError if none is seen."""
     if config.kubeconfig_path is not None:
         path = config.kubeconfig_path.expanduser()
         if not path.is_file():
@@ -122,7 +121,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class _File(msgspec.Struct, frozen=True, rename="kebab"):
-    """A kubeconfig, whose entries are looked at where they are chosen."""
+    """A kubeconfig. Only the entries of the current context are checked."""
 
     api_version: Literal["v1", ""] | None = msgspec.field(name="apiVersion", default=None)
     kind: Literal["Config", ""] | None = None
@@ -140,10 +139,8 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def _load_kubeconfig(paths: Sequence[Path], source: str, timeout: timedelta) -> Access:
-    """That of the current context of these files, merged. Files that don't exist are passed over.
-
-    Raises KubeError with the file, the key and what is wrong with it.
-    """
+    """Returns the access of the current context of these files, merged. A file that does not exist
+    is skipped. Raises KubeError with the file, the key and the cause."""
     from kubernetes.config import ConfigException
 
     try:
@@ -200,7 +197,7 @@ def _find(
 
 
 def _choose(merged: Mapping[str, Any]) -> tuple[_Entry, KubeconfigCluster, _Entry, User]:
-    """The cluster and the user of the current context; nobody where it names none."""
+    """Returns the cluster and the user of the current context; an empty user if it names none."""
     current = merged["current-context"]
     if not current:
         raise ValueError("it has no current-context")
@@ -247,9 +244,9 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
         client_configuration=configuration,
         persist_config=False,
     )
-    # The client's own reads a token's file once, and does not say why a plug-in failed.
+    # The client's own hook reads the file of a token once, and hides the failure of a plug-in.
     configuration.refresh_api_key_hook = token_of and partial(_renew, token_of)
-    if not configuration.verify_ssl:  # as the file says; a run each minute need not repeat it
+    if not configuration.verify_ssl:  # the file says so; a run each minute need not repeat it
         disable_warnings(InsecureRequestWarning)
     _choose_proxy(configuration, of_cluster.proxy_url or "")
     return Access(source=source, configuration=configuration, files=tuple(files.values()))
@@ -258,7 +255,7 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
 def _as_document(
     cluster: Mapping[str, Any], user: dict[str, Any], named: Mapping[str, str]
 ) -> dict[str, Any]:
-    """A kubeconfig of one context, for the client; `named`: the paths of its files."""
+    """Returns a kubeconfig of one context, for the client; `named`: the paths of its files."""
     known = ("server", "insecure-skip-tls-verify", "tls-server-name")
     reached = {key: cluster[key] for key in known if cluster.get(key) is not None}
     for key, path in named.items():
@@ -273,7 +270,7 @@ def _as_document(
 
 
 def _content(entry: _Entry, key: str) -> bytes:
-    """The data where it is given, else the file; empty where neither is."""
+    """Returns the data of an entry, else the content of its file; empty if it has neither."""
     if data := entry.value.get(f"{key}-data"):
         try:
             return base64.b64decode(data, validate=True)
@@ -284,7 +281,8 @@ def _content(entry: _Entry, key: str) -> bytes:
 
 
 def _in_memory(content: bytes) -> IO[bytes]:
-    """A file that leaves no key on any disk; the client opens it by the name of its descriptor."""
+    """Returns a file in memory, so that no key is on a disk. The client opens it by the path of its
+    descriptor."""
     file = open(os.memfd_create("credentials"), "w+b")  # noqa: SIM115  open as long as the access
     file.write(content)
     file.flush()
@@ -322,8 +320,8 @@ def _read_token(path: Path, otherwise: str) -> str:
 
 
 def _choose_proxy(configuration: Configuration, of_cluster: str) -> None:
-    """Lets the client use the kubeconfig's proxy, else the environment's for addresses of this
-    kind, but for loopback, as Go does: by itself it would take HTTP_PROXY for all."""
+    """Sets the proxy of the kubeconfig, else that of the environment for this scheme, and none for
+    loopback, as Go does. Release 36 of the client ignores proxy-url and uses HTTP_PROXY for all."""
     known = getproxies_environment()
     server = urlsplit(configuration.host)
     found = of_cluster or ("" if is_loopback(server.hostname or "") else known.get(server.scheme))

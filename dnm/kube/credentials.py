@@ -1,9 +1,9 @@
-"""What few kubeconfigs have: credential plug-ins (client.authentication.k8s.io), OIDC as it was
-in kubectl.
+"""Credential plug-ins (client.authentication.k8s.io) and OIDC, which few kubeconfigs have.
 
-The official client would wait for a plug-in for ever, take as much as comes, give it the terminal
-whatever `interactiveMode` says, and not look whose program it is. So the program is judged first,
-and run within bounds: one that hangs, or prints without an end, is ended with all that it started.
+The official client waits for a plug-in without a limit, reads all that it prints, and goes on
+without credentials if it fails. It does not check who can write the program
+(`tests/kube/test_clients_own.py`). dnm checks that first and runs the program within bounds: one
+that hangs, or prints without an end, is ended with all processes that it started.
 """
 
 from __future__ import annotations
