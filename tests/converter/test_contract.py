@@ -18,7 +18,7 @@ from tests.builders import a_config
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "A001", "a/../b", "a001\n", "a" * 300, "$(x)"])
-def test_no_other_name_reaches_a_command_line(name: str) -> None:
+def test_refuses_invalid_names_in_command_lines(name: str) -> None:
     with pytest.raises(ConverterError, match="RFC 1123"):
         return_command(a_config(), name)
     with pytest.raises(ConverterError, match="RFC 1123"):
@@ -28,7 +28,7 @@ def test_no_other_name_reaches_a_command_line(name: str) -> None:
             list_command(a_config(), name)
 
 
-def test_the_command_and_its_environment_keep_the_contract(tmp_path: Path) -> None:
+def test_command_and_environment_keep_the_contract(tmp_path: Path) -> None:
     config = a_config(
         tmp_path,
         node_convert_path=Path("/x/node-convert"),
@@ -53,7 +53,7 @@ def test_the_command_and_its_environment_keep_the_contract(tmp_path: Path) -> No
     assert given["KUBECONFIG"] == str(tmp_path / "kubeconfig")
 
 
-def test_the_converter_gets_what_it_needs_and_what_is_named_and_nothing_else(
+def test_converter_gets_only_needed_and_listed_variables(
     tmp_path: Path,
 ) -> None:
     needed = {
@@ -85,5 +85,5 @@ def test_the_converter_gets_what_it_needs_and_what_is_named_and_nothing_else(
         ("PATH", False),
     ],
 )
-def test_secrets_are_known_by_the_names_of_their_variables(name: str, is_secret: bool) -> None:
+def test_secrets_are_recognised_by_variable_names(name: str, is_secret: bool) -> None:
     assert (secrets_by_name({name: "hunter2"}) == ["hunter2"]) is is_secret

@@ -14,7 +14,7 @@ from tests.converter.programs import LONG, an_environment, never, script
 from tests.processes import wait_until
 
 
-def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_hanging_process_is_ended_with_its_children(tmp_path: Path) -> None:
     path = script(
         tmp_path, f"cd {tmp_path}; echo a001; sleep 300 & echo $! > new; mv new child; wait"
     )
@@ -27,7 +27,7 @@ def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     wait_until(lambda: process_of(child) is None)
 
 
-def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
+def test_signal_leaves_the_converter_running_after_the_grace(tmp_path: Path) -> None:
     path = script(
         tmp_path, f"cd {tmp_path}; until test -e go; do sleep 0.1; done; echo a001; touch result"
     )  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_signal_leaves_it_to_finish_after_the_grace(tmp_path: Path) -> None:
     assert list(convert.directory.iterdir()) == []
 
 
-def test_several_run_at_once_and_each_is_heard(tmp_path: Path) -> None:
+def test_reads_output_of_several_converters_at_once(tmp_path: Path) -> None:
     calls = {}
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()

@@ -32,7 +32,7 @@ Viable now: 1 of 4 node(s)
 """
 
 
-def test_both_forms_of_a_list_are_read(tmp_path: Path) -> None:
+def test_parses_list_as_json_and_as_table(tmp_path: Path) -> None:
     document = {
         "schema": "node-convert.list/1",
         "nodes": [{"node": "a001", "state": "IDLE", "verdict": "OK", "in_service": True}],
@@ -64,7 +64,7 @@ def test_both_forms_of_a_list_are_read(tmp_path: Path) -> None:
         pytest.param({"features": ["x"] * 1_001}, None, None, id="too-many-to-be-all"),
     ],
 )
-def test_what_a_node_has_is_said_or_not_known(
+def test_missing_node_facts_are_unknown(
     row: dict[str, list[str]], features: object, reservations: object
 ) -> None:
     node = {"node": "a001", "state": "IDLE", "verdict": "OK", **row}
@@ -78,7 +78,7 @@ def test_what_a_node_has_is_said_or_not_known(
     ("options", "leaves_out"),
     [(["--exclude"], True), (["--other", "--exclude"], True), (["exclude"], False), ([], False)],
 )
-def test_a_converter_says_what_it_can_be_told(options: list[str], leaves_out: bool) -> None:
+def test_list_names_supported_options(options: list[str], leaves_out: bool) -> None:
     listed = parse_list(json.dumps({"nodes": [], "options": options}).encode())
     assert listed is not None and listed.leaves_out is leaves_out
 
@@ -94,7 +94,9 @@ def test_a_converter_says_what_it_can_be_told(options: list[str], leaves_out: bo
         pytest.param("reservations", {"a": 1}, None, id="an-object"),
     ],
 )
-def test_words_of_any_form_lose_no_list(key: str, said: object, known: int | None) -> None:
+def test_malformed_optional_fields_do_not_spoil_the_list(
+    key: str, said: object, known: int | None
+) -> None:
     row = {"node": "a001", "state": "IDLE", "verdict": "OK", key: said}
     for options in (None, {}, "--exclude"):
         listed = parse_list(json.dumps({"nodes": [row], "options": options}).encode())
@@ -113,7 +115,7 @@ def test_words_of_any_form_lose_no_list(key: str, said: object, known: int | Non
         pytest.param(None, {}, id="nothing"),
     ],
 )  # fmt: skip
-def test_when_reservations_begin_is_said_or_not_known(
+def test_missing_reservation_begin_is_unknown(
     said: object, known: dict[str, tuple[int, ...]]
 ) -> None:
     row = {"node": "a001", "state": "IDLE", "verdict": "OK", "reservations_begin": said}
@@ -123,14 +125,14 @@ def test_when_reservations_begin_is_said_or_not_known(
     assert found == {name: datetime(*at, tzinfo=UTC) for name, at in known.items()}  # type: ignore[misc,arg-type]
 
 
-def test_a_long_name_of_a_partition_is_read_whole() -> None:
+def test_long_partition_name_is_not_cut() -> None:
     row = {"node": "a001", "state": "IDLE", "verdict": "OK", "partitions": ["p" * 120]}
     listed = parse_list(json.dumps({"nodes": [row]}).encode())
     assert listed is not None and listed.nodes["a001"].partitions == ("p" * 120,)
 
 
 @pytest.mark.parametrize("since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:00:00-12:00"])
-def test_a_moment_that_utc_does_not_have_is_none(since: str) -> None:
+def test_time_outside_utc_range_is_ignored(since: str) -> None:
     row = {"node": "a001", "state": "IDLE+DRAIN", "verdict": "SKIP", "claim": {"since": since}}
     jobs = {"partition": "p", "node_type": "a", "jobs": 1, "nodes": 1, "since": since}
     listed = parse_list(json.dumps({"nodes": [row], "waiting_jobs": [jobs]}).encode())
@@ -141,9 +143,7 @@ def test_a_moment_that_utc_does_not_have_is_none(since: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["node-convert", "nodeset-convert", "bridge-convert"])
-def test_of_a_list_that_fails_the_converter_s_own_sentence_is_kept(
-    tmp_path: Path, program: str
-) -> None:
+def test_failed_list_reports_the_converters_own_message(tmp_path: Path, program: str) -> None:
     own = f"{program}: no slurmctld: look at it"
     body = f"echo warming up >&2; echo '{own}' >&2; echo scontrol: fatal: source >&2; exit 1"
     config = a_config(node_convert_path=script(tmp_path, body))
@@ -159,7 +159,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("body", ENDLESS.values(), ids=ENDLESS.keys())
-def test_a_list_without_end_is_cut_short_and_takes_no_memory(tmp_path: Path, body: str) -> None:
+def test_endless_list_is_ended_within_bounded_memory(tmp_path: Path, body: str) -> None:
     config = a_config(node_convert_path=script(tmp_path, f"echo $$ >{tmp_path}/group; {body}"))
     tracemalloc.start()
     listed = list_batch_nodes(config, an_environment())
@@ -172,7 +172,7 @@ def test_a_list_without_end_is_cut_short_and_takes_no_memory(tmp_path: Path, bod
         wait_until(lambda: os.killpg(group, 0))
 
 
-def test_secrets_in_a_list_are_blacked_out_and_never_taken_for_a_node(tmp_path: Path) -> None:
+def test_secrets_in_a_list_are_hidden_and_never_node_names(tmp_path: Path) -> None:
     table = TABLE.replace("job 17 of x", "job 17 of hunter2")
     (tmp_path / "table").write_text(table)
     config = a_config(node_convert_path=script(tmp_path, f"cat {tmp_path}/table"))
@@ -185,7 +185,7 @@ def test_secrets_in_a_list_are_blacked_out_and_never_taken_for_a_node(tmp_path: 
     assert isinstance(refused, Unreadable) and refused.error.endswith("exit 1 ***")
 
 
-def test_secrets_in_a_claim_are_blacked_out_and_its_names_are_not_changed(tmp_path: Path) -> None:
+def test_secrets_in_a_claim_are_hidden_and_names_unchanged(tmp_path: Path) -> None:
     later = {"what a later converter adds": 1}
     claim = {"instance": "prod", "namespace": "dev", "error": "its journal holds hunter2", **later}
     row = {"node": "a001", "state": "IDLE", "verdict": "SKIP", "claim": claim}
@@ -201,13 +201,13 @@ def test_secrets_in_a_claim_are_blacked_out_and_its_names_are_not_changed(tmp_pa
 
 
 @pytest.mark.parametrize("body", ["exit 3", "echo hello", "echo '[]'", "echo '{\"nodes\": 3}'"])
-def test_any_other_answer_is_unreadable_not_empty(tmp_path: Path, body: str) -> None:
+def test_invalid_list_is_unreadable_not_empty(tmp_path: Path, body: str) -> None:
     config = a_config(node_convert_path=script(tmp_path, body))
     assert isinstance(list_batch_nodes(config, an_environment()), Unreadable)
 
 
 @given(st.binary(max_size=400) | st.text(max_size=400).map(lambda t: (TABLE + t).encode()))
-def test_any_bytes_of_a_list_are_read_or_refused(content: bytes) -> None:
+def test_arbitrary_list_bytes_never_raise(content: bytes) -> None:
     listed = parse_list(content)
     assert listed is None or all(node.reason.isprintable() for node in listed.nodes.values())
 
@@ -226,7 +226,7 @@ LONG_LISTS = {
 
 
 @pytest.mark.parametrize("form", LONG_LISTS)
-def test_what_a_list_says_at_length_is_cut_where_it_is_read(form: str, tmp_path: Path) -> None:
+def test_long_texts_of_a_list_are_cut(form: str, tmp_path: Path) -> None:
     (tmp_path / "list").write_text(LONG_LISTS[form])
     config = a_config(tmp_path, node_convert_path=script(tmp_path, f"cat {tmp_path / 'list'}"))
     listed = list_batch_nodes(config, an_environment())

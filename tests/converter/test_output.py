@@ -15,7 +15,7 @@ from tests.builders import a_config
 from tests.converter.programs import run_one, script
 
 
-def test_names_are_lines_of_stdout_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_stdout_lines_are_node_names(tmp_path: Path) -> None:
     path = script(
         tmp_path,
         "echo 'PING OK (short): a001'; echo a001; echo a002; echo a001; echo a003 >&2; printf a004",
@@ -35,14 +35,14 @@ def test_an_endless_line_takes_bounded_memory(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 16 * 1024 and lines[-1] == "a001"
 
 
-def test_one_that_babbles_fills_no_disk(tmp_path: Path) -> None:
+def test_endless_output_does_not_fill_the_disk(tmp_path: Path) -> None:
     path = script(tmp_path, "head -c 80000000 /dev/zero | tr '\\0' '\\n'; echo a001")
     ended, _ = run_one(path)
     assert ended.names == ("a001",)
     assert sum(file.stat().st_size for file in (tmp_path / "output").iterdir()) < 70_000_000
 
 
-def test_one_that_prints_as_fast_as_it_is_read_is_left_for_the_next_look(
+def test_fast_output_does_not_delay_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or else nobody would look at its time. What nobody can keep up with is passed over."""
@@ -98,7 +98,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_the_line_that_names_the_node_is_the_reason(name: str, tmp_path: Path) -> None:
+def test_failure_line_that_names_the_node_is_its_reason(name: str, tmp_path: Path) -> None:
     """As this run hears it, and as the next one reads it."""
     key, lines, reason = REASONS[name]
     said = tmp_path / "said"
@@ -110,7 +110,7 @@ def test_the_line_that_names_the_node_is_the_reason(name: str, tmp_path: Path) -
     assert convert.read_end(key).error == ended.error
 
 
-def test_what_is_kept_of_a_call_has_a_bound_however_much_it_says(tmp_path: Path) -> None:
+def test_recorded_output_of_a_call_is_bounded(tmp_path: Path) -> None:
     """The registry keeps it until the call has been looked at; the log has the lines whole."""
     said = tmp_path / "said"
     names = [f"n{number}-{'x' * 40}" for number in range(5_000)]
@@ -124,7 +124,7 @@ def test_what_is_kept_of_a_call_has_a_bound_however_much_it_says(tmp_path: Path)
 
 
 @pytest.mark.parametrize("fold", ["", "\n"])
-def test_what_is_passed_over_shows_no_part_of_a_secret(
+def test_skipped_output_shows_no_part_of_a_secret(
     fold: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read behind it may begin in the middle of one."""

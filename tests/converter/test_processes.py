@@ -14,13 +14,13 @@ from dnm.model.blackout import Secrets
 from dnm.model.lent import ConverterProcess
 
 
-def test_a_later_process_of_the_same_number_is_not_ours() -> None:
+def test_later_process_with_the_same_number_differs() -> None:
     own = process_of(os.getpid())
     assert own is not None and is_alive(own)
     assert not is_alive(ConverterProcess(pid=own.pid, start_ticks=own.start_ticks - 1))
 
 
-def test_a_process_of_before_a_restart_is_not_ours_though_all_its_numbers_are() -> None:
+def test_process_of_an_earlier_boot_differs() -> None:
     """A timer starts the same programs at the same ticks of every boot."""
     own = process_of(os.getpid())
     assert own is not None and own.boot
@@ -31,7 +31,7 @@ def test_a_process_of_before_a_restart_is_not_ours_though_all_its_numbers_are() 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 4000, bytes(100), b'{"host":"\xff"}'])
-def test_what_a_broken_disk_has_left_of_a_call_is_nothing(content: bytes, tmp_path: Path) -> None:
+def test_damaged_process_file_is_ignored(content: bytes, tmp_path: Path) -> None:
     for end in ("process", "converter", "heard", "out", "err"):
         (tmp_path / f"key.{end}").write_bytes(content)
     assert started_at(tmp_path / "key") == Started()

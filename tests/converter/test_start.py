@@ -24,7 +24,7 @@ from tests.converter.programs import LONG, an_environment, never, script
 from tests.processes import wait_until
 
 
-def test_a_missing_or_unexecutable_converter_is_a_sentence(tmp_path: Path) -> None:
+def test_reports_missing_or_unexecutable_converter(tmp_path: Path) -> None:
     path = script(tmp_path, "true")
     path.chmod(0o644)
     for missing in (path, tmp_path / "nothing"):
@@ -48,9 +48,7 @@ def convert(tmp_path: Path) -> NodeConvert:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b'"\xff"', b'{"pid":1,"start_ticks":2,"boot":"\xff"}']
 )
-def test_what_was_written_down_of_a_call_and_is_damaged_is_not_known(
-    convert: NodeConvert, content: bytes
-) -> None:
+def test_damaged_record_of_a_call_is_unknown(convert: NodeConvert, content: bytes) -> None:
     convert.directory.mkdir()
     for end in ("process", "converter", "heard", "out", "err"):
         (convert.directory / f"a002.{end}").write_bytes(content)
@@ -72,7 +70,7 @@ def start_without_keeper(convert: NodeConvert) -> Started:
     return started
 
 
-def test_a_converter_outlives_its_keeper_and_is_known_and_ended(convert: NodeConvert) -> None:
+def test_converter_without_keeper_is_found_and_ended(convert: NodeConvert) -> None:
     started = start_without_keeper(convert)
     assert started.keeper and started.converter
     assert process_of(started.converter.pid) == started.converter
@@ -86,9 +84,7 @@ def test_a_converter_outlives_its_keeper_and_is_known_and_ended(convert: NodeCon
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["left-at-work", "ended-after-its-time"])
-def test_the_run_that_started_it_does_not_take_the_keeper_s_end_for_its_own(
-    convert: NodeConvert, is_late: bool
-) -> None:
+def test_killed_keeper_does_not_end_the_wait(convert: NodeConvert, is_late: bool) -> None:
     started = start_without_keeper(convert)
     assert started.keeper and started.converter
     waits = Waits(timeout=SOON if is_late else LONG, patience=SOON, grace=LONG)
@@ -98,7 +94,7 @@ def test_the_run_that_started_it_does_not_take_the_keeper_s_end_for_its_own(
     assert convert.end(started.keeper)
 
 
-def test_a_later_process_of_the_same_number_is_left_alone(convert: NodeConvert) -> None:
+def test_process_with_a_reused_number_is_not_ended(convert: NodeConvert) -> None:
     """What was written down before a reboot names numbers that others have now, the converter's
     even with its ticks."""
     own = process_of(os.getpid())
@@ -113,7 +109,7 @@ def test_a_later_process_of_the_same_number_is_left_alone(convert: NodeConvert) 
 
 
 @pytest.mark.parametrize("code", [0, 1], ids=["good", "failed"])
-def test_the_end_of_a_call_wakes_who_starts_runs(tmp_path: Path, code: int) -> None:
+def test_end_of_a_call_starts_a_run(tmp_path: Path, code: int) -> None:
     """Once its exit code can be read, and not before."""
     path = script(tmp_path, f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit {code}")
     config = a_config(tmp_path, node_convert_path=path)
@@ -125,7 +121,7 @@ def test_the_end_of_a_call_wakes_who_starts_runs(tmp_path: Path, code: int) -> N
     assert config.wake_path.exists() and convert.read_end("k").exit_code == code
 
 
-def test_where_nobody_can_be_woken_a_call_ends_as_it_does(tmp_path: Path) -> None:
+def test_call_ends_normally_if_no_run_can_be_started(tmp_path: Path) -> None:
     path = script(tmp_path, "echo a001")
     given = an_environment()
     given = msgspec.structs.replace(

@@ -80,7 +80,7 @@ def assert_lent(world: BridgeWorld) -> None:
 
 
 @pytest.mark.parametrize("names", [(LONG_LABEL,), (LABEL, LONG_LABEL)], ids=["long", "both"])
-def test_each_name_of_the_label_is_taken_off_and_put_on_again(
+def test_removes_and_restores_both_names_of_the_label(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     """Row of the contract: slurm-bridge's label has a long and a short name."""
@@ -96,7 +96,7 @@ def test_each_name_of_the_label_is_taken_off_and_put_on_again(
     assert made.one.is_in_slurm and made.one.base == "IDLE"
 
 
-def test_the_label_alone_would_have_a_busy_node_flap() -> None:
+def test_removing_only_the_label_would_let_a_busy_node_flap() -> None:
     """What the order is for: the stand-in has the trap."""
     world = BridgeWorld()
     one = world.machines[NODE]
@@ -107,7 +107,7 @@ def test_the_label_alone_would_have_a_busy_node_flap() -> None:
     assert len(world.flaps) >= 4
 
 
-def test_a_missing_partition_is_named_before_anything_is_touched(tmp_path: Path) -> None:
+def test_missing_partition_is_reported_before_any_change(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
     made.world.partitions.remove("c")
@@ -121,7 +121,7 @@ def test_a_missing_partition_is_named_before_anything_is_touched(tmp_path: Path)
     assert_batch(made.world)
 
 
-def test_the_partitions_come_back_also_where_somebody_took_them_off(tmp_path: Path) -> None:
+def test_restores_partitions_that_were_removed_outside_dnm(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
     del made.one.annotations[PARTITIONS]
@@ -166,7 +166,7 @@ class Unlabelling(KubeSide):
 
 
 @pytest.mark.parametrize("is_lent", [False, True], ids=["while-lending", "while-returning"])
-def test_a_node_whose_label_somebody_took_off_is_left_to_them(
+def test_gives_up_a_node_after_its_label_is_removed_outside_dnm(
     tmp_path: Path, is_lent: bool
 ) -> None:
     made = program(tmp_path, boot_timeout_seconds=SOON)
@@ -186,7 +186,7 @@ def test_a_node_whose_label_somebody_took_off_is_left_to_them(
 
 
 @pytest.mark.parametrize("kube", [Cordoning, CordoningKilled])
-def test_a_cordon_after_the_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
+def test_cordon_after_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
     """While the opened Node is waited for, and where the journal still has our cordon."""
     made = program(tmp_path)
     made.kube = kube
@@ -205,7 +205,7 @@ def test_a_cordon_after_the_opening_stays(tmp_path: Path, kube: type[KubeSide]) 
 
 
 @pytest.mark.parametrize("kube", [Cordoning, CordoningKilled])
-def test_a_cordon_after_the_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
+def test_cordon_after_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
     """slurm-bridge drains it again, which is waited for and named; or killed between the change and
     its line in the journal."""
     made = program(tmp_path, stage_timeout_seconds=SOON)
@@ -222,9 +222,7 @@ def test_a_cordon_after_the_return_stays(tmp_path: Path, kube: type[KubeSide]) -
 
 
 @pytest.mark.parametrize("jobs", [{}, {77: 10**6}], ids=["idle", "a job"])
-def test_a_node_that_a_person_gave_slurm_back_is_not_touched(
-    tmp_path: Path, jobs: dict[int, int]
-) -> None:
+def test_node_returned_outside_dnm_is_not_touched(tmp_path: Path, jobs: dict[int, int]) -> None:
     """By the label, while it is lent: Slurm has it in service then, and a cordon would drain it."""
     made = program(tmp_path)
     assert made.lend().result == "ok"
@@ -245,7 +243,7 @@ def seen_of(one: BridgedMachine) -> tuple[Any, ...]:
     return one.is_cordoned, dict(one.labels), dict(one.annotations), one.taints, set(one.flags)
 
 
-def test_another_s_drain_stays(tmp_path: Path) -> None:
+def test_drain_outside_dnm_stays(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
 
@@ -286,7 +284,7 @@ def uncordon(one: BridgedMachine) -> None:
 
 
 @pytest.mark.parametrize("spoil", [lift, make_anew, start_job, uncordon])
-def test_the_label_stays_where_the_claim_does_not_hold(
+def test_label_stays_if_the_claim_is_lost(
     tmp_path: Path, spoil: Callable[[BridgedMachine], None]
 ) -> None:
     """Looked at before the stage, and between the last reads and the change."""
@@ -302,7 +300,7 @@ def test_the_label_stays_where_the_claim_does_not_hold(
     assert LABEL in made.one.labels
 
 
-def test_a_label_that_somebody_else_took_off_is_not_our_step(tmp_path: Path) -> None:
+def test_removal_of_the_label_outside_dnm_is_detected(tmp_path: Path) -> None:
     made = program(tmp_path)
     conversion = made.under_way()
     cordon(conversion)
@@ -313,7 +311,9 @@ def test_a_label_that_somebody_else_took_off_is_not_our_step(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("spoil", [lift, start_job, uncordon])
-def test_between_two_reads(tmp_path: Path, spoil: Callable[[BridgedMachine], None]) -> None:
+def test_change_between_two_reads_is_detected(
+    tmp_path: Path, spoil: Callable[[BridgedMachine], None]
+) -> None:
     """With the reservation gone, whatever happens just then: before the last look at the jobs, or
     to the Node after it."""
     made = program(tmp_path)
@@ -338,7 +338,7 @@ def test_between_two_reads(tmp_path: Path, spoil: Callable[[BridgedMachine], Non
 
 
 @pytest.mark.parametrize("spoil", ["label", "taint"])
-def test_what_is_taken_again_is_not_opened(tmp_path: Path, spoil: str) -> None:
+def test_node_that_slurm_has_again_is_not_opened(tmp_path: Path, spoil: str) -> None:
     made = program(tmp_path)
 
     class Taken(KubeSide):
@@ -381,7 +381,7 @@ MOVED = {
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_what_keeps_a_node_where_it_is(name: str) -> None:
+def test_reasons_not_to_lend_a_node(name: str) -> None:
     changes, why = MOVED[name]
     found = lend_refusal(NODE, bridged(**changes))
     assert (why in found) if why else found == ""
@@ -399,7 +399,7 @@ BACK = {
 
 
 @pytest.mark.parametrize("name", BACK)
-def test_what_is_missing_until_it_is_back(name: str) -> None:
+def test_conditions_until_a_node_is_back(name: str) -> None:
     of_slurm, of_node, why = BACK[name]
     node = SlurmSide(BridgeWorld()).read_node(NODE)
     state = NodeState(
@@ -410,7 +410,7 @@ def test_what_is_missing_until_it_is_back(name: str) -> None:
     assert (why in found) if why else found == ""
 
 
-def test_a_note_that_names_no_instance_is_not_ours(tmp_path: Path) -> None:
+def test_record_without_instance_is_ignored(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
     annotations = made.world.machines[NODE].annotations
@@ -420,7 +420,7 @@ def test_a_note_that_names_no_instance_is_not_ours(tmp_path: Path) -> None:
     assert found.result == "failed" and "lent by instance ''" in found.error
 
 
-def test_the_list_has_what_slurm_does_not_know(tmp_path: Path) -> None:
+def test_list_includes_lent_nodes_unknown_to_slurm(tmp_path: Path) -> None:
     """A lent machine is out of service, and claimed by whose journal says so; a Node's word alone
     claims nothing."""
     made = program(tmp_path)
@@ -448,7 +448,7 @@ def test_the_list_has_what_slurm_does_not_know(tmp_path: Path) -> None:
     assert claims is not None and set(claims) == {NODE} and claims[NODE].namespace == "dev"
 
 
-def test_only_what_the_bridge_has_put_into_slurm() -> None:
+def test_moves_only_nodes_of_slurm_bridge() -> None:
     world = BridgeWorld(machines=2)
     slurm = SlurmSide(world)
     own = changed(slurm.read_node(NODE), state=NodeState(base="IDLE"))
@@ -462,11 +462,11 @@ def test_only_what_the_bridge_has_put_into_slurm() -> None:
     assert (found[NODE].verdict.value, found["a001"].verdict.value) == ("OK", "SKIP")
 
 
-def test_a_record_that_is_gone_is_out_of_service() -> None:
+def test_node_without_slurm_record_is_out_of_service() -> None:
     assert in_service_of(NodeState(base=ABSENT)) is False
 
 
-def test_what_would_be_done() -> None:
+def test_dry_run_shows_all_stages() -> None:
     run = DryRun(Settings(), NODE)
     deeds = {one.name: one.lines(run)[-1] for one in (*PROGRAM.lending, *PROGRAM.returning)}
     assert deeds["leave"].startswith("label node a000 scheduler.slinky.slurm.net/external-node-")

@@ -33,7 +33,7 @@ def kube(sandbox: Sandbox) -> Iterator[KubeSide]:
     yield KubeSide(Settings(kubeconfig_path=sandbox.kubeconfig))
 
 
-def test_a_node_of_the_bridge_is_taken_and_given_back(kube: KubeSide) -> None:
+def test_bridged_node_is_changed_and_restored(kube: KubeSide) -> None:
     at = kube.bridge.read_node("a000")
     assert at is not None and at.is_labelled and at.node.is_managed and at.node.is_with_batch
     assert (at.partitions, at.taken) == ("b,c", None)
@@ -49,7 +49,7 @@ def test_a_node_of_the_bridge_is_taken_and_given_back(kube: KubeSide) -> None:
     assert kube.bridge.read_node("a999") is None
 
 
-def test_the_list_of_nodes_has_them_too(kube: KubeSide, sandbox: Sandbox) -> None:
+def test_node_list_includes_bridge_annotations(kube: KubeSide, sandbox: Sandbox) -> None:
     node = sandbox.store.get("nodes", "", "a001")
     assert node is not None
     node["metadata"]["annotations"] = {TAKEN: "not ours"}
@@ -61,11 +61,11 @@ def test_the_list_of_nodes_has_them_too(kube: KubeSide, sandbox: Sandbox) -> Non
 @pytest.mark.parametrize(
     ("text", "names"), [("b, c,", ("b", "c")), ("", ()), (None, ()), (" ", ()), ("b", ("b",))]
 )
-def test_the_partitions_of_the_annotation(text: str | None, names: tuple[str, ...]) -> None:
+def test_splits_partitions_of_the_annotation(text: str | None, names: tuple[str, ...]) -> None:
     assert split_partitions(text) == names
 
 
-def test_the_partitions_of_slurm() -> None:
+def test_parses_partitions_of_slurm() -> None:
     printed = "PartitionName=b AllowGroups=ALL Nodes=(null)\nPartitionName=c Nodes=a[1-2]\n"
     assert parse_partitions(printed) == ("b", "c")
     assert parse_partitions("No partitions in the system\n") == ()

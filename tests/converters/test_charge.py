@@ -133,7 +133,7 @@ def note_of(made: Program) -> str:
 @pytest.mark.parametrize(
     ("account", "charged"), [("proj", {OURS: "proj"}), ("-", {OURS: "root"}), ("", {})]
 )
-def test_what_is_lent_is_charged_until_it_goes_back(
+def test_lent_node_is_charged_until_its_return(
     tmp_path: Path, account: str, charged: dict[str, str]
 ) -> None:
     made = program(tmp_path, account)
@@ -158,9 +158,7 @@ def test_what_is_lent_is_charged_until_it_goes_back(
         ("refused", "Access denied"),
     ],
 )
-def test_what_can_not_be_charged_is_lent_and_that_is_said(
-    tmp_path: Path, case: str, said: str
-) -> None:
+def test_node_is_lent_if_it_can_not_be_charged(tmp_path: Path, case: str, said: str) -> None:
     made = program(tmp_path, "nosuch" if case == "no account" else "proj")
     world = made.world
     world.has_slurmdbd = case != "no slurmdbd"
@@ -177,7 +175,7 @@ def test_what_can_not_be_charged_is_lent_and_that_is_said(
     assert_batch(world)
 
 
-def test_an_answer_that_was_lost_is_looked_up(tmp_path: Path) -> None:
+def test_lost_answer_of_a_charge_is_read_back(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.world.trouble = [SlurmOutcomeUnknown("timed out")]
     assert made.lend().result == "ok"
@@ -187,7 +185,7 @@ def test_an_answer_that_was_lost_is_looked_up(tmp_path: Path) -> None:
     assert_batch(made.world)
 
 
-def test_another_s_reservation_over_a_charged_node_keeps_nobody_from_its_return(
+def test_overlapping_reservation_does_not_stop_a_return(
     tmp_path: Path,
 ) -> None:
     """It is let in over an accounting one; ours can be no claim any more, and lets no job in."""
@@ -202,7 +200,7 @@ def test_another_s_reservation_over_a_charged_node_keeps_nobody_from_its_return(
     assert [line for line in made.said if OVERLAPS in line]
 
 
-def test_another_conversion_takes_no_node_that_is_charged(tmp_path: Path) -> None:
+def test_charged_node_is_not_claimed_twice(tmp_path: Path) -> None:
     """Slurm grants it a reservation of another name: the drain says whose the node is."""
 
     class Dies(SlurmSide):
@@ -226,9 +224,7 @@ def test_another_conversion_takes_no_node_that_is_charged(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kill_after", [False, True])
-def test_killed_at_every_call_it_is_charged_or_it_is_not_lent(
-    tmp_path: Path, kill_after: bool
-) -> None:
+def test_kill_at_any_call_leaves_no_lend_uncharged(tmp_path: Path, kill_after: bool) -> None:
     """There and back, each call being the last one before a kill, and then repeated."""
     calls = 0
     for kill_at in range(5, 400):

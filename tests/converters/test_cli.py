@@ -78,7 +78,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def test_what_others_said_reaches_a_terminal_as_text(host: Host) -> None:
+def test_untrusted_text_is_printed_without_control_characters(host: Host) -> None:
     host.write("bin/scontrol", "printf 'lost\\033]0;owned\\a\\033[2J' >&2; exit 1")
     answer = host.run("--list")
     assert answer.returncode and "lost?]0;owned??[2J" in answer.stderr
@@ -109,7 +109,7 @@ def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("storage", ["none", "slurmdbd"])
-def test_the_list_offers_to_charge_where_slurm_keeps_accounts(host: Host, storage: str) -> None:
+def test_list_offers_charging_if_slurm_has_slurmdbd(host: Host, storage: str) -> None:
     host.write("bin/scontrol", SCONTROL.replace("${DBD-none}", storage))
     listed = host.run("--list", "--output", "json")
     offered = msgspec.json.decode(listed.stdout)["options"]
@@ -117,7 +117,7 @@ def test_the_list_offers_to_charge_where_slurm_keeps_accounts(host: Host, storag
 
 
 @pytest.mark.parametrize("what", ["--book", "--unbook"])
-def test_an_empty_booking_is_none_and_no_return(host: Host, what: str) -> None:
+def test_empty_booking_name_is_refused(host: Host, what: str) -> None:
     """As of a shell whose variable is empty; what else is asked for is done to no node."""
     times = "--from", "2026-12-01T13:00:00Z", "--until", "2026-12-01T17:00:00Z"
     answer = host.run(what, "", "--node-type", "a", "--num-nodes", "1", *times)
@@ -125,7 +125,7 @@ def test_an_empty_booking_is_none_and_no_return(host: Host, what: str) -> None:
     assert answer.stderr == "node-convert: '' is no booking of the instance prod\n"
 
 
-def test_list_as_table_and_json_say_the_same(host: Host) -> None:
+def test_table_and_json_of_the_list_agree(host: Host) -> None:
     table = host.run("--list")
     document = host.run("--list", "--output", "json")
     assert table.returncode == document.returncode == 0, table.stderr
@@ -144,7 +144,7 @@ def test_list_as_table_and_json_say_the_same(host: Host) -> None:
     assert (reasons["b002"]["text"], reasons["b002"]["by"]) == ("bad disk", "root")
 
 
-def test_the_list_tells_what_nodes_may_be_kept_out_by(host: Host) -> None:
+def test_list_names_partitions_and_features(host: Host) -> None:
     listed = parse_list(host.run("--list", "--output", "json").stdout.encode())
     assert listed is not None and listed.leaves_out
     told = {name: (row.features, row.reservations) for name, row in listed.nodes.items()}
@@ -152,7 +152,7 @@ def test_the_list_tells_what_nodes_may_be_kept_out_by(host: Host) -> None:
     assert told["a005"] == ((), ())  # none, which is something else than not to know
 
 
-def test_what_is_left_out_is_not_chosen(host: Host) -> None:
+def test_excluded_node_is_not_chosen(host: Host) -> None:
     """a005 is the only one of the type that could be lent."""
     lend = ("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
     assert host.run(*lend, "--exclude", "a[001-004]").returncode == 0
@@ -162,7 +162,7 @@ def test_what_is_left_out_is_not_chosen(host: Host) -> None:
     assert answer.returncode == 1 and "that --exclude does not name" in answer.stderr
 
 
-def test_what_is_left_out_is_not_gone_on_with(host: Host) -> None:
+def test_excluded_node_is_not_resumed(host: Host) -> None:
     host.begin("a003", "claim", namespace="dev")
     lend = ("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
     first = host.run(*lend, "--namespace", "dev").stdout.split()[0]
@@ -179,7 +179,7 @@ def test_list_of_a_type_and_of_a_node(host: Host) -> None:
     assert nosuch.returncode == 1 and "knows no node a0" in nosuch.stderr
 
 
-def test_anything_that_can_not_be_read_is_refused(host: Host) -> None:
+def test_unreadable_slurm_is_refused(host: Host) -> None:
     host.write("bin/squeue", "echo 'slurm_load_jobs error: x' >&2; exit 1")
     for arguments in (("--list",), ("--set", "k8s", "--node-name", "a005")):
         answer = host.run(*arguments)
@@ -209,7 +209,7 @@ def test_a_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> 
     assert not host.calls.exists() and not (host.directory / "state").exists()
 
 
-def test_what_slurm_refuses_leaves_nothing_behind(host: Host) -> None:
+def test_refused_claim_leaves_nothing_behind(host: Host) -> None:
     """But the word to who starts runs that a node is through with it."""
     wake = host.directory / "wake"
     words = ("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--output", "json")
@@ -221,7 +221,7 @@ def test_what_slurm_refuses_leaves_nothing_behind(host: Host) -> None:
     assert host.run("--resume").stderr == "nothing to resume\n"
 
 
-def test_a_node_that_rests_after_a_failure_is_only_had_by_its_name(host: Host) -> None:
+def test_node_with_a_pause_is_lent_only_by_name(host: Host) -> None:
     rests = {"failures": "1", "failed_at": datetime.now(UTC).isoformat()}
     host.store.save(a_journal("a005", facts=rests, is_open=False))
     told = parse_list(host.run("--list").stdout.encode())
@@ -231,7 +231,7 @@ def test_a_node_that_rests_after_a_failure_is_only_had_by_its_name(host: Host) -
     assert host.run(*lend, "--node-name", "a005").returncode == 0
 
 
-def test_without_its_hook_nothing_is_claimed(host: Host) -> None:
+def test_missing_hook_prevents_the_claim(host: Host) -> None:
     (host.directory / "hooks" / "join").unlink()
     answer = host.run("--set", "k8s", "--node-name", "a005")
     said = f"there is no hook {host.directory}/hooks/join"
@@ -239,7 +239,7 @@ def test_without_its_hook_nothing_is_claimed(host: Host) -> None:
     assert not host.calls.exists()
 
 
-def test_an_empty_journal_stops_no_other_node(host: Host) -> None:
+def test_empty_journal_stops_only_its_node(host: Host) -> None:
     (host.store.directory / "a001.json").touch(mode=0o600)
     answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
     assert answer.returncode == 0 and "a005 claim" in answer.stdout
@@ -248,7 +248,7 @@ def test_an_empty_journal_stops_no_other_node(host: Host) -> None:
     assert answer.returncode == 1 and "a001.json can't be read" in answer.stderr
 
 
-def test_a_node_that_was_prepared_is_never_taken_for_one_that_was_not_lent(host: Host) -> None:
+def test_prepared_node_is_never_skipped_as_not_lent(host: Host) -> None:
     """Its drain was overwritten and its reservation deleted: that was 'skipped', exit 0, and its
     journal was closed, with a machine that was half a Kubernetes node."""
     drained = "State=IDLE+DRAIN Partitions=main Reason=bad fan"
@@ -262,7 +262,7 @@ def test_a_node_that_was_prepared_is_never_taken_for_one_that_was_not_lent(host:
     assert left is not None and left.is_open and not host.calls.exists()
 
 
-def test_a_state_directory_out_of_sight_is_one_sentence(host: Host) -> None:
+def test_unreadable_state_directory_is_one_message(host: Host) -> None:
     folder = "a" * 300
     host.config.write_text(f"[settings]\nstate_dir = {host.directory}/{folder}\n")
     answer = host.run("--resume")
@@ -288,13 +288,13 @@ def redirected(host: Host, words: str, how: str) -> tuple[int, str]:
         (">/dev/full", 1, "node-convert: [Errno 28] No space left on device\n"),
     ],
 )
-def test_a_list_that_nobody_reads_to_its_end(host: Host, how: str, code: int, said: str) -> None:
+def test_closed_pipe_does_not_fail_the_list(host: Host, how: str, code: int, said: str) -> None:
     found = redirected(host, "--list", how)
     assert (found[0], found[1][: len(said) or None]) == (code, said)
 
 
 @pytest.mark.parametrize("how", ["2>/dev/full", "2> >(true)", "> >(true) 2>&1"])
-def test_a_conversion_goes_on_where_nobody_hears_of_it(host: Host, how: str) -> None:
+def test_conversion_continues_after_stdout_is_closed(host: Host, how: str) -> None:
     """It stopped at its first word, with its journal open: the other end of ssh may be gone."""
     words = "--set k8s --node-name a005"
     assert redirected(host, words, f"{how}; exit $?") == (1, "")
@@ -310,14 +310,14 @@ def test_a_wrong_setting_is_exit_2(host: Host) -> None:
     assert answer.returncode == 2 and "did you mean 'hooks_dir'?" in answer.stderr
 
 
-def test_nodes_that_can_not_be_lent_are_named_with_the_reason(host: Host) -> None:
+def test_reports_why_no_node_can_be_lent(host: Host) -> None:
     answer = host.run("--set", "k8s", "--node-name", "b001")
     assert answer.returncode == 1 and "state flag DRAIN" in answer.stderr
     answer = host.run("--set", "k8s", "--node-type", "x", "--num-nodes", "1")
     assert answer.returncode == 1 and "knows no node of this type" in answer.stderr
 
 
-def test_the_list_does_not_pay_for_kubernetes(host: Host) -> None:
+def test_list_does_not_import_kubernetes(host: Host) -> None:
     """Counted in modules: it is asked for in every run of dnm."""
     code = (
         "import sys; from dnm.converters.cli import main\n"
@@ -334,7 +334,7 @@ def test_the_list_does_not_pay_for_kubernetes(host: Host) -> None:
     assert answer.stderr == "[]\n"
 
 
-def test_a_journal_that_can_not_be_read_is_named_by_the_list_and_its_node_not_chosen(
+def test_unreadable_journal_is_listed_and_its_node_not_chosen(
     host: Host,
 ) -> None:
     """a005 is the only one that could be had: an empty file, garbage and a named pipe are each a
@@ -363,9 +363,7 @@ def test_a_journal_that_can_not_be_read_is_named_by_the_list_and_its_node_not_ch
 @pytest.mark.parametrize(
     ("stage", "is_claimed"), [("claim", False), ("prepare", True)], ids=["free", "prepared"]
 )
-def test_the_list_tells_what_was_begun_and_by_whom(
-    host: Host, stage: str, is_claimed: bool
-) -> None:
+def test_list_reports_claims_and_instances(host: Host, stage: str, is_claimed: bool) -> None:
     """A journal alone is a claim only where the machine itself may be another; a lock that is held
     says that a converter is at work."""
     host.begin("a005", stage, namespace="dev", request="r1")

@@ -34,7 +34,7 @@ def client_with(directory: Path, timeout: float = 5, **scripts: str) -> SlurmCli
     return SlurmClient({"PATH": path_of, "HOME": "/"}, timedelta(seconds=timeout))
 
 
-def test_only_what_does_not_change_an_answer_is_inherited(tmp_path: Path) -> None:
+def test_commands_inherit_only_harmless_variables(tmp_path: Path) -> None:
     environ = {
         "PATH": "/bin", "HOME": "/root", "SLURM_CONF": "/x/slurm.conf", "TZ": "Asia/Tokyo",
         "SQUEUE_STATES": "PENDING", "SQUEUE_USERS": "x", "SLURM_CLUSTERS": "other", "LANG": "de",
@@ -48,7 +48,7 @@ def test_only_what_does_not_change_an_answer_is_inherited(tmp_path: Path) -> Non
     }  # fmt: skip
 
 
-def test_a_controller_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_missing_controller_is_one_message(tmp_path: Path) -> None:
     scontrol = "echo scontrol: error: no config >&2; echo scontrol: fatal: no source >&2; exit 1"
     with pytest.raises(SlurmError) as caught:
         client_with(tmp_path, scontrol=scontrol).check_controller()
@@ -66,7 +66,7 @@ def test_commands_are_lists_of_one_node() -> None:
     assert resume_command("a001", {"extra": ""})[2:] == ["nodename=a001", "state=resume", "extra="]
 
 
-def test_a_node_is_reserved_as_far_as_jobs_and_others_let_it(tmp_path: Path) -> None:
+def test_reservation_fails_if_jobs_or_others_have_the_node(tmp_path: Path) -> None:
     """Without a flag Slurm refuses it where a job runs; with OVERLAP nobody's is in the way."""
     client = client_with(tmp_path, scontrol=f"echo $* >>{tmp_path}/told")
     client.create_reservation("k8s-a001", "a001")
@@ -89,7 +89,7 @@ def test_a_node_is_reserved_as_far_as_jobs_and_others_let_it(tmp_path: Path) -> 
     ]
 
 
-def test_a_reservation_is_charged_and_given_back_by_one_command_each(tmp_path: Path) -> None:
+def test_charging_and_uncharging_take_one_command_each(tmp_path: Path) -> None:
     client = client_with(tmp_path, scontrol=f"echo $* >>{tmp_path}/told")
     client.charge_reservation("k8s-a001", "proj")
     client.uncharge_reservation("k8s-a001", keeps_flag=False)
@@ -106,7 +106,7 @@ def test_a_reservation_is_charged_and_given_back_by_one_command_each(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a,b", "a b", "a=b", "a[1-2]", "a\nb", "x" * 200])
-def test_a_name_that_is_more_than_a_name_reaches_no_command(name: str, tmp_path: Path) -> None:
+def test_refuses_names_that_could_be_options_or_lists(name: str, tmp_path: Path) -> None:
     client = client_with(tmp_path, scontrol="echo called >>called", squeue="echo called >>called")
     for call in (
         lambda: client.read_node(name),
@@ -124,7 +124,7 @@ def test_a_name_that_is_more_than_a_name_reaches_no_command(name: str, tmp_path:
             call()
 
 
-def test_the_longest_name_of_an_event_is_booked_on_the_longest_of_a_host(tmp_path: Path) -> None:
+def test_longest_event_name_fits_longest_host_name(tmp_path: Path) -> None:
     client = client_with(tmp_path, scontrol='echo "$@" >"$(dirname "$0")/called"')
     begins, node = datetime(2026, 11, 20, 12, 0, tzinfo=UTC), "n" * 64
     name = f"{booking_name(event_name('e' * 52), begins, 'prod')}-{node}"
@@ -133,7 +133,7 @@ def test_the_longest_name_of_an_event_is_booked_on_the_longest_of_a_host(tmp_pat
     assert (tmp_path / "called").read_text() == f"delete ReservationName={name}\n"
 
 
-def test_a_node_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_unknown_node_is_reported(tmp_path: Path) -> None:
     """Where machines come and go in Slurm the last of them may just have gone."""
     client = client_with(tmp_path, scontrol="echo No nodes in the system")
     with pytest.raises(SlurmRefused, match="knows no node a001"):
@@ -168,7 +168,7 @@ def test_a_controller_that_went_away_leaves_the_outcome_unknown(said: str, tmp_p
         client.create_reservation("k8s-a001", "a001")
 
 
-def test_a_command_that_a_signal_ended_leaves_the_outcome_unknown(tmp_path: Path) -> None:
+def test_command_ended_by_a_signal_has_an_unknown_outcome(tmp_path: Path) -> None:
     """scontrol of 26.05 is ended by SIGPIPE where slurmctld breaks the connection."""
     client = client_with(tmp_path, scontrol="kill -PIPE $$", squeue="kill -PIPE $$")
     with pytest.raises(SlurmOutcomeUnknown, match="without a message"):
@@ -214,7 +214,7 @@ def test_missing_programs_are_named(tmp_path: Path) -> None:
         client.check_controller()
 
 
-def test_what_a_node_s_slurmd_forges_is_not_that_slurm_does_not_know_it(tmp_path: Path) -> None:
+def test_forged_record_is_not_an_unknown_node(tmp_path: Path) -> None:
     """A node that is unknown is let go."""
     forged = "NodeName={} CPUAlloc=0 AllocMem=0 State=IDLE Partitions=main"
     both = "; ".join(f"echo '{forged.format(name)}'" for name in ("a001", "a002"))

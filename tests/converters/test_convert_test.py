@@ -151,7 +151,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_what_is_said_is_judged(case: str) -> None:
+def test_judges_reports_of_the_hook(case: str) -> None:
     before, after, left = SAID[case]
     none = dict.fromkeys(THINGS, "none")
     said = [
@@ -164,9 +164,7 @@ def test_what_is_said_is_judged(case: str) -> None:
 
 
 @pytest.mark.parametrize("rounds", by_night(2, 10))
-def test_each_rest_is_named_with_the_hook_that_should_clear_it(
-    tested: TestSite, rounds: int
-) -> None:
+def test_reports_each_leftover_with_its_hook(tested: TestSite, rounds: int) -> None:
     done = tested.run("a001", "--rounds", str(rounds))
     assert done.returncode == 1, done
     played = re.split(r"^Round \d+ of \d+: a001\n", done.stdout, flags=re.M)[1:]
@@ -183,7 +181,7 @@ def test_each_rest_is_named_with_the_hook_that_should_clear_it(
 
 
 @pytest.mark.parametrize("rounds", by_night(1, 10))
-def test_with_the_sample_hooks_nothing_is_left_over(tested: TestSite, rounds: int) -> None:
+def test_sample_hooks_leave_nothing_over(tested: TestSite, rounds: int) -> None:
     """From a node that an earlier boot has made DOWN."""
     tested.use_samples()
     tested.site.lab.run("scontrol", "update", "nodename=a001", "state=down", f"reason={WHY}")
@@ -206,7 +204,7 @@ UNSURE = {
 
 
 @pytest.mark.parametrize("case", one_in(4, UNSURE))
-def test_what_can_not_be_looked_at_is_never_nothing(tested: TestSite, case: str) -> None:
+def test_unchecked_thing_is_unknown_not_clean(tested: TestSite, case: str) -> None:
     again = f"[ -e $M/looked ] || {{ touch $M/looked; exit 0; }}\n{UNSURE[case]}"
     tested.write(tested.site.hooks / "leftovers", again)
     done = tested.run("a001")
@@ -217,7 +215,7 @@ def test_what_can_not_be_looked_at_is_never_nothing(tested: TestSite, case: str)
     tested.assert_as_before()
 
 
-def test_a_node_that_is_not_out_of_service_or_not_free_is_left_alone(tested: TestSite) -> None:
+def test_refuses_nodes_in_service_or_in_use(tested: TestSite) -> None:
     lab, site = tested.site.lab, tested.site
     job = lab.submit("-w", "a002", "-n1", "--mem=100")
     lab.wait_for(lambda: lab.client.read_job(job).state == "RUNNING")
@@ -252,7 +250,7 @@ ENDS = [(sent, hook) for hook in ("join", "reset") for sent in (signal.SIGINT, s
 
 
 @pytest.mark.parametrize(("sent", "hook"), one_in(2, ENDS))
-def test_a_test_that_is_ended_goes_back_to_the_drain_that_was_there(
+def test_ended_test_restores_the_previous_drain(
     tested: TestSite, sent: signal.Signals, hook: str
 ) -> None:
     tested.append(hook, "touch $M/there; while [ ! -e $M/go ]; do sleep 0.1; done; sleep 0.5")

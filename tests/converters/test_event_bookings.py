@@ -40,13 +40,13 @@ def booked(claimed: Claimed, *changed: SlurmNode, held: str = "", **states: str)
     return list_candidates(facts, claimed, Settings(), options)
 
 
-def test_a_node_that_rests_after_failures_comes_last_or_not_at_all() -> None:
+def test_node_with_a_pause_is_reserved_last_or_not() -> None:
     claimed = Claimed(UNREADABLE, JOURNALS)
     assert booked(claimed, a005="ALLOCATED") == ["a003", "a005", "a001", "a004"]
     assert booked(Claimed(), a005="DOWN") == ["a001", "a002", "a003", "a004"]
 
 
-def test_a_node_that_is_lent_or_another_s_or_drained_is_not_booked() -> None:
+def test_lent_foreign_or_drained_node_is_not_reserved() -> None:
     assert booked(Claimed(), held="a001", a002="IDLE+DRAIN", a003="IDLE+PLANNED") == [
         "a003", "a004", "a005",
     ]  # fmt: skip
@@ -86,7 +86,7 @@ class Slurm:
         del self.begins[name]
 
 
-def test_only_what_is_of_the_occurrence_is_given_up_and_nothing_of_another_s() -> None:
+def test_unbook_deletes_only_reservations_of_the_occurrence() -> None:
     slurm: Any = Slurm(a001=BEGINS, a002=BEGINS)
     others = {f"{booking_name('w', BEGINS, one)}-a003": BEGINS for one in ("other", "test2")}
     others[f"{booking_name('x', BEGINS, 'test')}-a004"] = BEGINS
@@ -101,7 +101,7 @@ def test_only_what_is_of_the_occurrence_is_given_up_and_nothing_of_another_s() -
         book(Namespace(book=theirs), settings, slurm)
 
 
-def test_what_is_booked_from_too_late_on_is_booked_anew_and_never_lost() -> None:
+def test_late_reservation_is_moved_and_never_lost() -> None:
     """First of all nodes; of one Slurm refuses that, another is taken, and it stays as it was."""
     soon = BEGINS + timedelta(minutes=4)
     slurm: Any = Slurm(a001=BEGINS + HOUR, a002=BEGINS + HOUR, a003=soon)

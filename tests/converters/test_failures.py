@@ -36,7 +36,7 @@ def a_journal(failures: int = 0, at: datetime = NOW, **fields: object) -> Journa
     ("failures", "minutes"),
     [(0, None), (1, 20), (2, 40), (7, 1280), (8, 1440), (100, 1440)],
 )
-def test_each_failure_in_a_row_doubles_the_rest(failures: int, minutes: int | None) -> None:
+def test_each_failure_in_a_row_doubles_the_pause(failures: int, minutes: int | None) -> None:
     until = pause_end(a_journal(failures), IDLE)
     assert until == (None if minutes is None else NOW + timedelta(minutes=minutes))
 
@@ -59,17 +59,15 @@ def test_each_failure_in_a_row_doubles_the_rest(failures: int, minutes: int | No
                      id="a time of nowhere"),
     ],
 )  # fmt: skip
-def test_why_a_node_is_left_alone_and_for_how_long(
-    journal: Journal, seconds: int, why: str
-) -> None:
+def test_reports_reason_and_length_of_the_pause(journal: Journal, seconds: int, why: str) -> None:
     assert pause_reason(journal, IDLE, NOW + timedelta(seconds=seconds)) == why
 
 
-def test_a_site_that_waits_for_no_idleness_waits_for_no_failure() -> None:
+def test_no_pause_without_min_idle_seconds() -> None:
     assert pause_end(a_journal(3), timedelta(0)) == NOW
 
 
-def test_the_next_conversion_knows_of_those_before_it_and_of_nothing_else() -> None:
+def test_next_conversion_gets_only_the_failure_count() -> None:
     last = a_journal(2, facts={**a_journal(2).facts, "verdict": "idle for 1h"})
     assert carry_over(last) == a_journal(2).facts
     assert carry_over(None) == {}
@@ -79,7 +77,7 @@ def test_the_next_conversion_knows_of_those_before_it_and_of_nothing_else() -> N
     st.lists(st.booleans(), max_size=12),
     st.timedeltas(timedelta(0), timedelta(hours=2)),
 )
-def test_a_failure_makes_it_later_and_a_success_forgets_all(
+def test_failure_extends_the_pause_and_success_resets_it(
     ends: list[bool], shortest: timedelta
 ) -> None:
     """Whatever came before; and never for longer than a day."""

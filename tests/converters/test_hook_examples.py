@@ -158,7 +158,7 @@ def test_prepare_stops_and_unmounts_each_thing_that_it_names(tmp_path: Path) -> 
     assert calls[-2:] == ["mmshutdown ", "swapoff -a"]
 
 
-def test_prepare_names_who_uses_a_file_system_and_goes_no_further(tmp_path: Path) -> None:
+def test_prepare_stops_at_a_busy_file_system(tmp_path: Path) -> None:
     (tmp_path / "calls.busy").touch()
     done, calls = played_on_node(HOOKS / "common" / "prepare", tmp_path)
     assert done.returncode == 1
@@ -174,7 +174,7 @@ def test_health_looks_at_every_mount(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "/depot is not mounted\n")
 
 
-def test_leftovers_says_something_of_each_thing_and_never_nothing_of_what_it_can_not_see(
+def test_leftovers_reports_each_thing(
     tmp_path: Path,
 ) -> None:
     hook = tmp_path / "hook"
@@ -190,7 +190,7 @@ def test_leftovers_says_something_of_each_thing_and_never_nothing_of_what_it_can
     } == unseen
 
 
-def test_leftovers_takes_no_place_for_empty_in_which_a_file_goes_meanwhile(tmp_path: Path) -> None:
+def test_leftovers_reports_a_folder_that_changes_meanwhile(tmp_path: Path) -> None:
     hook = tmp_path / "hook"
     text = (HOOKS / "common" / "leftovers").read_text()
     hook.write_text(re.sub(r"^(kube\w+)=.*", rf"\1={tmp_path}", text, flags=re.M))

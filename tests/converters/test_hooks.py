@@ -58,7 +58,7 @@ def call(path: Path, *secrets: str, timeout: timedelta = SOON, **environ: str) -
     return said
 
 
-def test_what_a_hook_prints_is_heard_line_by_line(script: Script) -> None:
+def test_passes_on_hook_output_line_by_line(script: Script) -> None:
     said = call(script("echo one $1; printf 'two\\033[1m\\n' >&2; printf three; cat"))
     assert said == ["one a001", "two?[1m", "three"]
 
@@ -75,7 +75,7 @@ def test_a_secret_is_blacked_out(script: Script) -> None:
     assert "s3cr3t" not in str(failed.value) and "***, ***!" in str(failed.value)
 
 
-def test_one_whose_time_is_up_ends_with_its_children(script: Script, tmp_path: Path) -> None:
+def test_hook_ends_with_its_children_after_its_time_out(script: Script, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     path = script(f"sleep 60 & echo $! >'{pids}'; echo $$ >>'{pids}'; wait")
     with pytest.raises(HookFailed, match=r"did not end within 0\.3 s and was ended"):
@@ -84,7 +84,7 @@ def test_one_whose_time_is_up_ends_with_its_children(script: Script, tmp_path: P
         wait_until(lambda pid=pid: process_of(int(pid)) is None)
 
 
-def test_what_it_leaves_in_the_background_is_not_waited_for(script: Script, tmp_path: Path) -> None:
+def test_does_not_wait_for_background_children(script: Script, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     assert call(script(f"sleep 3600 & echo $! >'{pid}'; echo done")) == ["done"]
     os.kill(int(pid.read_text()), signal.SIGKILL)
@@ -95,7 +95,7 @@ def test_endless_lines_take_no_memory(script: Script) -> None:
     assert said[-1] == "end" and max(map(len, said)) <= 4096
 
 
-def test_it_does_not_begin_before_it_is_let_go(script: Script, tmp_path: Path) -> None:
+def test_hook_begins_only_after_let_go(script: Script, tmp_path: Path) -> None:
     """So its process can be written into the journal first; with nobody there it never begins."""
     path = script(f"echo begun >'{tmp_path}/begun'")
     starter = subprocess.Popen(
@@ -125,7 +125,7 @@ def test_a_hook_of_an_earlier_call_is_waited_for_and_then_ended() -> None:
     assert len(said) == 1
 
 
-def test_the_environment_is_built_up_anew() -> None:
+def test_hook_gets_only_its_own_environment() -> None:
     environ = {"PATH": "/x", "HOME": "/root", "LD_PRELOAD": "evil", "PASSWORD": "p", "OTHER": "o",
                "SLURM_CONF": "/s", "KUBECONFIG": "/k"}  # fmt: skip
     given = hook_environment(Settings(), {"DNM_NODE": "a001"}, environ)
@@ -214,7 +214,7 @@ def test_a_type_whose_kubelets_would_not_start_is_not_converted(tmp_path: Path) 
         check_kubelets(settings, "w")
 
 
-def test_a_file_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_kubelet_file_is_reported(tmp_path: Path) -> None:
     settings = kubelet_settings_of(tmp_path)
     (tmp_path / "state" / "node-convert" / "kubelet").write_text("in the way")
     with pytest.raises(ConverterError, match=r"the kubelet's file .* can't be written"):

@@ -172,7 +172,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize(("point", "is_wanted"), LENDING)
-def test_a_lending_goes_on_or_goes_back(place: Place, point: str, is_wanted: bool) -> None:
+def test_interrupted_lending_is_continued_or_returned(
+    place: Place, point: str, is_wanted: bool
+) -> None:
     place.die_in(point)
     claimed = place.claimed()
     code, told = place.check()
@@ -201,7 +203,7 @@ def test_a_lending_goes_on_or_goes_back(place: Place, point: str, is_wanted: boo
 
 
 @pytest.mark.parametrize("point", RETURNING)
-def test_a_return_goes_on(place: Place, point: str) -> None:
+def test_interrupted_return_is_continued(place: Place, point: str) -> None:
     place.settle(place.is_served)
     (name,) = place.site.lent()
     for pod in place.site.pods():
@@ -212,7 +214,7 @@ def test_a_return_goes_on(place: Place, point: str) -> None:
     assert not place.sandbox.objects("nodes") and not any(j.is_open for j in place.journals())
 
 
-def test_a_lost_registry_forgets_no_claim(place: Place) -> None:
+def test_claims_survive_a_lost_registry(place: Place) -> None:
     """What was converted without a record of it is found by Slurm's marks, counted and taken in."""
     place.die_in("convert.prepare:after")
     (claimed,) = place.claimed()

@@ -31,7 +31,7 @@ def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
 
 
-def test_open_ones_are_found_by_instance(tmp_path: Path) -> None:
+def test_open_journals_are_found_by_instance(tmp_path: Path) -> None:
     store = JournalStore(tmp_path)
     for one in (journal("a001"), journal("a002", is_open=False), journal("a003", instance="x")):
         store.save(one)
@@ -39,14 +39,14 @@ def test_open_ones_are_found_by_instance(tmp_path: Path) -> None:
     assert [one.node for one in store.load_open("prod", said.append)] == ["a001"] and not said
 
 
-def test_journals_that_can_not_be_looked_at_are_not_none(tmp_path: Path) -> None:
+def test_unreadable_journal_directory_is_an_error(tmp_path: Path) -> None:
     store = JournalStore(tmp_path / "state")
     store.directory.rmdir()
     with pytest.raises(OSError, match="state"):
         store.load_open("prod", pytest.fail)
 
 
-def test_one_that_can_not_be_read_hides_no_other(tmp_path: Path) -> None:
+def test_unreadable_journal_hides_no_other(tmp_path: Path) -> None:
     """An empty file of one node stopped the conversion of all."""
     store = JournalStore(tmp_path)
     store.save(journal("a002"))
@@ -66,7 +66,7 @@ def test_one_that_can_not_be_read_hides_no_other(tmp_path: Path) -> None:
         (b'{"version": 2}', "can't be read"),
     ],
 )
-def test_what_can_not_be_read_stops_work_on_the_node(
+def test_unreadable_journal_stops_work_on_its_node(
     content: bytes, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a001.json").write_bytes(content)
@@ -85,7 +85,7 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
         store.load("a001")
 
 
-def test_a_copy_under_another_name_is_not_obeyed(tmp_path: Path) -> None:
+def test_copied_journal_is_refused(tmp_path: Path) -> None:
     """Asked for a002, it would work on a001 under the lock of a002."""
     store = JournalStore(tmp_path)
     store.save(journal())
@@ -94,13 +94,13 @@ def test_a_copy_under_another_name_is_not_obeyed(tmp_path: Path) -> None:
         store.load("a002")
 
 
-def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
+def test_untrusted_state_directory_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(ConverterError, match="chmod go-w"):
         JournalStore(tmp_path)
 
 
-def test_a_lock_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
+def test_lock_ends_with_its_process(tmp_path: Path) -> None:
     store = JournalStore(tmp_path)
     with store.lock("a001") as mine, store.lock("a001") as again, store.lock("a002") as other:
         assert (mine, again, other) == (True, False, True)
@@ -135,7 +135,7 @@ for number in range(3):
 
 @pytest.mark.parametrize("point", ["write", "fsync", "rename", "fsync_directory"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_it_is_whole_after_a_kill_at_any_point(point: str, when: str, tmp_path: Path) -> None:
+def test_journal_is_whole_after_a_kill_at_any_point(point: str, when: str, tmp_path: Path) -> None:
     killed = subprocess.run(
         [sys.executable, "-c", WRITE, str(tmp_path)],
         env={
@@ -152,7 +152,7 @@ def test_it_is_whole_after_a_kill_at_any_point(point: str, when: str, tmp_path: 
     assert len(found.lines) == (2 if is_there else 1)
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+def test_full_disk_is_one_message(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", WRITE, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": os.getcwd(), "DNM_FAULT": "journal.write:before:full:2"},
@@ -166,7 +166,7 @@ def test_operations_sort_by_time_and_differ() -> None:
     assert len({new_operation() for _ in range(50)}) == 50
 
 
-def test_a_lock_that_was_left_open_to_all_is_closed(tmp_path: Path) -> None:
+def test_lock_file_permissions_are_repaired(tmp_path: Path) -> None:
     store = JournalStore(tmp_path / "state")
     lock = tmp_path / "state" / "a001.lock"
     lock.touch()

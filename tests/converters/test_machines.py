@@ -50,7 +50,7 @@ OF_SLINKY: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", OF_SLINKY)
-def test_a_node_of_slinky_s_is_not_lent(case: str) -> None:
+def test_slinky_node_is_not_lent(case: str) -> None:
     fields, reason = OF_SLINKY[case]
     maintained = (FAR,) if case == "maintenance" else ()
     facts = SlurmFacts(nodes=(node(**fields),), jobs=(), reservations=maintained, read_at=NOW)
@@ -82,13 +82,13 @@ def a_claim_of(**changes: Any) -> Any:
         pytest.param({"reason": "slurm-bridge: x"}, "has drained it before", id="the-bridge-s"),
     ],
 )
-def test_the_last_look_before_a_drain(fields: dict[str, Any], why: str, may_work: bool) -> None:
+def test_state_is_checked_before_a_drain(fields: dict[str, Any], why: str, may_work: bool) -> None:
     with pytest.raises(NotClaimed, match=why):
         drain(a_claim_of(node=node(**fields)), may_work=may_work)
 
 
 @pytest.mark.parametrize("mode", ["requeue", "cancel"])
-def test_a_job_that_stands_for_pods_is_not_preempted(mode: str) -> None:
+def test_job_with_pods_is_not_preempted(mode: str) -> None:
     job = JobRecord(
         state="RUNNING", is_requeueable=True, is_batch=True, admin_comment='{"pods":["dev/p1"]}'
     )  # fmt: skip
@@ -96,7 +96,7 @@ def test_a_job_that_stands_for_pods_is_not_preempted(mode: str) -> None:
         claim_from_jobs(a_claim_of(jobs={"7": job}, mode=mode))
 
 
-def test_a_job_that_slurm_has_forgotten_is_no_failure_of_the_node() -> None:
+def test_forgotten_job_is_no_failure_of_the_node() -> None:
     """It ended after the node was chosen; a failure would let the node rest."""
 
     def read_job(job: str) -> JobRecord:
@@ -108,7 +108,7 @@ def test_a_job_that_slurm_has_forgotten_is_no_failure_of_the_node() -> None:
         claim_from_jobs(claim)
 
 
-def test_what_is_lent_is_told_before_whose_mark_it_has_by_now() -> None:
+def test_lent_state_is_reported_before_a_foreign_mark() -> None:
     ours = Reservation(name="k8s-a001", start=NOW, end=None, nodes=("a001",))
     facts = SlurmFacts(nodes=(node(comment=POD),), jobs=(), reservations=(ours,), read_at=NOW)
     assert judge_nodes(facts, RULES)[0].reason == "lent or being lent (reservation k8s-a001)"
@@ -132,7 +132,7 @@ UNKNOWN = ("whose name can't be read",)
      ("checked by ops", ()), ('{"pods":7}', UNKNOWN), ('{"pods":', UNKNOWN),
      ('{"pods":["dev/p1","dev', UNKNOWN), ('{"ticket":7}', ()), ('see "pods"', ())],
 )  # fmt: skip
-def test_the_pods_that_a_job_stands_for(admin_comment: str, pods: tuple[str, ...]) -> None:
+def test_parses_pods_of_a_job(admin_comment: str, pods: tuple[str, ...]) -> None:
     assert pods_of_job(admin_comment) == pods
 
 
@@ -153,7 +153,7 @@ def test_the_pods_are_read_from_scontrol() -> None:
     [("slurm-operator: x", "slurm-operator"), ("slurm-bridge: x", "slurm-bridge"),
      ("slurm-operator", ""), ("dnm:prod op=1", ""), ("", "")],
 )  # fmt: skip
-def test_who_wrote_a_reason(reason: str, writer: str) -> None:
+def test_recognises_the_author_of_a_reason(reason: str, writer: str) -> None:
     assert writer_of(reason) == writer
 
 

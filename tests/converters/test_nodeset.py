@@ -68,7 +68,7 @@ def assert_lent(world: World, node: str = NODE) -> None:
     assert world.reservations == {f"k8s-{node}": (node, False)}
 
 
-def test_a_node_that_has_moved_goes_back_without_the_dress_of_either_namespace(
+def test_moved_node_loses_labels_of_both_namespaces(
     tmp_path: Path,
 ) -> None:
     """dnm has changed its queue in place: the journal names the namespace that it was lent to."""
@@ -84,7 +84,7 @@ def test_a_node_that_has_moved_goes_back_without_the_dress_of_either_namespace(
     assert_batch(made.world)
 
 
-def test_a_mark_that_another_instance_has_left_is_in_nobody_s_way(tmp_path: Path) -> None:
+def test_leftover_mark_of_another_instance_is_ignored(tmp_path: Path) -> None:
     """The Comment is the operator's, and the pod's end replaces our drain's Reason."""
     made = program(tmp_path)
     made.world.machines[NODE].extra = "dnm:west op1"
@@ -94,7 +94,7 @@ def test_a_mark_that_another_instance_has_left_is_in_nobody_s_way(tmp_path: Path
     assert_batch(made.world)
 
 
-def test_a_lent_node_whose_reservation_has_ended_comes_back(tmp_path: Path) -> None:
+def test_lent_node_without_reservation_is_returned(tmp_path: Path) -> None:
     """Another's began, or a person deleted it; the pod's end has replaced our drain's Reason."""
     made = program(tmp_path)
     made.lend()
@@ -104,7 +104,7 @@ def test_a_lent_node_whose_reservation_has_ended_comes_back(tmp_path: Path) -> N
     assert_batch(made.world)
 
 
-def test_its_pod_goes_only_when_slurm_shows_that_it_is_reserved(tmp_path: Path) -> None:
+def test_waits_until_slurm_shows_the_reservation(tmp_path: Path) -> None:
     """Before, the pod's end deletes the node, and the reservation with it (slurm-operator 1.1)."""
     made = program(tmp_path)
     made.world.delay = 40
@@ -113,7 +113,7 @@ def test_its_pod_goes_only_when_slurm_shows_that_it_is_reserved(tmp_path: Path) 
     assert not made.world.deleted
 
 
-def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
+def test_drain_lifted_by_the_operator_is_detected(tmp_path: Path) -> None:
     made = program(tmp_path)
     world = made.world
 
@@ -131,9 +131,7 @@ def test_a_drain_that_the_operator_lifts_is_found_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", ["Duplicate reservation name", "Requested nodes are busy"])
-def test_a_reservation_that_came_after_its_answer_was_lost_is_ours(
-    tmp_path: Path, answer: str
-) -> None:
+def test_reservation_after_a_lost_answer_is_adopted(tmp_path: Path, answer: str) -> None:
     """The command is carried out while it is said again, and Slurm refuses the second: by its name,
     or, as a lock of slurmrestd's, for what it overlaps."""
     made = program(tmp_path)
@@ -153,7 +151,7 @@ def test_a_reservation_that_came_after_its_answer_was_lost_is_ours(
     assert_lent(made.world)
 
 
-def test_a_person_who_drains_while_an_answer_is_lost_keeps_his_drain(tmp_path: Path) -> None:
+def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
     """A try whose outcome is unknown lasts for half a minute, and each is said again."""
     made = program(tmp_path)
     (one,) = made.world.machines.values()
@@ -187,7 +185,7 @@ def test_a_person_who_drains_while_an_answer_is_lost_keeps_his_drain(tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["Slurm refuses the reservation", "a job got in"])
-def test_a_claim_that_fails_as_it_is_told_to_stop_is_given_back(tmp_path: Path, kind: str) -> None:
+def test_claim_that_fails_during_a_stop_is_given_back(tmp_path: Path, kind: str) -> None:
     """Nobody would take it up: the list names no claim that Slurm does not hold."""
     made, stop = program(tmp_path), StopRequest()
     made.control = lambda: stop  # type: ignore[assignment, return-value]
@@ -215,7 +213,7 @@ def test_a_claim_that_fails_as_it_is_told_to_stop_is_given_back(tmp_path: Path, 
     assert made.lend().result == "ok"
 
 
-def test_a_claim_whose_giving_back_was_killed_is_given_back_by_the_next_lending(
+def test_next_lending_gives_back_an_abandoned_claim(
     tmp_path: Path,
 ) -> None:
     made = program(tmp_path)
@@ -241,7 +239,7 @@ def test_a_claim_whose_giving_back_was_killed_is_given_back_by_the_next_lending(
     assert made.lend().result == "ok"
 
 
-def test_a_slurm_that_does_not_answer_while_a_pod_goes_is_asked_again(tmp_path: Path) -> None:
+def test_waits_for_slurm_while_a_pod_ends(tmp_path: Path) -> None:
     made = program(tmp_path)
     failures = [SlurmError("away")]
 
@@ -256,7 +254,7 @@ def test_a_slurm_that_does_not_answer_while_a_pod_goes_is_asked_again(tmp_path: 
     assert (found.result, failures) == ("ok", []), found.error
 
 
-def test_a_return_is_looked_at_from_its_first_stage_in_each_call(tmp_path: Path) -> None:
+def test_each_call_repeats_a_return_from_its_first_stage(tmp_path: Path) -> None:
     """What an earlier call has done may have been undone since."""
     made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
     made.lend()
@@ -270,7 +268,7 @@ def test_a_return_is_looked_at_from_its_first_stage_in_each_call(tmp_path: Path)
     assert_batch(made.world)
 
 
-def test_a_lent_node_of_which_slurm_says_nothing_plain_is_left(tmp_path: Path) -> None:
+def test_lent_node_in_an_unknown_state_is_left(tmp_path: Path) -> None:
     made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
     made.lend()
     made.world.machines[NODE].base = "FUTURE"
@@ -280,7 +278,7 @@ def test_a_lent_node_of_which_slurm_says_nothing_plain_is_left(tmp_path: Path) -
     assert "change" not in made.world.log[-4:]
 
 
-def test_a_lent_node_with_work_is_left(tmp_path: Path) -> None:
+def test_lent_node_with_work_is_left(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
     one = made.world.machines[NODE]
@@ -342,7 +340,7 @@ def with_set(at: OnNode, **changes: Any) -> OnNode:
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_what_keeps_a_node_where_it_is(name: str) -> None:
+def test_reasons_not_to_lend_a_node(name: str) -> None:
     change, why = MOVED[name]
     found = lend_refusal(NODE, change(place(World())), LABEL)
     assert (why in found) if why else found == ""
@@ -353,7 +351,7 @@ def test_what_keeps_a_node_where_it_is(name: str) -> None:
     [(("Idle",), True), (("Idle", "Drain"), True), (("Idle", "Completing"), False),
      (("Allocated",), False), (("Mixed",), False), (("Down",), False), ((), False)],
 )  # fmt: skip
-def test_what_the_operator_says_of_a_pod(states: tuple[str, ...], is_idle: bool) -> None:
+def test_reads_the_operators_report_on_a_pod(states: tuple[str, ...], is_idle: bool) -> None:
     (pod,) = with_pod(place(World()), states=frozenset(states)).pods
     assert (busy_reason(pod) == "") is is_idle
 
@@ -377,7 +375,7 @@ def stop_telling(world: World) -> None:
 
 @pytest.mark.parametrize("spoil", [lift, start_job, unreserve, stop_telling])
 @pytest.mark.parametrize("guard", [check_leave, leave])
-def test_the_label_stays_where_the_claim_does_not_hold(
+def test_label_stays_if_the_claim_is_lost(
     tmp_path: Path, spoil: Callable[[World], None], guard: Callable[[NodeConversion], object]
 ) -> None:
     """Both before the stage begins and just before the label goes."""
@@ -390,7 +388,7 @@ def test_the_label_stays_where_the_claim_does_not_hold(
 
 
 @pytest.mark.parametrize("spoil", [start_job, unreserve])
-def test_a_node_is_not_opened_where_the_claim_does_not_hold(
+def test_node_is_not_opened_if_the_claim_is_lost(
     tmp_path: Path, spoil: Callable[[World], None]
 ) -> None:
     made = program(tmp_path)
@@ -412,7 +410,7 @@ def test_a_node_without_a_fence_gets_its_labels_all_the_same(tmp_path: Path) -> 
     assert_lent(made.world)
 
 
-def test_nothing_is_claimed_that_can_t_be_moved(tmp_path: Path) -> None:
+def test_immovable_node_is_not_claimed(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.world.is_settled = False
     found = made.lend()
@@ -453,7 +451,7 @@ def test_a_cordon_after_the_label_is_on_stays(tmp_path: Path) -> None:
     assert made.world.machines[NODE].is_cordoned
 
 
-def test_the_list_tells_why(tmp_path: Path) -> None:
+def test_list_shows_reasons(tmp_path: Path) -> None:
     world = World(machines=3)
     world.machines["a001"].is_cordoned = True
     for _ in range(3):
@@ -479,7 +477,7 @@ def test_the_list_tells_why(tmp_path: Path) -> None:
     assert "reports no Slurm state" in found[NODE].reason
 
 
-def test_a_label_must_be_named() -> None:
+def test_missing_label_setting_is_an_error() -> None:
     with pytest.raises(ConfigError, match="nodeset_label is missing"):
         program_of(Machines.PODS).check_settings(Settings())
     run = DryRun(Settings(nodeset_label=LABEL), NODE)

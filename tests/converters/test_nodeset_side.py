@@ -68,7 +68,9 @@ def test_a_pod_of_slurmd() -> None:
         ({"metadata": {"deletionTimestamp": "2026-11-20T12:00:00Z"}}, True, True),
     ],
 )  # fmt: skip
-def test_a_pod_that_comes_or_goes(changes: dict[str, Any], ready: bool, going: bool) -> None:
+def test_starting_or_ending_pod_is_recognised(
+    changes: dict[str, Any], ready: bool, going: bool
+) -> None:
     (pod,) = read_pod_page(pods(a_pod(**changes)))
     assert (pod.is_ready, pod.is_terminating) == (ready, going)
 
@@ -83,14 +85,14 @@ def test_a_pod_that_comes_or_goes(changes: dict[str, Any], ready: bool, going: b
                      id="as the label says"),
     ],
 )  # fmt: skip
-def test_what_slurm_calls_a_pod(mode: str, spec: dict[str, Any], hostname: str) -> None:
+def test_slurm_name_of_a_pod(mode: str, spec: dict[str, Any], hostname: str) -> None:
     labels = {"nodeset.slinky.slurm.net/scaling-mode": mode,
               "nodeset.slinky.slurm.net/pod-hostname": "b-0"}  # fmt: skip
     (pod,) = read_pod_page(pods(a_pod(metadata={"labels": labels}, spec=spec)))
     assert pod.hostname == hostname
 
 
-def test_a_pod_that_has_ended_is_none() -> None:
+def test_finished_pod_is_ignored() -> None:
     assert read_pod_page(pods(a_pod(status={"phase": "Failed"}))) == []
 
 
@@ -106,7 +108,7 @@ def test_a_pod_that_has_ended_is_none() -> None:
                      id="not-made-by-it"),
     ],
 )  # fmt: skip
-def test_a_pod_that_only_has_the_labels_is_no_slurmd_s(owners: list[dict[str, Any]]) -> None:
+def test_pod_with_only_the_labels_is_ignored(owners: list[dict[str, Any]]) -> None:
     assert read_pod_page(pods(a_pod(metadata={"ownerReferences": owners}))) == []
 
 
@@ -151,7 +153,7 @@ def kube(sandbox: Sandbox) -> KubeSide:
     return KubeSide(Settings(kubeconfig_path=sandbox.kubeconfig))
 
 
-def test_the_label_goes_only_if_it_is_as_it_was(kube: KubeSide) -> None:
+def test_label_is_removed_only_if_unchanged(kube: KubeSide) -> None:
     with pytest.raises(KubeError):
         kube.node_sets.remove_label("a000", "example.org/slurm", "no")
     kube.node_sets.remove_label("a000", "example.org/slurm", "yes")
@@ -161,7 +163,7 @@ def test_the_label_goes_only_if_it_is_as_it_was(kube: KubeSide) -> None:
         kube.node_sets.remove_label("a000", "example.org/slurm", "yes")
 
 
-def test_a_node_is_changed_all_at_once(kube: KubeSide) -> None:
+def test_node_is_changed_in_one_request(kube: KubeSide) -> None:
     node = kube.read_node("a000")
     assert node is not None and node.is_with_batch
     kube.set_cordon("a000", True)
@@ -179,9 +181,7 @@ def test_a_node_is_changed_all_at_once(kube: KubeSide) -> None:
     assert (back.taints, back.is_cordoned) == ((), False)
 
 
-def test_a_taint_that_stays_keeps_the_time_since_when_it_is_on(
-    kube: KubeSide, sandbox: Sandbox
-) -> None:
+def test_unchanged_taint_keeps_its_time(kube: KubeSide, sandbox: Sandbox) -> None:
     stored = sandbox.store.get("nodes", "", "a000")
     assert stored is not None
     stored["spec"]["taints"][0]["timeAdded"] = "2026-11-20T12:00:00Z"
@@ -244,7 +244,9 @@ def managed(manager: str, operation: str = "Update", subresource: str = "") -> d
         pytest.param({"manager": "old"}, (), id="without-fields"),
     ],
 )  # fmt: skip
-def test_who_else_sets_the_replicas(entry: dict[str, Any], named: tuple[str, ...]) -> None:
+def test_recognises_other_managers_of_replicas(
+    entry: dict[str, Any], named: tuple[str, ...]
+) -> None:
     (one,) = read_set_page(a_set({}, managedFields=[entry], resourceVersion="9"))
     assert (one.scalers, one.replicas, one.resource_version) == (named, 1, "9")
 
@@ -292,7 +294,7 @@ def test_a_pod_s_cost_and_cordon() -> None:
     assert found == {"-2147483648": -(2**31), "x": 0, "": 0}
 
 
-def test_the_cost_is_written_and_taken_off(kube: KubeSide, sandbox: Sandbox) -> None:
+def test_deletion_cost_is_written_and_removed(kube: KubeSide, sandbox: Sandbox) -> None:
     sandbox.add_namespace("slurm")
     with sandbox.lock:
         sandbox.store.create("pods", a_pod())

@@ -57,7 +57,7 @@ def test_the_last_replica_is_lent_and_comes_back(tmp_path: Path) -> None:
     assert not made.world.lost and not made.world.shared
 
 
-def test_another_pod_that_goes_is_kept_at_once(tmp_path: Path) -> None:
+def test_wrong_pod_is_kept_by_restoring_the_number(tmp_path: Path) -> None:
     """It is not Ready just as the number changes, so the operator takes it first, jobs and all."""
     made = program(tmp_path)
     world = made.world
@@ -79,7 +79,7 @@ def test_another_pod_that_goes_is_kept_at_once(tmp_path: Path) -> None:
     assert_whole(world)
 
 
-def test_what_a_person_scales_down_in_between_stays_so(tmp_path: Path) -> None:
+def test_concurrent_scale_down_is_kept(tmp_path: Path) -> None:
     """Our write is refused for theirs, which the way back must not take for ours."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     world = made.world
@@ -108,9 +108,7 @@ def test_what_a_person_scales_down_in_between_stays_so(tmp_path: Path) -> None:
          "may be set by HorizontalPodAutoscaler h (ScalingDisabled) at any time"),
     ],
 )  # fmt: skip
-def test_who_else_sets_the_number_or_may_is_named(
-    tmp_path: Path, scaler: str, is_idle: bool, says: str
-) -> None:
+def test_reports_other_scalers(tmp_path: Path, scaler: str, is_idle: bool, says: str) -> None:
     made = program(tmp_path)
     setattr(made.world, "idle_scalers" if is_idle else "scalers", (scaler,))
     found = made.lend()
@@ -119,7 +117,7 @@ def test_who_else_sets_the_number_or_may_is_named(
     assert "reserve" not in made.world.log
 
 
-def test_a_spare_machine_would_take_its_pod(tmp_path: Path) -> None:
+def test_refuses_to_scale_with_a_spare_node(tmp_path: Path) -> None:
     made = program(tmp_path, drain_timeout_seconds=SOON)
     made.world.replicas = 2
     made.world.step()
@@ -141,7 +139,7 @@ def assert_untouched(made: StatefulProgram, found: NodeResult) -> None:
     assert_whole(made.world)
 
 
-def test_one_after_the_other(tmp_path: Path) -> None:
+def test_conversions_of_one_host_take_turns(tmp_path: Path) -> None:
     """Another conversion of this host moves the NodeSet just now."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     with made.store.lock("NodeSet_slurm_b"):
@@ -153,7 +151,7 @@ def test_one_after_the_other(tmp_path: Path) -> None:
     assert made.lend().result == "ok"
 
 
-def test_one_after_the_other_of_two_hosts(tmp_path: Path) -> None:
+def test_conversions_of_two_hosts_take_turns(tmp_path: Path) -> None:
     """Each has set out to take its pod, and waits for the other."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     other = made.world.machines["a002"].pod
@@ -188,7 +186,7 @@ NEXT = {
 
 
 @pytest.mark.parametrize("name", NEXT)
-def test_who_goes_next(name: str) -> None:
+def test_scales_only_if_this_pod_would_end(name: str) -> None:
     changes, spares, why = NEXT[name]
     node_set = NodeSet(
         namespace="slurm", name="b", is_daemon_set=False, is_deleting=False, is_settled=True,
@@ -221,9 +219,7 @@ def test_who_goes_next(name: str) -> None:
         pytest.param("fan 2", False, id="an-administrators"),
     ],
 )
-def test_a_node_that_its_pods_end_has_left_down(
-    tmp_path: Path, reason: str, is_resumed: bool
-) -> None:
+def test_resumes_a_node_left_down_by_its_pod(tmp_path: Path, reason: str, is_resumed: bool) -> None:
     """The pod that comes back is called as before, and the operator leaves its node as it is."""
     patience = timedelta(seconds=60 if is_resumed else 0.2)
     made = program(tmp_path, machines=1, boot_timeout_seconds=patience)

@@ -62,7 +62,7 @@ def type_of(name: str) -> str:
         pytest.param("Something_new", {}, False, id="unknown-word"),
     ],
 )
-def test_what_a_job_waits_for(why: str, fields: dict[str, Any], counts: bool) -> None:
+def test_counts_jobs_that_lack_only_nodes(why: str, fields: dict[str, Any], counts: bool) -> None:
     assert would_start(pending(why, **fields), {"a002"}) is counts
 
 
@@ -81,7 +81,7 @@ def test_what_a_job_waits_for(why: str, fields: dict[str, Any], counts: bool) ->
         ("17+0", 1),
     ],
 )
-def test_an_array_is_so_many_jobs(shown: str, tasks: int) -> None:
+def test_counts_tasks_of_an_array(shown: str, tasks: int) -> None:
     assert count_tasks(shown) == tasks
 
 
@@ -119,24 +119,24 @@ def test_a_job_of_two_partitions_counts_once_a_type() -> None:
 @pytest.mark.parametrize(
     "fields", [{"node_count": 3}, {"partitions": ("odd",)}, {"partitions": ("gone",)}]
 )
-def test_a_job_that_no_node_of_a_type_would_start(fields: dict[str, Any]) -> None:
+def test_job_too_large_for_its_partition_is_not_counted(fields: dict[str, Any]) -> None:
     """It asks for more nodes than its partition has, or these are of no type."""
     assert waiting(pending(**fields)) == ()
 
 
-def test_a_node_of_ours_that_a_job_must_have() -> None:
+def test_job_that_requires_a_claimed_node_is_counted() -> None:
     wants = pending("ReqNodeNotAvail,_UnavailableNodes:a002")
     assert waiting(wants) == ()
     ours = reservation("k8s-a002", -timedelta(hours=1), "a002")
     assert [one.node_type for one in waiting(wants, reservations=[ours])] == ["a"]
 
 
-def test_no_more_jobs_are_counted_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_counted_jobs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dnm.converters.listing.MOST_JOBS", 3)
     assert [one.jobs for one in waiting(*(pending(id=str(n)) for n in range(9)))] == [3]
 
 
-def test_many_jobs_that_wait_for_many_nodes_take_no_time() -> None:
+def test_many_jobs_with_many_nodes_are_counted_fast() -> None:
     """Ten thousand of one user that name nodes which are away held up the list until its end."""
     wants = "ReqNodeNotAvail,_UnavailableNodes:b[0001-2000]"
     jobs = [pending(wants, id=str(number)) for number in range(5_000)]
@@ -145,7 +145,7 @@ def test_many_jobs_that_wait_for_many_nodes_take_no_time() -> None:
     assert time.process_time() - began < 2
 
 
-def test_both_forms_of_the_list_tell_of_them() -> None:
+def test_table_and_json_show_waiting_jobs() -> None:
     judged = judge_nodes(facts(node()), Settings())
     row = WaitingJobs("main", "a", 2, 3, NOW - timedelta(hours=3))
     listed = parse_list(list_as_json(judged, None, [row]).encode())

@@ -39,7 +39,7 @@ WORDS = "lent to Kubernetes"
         pytest.param("DOWN+DRAIN", "", True, None, id="none"),
     ],
 )
-def test_a_reason_tells_whose_it_is(
+def test_recognises_the_instance_of_a_reason(
     state: str, reason: str, is_claimed: bool, instance: str | None
 ) -> None:
     one = node(state=state, reason=reason, reason_by="root", reason_at=NOW)
@@ -49,13 +49,13 @@ def test_a_reason_tells_whose_it_is(
         assert found.line == f"{reason} [root@2026-11-20T12:00:00Z]"
 
 
-def test_a_reason_that_slurm_leaves_on_a_node_in_service_is_no_mark() -> None:
+def test_leftover_reason_in_service_is_no_mark() -> None:
     found = [node(state=state, reason="dnm:other op=1") for state in ("IDLE+DRAIN", "IDLE")]
     assert [other_instance(OURS, one) for one in found] == ["other", ""]
     assert [reason_of_drain(one) for one in found] == ["dnm:other op=1", ""]
 
 
-def test_a_mark_that_was_left_makes_our_node_nobody_else_s() -> None:
+def test_leftover_mark_does_not_change_the_owner() -> None:
     """Of an instance whose drain a person has lifted by hand: its Comment stays there."""
     marks = {"comment": "dnm:west op1", "extra": "dnm:prod 2"}
     ours, theirs, left = (
@@ -80,7 +80,7 @@ def test_a_mark_that_was_left_makes_our_node_nobody_else_s() -> None:
         ("dnm:west op1", "dnm:prod 1", {"comment": "x", "extra": ""}),
     ],
 )  # fmt: skip
-def test_a_mark_is_written_where_there_is_room_and_those_that_were_left_go(
+def test_mark_uses_a_free_field_and_clears_old_marks(
     comment: str, extra: str, written: dict[str, str]
 ) -> None:
     one = node(comment=comment, extra=extra, has_last_busy=True)

@@ -77,7 +77,7 @@ def reservation(name: str, nodes: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
-def test_every_answer_says_what_the_commands_said(sample: Path) -> None:
+def test_rest_answers_agree_with_commands(sample: Path) -> None:
     def of(name: str) -> str:
         return (sample / name).read_text()
 
@@ -141,7 +141,7 @@ def change(document: str, sample: Path, **fields: object) -> bytes:
         ("reservations", rest.parse_reservations, {"node_list": "a]"}),
     ],
 )
-def test_what_is_not_understood_is_an_error(
+def test_unknown_shape_is_an_error(
     document: str, parse: Callable[[bytes], object], fields: dict[str, object], sample: Path
 ) -> None:
     with pytest.raises(SlurmError):
@@ -149,7 +149,7 @@ def test_what_is_not_understood_is_an_error(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"errors": []}', b"\xff", b"[" * 100_000])
-def test_a_list_that_is_missing_is_no_empty_list(body: bytes) -> None:
+def test_missing_list_is_not_an_empty_list(body: bytes) -> None:
     for parse in (rest.parse_nodes, rest.parse_jobs, rest.parse_reservations):
         with pytest.raises(SlurmError, match="can't be read"):
             parse(body)
@@ -177,7 +177,7 @@ def test_many_jobs_that_require_many_nodes_take_no_time() -> None:
     assert time.process_time() - began < 2
 
 
-def test_another_node_is_not_the_one_that_was_asked_for() -> None:
+def test_answer_about_another_node_is_refused() -> None:
     with (
         ScriptedServer(
             [specification(ALL, 42), answer({"errors": [], "nodes": [OTHER]})]
@@ -187,7 +187,7 @@ def test_another_node_is_not_the_one_that_was_asked_for() -> None:
         SlurmRestClient(server.url).read_node("a001")
 
 
-def test_a_change_whose_answer_can_not_be_read_may_have_been_made() -> None:
+def test_unreadable_answer_to_a_change_has_an_unknown_outcome() -> None:
     body = b'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{"err'
     with (
         ScriptedServer([specification(ALL, 42), body]) as server,
@@ -202,7 +202,7 @@ OTHER = {
 }  # fmt: skip
 
 
-def test_a_number_that_is_none_is_no_time() -> None:
+def test_unset_number_is_no_time() -> None:
     def told(number: object) -> datetime | None:
         entry = reservation("r", "a1") | {"end_time": number}
         body = json.dumps({"reservations": [entry]}).encode()
@@ -224,7 +224,7 @@ def test_a_number_that_is_none_is_no_time() -> None:
     ("offered", "chosen"),
     [((36, 37, 38), 38), ((40, 41, 42), 42), ((42, 43, 44, 45), 45), ((45, 46, 47), 45)],
 )
-def test_the_newest_version_that_both_know_is_spoken(offered: tuple[int, ...], chosen: int) -> None:
+def test_uses_the_newest_common_api_version(offered: tuple[int, ...], chosen: int) -> None:
     with ScriptedServer([specification(ALL, *offered), reservations()]) as server:
         assert SlurmRestClient(server.url).read_reservations() == ()
     assert [asked.path for asked in server.asked] == [
@@ -235,7 +235,7 @@ def test_the_newest_version_that_both_know_is_spoken(offered: tuple[int, ...], c
 @pytest.mark.parametrize(
     ("offered", "said"), [((35, 37), "v0.0.35, v0.0.37"), ((46,), "v0.0.46"), ((), "no version")]
 )
-def test_another_version_is_refused_with_the_way(offered: tuple[int, ...], said: str) -> None:
+def test_unsupported_api_version_is_refused(offered: tuple[int, ...], said: str) -> None:
     sentence = f"offers {said} of.*leave slurmrestd_url out"
     server = ScriptedServer([specification(ALL, *offered)])
     with server, pytest.raises(SlurmError, match=sentence):
@@ -254,7 +254,7 @@ def test_a_version_that_hides_external_nodes_is_refused(release: str) -> None:
     assert choose_version(body).version == "v0.0.44"
 
 
-def test_what_a_version_can_not_change_is_refused_with_the_way() -> None:
+def test_unsupported_change_is_refused() -> None:
     with ScriptedServer([specification(READ_ONLY, 38)]) as server:
         client = SlurmRestClient(server.url)
         for call, what in (
@@ -328,7 +328,7 @@ BAD_DAYS = [
 
 
 @pytest.mark.parametrize(("said", "kind", "sentence"), BAD_DAYS)
-def test_every_bad_day_has_its_sentence(said: Any, kind: type[SlurmError], sentence: str) -> None:
+def test_each_failure_has_its_message(said: Any, kind: type[SlurmError], sentence: str) -> None:
     with ScriptedServer([specification(ALL, 42), said], closes=True) as server:
         seconds = 0.5 if isinstance(said, Drip) else 10
         client = SlurmRestClient(server.url, None, timedelta(seconds=seconds))
@@ -430,7 +430,7 @@ def test_the_token_is_sent_with_its_user_and_shown_nowhere(form: str, tmp_path: 
     ],
     ids=["empty", "two-parts", "more-lines", "no-user", "expired", "long-ago", "deep", "large"],
 )
-def test_a_token_that_is_none_is_not_sent(content: str, sentence: str, tmp_path: Path) -> None:
+def test_invalid_token_is_not_sent(content: str, sentence: str, tmp_path: Path) -> None:
     server = ScriptedServer([])
     with server, pytest.raises(SlurmError, match=sentence) as caught:
         SlurmRestClient(server.url, token_file(tmp_path, content)).read_nodes()
@@ -438,7 +438,7 @@ def test_a_token_that_is_none_is_not_sent(content: str, sentence: str, tmp_path:
     assert not content or content not in str(caught.value)
 
 
-def test_a_token_that_others_can_write_is_not_sent(tmp_path: Path) -> None:
+def test_token_writable_by_others_is_not_sent(tmp_path: Path) -> None:
     file = token_file(tmp_path, token())
     file.chmod(0o622)
     with pytest.raises(SlurmError, match="can be written by everybody"):
@@ -492,7 +492,7 @@ LOCK = reservation("k8s-a001_0123abcd", "a001")
 OURS = reservation("k8s-a001", "a001")
 
 
-def test_a_claim_is_locked_made_and_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claim_is_locked_made_and_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = DONE, reservations(LOCK), DONE, DONE, reservations(OURS)
     sent, error = claim(monkeypatch, *answers)
     (_, _, lock), (_, path, made), (method, released, _) = sent
@@ -529,7 +529,7 @@ OVERLAP = errors("422 x", error_number=2084, error="Requested reservation overla
         ),
     ],
 )  # fmt: skip
-def test_who_comes_second_has_no_claim(
+def test_second_claim_is_refused(
     answers: list[bytes], kind: type[SlurmError], said: str, sent: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -557,7 +557,7 @@ def test_a_change_without_an_answer_has_an_unknown_outcome(said: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a,b", "a b", "a/b", "a?b", "a\nb", "../a"])
-def test_a_name_that_is_more_than_a_name_reaches_no_path(name: str) -> None:
+def test_refuses_names_that_could_change_the_path(name: str) -> None:
     with ScriptedServer([]) as server:
         client = SlurmRestClient(server.url)
         client.offer = choose_version(specification(ALL, 45).partition(b"\r\n\r\n")[2])

@@ -188,14 +188,14 @@ def test_cases(given_facts: SlurmFacts, verdict: ListVerdict, reason: str) -> No
     assert (judged.verdict, reason in judged.reason) == (verdict, True), judged.reason
 
 
-def test_nobody_is_preempted_where_nobody_is_named() -> None:
+def test_no_preemption_without_preempt_user() -> None:
     for rules in (Settings(), Settings(preempt_user="fill"), Settings(preempt_account="spare")):
         assert judge(busy(), jobs=[job()], rules=rules)["a001"].verdict is SKIP
         nameless = job(user="", account="")
         assert judge(busy(), jobs=[nameless], rules=rules)["a001"].verdict is SKIP
 
 
-def test_a_job_that_has_run_for_long_is_left_alone() -> None:
+def test_long_running_job_is_not_preempted() -> None:
     rules = msgspec.structs.replace(RULES, preempt_max_runtime_seconds=timedelta(minutes=4))
     judged = judge(busy(), jobs=[job()], rules=rules)["a001"]
     assert judged.verdict is SKIP and "too long" in judged.reason
@@ -215,7 +215,7 @@ def test_any_flag_keeps_a_node_from_being_lent(flags: set[str]) -> None:
     assert found["a001"].verdict is SKIP and found["a001"].reason
 
 
-def test_the_longest_idle_goes_first_and_the_youngest_job() -> None:
+def test_chooses_longest_idle_node_and_youngest_job() -> None:
     nodes = [node(f"a{n:03}", last_busy=NOW - timedelta(hours=n)) for n in (3, 5, 4)]
     nodes += [busy(name="b001"), busy(name="b002")]
     jobs = [
@@ -226,14 +226,14 @@ def test_the_longest_idle_goes_first_and_the_youngest_job() -> None:
 
 
 @pytest.mark.parametrize(("url", "verdict"), [("", OK), ("unix:/run/s", SKIP)])
-def test_only_commands_take_a_node_from_under_its_booking(url: str, verdict: ListVerdict) -> None:
+def test_slurmrestd_does_not_lend_reserved_nodes(url: str, verdict: ListVerdict) -> None:
     """Another host of the instance has booked it, by commands."""
     rules = Settings(instance="test", slurmrestd_url=url)
     found = judge(node(), reservations=[reservation(BOOKED, timedelta(minutes=-1))], rules=rules)
     assert found["a001"].verdict is verdict
 
 
-def test_the_largest_pending_job_keeps_no_node_that_it_does_not_get() -> None:
+def test_largest_pending_job_keeps_no_reserved_node() -> None:
     """It is booked for an event, which it would serve no more than the job."""
     rules = msgspec.structs.replace(RULES, protect_largest_pending=True)
     pending = job(state="PENDING", nodes=(), start=None, node_count=9)
@@ -278,7 +278,7 @@ def test_the_largest_pending_job_keeps_what_it_needs() -> None:
         (node(), [], [reservation("class", timedelta(0))], True),
     ],
 )
-def test_what_is_in_service(
+def test_recognises_nodes_in_service(
     given_node: SlurmNode, jobs: Any, reservations: Any, in_service: bool | None
 ) -> None:
     found = judge(given_node, jobs=jobs, reservations=reservations)
@@ -295,7 +295,7 @@ def test_the_list_says_when_reservations_begin() -> None:
     assert begins == {BOOKED_LATER: NOW + timedelta(hours=4)}
 
 
-def test_both_forms_of_the_list_are_what_dnm_reads() -> None:
+def test_dnm_parses_both_forms_of_the_list() -> None:
     judged = judge_nodes(
         facts(node(), node("a002", state="IDLE+DRAIN", reason="two\twords\x1b[31m")), RULES
     )
@@ -310,7 +310,7 @@ def test_both_forms_of_the_list_are_what_dnm_reads() -> None:
     assert from_json.nodes["a001"].in_service and from_json.nodes["a002"].in_service is False
 
 
-def test_what_a_reservation_of_ours_holds() -> None:
+def test_recognises_own_reservations() -> None:
     held = (("k8s-a001", "a001"), ("k8s", "a002"), ("k8s-a003", "a004"), ("maint", "a005"))
     found = tuple(Reservation(name=name, start=NOW, end=None, nodes=(on,)) for name, on in held)
     known = SlurmFacts(nodes=(), jobs=(), reservations=found, read_at=NOW)
@@ -363,7 +363,7 @@ def calls_of_a_list(count: int) -> int:
     return calls
 
 
-def test_what_a_recorded_slurm_has_in_service() -> None:
+def test_service_state_of_recorded_nodes() -> None:
     """By the nodes alone: allocated memory counts as work, a suspended job shows nowhere else."""
     sample = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states3" / "nodes.txt"
     nodes = parse_nodes(sample.read_text())

@@ -21,7 +21,7 @@ def ini(tmp_path: Path, text: str) -> dict[str, str]:
     return {"DNM_CONFIG": str(path)}
 
 
-def test_without_anything_the_defaults_stand() -> None:
+def test_defaults_apply_without_configuration() -> None:
     settings = load_settings({}, {})
     assert settings == Settings()
     assert settings.res_name == "k8s" and settings.min_idle_seconds == timedelta(seconds=600)
@@ -63,11 +63,13 @@ def test_precedence(tmp_path: Path) -> None:
         ("DNM_INSTANCE", "other", "instance", "other"),
     ],
 )
-def test_the_names_of_the_script_before(name: str, text: str, field: str, value: object) -> None:
+def test_reads_variables_of_the_predecessor(
+    name: str, text: str, field: str, value: object
+) -> None:
     assert getattr(load_settings({}, {name: text}), field) == value
 
 
-def test_what_both_programs_need_is_said_once(tmp_path: Path) -> None:
+def test_shared_settings_are_read_from_dnms_sections(tmp_path: Path) -> None:
     environ = ini(
         tmp_path,
         "[settings]\ninstance_id = lab\nstate_dir = state\nallow_preempt = first.last/p2\n"
@@ -129,7 +131,7 @@ def test_slurmrestd_is_asked_over_a_socket_or_with_a_token(tmp_path: Path) -> No
     assert load_settings({}, environ).slurmrestd_token_file == tmp_path / "secret" / "token"
 
 
-def test_all_problems_come_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     environ = ini(tmp_path, "[node_convert]\nmin_idle_seconds = x\nmin_idle_second = 1\n")
     with pytest.raises(ConfigError) as wrong:
         load_settings({}, environ | {"PREEMPT_MODE": "kill"})
@@ -137,12 +139,12 @@ def test_all_problems_come_at_once(tmp_path: Path) -> None:
         assert said in str(wrong.value)
 
 
-def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+def test_named_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is missing"):
         load_settings({}, {"DNM_CONFIG": str(tmp_path / "nosuch.ini")})
 
 
-def test_every_key_fills_a_setting_and_has_the_default_that_its_page_tells(tmp_path: Path) -> None:
+def test_keys_and_defaults_match_the_page(tmp_path: Path) -> None:
     told = {key: default_of("[node_convert]", key) for key in NODE_CONVERT_KEYS}
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
            "account", "leave_drained", "request", "wake", "machines", "res_name",

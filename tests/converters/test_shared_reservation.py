@@ -60,7 +60,7 @@ class OldSlurm:
         pytest.param(("a001",), {SHARED, TURN}, id="another node's"),
     ],
 )
-def test_only_whose_turn_it_is_deletes_what_others_are_in(
+def test_only_the_turn_owner_deletes_the_shared_reservation(
     tmp_path: Path, later: tuple[str, ...], left: set[str]
 ) -> None:
     slurm = OldSlurm(later)

@@ -48,7 +48,7 @@ def test_a_task_of_an_array_is_requeued_alone(site: SlurmSite) -> None:
     assert tasks()[names[0]] == "RUNNING"
 
 
-def test_a_user_s_account_moves_no_field_and_forges_no_job(site: SlurmSite) -> None:
+def test_account_text_forges_no_job(site: SlurmSite) -> None:
     lab = site.lab
     names = ("x|y|main|1|100", "x\n9|9|running|root|y", "x")  # slurmctld makes them small
     jobs = [lab.submit("-H", "-n1", "-A", name, "--uid=games") for name in names]
@@ -60,7 +60,7 @@ def test_a_user_s_account_moves_no_field_and_forges_no_job(site: SlurmSite) -> N
     }
 
 
-def test_every_verdict_with_the_state_really_produced(site: SlurmSite) -> None:
+def test_each_verdict_on_a_real_state(site: SlurmSite) -> None:
     lab = site.lab
 
     def reserve(name: str, node: str, start: str, *more: str) -> None:
@@ -187,7 +187,7 @@ def test_a_node_is_lent_and_returned_with_jobs_before_and_after(site: SlurmSite)
     assert foreign(lab) == before
 
 
-def test_nothing_is_done_to_nodes_of_others(site: SlurmSite) -> None:
+def test_nodes_of_other_owners_are_not_touched(site: SlurmSite) -> None:
     lab = site.lab
     put_foreign_things(lab)
     before = foreign(lab)
@@ -211,9 +211,7 @@ def test_nothing_is_done_to_nodes_of_others(site: SlurmSite) -> None:
 
 
 @pytest.mark.parametrize("turns", by_night(2, 5))
-def test_a_job_between_select_and_claim_is_never_on_a_converted_node(
-    site: SlurmSite, turns: int
-) -> None:
+def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) -> None:
     """On ten nodes at once, a job is submitted after the node was judged OK, and the claim follows
     after a pause that differs each time. The last job of each node runs when the claim is made, and
     the first job of two nodes has ended, so that each side wins on every machine. Whoever wins, the
@@ -297,7 +295,7 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
 
 
 @night
-def test_a_reason_that_slurm_leaves_on_a_node_is_no_mark(site: SlurmSite, tmp_path: Path) -> None:
+def test_leftover_reason_is_no_mark(site: SlurmSite, tmp_path: Path) -> None:
     """Slurm 23.11 to 25.11 without slurmdbd keeps the Reason of a drain that was lifted, the
     installed one does not (test_reasons.py)."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other", instance="other")
@@ -350,7 +348,7 @@ def test_two_hosts_take_the_shared_reservation_apart(site: SlurmSite, tmp_path: 
 
 
 @night
-def test_a_turn_that_nobody_ends_is_over_after_its_minute(site: SlurmSite, tmp_path: Path) -> None:
+def test_abandoned_turn_ends_after_a_minute(site: SlurmSite, tmp_path: Path) -> None:
     """Whoever took the shared reservation apart was killed."""
     lab = site.lab
     lend_as_the_script_before(site, ("a001", "a002"))
@@ -366,7 +364,7 @@ def test_a_turn_that_nobody_ends_is_over_after_its_minute(site: SlurmSite, tmp_p
     assert not lab.client.read_reservations()
 
 
-def test_the_shared_reservation_of_the_script_before_is_emptied_node_by_node(
+def test_predecessors_reservation_is_emptied_node_by_node(
     site: SlurmSite,
 ) -> None:
     """Slurm before 23.02 can't take one node out of a list, so the list is split."""
@@ -393,7 +391,7 @@ def test_the_shared_reservation_of_the_script_before_is_emptied_node_by_node(
             assert "DRAIN" in lab.client.read_node(other).state.flags
 
 
-def test_pods_leave_by_eviction_and_nothing_is_lost_unasked(site: SlurmSite) -> None:
+def test_pods_are_evicted_and_none_is_lost_without_force(site: SlurmSite) -> None:
     sandbox = site.sandbox
     lent = site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     assert lent.returncode == 0, lent.stderr

@@ -59,7 +59,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     assert returned.returncode == 0, returned.stderr
 
 
-def test_slurmctld_goes_and_comes_back_in_the_middle(site: SlurmSite) -> None:
+def test_conversion_survives_a_restart_of_slurmctld(site: SlurmSite) -> None:
     lab = site.lab
     lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     lab.wait_for(lambda: "DRAIN" in lab.client.read_node("a001").state.flags)
@@ -93,7 +93,7 @@ esac
 """
 
 
-def test_a_resume_that_is_repeated_across_a_restart_has_been_carried_out(site: SlurmSite) -> None:
+def test_repeated_resume_across_a_restart_succeeds(site: SlurmSite) -> None:
     """scontrol repeats a command when the controller goes before it answers. The second time, a
     slurmctld that was just started refuses it, as it knows no state of the node yet."""
     lab = site.lab
@@ -121,7 +121,7 @@ def test_a_resume_that_is_repeated_across_a_restart_has_been_carried_out(site: S
     site.assert_in_service("a001")
 
 
-def test_a_return_killed_behind_its_resume_waits_for_a_node_that_does_not_answer(
+def test_return_killed_after_resume_waits_for_the_node(
     site: SlurmSite,
 ) -> None:
     """Between a resume and the next ping Slurm can't say whether it has the node in service."""
@@ -140,7 +140,7 @@ def test_a_return_killed_behind_its_resume_waits_for_a_node_that_does_not_answer
     site.assert_in_service("a001")
 
 
-def test_a_node_that_was_opened_again_is_drained_before_its_reset(site: SlurmSite) -> None:
+def test_reopened_node_is_drained_before_its_reset(site: SlurmSite) -> None:
     """What an open journal says of an earlier call is not so any more: pods have come since."""
     sandbox = site.sandbox
     assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
@@ -178,7 +178,7 @@ def give_back_by_hand(site: SlurmSite, node: str) -> None:
     lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE")
 
 
-def test_a_journal_that_a_person_has_overtaken_touches_nobody_s_node(site: SlurmSite) -> None:
+def test_outdated_journal_does_not_touch_the_node(site: SlurmSite) -> None:
     """He gave the node back, it worked, and then he drained it for himself."""
     lab, reset = site.lab, site.hooks / "reset"
     good = reset.read_text()
@@ -196,9 +196,7 @@ def test_a_journal_that_a_person_has_overtaken_touches_nobody_s_node(site: Slurm
     assert lab.client.read_node("a001").reason.startswith(reason)
 
 
-def test_a_node_that_another_host_returned_meanwhile_is_not_reset(
-    site: SlurmSite, tmp_path: Path
-) -> None:
+def test_node_returned_by_another_host_is_not_reset(site: SlurmSite, tmp_path: Path) -> None:
     """Its hooks before the reset take their time, and a job runs when they have ended."""
     lab, other = site.lab, SlurmSite(site.lab, site.sandbox, tmp_path / "other")
     began, ends = tmp_path / "began", tmp_path / "ends"
@@ -220,7 +218,7 @@ def test_a_node_that_another_host_returned_meanwhile_is_not_reset(
     assert again.returncode == 0 and "Slurm has it in service" in again.stderr
 
 
-def test_a_node_that_slurm_got_back_before_it_was_ready_is_not_lent(site: SlurmSite) -> None:
+def test_node_resumed_before_ready_is_not_lent(site: SlurmSite) -> None:
     lab = site.lab
     arguments = ("--set", "k8s", "--node-name", "a002", "--namespace", "dev")
     assert site.run(*arguments, DNM_FAULT="convert.ready:before:kill").returncode < 0
@@ -233,7 +231,7 @@ def test_a_node_that_slurm_got_back_before_it_was_ready_is_not_lent(site: SlurmS
     assert is_running(lab, job)
 
 
-def test_a_node_is_named_before_it_is_touched(site: SlurmSite) -> None:
+def test_node_is_printed_before_it_is_changed(site: SlurmSite) -> None:
     """So that dnm knows of it although the call is ended in the middle."""
     (site.hooks / "join").write_text("#!/bin/sh\nexec sleep 60\n")
     lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
@@ -267,7 +265,7 @@ def fault(point: str) -> str:
 
 
 @pytest.mark.parametrize("every", by_night(2, 1))
-def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite, every: int) -> None:
+def test_repetition_after_a_kill_at_any_stage_succeeds(site: SlurmSite, every: int) -> None:
     """One node for each point (by day: each second), both directions; the second half of those that
     go back is taken up by --resume."""
     lab = site.lab
@@ -313,9 +311,7 @@ def test_killed_at_every_stage_it_ends_right_when_repeated(site: SlurmSite, ever
     assert site.run("--resume").stderr == "nothing to resume\n"
 
 
-def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
-    site: SlurmSite, tmp_path: Path
-) -> None:
+def test_failures_are_rolled_back_or_report_the_next_step(site: SlurmSite, tmp_path: Path) -> None:
     lab = site.lab
     sites = {
         name: SlurmSite(lab, site.sandbox, tmp_path / name, **settings)
@@ -370,7 +366,7 @@ def test_failures_are_rolled_back_or_stay_with_a_word_on_what_to_do(
     assert not lab.client.read_reservations()
 
 
-def test_told_to_stop_it_ends_between_two_stages_and_goes_on_later(site: SlurmSite) -> None:
+def test_stop_ends_between_stages_and_can_continue(site: SlurmSite) -> None:
     join = site.hooks / "join"
     join.write_text(join.read_text().replace("set -eu\n", "set -eu\nsleep 1.5\n"))
     lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
@@ -385,7 +381,7 @@ def test_told_to_stop_it_ends_between_two_stages_and_goes_on_later(site: SlurmSi
     assert site.run("--set", "batch", "--node-name", "a001").returncode == 0
 
 
-def test_a_job_whose_preemption_was_interrupted_is_requeued_all_the_same(site: SlurmSite) -> None:
+def test_job_of_an_interrupted_preemption_is_requeued(site: SlurmSite) -> None:
     lab = site.lab
     allowed = {"PREEMPT_USER": "games", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
     job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", "-A", "fill")

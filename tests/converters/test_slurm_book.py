@@ -31,7 +31,7 @@ def reservations(site: SlurmSite) -> dict[str, tuple[str, ...]]:
     return {one.name: one.nodes for one in site.lab.client.read_reservations()}
 
 
-def test_a_job_that_may_run_until_then_keeps_its_node_and_no_other_starts(site: SlurmSite) -> None:
+def test_reservation_waits_for_running_jobs(site: SlurmSite) -> None:
     lab = site.lab
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
     long = lab.submit("-w", "a001", "--exclusive", "-t", "120")
@@ -51,7 +51,7 @@ def test_a_job_that_may_run_until_then_keeps_its_node_and_no_other_starts(site: 
     assert verdicts["a003"][0] == "SKIP" and verdicts["a010"] == ("OK", "-")
 
 
-def test_a_booking_that_begins_too_late_is_moved_where_no_job_is_in_the_way(
+def test_late_reservation_is_moved_if_no_job_conflicts(
     site: SlurmSite,
 ) -> None:
     """Lending takes longer than was thought: in one call, so that a node is never without one."""
@@ -81,7 +81,7 @@ def test_a_booking_that_begins_too_late_is_moved_where_no_job_is_in_the_way(
 
 
 @night
-def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: SlurmSite) -> None:
+def test_reserved_node_is_lent_and_the_rest_released(site: SlurmSite) -> None:
     lab = site.lab
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=40)
     assert book(site, begins, 2) == ["a001", "a002", "exit 0"]
@@ -113,7 +113,7 @@ def test_a_node_is_taken_from_under_its_booking_and_the_rest_is_given_up(site: S
     site.assert_in_service("a001")
 
 
-def test_killed_at_each_change_nothing_is_booked_twice_or_left(site: SlurmSite) -> None:
+def test_kill_at_any_change_leaves_no_extra_reservation(site: SlurmSite) -> None:
     """A run of dnm goes on with it so: it books what the list lacks, and gives all of it up."""
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
     name = booking_name("w", begins, "test")
@@ -134,7 +134,7 @@ def test_killed_at_each_change_nothing_is_booked_twice_or_left(site: SlurmSite) 
     assert counts == [0, 2, 1, 1, 1, 1, 2, 0]
 
 
-def test_what_is_no_booking_is_refused(site: SlurmSite) -> None:
+def test_invalid_booking_name_is_refused(site: SlurmSite) -> None:
     begins = datetime.now(UTC) + timedelta(hours=1)
     for name in ("dnm-ev-w", booking_name("w", begins, "other")):
         answer = site.run("--unbook", name)

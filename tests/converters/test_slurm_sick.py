@@ -12,7 +12,7 @@ pytestmark = needs_slurm
 SICK = "Healthy:False"
 
 
-def test_a_sick_node_stays_drained_until_somebody_resumes_it(site: SlurmSite) -> None:
+def test_faulty_node_stays_drained_until_resumed(site: SlurmSite) -> None:
     name = "a001"
     assert site.run("--set", "k8s", "--node-name", name, "--namespace", "dev").returncode == 0
     returned = site.run("--set", "batch", "--node-name", name, "--leave-drained", SICK)
@@ -54,7 +54,7 @@ exec scontrol update nodename="$1" state=down reason="$reason"
 """
 
 
-def test_killed_on_its_way_to_its_drain_a_sick_node_never_serves(site: SlurmSite) -> None:
+def test_faulty_node_never_serves_after_a_kill(site: SlurmSite) -> None:
     """A resume ends that it is DOWN, and whoever is killed behind it leaves it without a drain."""
     health = site.hooks / "health"
     health.write_text(DOWN)

@@ -23,7 +23,7 @@ PARTITION = "PartitionName=gpu AllowGroups=ALL TRESBillingWeights=CPU=1.0"
         ({"mem": "8G"}, "Mem=0.25", 2048),
     ],
 )
-def test_a_weight_of_memory_without_a_suffix_is_of_a_megabyte(
+def test_memory_weight_without_suffix_is_per_megabyte(
     amounts: dict[str, str], weights: str, billed: float
 ) -> None:
     assert _weigh(amounts, weights, is_most=False) == billed
@@ -43,7 +43,7 @@ def read(directory: Path, system: str) -> dict[str, float]:
     return read_weights({"PATH": f"{directory}:{os.environ['PATH']}"})
 
 
-def test_a_node_s_slurmd_says_neither_its_own_weight_nor_another_s(tmp_path: Path) -> None:
+def test_slurmd_text_changes_no_weight(tmp_path: Path) -> None:
     """OS= is its free text, and stands before what Slurm says."""
     assert read(tmp_path, "Linux Partitions=gpu CfgTRES=cpu=1")["a002"] == 128
     with pytest.raises(SlurmError, match="NodeName=a001 twice"):

@@ -70,7 +70,7 @@ def assert_in_peace(kind: Kind, world: Any, note: str = "") -> None:
 
 
 @of_each_kind
-def test_a_node_is_lent_and_comes_back(tmp_path: Path, kind: Kind) -> None:
+def test_node_is_lent_and_returned(tmp_path: Path, kind: Kind) -> None:
     """dnm fences it, and a pod is still there: it is evicted behind our fence, before the Node is
     given back."""
     made = kind.program(tmp_path)
@@ -90,7 +90,7 @@ def test_a_node_is_lent_and_comes_back(tmp_path: Path, kind: Kind) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @of_each_kind
-def test_another_client_that_writes_the_node_fails_no_conversion(
+def test_concurrent_writes_of_the_node_fail_no_conversion(
     tmp_path: Path, kind: Kind, seed: int
 ) -> None:
     """Kubelets and operators write Nodes at any time, so a change is refused again and again."""
@@ -106,9 +106,7 @@ def test_another_client_that_writes_the_node_fails_no_conversion(
 
 
 @of_each_kind
-def test_a_node_that_is_written_all_the_time_fails_after_the_stage_s_time(
-    tmp_path: Path, kind: Kind
-) -> None:
+def test_permanent_conflict_fails_after_the_time_out(tmp_path: Path, kind: Kind) -> None:
     made = kind.program(tmp_path)
     assert made.lend().result == "ok"
     made.world.second_writer = 1.0
@@ -122,9 +120,7 @@ def test_a_node_that_is_written_all_the_time_fails_after_the_stage_s_time(
 
 
 @of_each_kind
-def test_another_host_brings_it_back_and_another_instance_does_not(
-    tmp_path: Path, kind: Kind
-) -> None:
+def test_another_host_can_return_it_another_instance_can_not(tmp_path: Path, kind: Kind) -> None:
     """Slurm and the Node say whose it is: no journal is needed for that."""
     made = kind.program(tmp_path / "one")
     made.lend()
@@ -138,7 +134,7 @@ def test_another_host_brings_it_back_and_another_instance_does_not(
 
 
 @of_each_kind
-def test_an_operator_that_does_nothing_is_waited_for_and_named(tmp_path: Path, kind: Kind) -> None:
+def test_idle_operator_is_waited_for_and_reported(tmp_path: Path, kind: Kind) -> None:
     made = kind.program(tmp_path, drain_timeout_seconds=SOON, boot_timeout_seconds=SOON)
     made.world.is_stuck = True
     found = made.lend()
@@ -196,7 +192,9 @@ def play(made: Any, goes_on: bool) -> None:
     ids=["comes-back-before", "comes-back-after", "goes-on-before", "goes-on-after"],
 )  # fmt: skip
 @of_each_kind
-def test_killed_at_each_call(tmp_path: Path, kind: Kind, goes_on: bool, is_after: bool) -> None:
+def test_repetition_after_a_kill_at_any_call_succeeds(
+    tmp_path: Path, kind: Kind, goes_on: bool, is_after: bool
+) -> None:
     """Of a lending, and of a return: the next call finds out what has happened."""
     whole = kind.program(tmp_path / "whole")
     play(whole, goes_on)
@@ -223,7 +221,7 @@ def test_killed_at_each_call(tmp_path: Path, kind: Kind, goes_on: bool, is_after
 
 
 @pytest.mark.parametrize("name", ["pods of a DaemonSet", "slurm-bridge"])
-def test_a_sick_node_stays_drained_until_somebody_resumes_it(tmp_path: Path, name: str) -> None:
+def test_faulty_node_stays_drained_until_resumed(tmp_path: Path, name: str) -> None:
     """Slinky lifts the drain that stands for its own, and not the one that takes its place. Killed
     at any call of its return Slurm never has it in service."""
     kind = KINDS[name]
@@ -249,7 +247,7 @@ def test_a_sick_node_stays_drained_until_somebody_resumes_it(tmp_path: Path, nam
 
 
 @of_each_kind
-def test_a_lent_node_that_is_lent_again_stays_lent(tmp_path: Path, kind: Kind) -> None:
+def test_second_lend_of_a_lent_node_is_skipped(tmp_path: Path, kind: Kind) -> None:
     """Two callers chose the same one: the later of them has nothing to give back."""
     made = kind.program(tmp_path)
     made.lend()
@@ -260,7 +258,7 @@ def test_a_lent_node_that_is_lent_again_stays_lent(tmp_path: Path, kind: Kind) -
 
 
 @of_each_kind
-def test_an_administrator_s_cordon_is_not_lifted(tmp_path: Path, kind: Kind) -> None:
+def test_administrators_cordon_is_not_lifted(tmp_path: Path, kind: Kind) -> None:
     made = kind.program(tmp_path)
     made.lend()
     one = made.world.machines[NODE]
@@ -274,7 +272,7 @@ def test_an_administrator_s_cordon_is_not_lifted(tmp_path: Path, kind: Kind) -> 
 
 
 @of_each_kind
-def test_missing_rights_turn_round(tmp_path: Path, kind: Kind) -> None:
+def test_missing_permissions_cause_a_rollback(tmp_path: Path, kind: Kind) -> None:
     made = kind.program(tmp_path, drain_timeout_seconds=timedelta(seconds=0.3))
 
     def refuse(*_: Any, **__: Any) -> None:

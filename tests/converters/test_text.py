@@ -35,7 +35,7 @@ def read(sample: Path) -> dict[str, SlurmNode]:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=IDS)
-def test_every_sample_is_understood_whole(sample: Path) -> None:
+def test_every_sample_is_parsed_completely(sample: Path) -> None:
     nodes = read(sample)
     assert sorted(nodes) == ["a001", "a002", "a003", "a004", "b001", "b002", "g001"]
     for node in nodes.values():
@@ -68,7 +68,7 @@ NODE = (
         ("Reason=a [root@2026-11-20T12:13:46] Comment=c", "a", "c", None),
     ],
 )
-def test_free_text_is_cut_out_by_its_place(
+def test_free_text_is_cut_out_by_position(
     tail: str, reason: str, comment: str, extra: str | None
 ) -> None:
     line = NODE.replace("OS=Linux State=DOWN AllocMem=99", "OS=Linux") + tail
@@ -91,7 +91,7 @@ def test_free_text_is_cut_out_by_its_place(
         ("Reason=fan", "", None),
     ],
 )
-def test_a_reason_says_who_and_when(tail: str, by: str, at: datetime | None) -> None:
+def test_parses_user_and_time_of_a_reason(tail: str, by: str, at: datetime | None) -> None:
     (node,) = parse_nodes(NODE.replace("OS=Linux State=DOWN AllocMem=99", "OS=Linux") + tail)
     assert (node.reason_by, node.reason_at) == (by, at)
 
@@ -137,7 +137,7 @@ def test_a_task_of_an_array_is_named_as_that() -> None:
     assert [job.id for job in found] == ["1_4", "1_2", "4", "5", "6"]
 
 
-def test_an_account_is_its_user_s_own_text() -> None:
+def test_account_is_untrusted_text() -> None:
     """Without a slurmdbd nobody checks it: bars would move the fields behind it, a line end forge a
     job. `squeue` prints it as it is (22.05)."""
     forged = "x|main|1|1|N/A|||||\n9|9|RUNNING|ann|y"
@@ -147,7 +147,7 @@ def test_an_account_is_its_user_s_own_text() -> None:
     assert job.account == "x?main?1?1?N/A??????9?9?RUNNING?ann?y"
 
 
-def test_a_node_does_not_speak_for_another() -> None:
+def test_slurmd_text_forges_no_other_node() -> None:
     """uname(2) of its slurmd with line ends in it, as 22.05 prints that."""
     own, other = (
         f"NodeName={name} Arch=x86_64 CPUAlloc=0 OS={{}} AllocMem=0 State=IDLE Partitions=main\n"
@@ -170,7 +170,7 @@ def test_job_records(version: str) -> None:
 
 
 @pytest.mark.parametrize("parse", [parse_nodes, parse_reservations, parse_jobs])
-def test_an_answer_of_another_kind_is_refused(parse: object) -> None:
+def test_unexpected_output_is_refused(parse: object) -> None:
     assert callable(parse)
     for text in ("Node nosuch not found\n", "slurm_load: Unable to contact\n", "NodeName=a001\n"):
         with pytest.raises(SlurmError):
@@ -194,14 +194,12 @@ CHARGED = (
         ("SPEC_NODES", "(null)", "proj", ""),
     ],
 )
-def test_whom_a_reservation_is_charged_to(
-    flags: str, users: str, accounts: str, charged_to: str
-) -> None:
+def test_account_of_a_reservation(flags: str, users: str, accounts: str, charged_to: str) -> None:
     (found,) = parse_reservations(CHARGED.format(flags, users, accounts))
     assert found.charged_to == charged_to and found.is_charged == flags.startswith("MAINT")
 
 
-def test_nothing_is_an_answer() -> None:
+def test_empty_output_is_accepted() -> None:
     assert parse_reservations("No reservations in the system\n") == ()
     assert parse_nodes("No nodes in the system\n") == parse_nodes("") == ()
     assert parse_jobs("") == ()
@@ -210,7 +208,7 @@ def test_nothing_is_an_answer() -> None:
 @given(st.text(max_size=400))
 @example("NodeName= State= CPUAlloc=")
 @example("ReservationName=x StartTime=1 EndTime=1 Nodes=a[1-99999999]")
-def test_any_text_gives_values_or_one_sentence(text: str) -> None:
+def test_arbitrary_text_gives_values_or_one_error(text: str) -> None:
     for line in (text, f"NodeName=a {text}", f"ReservationName=a {text}", text.replace(",", "|")):
         for parse in (parse_nodes, parse_jobs, parse_reservations, parse_job_record):
             try:
@@ -269,7 +267,7 @@ def test_names_are_folded(names: list[str], text: str) -> None:
 
 
 @given(st.sets(st.from_regex(r"[a-z]{0,2}[0-9]{0,12}(-ib)?", fullmatch=True).filter(bool)))
-def test_folded_names_stand_for_just_these(names: set[str]) -> None:
+def test_folded_names_expand_to_the_same_names(names: set[str]) -> None:
     assert sorted(expand_hostlist(fold_hostlist(names))) == sorted(names)
 
 

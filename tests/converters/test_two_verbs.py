@@ -60,9 +60,7 @@ def test_the_shipped_node_convert_reads_slurm_for_it(site: SlurmSite, tmp_path: 
         pytest.param(False, "--list: exit 2 usage: node-convert", id="no-command-of-Slurm"),
     ],
 )
-def test_a_slurm_that_can_not_be_read_is_no_empty_list(
-    tmp_path: Path, is_there: bool, said: str
-) -> None:
+def test_unreadable_slurm_is_not_an_empty_list(tmp_path: Path, is_there: bool, said: str) -> None:
     tmp_path.chmod(0o755)
     bin_directory = tmp_path / "bin"
     bin_directory.mkdir(mode=0o755)
