@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -141,13 +140,6 @@ def test_refused(sandbox: Sandbox, arguments: tuple[str, ...], code: int, words:
     answered, out, err = run(sandbox, *arguments)
     assert (answered, out) == (code, "")
     assert words in err
-
-
-def test_json_names_every_node_and_its_stage(sandbox: Sandbox) -> None:
-    sandbox.add_machines(1)
-    done = json.loads(run(sandbox, *LEND, "1", "--output", "json")[1])
-    assert done["schema"] == "node-convert.result/1"
-    assert [(node["node"], node["result"]) for node in done["nodes"]] == [("a001", "ok")]
 
 
 def test_the_list_can_fail_too(sandbox: Sandbox) -> None:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.sandbox.conversion import Behaviour
 from dnm.model.calendar import booking_name
 from tests.lab.test_converter import LEND, run
 
@@ -88,14 +87,9 @@ def test_what_is_anothers_is_left(sandbox: Sandbox) -> None:
     assert [one.kind for one in sandbox.violations] == ["reservation-taken"]
 
 
-def test_booking_can_fail(sandbox: Sandbox) -> None:
-    sandbox.add_machines(3)
+def test_reservations_are_kept_with_the_machines(sandbox: Sandbox) -> None:
+    sandbox.add_machines(1)
     assert book(sandbox, 1, ahead=-60.0) == (1, [], "")
-    sandbox.conversion.behaviours += [
-        Behaviour(direction="book", act=False, exit_code=1, stderr="slurmctld is away\n"),
-        Behaviour(direction="book", short=1),
-    ]
-    assert book(sandbox, 2) == (1, [], "slurmctld is away\n")
     assert book(sandbox, 2) == (1, ["a001"], "")
     kept = json.loads(msgspec.json.encode(sandbox.batch.dump()))
     sandbox.batch.unbook(name_of(sandbox, HOUR), "prod")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from dnm.lab.sandbox.store import ApiError, Object, Store
+from dnm.lab.sandbox.store import ApiError, Object
 
 USER = "system:serviceaccount:dnm:dnm"
 
@@ -112,17 +112,13 @@ def _matches(allowed: tuple[str, ...], value: str) -> bool:
 # admission plug-in NodeRestriction (kubernetes v1.30, plugin/pkg/admission/noderestriction and
 # plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
 #
-# A bearer token `system:node:NAME` is the credential of that node. What the node authorizer lets a
-# kubelet read because its pods need it, is refused here: no kubelet of the sandbox asks for it.
+# A bearer token `system:node:NAME` is the credential of that node. Everything but Nodes is refused:
+# no kubelet of the sandbox asks for it.
 
 _TOKEN = "Bearer system:node:"
-_MIRROR = "kubernetes.io/config.mirror"
 _RIGHTS = frozenset(
-    {(verb, "nodes") for verb in ("get", "list", "watch", "create", "update", "patch")}
+    {(verb, "nodes") for verb in ("get", "list", "watch", "update", "patch")}
     | {(verb, "nodes/status") for verb in ("update", "patch")}
-    | {(verb, "pods") for verb in ("get", "list", "watch", "create", "delete")}
-    | {(verb, "pods/status") for verb in ("update", "patch")}
-    | {("create", "pods/eviction")}
 )
 _KUBELET_LABELS = frozenset((
     "kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch",
@@ -150,30 +146,11 @@ def authorize(node: str, attempt: Attempt) -> None:
         )
 
 
-def admit(
-    store: Store, node: str, attempt: Attempt, changed: Object | None, old: Object | None
-) -> None:
-    """Raises 403 for what this kubelet may not do. `changed` is the object as it would be, `old` as
+def admit(node: str, attempt: Attempt, changed: Object, old: Object | None) -> None:
+    """Raises 403 for what this kubelet may not do. `changed` is the Node as it would be, `old` as
     it is."""
-    plural, _, subresource = attempt.resource.partition("/")
-    name = attempt.name or ((changed or {}).get("metadata") or {}).get("name", "")
-    if plural == "nodes":
-        if name != node:
-            raise _forbidden(attempt, f'node "{node}" is not allowed to modify node "{name}"')
-        _admit_node(attempt, node, changed or {}, old)
-    elif attempt.verb == "create" and not subresource:
-        notes = ((changed or {}).get("metadata") or {}).get("annotations") or {}
-        if _MIRROR not in notes:
-            raise _forbidden(attempt, f'node "{node}" can only create mirror pods')
-        if ((changed or {}).get("spec") or {}).get("nodeName") != node:
-            raise _forbidden(attempt, f'node "{node}" can only create pods of its own')
-    else:
-        pod = store.get("pods", attempt.namespace, name) or {}
-        if (pod.get("spec") or {}).get("nodeName") != node:
-            raise _forbidden(attempt, f'node "{node}" can only change pods of its own')
-
-
-def _admit_node(attempt: Attempt, node: str, changed: Object, old: Object | None) -> None:
+    if attempt.name != node:
+        raise _forbidden(attempt, f'node "{node}" is not allowed to modify node "{attempt.name}"')
     taints = [(one.get("spec") or {}).get("taints") or [] for one in (changed, old or {})]
     if old is not None and taints[0] != taints[1]:
         raise _forbidden(attempt, f'node "{node}" is not allowed to modify taints')

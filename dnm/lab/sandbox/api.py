@@ -78,7 +78,7 @@ class Api:
         if attempt.verb not in ("list", "get", "watch"):
             old = self.store.get(target.kind.plural, target.namespace, target.name)
             changed = self._changed(request, target, old)
-            access.admit(self.store, node, attempt, changed, old)
+            access.admit(node, attempt, changed or {}, old)
 
     def _changed(self, request: Request, target: Target, old: Object | None) -> Object | None:
         """The object as a request would have it."""
@@ -283,8 +283,6 @@ def _discovery(request: Request) -> Answer | None:
         major, minor, _ = GIT_VERSION.removeprefix("v").split(".")
         return json_answer({"major": major, "minor": minor, "gitVersion": GIT_VERSION,
                             "platform": "dnm/sandbox"})  # fmt: skip
-    if path in ("/healthz", "/readyz", "/livez"):
-        return Answer(body=b"ok", content_type="text/plain")
     if path == "/openapi/v2":
         # No schema for anything: an empty protobuf message, and kubectl checks nothing.
         kind = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"

@@ -48,7 +48,7 @@ class Behaviour(msgspec.Struct, kw_only=True):
     prints.
     """
 
-    direction: Literal["k8s", "batch", "list", "book"] = "k8s"
+    direction: Literal["k8s", "batch", "list"] = "k8s"
     act: bool = True
     exit_code: int | None = None
     short: int = 0
@@ -83,7 +83,6 @@ class Operation(msgspec.Struct, kw_only=True):
     asked: int
     namespace: str = ""
     seconds: float = 0.0
-    output: str = "text"
     process: ConverterProcess | None = None
     behaviour: Behaviour = msgspec.field(default_factory=Behaviour)
 
@@ -228,7 +227,7 @@ class Conversion:
         lines = [f"{machine.name}: claimed, converting" for machine in chosen]
         operation = Operation(
             direction="k8s", machines=[m.name for m in chosen], claims=[m.claims for m in chosen],
-            asked=asked, namespace=options.namespace, output=options.output, behaviour=behaviour,
+            asked=asked, namespace=options.namespace, behaviour=behaviour,
             seconds=self._seconds(behaviour, self.timing.convert),
         )  # fmt: skip
         if behaviour.detached:
@@ -290,7 +289,7 @@ class Conversion:
         failed = operation.asked - len(came)
         stderr = f"node-convert: {failed} of {operation.asked} nodes were not converted\n"
         return Result(
-            stdout=_names(operation, came), exit_code=1 if failed else 0,
+            stdout=_names(came), exit_code=1 if failed else 0,
             stderr=stderr if failed else "",
         )  # fmt: skip
 
@@ -329,7 +328,7 @@ class Conversion:
             self._leave_kubernetes(machine)
         operation = Operation(
             direction="batch", machines=[machine.name], claims=[machine.claims], asked=1,
-            output=options.output, behaviour=behaviour,
+            behaviour=behaviour,
             seconds=self._seconds(behaviour, self.timing.revert),
         )  # fmt: skip
         return self._start(operation, f"{machine.name}: returning to Slurm\n")
@@ -359,13 +358,12 @@ class Conversion:
         if machine.place == "returning":
             self.batch.kill_jobs(machine, "it was power-cycled")
             self.batch.release(machine)
-        return Result(stdout=_names(operation, [name]))
+        return Result(stdout=_names([name]))
 
     # --- --book and --unbook -----------------------------------------------------------------
 
     def _book(self, options: Any, instance: str) -> Result:
         """Each comes with the mark of whose it is; a call with another's is refused."""
-        behaviour = self._behaviour("book")
         name = options.book or options.unbook
         if not is_booking(name, instance):
             return Result(exit_code=1, stderr=f"node-convert: {name} is no booking of {instance}\n")
@@ -374,18 +372,11 @@ class Conversion:
             span = moment(options.begins), moment(options.until)
         except (SlurmError, ValueError) as error:
             return Result(exit_code=2, stderr=f"node-convert: {error}\n")
-        names: list[str] = []
-        if behaviour.act and options.book:
-            asked = options.num_nodes - behaviour.short
-            names = self.batch.book(name, options.node_type, asked, span, instance, left_out)
-        elif behaviour.act:
-            names = self.batch.unbook(name, instance, left_out)
-        code = int(bool(options.book) and len(names) < options.num_nodes)
-        return Result(
-            stdout="".join(f"{one}\n" for one in names), stderr=behaviour.stderr,
-            exit_code=code if behaviour.exit_code is None else behaviour.exit_code,
-            hang=bool(behaviour.hang),
-        )  # fmt: skip
+        if options.unbook:
+            return Result(stdout=_names(self.batch.unbook(name, instance, left_out)))
+        asked = options.num_nodes
+        names = self.batch.book(name, options.node_type, asked, span, instance, left_out)
+        return Result(stdout=_names(names), exit_code=int(len(names) < asked))
 
     # --- --list ------------------------------------------------------------------------------
 
@@ -494,15 +485,8 @@ def _options(arguments: Sequence[str]) -> Any:
     return options
 
 
-def _names(operation: Operation, names: Sequence[str]) -> str:
-    if operation.output != "json":
-        return "".join(f"{name}\n" for name in names)
-    done = [
-        {"node": name, "result": "ok" if name in names else "failed", "error": "",
-         "stages": [{"stage": operation.direction, "seconds": operation.seconds, "result": "ok"}]}
-        for name in operation.machines
-    ]  # fmt: skip
-    return msgspec.json.encode({"schema": "node-convert.result/1", "nodes": done}).decode() + "\n"
+def _names(names: Sequence[str]) -> str:
+    return "".join(f"{name}\n" for name in names)
 
 
 def _slurm_reason(machine: Machine) -> dict[str, Any] | None:

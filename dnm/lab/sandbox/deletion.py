@@ -1,9 +1,9 @@
-"""Deleting and evicting: preconditions, grace for running pods, disruption budgets, namespaces."""
+"""Deleting and evicting: preconditions, grace for running pods, disruption budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -62,18 +62,10 @@ class Deletion:
             if is_bound and grace > 0 and entry.data["status"].get("phase") not in FINISHED:
                 return document(kind, self.store.mark_deleted("pods", namespace, name, grace))
             return document(kind, self.store.remove("pods", namespace, name))
-        if kind.plural == "namespaces":
-            self._empty_namespace(name)
         self.store.remove(kind.plural, namespace, name)
         details = {"name": name, "group": kind.group, "kind": kind.plural, "uid": meta["uid"]}
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
                 "details": details}  # fmt: skip
-
-    def _empty_namespace(self, namespace: str) -> None:
-        for kind in KINDS.values():
-            if kind.namespaced:
-                for entry in self.store.entries(kind.plural, namespace):
-                    self.store.remove(kind.plural, namespace, entry.data["metadata"]["name"])
 
     def _ask_budgets(self, pod: Object) -> None:
         """A pod that does not run, or goes already, is no disruption."""
@@ -104,26 +96,14 @@ class Deletion:
 
 
 def disruptions_allowed(spec: Object, pods: Sequence[Object]) -> int:
-    """How many healthy pods may go; `pods` are those that the budget selects."""
-    expected = [pod for pod in pods if pod["status"].get("phase") not in FINISHED]
+    """How many healthy pods may go, by a number in `minAvailable`; `pods` are those that the budget
+    selects."""
     healthy = [
         pod
-        for pod in expected
+        for pod in pods
         if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
     ]
-    if "minAvailable" in spec:
-        return len(healthy) - _count(spec["minAvailable"], len(expected))
-    if "maxUnavailable" in spec:
-        needed = len(expected) - _count(spec["maxUnavailable"], len(expected))
-        return len(healthy) - needed
-    return len(healthy)
-
-
-def _count(value: Any, total: int) -> int:
-    """A number, or a percentage of the total rounded up."""
-    if isinstance(value, str) and value.endswith("%"):
-        return -(-total * int(value[:-1]) // 100)
-    return int(value)
+    return len(healthy) - int(spec["minAvailable"])
 
 
 # --- violations ----------------------------------------------------------------------------------

@@ -91,10 +91,7 @@ class Kubelet:
 
     def _remove(self, pod: Object) -> None:
         meta = pod["metadata"]
-        if not meta.get("finalizers"):
-            self.store.remove("pods", meta["namespace"], meta["name"])
-        elif not meta.get("deletionTimestamp"):
-            self.store.mark_deleted("pods", meta["namespace"], meta["name"])
+        self.store.remove("pods", meta["namespace"], meta["name"])
 
     def _forget(self, known: set[str]) -> None:
         if len(self._due) > 2 * len(known) + 100:

@@ -1,7 +1,7 @@
-"""Whether a pod may be on a node: taints, selectors, node affinity, volumes.
+"""Whether a pod may be on a node: taints, node selectors, volume claims.
 
-Room is not asked here. The rules are those of the filter plug-ins of kube-scheduler, which
-YuniKorn's shim runs too.
+Free capacity is not compared here. The rules are those of the filter plug-ins of kube-scheduler,
+which YuniKorn's shim runs too.
 
 Label and field selectors of list requests (Kubernetes API concepts, "Labels and Selectors").
 """
@@ -9,7 +9,7 @@ Label and field selectors of list requests (Kubernetes API concepts, "Labels and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dnm.lab.sandbox.store import ApiError, Object, Store
@@ -56,19 +56,12 @@ def field_test(plural: str, text: str) -> Test:
 
 
 def selector_test(selector: Mapping[str, Any] | None) -> Test:
-    """The LabelSelector of a workload or budget; none selects nothing, an empty one everything."""
-    if selector is None:
-        return lambda item: False
-    labels = dict(selector.get("matchLabels") or {})
-    tests = [
-        _expression(entry["key"], entry["operator"].lower(), entry.get("values") or [])
-        for entry in selector.get("matchExpressions") or []
-    ]
+    """The `matchLabels` of a budget; without a selector it selects nothing."""
+    labels = dict((selector or {}).get("matchLabels") or {})
 
     def matches(item: dict[str, Any]) -> bool:
         own = item["metadata"].get("labels") or {}
-        same = all(own.get(key) == value for key, value in labels.items())
-        return same and all(test(own) for test in tests)
+        return selector is not None and labels.items() <= own.items()
 
     return matches
 
@@ -115,11 +108,7 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 def fits_node(pod: Object, node: Object) -> bool:
     """What depends on this pod and this node alone."""
-    return (
-        tolerates(pod, node)
-        and _is_selected(pod["spec"].get("nodeSelector") or {}, node)
-        and _is_liked(pod, node)
-    )
+    return tolerates(pod, node) and _is_selected(pod["spec"].get("nodeSelector") or {}, node)
 
 
 def tolerates(pod: Object, node: Object) -> bool:
@@ -148,50 +137,11 @@ def _is_selected(selector: Mapping[str, str], node: Object) -> bool:
     return all(labels.get(key) == value for key, value in selector.items())
 
 
-def _is_liked(pod: Object, node: Object) -> bool:
-    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return required is None or matches_terms(required.get("nodeSelectorTerms") or (), node)
-
-
-def matches_terms(terms: Sequence[Mapping[str, Any]], node: Object) -> bool:
-    """NodeSelectorTerms are alternatives; an empty one matches nothing."""
-    labels = node["metadata"].get("labels") or {}
-    fields = {"metadata.name": node["metadata"]["name"]}
-    for term in terms:
-        expressions = term.get("matchExpressions") or ()
-        field_expressions = term.get("matchFields") or ()
-        if (expressions or field_expressions) and all(
-            _holds(entry, labels) for entry in expressions
-        ) and all(_holds(entry, fields) for entry in field_expressions):  # fmt: skip
-            return True
-    return False
-
-
-def _holds(entry: Mapping[str, Any], values: Mapping[str, str]) -> bool:
-    operator: str = entry["operator"]
-    wanted: Sequence[str] = entry.get("values") or ()
-    value = values.get(entry["key"])
-    if operator == "In":
-        return value in wanted
-    if operator == "NotIn":
-        return value not in wanted
-    if operator == "Exists":
-        return value is not None
-    if operator == "DoesNotExist":
-        return value is None
-    try:
-        number, bound = int(value or ""), int(wanted[0])
-    except ValueError:
-        return False
-    return number > bound if operator == "Gt" else number < bound
-
-
 # --- volumes -------------------------------------------------------------------------------
 
 
-def volumes_allow(store: Store, pod: Object, node: Object | None) -> bool:
-    """Every claim exists and is bound, and its volume may be used on the node (None: on any)."""
+def has_its_volumes(store: Store, pod: Object) -> bool:
+    """Whether every claim of the pod exists and is bound."""
     namespace = pod["metadata"]["namespace"]
     for volume in pod["spec"].get("volumes") or ():
         name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
@@ -199,9 +149,5 @@ def volumes_allow(store: Store, pod: Object, node: Object | None) -> bool:
             continue
         claim = store.get("persistentvolumeclaims", namespace, name)
         if claim is None or (claim.get("status") or {}).get("phase") != "Bound":
-            return False
-        bound = store.get("persistentvolumes", "", claim["spec"].get("volumeName", ""))
-        required = ((bound or {}).get("spec", {}).get("nodeAffinity") or {}).get("required")
-        if required and node and not matches_terms(required.get("nodeSelectorTerms") or (), node):
             return False
     return True

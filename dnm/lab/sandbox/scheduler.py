@@ -2,8 +2,8 @@
 
 A pod of YuniKorn is bound where its queue's headroom, up to the root, allows it and a node takes
 it. Its application's first pod decides the queue. After yunikorn-k8shim (pkg/cache) and
-yunikorn-core (pkg/scheduler/objects); gang placeholders, user limits, preemption, placement rules,
-and what pods ask of each other (affinity, spread, host ports) are not played.
+yunikorn-core (pkg/scheduler/objects). Gang placeholders, user limits, preemption, placement rules,
+affinity, spread, host ports and the nodes of a volume are not played.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.deletion import FINISHED
-from dnm.lab.sandbox.matching import fits_node, volumes_allow
+from dnm.lab.sandbox.matching import fits_node, has_its_volumes
 from dnm.lab.sandbox.pod_reading import (
     application_of,
     gang_of,
@@ -197,14 +197,13 @@ class Scheduler:
         nodes: Mapping[str, Object],
         free: Mapping[str, dict[str, int]],
     ) -> str | None:
-        if not volumes_allow(self.store, pod, None):
+        if not has_its_volumes(self.store, pod):
             return None
         good = [
             name
             for name, node in nodes.items()
             if all(amount <= free[name].get(r, 0) for r, amount in request.items() if amount > 0)
             and fits_node(pod, node)
-            and volumes_allow(self.store, pod, node)
         ]
         if not good:
             return None

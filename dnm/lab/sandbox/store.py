@@ -169,10 +169,7 @@ class Store:
         return self._put(plural, key, fresh, "ADDED")
 
     def update(self, plural: str, changed: Object, *, dry_run: bool = False) -> Object:
-        """Puts a whole new object; 409 if it carries a resourceVersion that is not the current.
-
-        The last finalizer's removal from an object that is being deleted deletes it.
-        """
+        """Puts a whole new object; 409 if it carries a resourceVersion that is not the current."""
         kind = KINDS[plural]
         meta = changed["metadata"]
         key = (meta.get("namespace", "") if kind.namespaced else "", meta["name"])
@@ -189,8 +186,6 @@ class Store:
             meta["generation"] = meta.get("generation", 1) + 1
         if dry_run:
             return changed
-        if meta.get("deletionTimestamp") and not meta.get("finalizers") and plural != "pods":
-            return self._drop(plural, key)
         return self._put(plural, key, changed, "MODIFIED")
 
     def edit(
@@ -202,10 +197,8 @@ class Store:
         return self.update(plural, own)
 
     def remove(self, plural: str, namespace: str, name: str) -> Object:
-        """Deletes; an object with finalizers is only marked."""
-        entry = self.require(plural, namespace, name)
-        if entry.data["metadata"].get("finalizers"):
-            return self.mark_deleted(plural, namespace, name)
+        """Deletes; finalizers hold nothing here."""
+        self.require(plural, namespace, name)
         return self._drop(plural, (namespace, name))
 
     def mark_deleted(self, plural: str, namespace: str, name: str, grace: int = 0) -> Object:

@@ -3,16 +3,14 @@
 It reads what it schedules by and judges nothing: refused is what can't be read, and what a test has
 it refuse (`refuses`). Whether YuniKorn takes a document, YuniKorn's own code is asked, by
 `tests/real/queue_documents.py`. As there, the admission webhook denies what is refused, where there
-is one; what got in all the same is logged and ignored, and the old queues stay.
+is one; what got in all the same is ignored, and the old queues stay. Packed documents, other
+policy groups and `service.enableConfigHotRefresh` are not played.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import gzip
+import contextlib
 import hashlib
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -62,7 +60,6 @@ class YunikornConfig:
         self.has_webhook = True
         self.takes_up = True
         self.refuses: Callable[[str], str] = lambda text: ""  # a test's: why not; empty: it may be
-        self.errors: list[str] = []  # what the scheduler's log would say
         self._waiting: tuple[str, float] | None = None
         self.restart()
 
@@ -70,31 +67,24 @@ class YunikornConfig:
 
     def step(self) -> None:
         """Puts a changed document in force as soon as it is due."""
-        settings = self._settings()
-        text = self._text_of(settings)
+        text = self._text_of(self._settings())
         if text == self.text:
             self._waiting = None
             return
-        is_refreshed = settings.get("service.enableConfigHotRefresh", "true").lower() != "false"
-        if not (self.takes_up and is_refreshed):
+        if not self.takes_up:
             return
         if self._waiting is None or self._waiting[0] != text:
             self._waiting = (text, self.store.clock.after(self.timing.take_up))
         if self.store.clock.now() >= self._waiting[1]:
-            try:
+            with contextlib.suppress(ConfigRefused):
                 self._use(text)
-            except ConfigRefused as refused:
-                self._log(f"reload configuration failed: {refused}")
 
     def restart(self) -> None:
         """Starts the scheduler anew: it reads what is there. (The real one ends at a document
         that is not valid; this one goes on with the built-in document.)"""
-        settings = self._settings()
-        self._key = f"{settings.get('service.policyGroup') or 'queues'}.yaml"
         try:
-            self._use(self._text_of(settings))
-        except ConfigRefused as refused:
-            self._log(f"Unable to start scheduler: {refused}")
+            self._use(self._text_of(self._settings()))
+        except ConfigRefused:
             self._use(_BUILT_IN)
 
     def _use(self, text: str) -> None:
@@ -108,7 +98,7 @@ class YunikornConfig:
         return read_document(text)
 
     def _settings(self, changed: Object | None = None) -> dict[str, str]:
-        """Both ConfigMaps as one: key by key the later one holds, and of each its binary data."""
+        """Both ConfigMaps as one: key by key the later one holds."""
         found: dict[str, str] = {}
         for name in (DEFAULTS_NAME, CONFIGS_NAME):
             data = self.store.get("configmaps", NAMESPACE, name)
@@ -117,27 +107,10 @@ class YunikornConfig:
             if data is None:
                 continue
             found |= data.get("data") or {}
-            for key, value in (data.get("binaryData") or {}).items():
-                stem, _, ending = key.rpartition(".")
-                unpacked = self._unpacked(value) if ending.lower() == "gz" else ""
-                if unpacked is not None:
-                    found[stem] = unpacked
         return found
 
     def _text_of(self, settings: dict[str, str]) -> str:
-        return settings.get(self._key) or _BUILT_IN
-
-    def _unpacked(self, value: str) -> str | None:
-        """None for an archive that can't be read: its key is as if it were not there."""
-        try:
-            return gzip.decompress(base64.b64decode(value)).decode("utf-8", "replace")
-        except (OSError, EOFError, zlib.error, binascii.Error) as error:
-            self._log(f"failed to decompress decoded schedulerConfig entry: {error}")
-            return None
-
-    def _log(self, message: str) -> None:
-        if message not in self.errors:
-            self.errors.append(message)
+        return settings.get("queues.yaml") or _BUILT_IN
 
     # --- asking -----------------------------------------------------------------------------
 
