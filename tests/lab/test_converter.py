@@ -193,7 +193,6 @@ FAILURES = [
                  0, id="says they came, but they did not"),
     pytest.param({"short": 1}, 1, "a001\n", 1, 1, 1, id="comes short"),
     pytest.param({"late_seconds": 300}, 0, "a001\na002\n", 0, 2, 2, id="comes late"),
-    pytest.param({"rename": "{node}.cluster"}, 0, "a001\na002\n", 2, 2, 2, id="another name"),
     pytest.param({"stdout": "\x1b[2Jwhat?\n"}, 0, "\x1b[2Jwhat?\n", 2, 2, 2, id="prints garbage"),
 ]  # fmt: skip
 
@@ -213,16 +212,6 @@ def test_lending_goes_wrong(
     in_service = [m for m in sandbox.batch.machines.values() if sandbox.batch.is_in_service(m)]
     assert len(in_service) == 2 - gone
     assert sandbox.violations == []
-
-
-def test_a_renamed_node_is_returned_by_either_name(sandbox: Sandbox) -> None:
-    sandbox.add_machines(1)
-    sandbox.behave(rename="{node}.cluster")
-    sandbox.node_convert(*LEND, "1")
-    sandbox.tick()
-    assert nodes(sandbox) == ["a001.cluster"]
-    assert run(sandbox, "--set", "batch", "--node-name", "a001.cluster")[0] == 0
-    assert (nodes(sandbox), places(sandbox)) == ([], {"a001": "batch"})
 
 
 @pytest.mark.parametrize(
@@ -386,12 +375,3 @@ def test_what_is_excluded_is_not_taken(sandbox: Sandbox) -> None:
     listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
     assert listed is not None and listed.leaves_out
     assert listed.nodes["a001"].features == ()
-
-
-def test_a_converter_that_does_not_know_the_option_refuses_it(sandbox: Sandbox) -> None:
-    sandbox.add_machine_type()
-    sandbox.add_machines(3)
-    sandbox.conversion.leaves_out = False
-    assert run(sandbox, *LEND, "2", "--exclude", "a001")[:2] == (1, "")
-    listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
-    assert listed is not None and not listed.leaves_out

@@ -49,25 +49,11 @@ PATCHES = [
         id="strategic: $patch delete of an item",
     ),
     pytest.param(
-        STRATEGIC, {"finalizers": ["a"]}, {"finalizers": ["b"]}, {"finalizers": ["a", "b"]},
-        id="strategic: finalizers are a set",
+        JSON, {"metadata": {"labels": {"a/b": "1"}}},
+        [{"op": "test", "path": "/metadata/labels/a~1b", "value": "1"},
+         {"op": "remove", "path": "/metadata/labels/a~1b"}],
+        {"metadata": {"labels": {}}}, id="json: test and remove with an escaped path",
     ),
-    pytest.param(
-        STRATEGIC, {"volumes": {"emptyDir": {}, "name": "v"}},
-        {"volumes": {"$retainKeys": ["name", "configMap"], "configMap": {"name": "c"}}},
-        {"volumes": {"name": "v", "configMap": {"name": "c"}}}, id="strategic: retainKeys",
-    ),
-    pytest.param(
-        JSON, {"metadata": {"annotations": {"a/b": "1"}}},
-        [{"op": "replace", "path": "/metadata/annotations/a~1b", "value": "2"}],
-        {"metadata": {"annotations": {"a/b": "2"}}}, id="json: replace with an escaped path",
-    ),
-    pytest.param(
-        JSON, {"l": [1, 3]}, [{"op": "add", "path": "/l/1", "value": 2},
-                              {"op": "add", "path": "/l/-", "value": 4}], {"l": [1, 2, 3, 4]},
-        id="json: add into a list and at its end",
-    ),
-    pytest.param(JSON, {"a": 1}, [{"op": "remove", "path": "/a"}], {}, id="json: remove"),
 ]  # fmt: skip
 
 
@@ -81,8 +67,8 @@ def test_patch(kind: str, target: Any, patch: Any, expected: Any) -> None:
 REFUSED = [
     pytest.param(JSON, [{"op": "test", "path": "/a", "value": 2}], 422, id="a test that fails"),
     pytest.param(JSON, [{"op": "remove", "path": "/x/y"}], 422, id="a path that is not there"),
-    pytest.param(JSON, [{"op": "add", "path": "/l/9", "value": 1}], 422, id="beyond the list"),
-    pytest.param(JSON, [{"op": "jump", "path": "/a"}], 422, id="an unknown operation"),
+    pytest.param(JSON, [{"op": "remove", "path": "/l/0"}], 422, id="an item of a list"),
+    pytest.param(JSON, [{"op": "add", "path": "/b", "value": 1}], 422, id="another operation"),
     pytest.param(JSON, {"a": 2}, 400, id="a JSON patch that is no list"),
     pytest.param(MERGE, [1], 400, id="a merge patch that is no object"),
     pytest.param(STRATEGIC, {"containers": [{"image": "x"}]}, 400, id="no merge key"),

@@ -58,8 +58,6 @@ class Api:
         _require_json(request)
         if target.subresource == "eviction":
             return self._evict(request, target)
-        if target.subresource == "scale":
-            return self._scale(request, target)
         if target.subresource not in ("", "status"):
             raise ApiError(404, "the server could not find the requested resource")
         if attempt.verb == "create":
@@ -95,8 +93,6 @@ class Api:
         if verb == "list":
             return self.lists.page(kind, target.namespace, request.query)
         entry = self.store.require(kind.plural, target.namespace, target.name)
-        if target.subresource == "scale":
-            return json_answer(_scale_of(entry.data))
         return json_answer(document(kind, entry.data))
 
     # --- writing ----------------------------------------------------------------------------
@@ -156,22 +152,6 @@ class Api:
         owner = Owner(request.query.get("fieldManager", agent), "Update", target.subresource)
         live = document(target.kind, old) if old else {}
         return track_change(live, changed, owner, self.store.clock.stamp())
-
-    def _scale(self, request: Request, target: Target) -> Answer:
-        kind = target.kind
-        old = self.store.require(kind.plural, target.namespace, target.name)
-        own, scale = old.copy(), _scale_of(old.data)
-        if request.method == "PUT":
-            scale = _object(request)
-        else:
-            scale = apply_patch(_content_type(request), scale, request.json())
-        self.store.check_version(kind, own, scale["metadata"].get("resourceVersion"), None)
-        replicas = (scale.get("spec") or {}).get("replicas", 0)
-        if not isinstance(replicas, int) or replicas < 0:
-            raise ApiError(422, f"spec.replicas: Invalid value: {replicas!r}: must be at least 0")
-        own["spec"]["replicas"] = replicas
-        own = self._tracked(request, target, old.data, own)
-        return json_answer(_scale_of(self.store.update(kind.plural, own)))
 
     def _evict(self, request: Request, target: Target) -> Answer:
         eviction = _object(request)
@@ -257,17 +237,6 @@ def _is_dry_run(request: Request) -> bool:
 def _carried(metadata: Object) -> Object:
     """What an update of a Node's status may change besides."""
     return {key: metadata.get(key) or {} for key in ("labels", "annotations")}
-
-
-def _scale_of(data: Object) -> Object:
-    meta = data["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    return {
-        "kind": "Scale", "apiVersion": "autoscaling/v1",
-        "metadata": {field: meta[field] for field in kept if field in meta},
-        "spec": {"replicas": data["spec"].get("replicas", 1)},
-        "status": {"replicas": (data.get("status") or {}).get("replicas", 0)},
-    }  # fmt: skip
 
 
 # --- discovery -----------------------------------------------------------------------------

@@ -42,10 +42,9 @@ class Behaviour(msgspec.Struct, kw_only=True):
 
     act False: it touches no node. exit_code: what it returns, whatever it did. short: so many fewer
     nodes come. stuck: machines are claimed and stay so. late_seconds: the Node registers so long
-    after the converter returned. rename: the Node's name, with `{node}`. hang: it never returns,
-    ignores SIGTERM and has a child that does too; `before` or `after` it did its work. detached:
-    the work goes on when the converter is killed. seconds: how long it takes. stdout: what it
-    prints.
+    after the converter returned. hang: it never returns, ignores SIGTERM and has a child that does
+    too; `before` or `after` it did its work. detached: the work goes on when the converter is
+    killed. seconds: how long it takes. stdout: what it prints.
     """
 
     direction: Literal["k8s", "batch", "list"] = "k8s"
@@ -54,7 +53,6 @@ class Behaviour(msgspec.Struct, kw_only=True):
     short: int = 0
     stuck: bool = False
     late_seconds: float = 0.0
-    rename: str = ""
     hang: Literal["", "before", "after"] = ""
     detached: bool = False
     seconds: float | None = None
@@ -122,8 +120,6 @@ class Conversion:
         self.calls: list[Call] = []
         self.joining = Joining(store, batch, timing)
         self.tells_claims = True
-        self.leaves_out = True  # knows --exclude, and says so
-        self.books = True  # knows --book, and says so
         self._asking: ConverterProcess | None = None
         self._operations: dict[int, Operation] = {}
         self._last = 0
@@ -250,7 +246,7 @@ class Conversion:
     def _choose(self, options: Any, instance: str) -> tuple[list[Machine], int, str]:
         """(machines, how many were asked for, why none)."""
         if options.node_name:
-            machine = self.batch.find(options.node_name)
+            machine = self.batch.machines.get(options.node_name)
             if machine is None:
                 return [], 1, f"{options.node_name}: Slurm knows no such node"
             verdict, reason = self.batch.judge(machine, instance)
@@ -262,8 +258,6 @@ class Conversion:
             return ([machine], 1, "") if verdict == "OK" else ([], 1, f"{machine.name}: {reason}")
         if options.node_type not in self.batch.types:
             return [], options.num_nodes, f"no nodes of type {options.node_type}"
-        if options.exclude and not self.leaves_out:
-            return [], options.num_nodes, "unrecognized arguments: --exclude"
         try:
             left_out = expand_hostlist(options.exclude)
         except SlurmError as error:
@@ -300,8 +294,6 @@ class Conversion:
                 continue
             self.batch.kill_jobs(machine, "it was converted")
             machine.place = "kubernetes"
-            if operation.behaviour.rename:
-                machine.node_name = operation.behaviour.rename.format(node=name)
             late_seconds = operation.behaviour.late_seconds + delay
             self.joining.expect(machine, operation.namespace, late_seconds)
 
@@ -309,7 +301,7 @@ class Conversion:
 
     def _begin_returning(self, options: Any, environment: Mapping[str, str]) -> Result:
         behaviour = self._behaviour("batch")
-        machine = self.batch.find(options.node_name or "")
+        machine = self.batch.machines.get(options.node_name or "")
         if machine is None:
             message = f"node-convert: {options.node_name}: Slurm knows no such node\n"
             return Result(exit_code=1, stderr=message)
@@ -334,7 +326,7 @@ class Conversion:
         return self._start(operation, f"{machine.name}: returning to Slurm\n")
 
     def _leave_kubernetes(self, machine: Machine) -> None:
-        self.remove_node(machine.kubernetes_name, "the converter")
+        self.remove_node(machine.name, "the converter")
         machine.place = "returning"
         machine.claims += 1
 
@@ -386,7 +378,7 @@ class Conversion:
             machine
             for machine in self.batch.machines.values()
             if (not options.node_type or machine.type == options.node_type)
-            and options.node_name in (None, machine.name, machine.kubernetes_name)
+            and options.node_name in (None, machine.name)
         ]
         as_text = self._list_json if options.output == "json" else self._table
         stdout = as_text(machines, instance)
@@ -415,8 +407,7 @@ class Conversion:
             })  # fmt: skip
         document = {
             "schema": "node-convert.list/1", "nodes": nodes,
-            "options": [*(["--exclude"] if self.leaves_out else []),
-                        *(["--book"] if self.books else [])],
+            "options": ["--exclude", "--book"],
             "waiting_jobs": self._waiting_jobs({machine.type for machine in machines}),
         }  # fmt: skip
         return msgspec.json.encode(document).decode() + "\n"

@@ -100,7 +100,7 @@ class EmbeddedCluster:
     def _look_for_two_owners(self) -> None:
         shared = set()
         for machine in self.batch.machines.values():
-            node = self.store.get("nodes", "", machine.kubernetes_name)
+            node = self.store.get("nodes", "", machine.name)
             if node is None or node["spec"].get("unschedulable") or not manifests.is_ready(node):
                 continue
             if self.batch.is_in_service(machine):
@@ -312,7 +312,7 @@ class EmbeddedCluster:
         """An administrator takes a lent node out of Kubernetes and back into Slurm."""
         with self.lock:
             machine = self.batch.machines[name]
-            self.delete("nodes", machine.kubernetes_name)
+            self.delete("nodes", machine.name)
             self.batch.release(machine)
 
     def join_by_hand(self, name: str, namespace: str = "") -> None:

@@ -55,7 +55,7 @@ class Joining:
     def join(self, machine: Machine, namespace: str) -> None:
         """The kubelet registers its Node, NotReady; one that is there already stays as it is."""
         kind = self.batch.types[machine.type]
-        name = machine.kubernetes_name
+        name = machine.name
         if self.store.get("nodes", "", name) is not None:
             return
         fill = {"namespace": namespace}
@@ -76,5 +76,5 @@ class Joining:
             manifests.set_ready(node, True)
             node["status"]["conditions"][0]["lastTransitionTime"] = self.clock.stamp()
 
-        if self.store.get("nodes", "", machine.kubernetes_name) is not None:
-            self.store.edit("nodes", "", machine.kubernetes_name, change)
+        if self.store.get("nodes", "", machine.name) is not None:
+            self.store.edit("nodes", "", machine.name, change)

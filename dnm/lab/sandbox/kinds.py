@@ -34,10 +34,6 @@ _ALL = (
     Kind("", "v1", "events", "Event", True, ("ev",)),
     Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, ("pvc",), True),
     Kind("", "v1", "persistentvolumes", "PersistentVolume", False, ("pv",), True),
-    Kind("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",)),
-    Kind("", "v1", "services", "Service", True, ("svc",), True),
-    Kind("", "v1", "resourcequotas", "ResourceQuota", True, ("quota",), True),
-    Kind("", "v1", "limitranges", "LimitRange", True, ("limits",)),
     Kind("apps", "v1", "deployments", "Deployment", True, ("deploy",), True, True),
     Kind("apps", "v1", "replicasets", "ReplicaSet", True, ("rs",), True, True),
     Kind("apps", "v1", "daemonsets", "DaemonSet", True, ("ds",), True, True),
@@ -56,7 +52,7 @@ _ALL = (
 KINDS = {kind.plural: kind for kind in _ALL}
 REVIEWS = "selfsubjectaccessreviews"
 _BY_PATH = {(kind.group, kind.version, kind.plural): kind for kind in _ALL}
-_SHOWN_BY_ALL = ("pods", "services", "deployments", "replicasets", "daemonsets")
+_SHOWN_BY_ALL = ("pods", "deployments", "replicasets", "daemonsets")
 _SUBRESOURCES = {"pods": (("eviction", "Eviction", ["create"]),)}
 
 
@@ -109,9 +105,6 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
     if kind.has_status:
         verbs = ["get", "patch", "update"]
         found.append(_resource(f"{kind.plural}/status", kind.name, kind.namespaced, verbs))
-    if kind.plural in ("deployments", "replicasets"):
-        scale = _resource(f"{kind.plural}/scale", "Scale", True, ["get", "patch", "update"])
-        found.append({**scale, "group": "autoscaling", "version": "v1"})
     for name, subkind, verbs in _SUBRESOURCES.get(kind.plural, ()):
         eviction = _resource(f"{kind.plural}/{name}", subkind, True, verbs)
         found.append({**eviction, "group": "policy", "version": "v1"})

@@ -1,8 +1,7 @@
 """Lists: selectors, pages that show one moment, and watches.
 
 A page's token points at the list as it was when the first page was read, as etcd's revisions do;
-a token that is no longer kept is answered with 410 and a token for the rest as it is by then, which
-fits no moment: a client that wants to know has to begin anew.
+a token that is no longer kept is answered with 410.
 """
 
 from __future__ import annotations
@@ -20,29 +19,23 @@ from dnm.lab.sandbox.matching import Test, field_test, label_test
 from dnm.lab.sandbox.store import ApiError, Entry, Event, Object, Store
 
 _SNAPSHOTS_KEPT = 100
-_REST = "rest"
 _WATCH_POLL_SECONDS = 1.0
 
 
 class Lists:
-    """`expire_tokens` makes every continue token stale from now on."""
+    """Called with the store's lock held."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._snapshots: OrderedDict[str, tuple[int, list[Entry]]] = OrderedDict()
         self._counter = 0
 
-    def expire_tokens(self) -> None:
-        self._snapshots.clear()
-
     def page(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
         """One page; raises 400 for a bad selector or limit and 410 for an expired token."""
         limit = _limit(query)
         token = query.get("continue", "")
         snapshot, start = _read_token(token) if token else ("", 0)
-        if snapshot == _REST:
-            version, entries = self.store.version, self.selected(kind, namespace, query)
-        elif token:
+        if token:
             version, entries = self._continued(snapshot, start)
         else:
             version, entries = self.store.version, self.selected(kind, namespace, query)
@@ -64,16 +57,10 @@ class Lists:
 
     def _continued(self, snapshot: str, start: int) -> tuple[int, list[Entry]]:
         if snapshot not in self._snapshots:
-            raise ApiError(
-                410,
-                "The provided continue parameter is too old to display a consistent list result. "
-                "You can start a new list without the continue parameter, or use the continue "
-                "token in this response to retrieve the remainder of the results. Continuing with "
-                "the provided token results in an inconsistent list - objects that were created, "
-                "modified, or deleted between the time the first chunk was returned and now may "
-                "show up in the list.",
-                rest=f"{_REST}.{start}",
+            message = (
+                "The provided continue parameter is too old to display a consistent list result."
             )
+            raise ApiError(410, message)
         return self._snapshots[snapshot]
 
     def _token(self, snapshot: str, version: int, entries: list[Entry], end: int) -> str:

@@ -1,4 +1,6 @@
-"""The three patches that clients send: merge (RFC 7386), JSON (RFC 6902), and strategic merge."""
+"""The patches that clients send: merge (RFC 7386), strategic merge of objects and of lists with a
+merge key, and the operations `test` and `remove` of JSON patches (RFC 6902).
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,8 @@ def _merge(target: Any, patch: Any) -> Any:
 
 
 def _strategic(target: Object, patch: Object) -> Object:
-    retained = patch.pop("$retainKeys", None)
-    if retained is not None:
-        for key in [key for key in target if key not in retained]:
-            del target[key]
     for key, value in patch.items():
-        if key.startswith("$setElementOrder/"):
-            continue
-        elif value is None:
+        if value is None:
             target.pop(key, None)
         else:
             target[key] = _strategic_value(key, target.get(key), value)
@@ -75,8 +71,6 @@ def _strategic(target: Object, patch: Object) -> Object:
 def _strategic_value(key: str, old: Any, value: Any) -> Any:
     if isinstance(value, dict):
         return _strategic(old if isinstance(old, dict) else {}, value)
-    if isinstance(value, list) and key in PRIMITIVE_SETS:
-        return [*(old or []), *(item for item in value if item not in (old or []))]
     if isinstance(value, list) and key in MERGE_KEYS:
         return _strategic_list(MERGE_KEYS[key], old or [], value)
     return value
@@ -101,69 +95,22 @@ def _strategic_list(merge_key: str, old: list[Object], patch: list[Object]) -> l
 
 
 def _json_patch(target: Any, operations: list[Object]) -> Any:
+    """Applies `test` and `remove` to fields of objects. Raises 422 for everything else."""
     for operation in operations:
         try:
-            target = _operate(target, operation)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
+            *steps, last = _steps(operation["path"])
+            parent = target
+            for step in steps:
+                parent = parent[step]
+            if operation["op"] == "remove":
+                del parent[last]
+            elif operation["op"] != "test" or parent[last] != operation["value"]:
+                raise ValueError(f"operation {operation} failed")
+        except (KeyError, ValueError, TypeError) as error:
             message = f"the server rejected our request due to an error in our request: {error}"
             raise ApiError(422, message) from error
     return target
 
 
-def _operate(target: Any, operation: Object) -> Any:
-    name, path = operation["op"], operation["path"]
-    if name == "test":
-        if _read(target, path) != operation.get("value"):
-            raise ValueError(f"testing path {path} failed")
-        return target
-    if name == "add":
-        return _add(target, path, operation["value"])
-    if name == "remove":
-        return _remove(target, path)
-    if name == "replace":
-        _read(target, path)
-        return _add(_remove(target, path), path, operation["value"])
-    raise ValueError(f"unknown operation {name}")
-
-
 def _steps(path: str) -> list[str]:
-    if path and not path.startswith("/"):
-        raise ValueError(f"path {path} does not begin with /")
     return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
-
-
-def _read(target: Any, path: str) -> Any:
-    for step in _steps(path):
-        target = target[int(step)] if isinstance(target, list) else target[step]
-    return target
-
-
-def _add(target: Any, path: str, value: Any) -> Any:
-    *steps, last = _steps(path) or [""]
-    if path == "":
-        return value
-    parent = _read(target, "".join(f"/{_escaped(step)}" for step in steps))
-    if isinstance(parent, list):
-        place = len(parent) if last == "-" else int(last)
-        if not 0 <= place <= len(parent):
-            raise IndexError(f"index {last} is out of range")
-        parent.insert(place, value)
-    else:
-        parent[last] = value
-    return target
-
-
-def _remove(target: Any, path: str) -> Any:
-    if path == "":
-        return None
-    *steps, last = _steps(path)
-    parent = _read(target, "".join(f"/{_escaped(step)}" for step in steps))
-    if isinstance(parent, list):
-        del parent[int(last)]
-    else:
-        del parent[last]
-    return target
-
-
-def _escaped(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")

@@ -41,21 +41,18 @@ class ApiError(Exception):
         *,
         reason: str = "",
         retry_after: int | None = None,
-        rest: str = "",
     ) -> None:
-        """`rest`: the token for what is left of a list, as a 410 carries it."""
         super().__init__(message)
         self.code = code
         self.message = message
         self.reason = reason or _REASONS.get(code, "Unknown")
         self.retry_after = retry_after
-        self.rest = rest
 
     def status(self) -> Object:
         details = {} if self.retry_after is None else {"retryAfterSeconds": self.retry_after}
         return {
             "kind": "Status", "apiVersion": "v1", "status": "Failure",
-            "metadata": {"continue": self.rest} if self.rest else {}, "message": self.message,
+            "metadata": {}, "message": self.message,
             "reason": self.reason, "details": details, "code": self.code,
         }  # fmt: skip
 
