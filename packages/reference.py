@@ -36,7 +36,7 @@ _MODELS: dict[str, Any] = {
 _OTHER = {
     ("[settings]", "monitored_namespaces"): "must be set",
     ("[settings]", "namespace_queue_paths"): str(keys.DEFAULT_QUEUE_MAP),
-    ("[settings]", "reversion_idle_seconds"): "as long as pays",
+    ("[settings]", "reversion_idle_seconds"): "180, then learned",
     ("[settings]", "node_cpu_capacity"): keys.DEFAULT_NODE_CPU,
     ("[settings]", "node_memory_capacity"): keys.DEFAULT_NODE_MEMORY,
     ("[settings]", "default_cpu_request_m"): "1000",
@@ -46,7 +46,6 @@ _OTHER = {
     ("[settings]", "state"): "file",
     ("[settings]", "node_convert_path"): "the site's, else the shipped one",
     ("[namespace:NAME]", "node_type"): "that of [settings]",
-    ("[namespace:NAME]", "pod_minute_worth"): "that of [settings]",
     ("[node_type:NAME]", "cpu"): "node_cpu_capacity",
     ("[node_type:NAME]", "memory"): "node_memory_capacity",
     ("[node_type:NAME]", "name_prefix"): "NAME",

@@ -90,7 +90,7 @@ def test_an_idle_run_enters_what_every_site_needs_and_no_more(
 def test_runs_that_lend_and_return(
     site: Site, record_property: Callable[[str, object], None]
 ) -> None:
-    """Without the command around them, on the sandbox's clock, and idle for as long as pays."""
+    """Without the command around them, on the sandbox's clock, and idle for the default time."""
     lines = site.path.read_text().splitlines(keepends=True)
     Site.write(site.path, "".join(one for one in lines if "reversion_idle" not in one))
     site.sandbox.add_pods(24, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=30)

@@ -66,7 +66,6 @@ SETTINGS: Keys = {
     "kubeconfig_path": ("kubeconfig_path", path_text),
     "monitored_namespaces": ("", values.namespaces),
     "reversion_idle_seconds": ("", values.seconds(0, YEAR)),
-    "pod_minute_worth": ("pod_minute_worth", numbers.amount(0, 1_000)),
     "check_interval_seconds": ("check_interval", values.seconds(1, 86_400)),
     "max_converted_nodes": ("max_converted_nodes", numbers.cap),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
@@ -109,7 +108,6 @@ NAMESPACE_KEYS: Keys = {
     "max_nodes": ("max_nodes", numbers.cap),
     "min_nodes": ("min_nodes", numbers.whole_number(0, 100_000)),
     "priority": ("priority", numbers.whole_number(-1_000_000, 1_000_000)),
-    "pod_minute_worth": ("pod_minute_worth", numbers.amount(0, 1_000)),
     "charge_account": ("charge_account", names.charged_account),
     **_of_rules("namespace"),
 }

@@ -29,8 +29,7 @@ class NamespacePolicy(Value):
     min_of_type: Mapping[str, int] = {}  # of these, so many of a type; for now, never a key
     min_nodes_by: str = ""  # what raised it for now, as people are told; empty: the key itself
     priority: int = 0  # who comes first when nodes are scarce
-    reversion_idle: timedelta | None = None  # None: as long as it pays
-    pod_minute_worth: float | None = None  # None: that of all
+    reversion_idle: timedelta | None = None  # None: the default, longer where that has paid
     charge_account: str = ""  # of Slurm, for its lends; empty: they are not charged
     options: Mapping[str, Any] = {}  # keys of rules that are set
 
@@ -56,7 +55,6 @@ class Config(Value):
     batch_floor: Floor | None = None  # of each node type that has none of its own
     type_floors: Mapping[str, Floor] = {}
     partition_floors: Mapping[str, Floor] = {}
-    pod_minute_worth: float = 0.1  # node-minutes that a minute of a waiting pod is worth
     max_converted_nodes: int | Share = 30
     max_conversions_per_run: int = 30
     max_reversions_per_run: int = 30
@@ -142,11 +140,6 @@ class Config(Value):
     def floor_of(self, node_type: str) -> Floor | None:
         """Returns how many nodes of a type are left to Slurm; None: as few as may be."""
         return self.type_floors.get(node_type) or self.batch_floor
-
-    def worth_of(self, policy: NamespacePolicy) -> float:
-        """Returns what a minute of its waiting pods is worth, in minutes of a node."""
-        own = policy.pod_minute_worth
-        return self.pod_minute_worth if own is None else own
 
     @property
     def has_shares(self) -> bool:

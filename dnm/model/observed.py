@@ -35,14 +35,13 @@ class StalledPods(Value):
     until: str  # the youngest of them was created then, RFC 3339 as the API prints it
 
 
-class IdleGaps(Value):
-    """For how long nodes of a queue were without work before they were wanted again, in seconds,
-    the latest last; `open`: since when those are idle that went and are not wanted again yet;
-    `pods`: how many waited for each node, whenever some were asked for."""
+class LentAgain(Value):
+    """What the returns of a queue's nodes have taught. `kept`: for how many seconds idle nodes are
+    kept, each entry one node; `gone`: since when nodes were idle that went and may still be asked
+    for again soon."""
 
-    recent: tuple[int, ...] = ()
-    open: tuple[Moment, ...] = ()
-    pods: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    gone: tuple[Moment, ...] = ()
 
 
 class LendTimes(Value):

@@ -93,7 +93,7 @@ class Reason:
     IN_USE = Why("pods are running on it", "its pods ending")
     IDLE = Why(
         "is idle and waits for its idle time to pass",
-        "pods that land on it, or time: as long as it pays, or reversion_idle_seconds",
+        "pods that land on it, or time: reversion_idle_seconds, longer where that has paid",
     )
     NEEDED = Why(
         "is idle but its queue would need it again",

@@ -16,8 +16,8 @@ from dnm.model.observed import (
     Backoff,
     BookingTry,
     Breaker,
-    IdleGaps,
     LendTimes,
+    LentAgain,
     Sitting,
     SpentHours,
     StalledPods,
@@ -143,7 +143,7 @@ class Registry(Value):
     breakers: dict[str, Breaker] = {}  # by queue path
     # By fingerprint of a group of equal pending pods; the file has always called it `waiting`.
     stalled: dict[str, StalledPods] = msgspec.field(default_factory=dict, name="waiting")
-    idle_gaps: dict[str, IdleGaps] = {}  # by queue path
+    lent_again: dict[str, LentAgain] = {}  # by queue path
     lend_times: dict[str, LendTimes] = {}  # by node type
     events: dict[str, CalendarEvent] = {}  # by name: those of `dnm event add`
     calendars: dict[str, KeptCalendar] = {}  # by path: the configuration is one

@@ -1,211 +1,108 @@
-"""What is learned of a site: for how long nodes of a queue are without work before they are wanted
-again, how long lending and returning take, and how long an idle node is therefore kept. Pure.
+"""How long an idle node is kept, and how long lending and returning take. Pure.
 
-The rule is that of who rents skis and does not know for how many days. An idle node costs batch its
-time; one that goes and comes back costs two boots, and pods wait for the second:
+An idle node goes after `reversion_idle_seconds`. If its queue asks for a node again soon after, the
+return was a mistake: from then on two idle nodes of the queue are kept for longer than that pause
+lasted, each until a node has been kept for so long in vain. A key that is set is followed exactly.
 
-    beta = mean(last lends) + mean(last returns)
-    B    = beta + pod_minute_worth x pods per lend x mean(last lends)
-    T    = B until five gaps are known; then what would have cost least over the last forty (the gap
-           where it is no longer than T, else T + B), between B / 2 and 2 B; B / 4 where none of
-           them could have been waited for: the first that can be has the others to pay for it
-
-So it never costs more than three times what one pays who knows every gap beforehand, twice while
-nothing is learned, and over gaps that are like those before hardly more than the best fixed time.
-
-A gap begins when a node falls idle. It ends when a pod lands on the node, or, after the node has
-gone, when its queue asks for another; one that lasts for longer than the most that could be waited
-is known to be long, and no more is kept of it. Gaps shorter than the least idle time cost the same
-whatever is chosen, so they are not kept at all.
+docs/economy.md proves how much more than with hindsight this can cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from math import ceil, fsum
 
 import msgspec
 
-from dnm.model.config import Config, NamespacePolicy
-from dnm.model.lent import Phase
-from dnm.model.observed import IdleGaps, LendTimes
+from dnm.model.config import Config
+from dnm.model.lent import LentNode, Phase
+from dnm.model.observed import LendTimes, LentAgain
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict
 
-KEPT_GAPS = 40
-FEWEST_GAPS = 5
+IDLE_TIME = timedelta(minutes=3)  # where no key sets it
 USUAL = 600.0  # seconds that going, and coming, takes a node of a type of which none has been seen
-
-
-def best_wait(gaps: Sequence[float], back: float, slack: float = 0.0) -> float:
-    """Returns how long to keep an idle node that it costs `back` to give back and fetch again. A
-    node that waits for a gap to end must wait `slack` longer, for the run that sees it ended."""
-    if len(gaps) < FEWEST_GAPS:
-        return back
-    most = 2 * back
-    least = back / (4 if min(gaps) >= most else 2)
-    choices = {least, most, *(gap + slack for gap in gaps if least < gap + slack < most)}
-    return min(sorted(choices), key=lambda wait: cost_of(gaps, wait, back))
-
-
-def cost_of(gaps: Iterable[float], wait: float, back: float) -> float:
-    """Returns what a node has cost over these gaps that goes after `wait`."""
-    return sum(gap if gap <= wait else wait + back for gap in gaps)
-
-
-def cost_of_return(config: Config, registry: Registry, policy: NamespacePolicy) -> float:
-    """Returns B, in seconds of a node: what it costs to give one back and to fetch it again, with
-    the pods that wait for it."""
-    times = [registry.lend_times.get(name, LendTimes()) for name in policy.node_types]
-    lend = _mean(second for one in times for second in one.lends)
-    back = _mean(second for one in times for second in one.returns)
-    gaps = registry.idle_gaps.get(policy.queue, IdleGaps())
-    pods = fsum(gaps.pods) / len(gaps.pods) if gaps.pods else 1.0
-    return lend + back + config.worth_of(policy) * pods * lend
-
-
-def _mean(seconds: Iterable[int]) -> float:
-    known = tuple(seconds)
-    return fsum(known) / len(known) if known else USUAL
+SOON = 1.5  # times what a return and a conversion take: a pause that is longer teaches nothing
+LONGER = 1.25  # times the pause that has been seen
+KEPT_FOR_EACH = 2  # idle nodes, for each return that was a mistake
+MOST_KEPT = 100  # of one queue
+_NONE = LentAgain()
 
 
 def idle_times(config: Config, registry: Registry) -> dict[str, timedelta]:
-    """Returns how long idle nodes are kept, by namespace: for `reversion_idle_seconds` if it is
-    set, otherwise for as long as that costs less than lending them again."""
-    return {
-        name: policy.reversion_idle
-        if policy.reversion_idle is not None
-        else _paying_time(config, registry, policy)
-        for name, policy in config.namespaces.items()
-    }
+    """Returns how long each lent node is kept once it is idle, by name. Those of a queue that have
+    been idle for longest are kept for longest."""
+    kept = {queue: sorted(one.kept) for queue, one in registry.lent_again.items()}
+    times: dict[str, timedelta] = {}
+    for name, entry in sorted(registry.nodes.items(), key=_idle_first):
+        policy = config.namespaces.get(entry.namespace)
+        times[name] = IDLE_TIME
+        if policy is not None and policy.reversion_idle is not None:
+            times[name] = policy.reversion_idle
+        elif entry.idle_since is not None and kept.get(entry.queue):
+            times[name] = max(IDLE_TIME, timedelta(seconds=kept[entry.queue].pop()))
+    return times
 
 
-def _paying_time(config: Config, registry: Registry, policy: NamespacePolicy) -> timedelta:
-    gaps = registry.idle_gaps.get(policy.queue, IdleGaps())
-    back = cost_of_return(config, registry, policy)
-    wait = best_wait(gaps.recent, back, config.check_interval.total_seconds())
-    return timedelta(seconds=round(wait))
+def _idle_first(item: tuple[str, LentNode]) -> tuple[bool, str, str]:
+    name, entry = item
+    return entry.idle_since is None, str(entry.idle_since), name
 
 
-def next_closed(config: Config, registry: Registry) -> list[datetime]:
-    """Returns when gaps that are open now will have lasted for longer than any wait."""
-    return [
-        since + _longest(config, registry, queue)
-        for queue, gaps in registry.idle_gaps.items()
-        for since in gaps.open
-    ]
+def longest_pause(registry: Registry, node_type: str) -> timedelta:
+    """Returns how long after a node fell idle its queue may ask for one of the type again so that
+    its return was a mistake."""
+    times = registry.lend_times.get(node_type, LendTimes())
+    return timedelta(seconds=round(SOON * (_mean(times.lends) + _mean(times.returns))))
 
 
-def _bounds(config: Config, registry: Registry, queue: str) -> list[float]:
-    """B of each namespace that the queue is of."""
-    policies = [one for one in config.namespaces.values() if one.queue == queue]
-    return [cost_of_return(config, registry, one) for one in policies] or [2 * USUAL]
+def _mean(seconds: Sequence[int]) -> float:
+    return fsum(seconds) / len(seconds) if seconds else USUAL
 
 
-def _longest(config: Config, registry: Registry, queue: str) -> timedelta:
-    return timedelta(seconds=2 * max(_bounds(config, registry, queue)))
+def note_returns(config: Config, before: Registry, after: Registry, now: datetime) -> Registry:
+    """Returns `after` with what is learned from nodes that were let go since `before`, and from
+    nodes that were asked for again."""
+    noted = dict(after.lent_again)
+    for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():
+        was = before.nodes.get(name)
+        if was is None or was.phase is entry.phase or entry.leaves is not None:
+            continue
+        known = noted.get(entry.queue, _NONE)
+        if entry.phase is Phase.RELEASING and was.idle_since is not None:
+            noted[entry.queue] = _let_go(known, was.idle_since, now)
+        elif entry.phase is Phase.SERVING and was.phase is Phase.RELEASING:
+            noted[entry.queue] = msgspec.structs.replace(known, gone=known.gone[:-1])
+    asked = {request.id for request in before.requests}
+    for request in after.requests:
+        known = noted.get(request.queue, _NONE)
+        if request.id not in asked and not request.order and known.gone:
+            soon = now - longest_pause(after, request.node_type)
+            noted[request.queue] = _asked_again(known, request.count, soon, now)
+    noted = {queue: one for queue, one in noted.items() if queue in config.queues and one != _NONE}
+    return msgspec.structs.replace(after, lent_again=noted)
 
 
-def note_gaps(
-    config: Config,
-    before: Registry,
-    after: Registry,
-    verdicts: Mapping[str, NodeVerdict],
-    now: datetime,
-    pods_per_node: Mapping[str, float] = {},
-) -> Registry:
-    """Returns `after` with the gaps that have begun or ended since `before`. `pods_per_node`: by
-    queue how many pods wait now for each node that it wants."""
-    noted = dict(after.idle_gaps)
-    for queue in config.queues:
-        known = noted.get(queue, IdleGaps())
-        gaps = _asked_again(config, known, before, after, queue, now)
-        if gaps is not known and (waiting := pods_per_node.get(queue)):
-            pods = (*gaps.pods, max(1, round(waiting)))
-            gaps = msgspec.structs.replace(gaps, pods=pods[-KEPT_GAPS:])
-        for name, entry in before.nodes.items():
-            if entry.queue == queue and entry.owner == config.instance_id:
-                gaps = _after_node(gaps, before, after, name, verdicts.get(name), now)
-        noted[queue] = _closed_late(gaps, now - _longest(config, after, queue))
-    kept = {queue: one for queue, one in noted.items() if queue in config.queues and one != _NONE}
-    return msgspec.structs.replace(after, idle_gaps=_without_short(config, after, kept))
+def _let_go(known: LentAgain, idle_since: datetime, now: datetime) -> LentAgain:
+    """A node went that had been idle since then; if it was kept for longer, it was in vain."""
+    vain = max((one for one in known.kept if timedelta(seconds=one) <= now - idle_since), default=0)
+    kept = list(known.kept)
+    if vain > IDLE_TIME.total_seconds():
+        kept.remove(vain)
+    return LentAgain(kept=tuple(kept), gone=(*known.gone, idle_since)[-MOST_KEPT:])
 
 
-_NONE = IdleGaps()
-_GOES = (Phase.RELEASING, Phase.MOVING)  # to Slurm, or to another queue
-
-
-def _after_node(
-    gaps: IdleGaps,
-    before: Registry,
-    after: Registry,
-    name: str,
-    verdict: NodeVerdict | None,
-    now: datetime,
-) -> IdleGaps:
-    """A pod landed on an idle node, it was fenced, or its fence was lifted."""
-    was, is_now = before.nodes[name], after.nodes.get(name)
-    if was.idle_since is None or is_now is None:
-        return gaps
-    if was.phase is Phase.SERVING and is_now.phase in _GOES:
-        return msgspec.structs.replace(gaps, open=(*gaps.open, was.idle_since)[-KEPT_GAPS:])
-    ended = [now - was.idle_since]
-    if was.phase in _GOES and is_now.phase is Phase.SERVING and is_now.queue == was.queue:
-        left = list(gaps.open)
-        if was.idle_since in left:
-            left.remove(was.idle_since)
-        # Where nobody wanted it, it stands idle as before.
-        return _ended(gaps, left, ended if is_now.idle_since is None else ())
-    if was.phase is Phase.SERVING and verdict is not None and verdict.reason is Reason.IN_USE:
-        return _ended(gaps, gaps.open, ended)
-    return gaps
-
-
-def _asked_again(
-    config: Config, gaps: IdleGaps, before: Registry, after: Registry, queue: str, now: datetime
-) -> IdleGaps:
-    """As many of those that went are wanted again as nodes are asked for, the last first."""
-    known = {request.id for request in before.requests}
-    count = sum(one.count for one in after.requests if one.id not in known and one.queue == queue)
-    served = {name for name, one in config.namespaces.items() if one.queue == queue}
-    count += sum(
-        one.phase is Phase.MOVING and one.heads_for in served and one.queue != queue
-        for name, one in after.nodes.items()
-        if name in before.nodes and before.nodes[name].phase is not Phase.MOVING
+def _asked_again(known: LentAgain, count: int, soon: datetime, now: datetime) -> LentAgain:
+    """A queue asks for nodes: as many of those that went would have been of use, the last first."""
+    recent = [since for since in known.gone if since >= soon]
+    mistakes = recent[max(len(recent) - count, 0) :]
+    longer = [int(LONGER * (now - since).total_seconds()) for since in mistakes]
+    return LentAgain(
+        kept=(*known.kept, *(longer * KEPT_FOR_EACH))[-MOST_KEPT:],
+        gone=tuple(recent[: len(recent) - len(mistakes)]),
     )
-    if not count:
-        return gaps
-    since = sorted(gaps.open)
-    return _ended(gaps, since[:-count], [now - one for one in since[-count:]])
-
-
-def _closed_late(gaps: IdleGaps, bound: datetime) -> IdleGaps:
-    """Gaps that have lasted for longer than any wait are long, whenever they may end."""
-    left = [since for since in gaps.open if since >= bound]
-    return _ended(gaps, left, [timedelta(days=1)] * (len(gaps.open) - len(left)))
-
-
-def _ended(gaps: IdleGaps, left: Iterable[datetime], lengths: Iterable[timedelta]) -> IdleGaps:
-    """With these lengths more, and only those that are left open."""
-    recent = (*gaps.recent, *(int(one.total_seconds()) for one in lengths))
-    return msgspec.structs.replace(gaps, open=tuple(left), recent=recent)
-
-
-def _without_short(
-    config: Config, registry: Registry, noted: Mapping[str, IdleGaps]
-) -> dict[str, IdleGaps]:
-    """Without new gaps shorter than the queue's least idle time, and no more than are kept."""
-    kept = {}
-    for queue, gaps in noted.items():
-        known = registry.idle_gaps.get(queue, IdleGaps()).recent
-        least = min(_bounds(config, registry, queue)) / 4
-        new = (one for one in gaps.recent[len(known) :] if one >= least)
-        recent = (*known, *new)[-KEPT_GAPS:]
-        if recent or gaps.open or gaps.pods:
-            kept[queue] = msgspec.structs.replace(gaps, recent=recent)
-    return kept
 
 
 KEPT_TIMES = 40

@@ -162,7 +162,7 @@ def _in_use_or_idle(node: Node, entry: LentNode, facts: Facts) -> NodeTransition
 
 def _idle(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     now = facts.now
-    timeout = facts.idle_times.get(entry.namespace, timedelta(seconds=USUAL))
+    timeout = facts.idle_times.get(name, timedelta(seconds=USUAL))
     # A clock that stands in the future was set by a host whose time was wrong.
     since = min(entry.idle_since or now, now)
     idle = changed(entry, idle_since=since)

@@ -44,7 +44,7 @@ from dnm.plan.conversions import Decided, plan_conversions
 from dnm.plan.doubted_pods import with_doubts
 from dnm.plan.fates import Fates, decide_fates
 from dnm.plan.hooks import Additions
-from dnm.plan.idle_times import idle_times, note_gaps, note_lends
+from dnm.plan.idle_times import idle_times, note_lends, note_returns
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
 from dnm.plan.lease import judge_actor, with_judgement
@@ -222,11 +222,9 @@ def _with_learned(decided: Decided) -> Registry:
     """The record with what this run has taught of gaps and of lending."""
     inputs, after, verdicts = decided.inputs, decided.conversions.registry, decided.fates.verdicts
     before = inputs.registry
-    if not (before.nodes or after.nodes or after.requests or after.idle_gaps):
+    if not (before.nodes or after.nodes or after.requests):
         return after
-    sizings = decided.conversions.sizing.queues.values()
-    pods = {one.queue: one.pods_per_node for one in sizings}
-    noted = note_gaps(inputs.config, before, after, verdicts, inputs.now, pods)
+    noted = note_returns(inputs.config, before, after, inputs.now)
     return note_lends(inputs.config, before, noted, verdicts, inputs.now)
 
 

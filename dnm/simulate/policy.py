@@ -35,7 +35,7 @@ from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.queue_path import lineage
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry, RunRecord
-from dnm.plan.idle_times import idle_times, next_closed
+from dnm.plan.idle_times import idle_times
 from dnm.plan.planner import make_plan
 from dnm.plan.rule import need_lent_since, rules_of
 from dnm.plan.rules.foreseen import next_change
@@ -88,7 +88,7 @@ class DnmPolicy:
     def run(self, world: World) -> float:
         if self._changed(world) == self._seen and world.now < self.rests_until:
             return world.now  # what began or ended changes nothing
-        gaps = self._registry.idle_gaps
+        known = self._registry.lent_again
         plan = make_plan(self._config, self._registry, self.snapshot(world))
         if plan.actions:
             self.acted_at.append(world.now)
@@ -101,7 +101,7 @@ class DnmPolicy:
         self._record(last_run=RunRecord(queues=dict(plan.status), ledger=last.ledger))
         # A node that is returned changes nothing for the next run, but a pause just learned may.
         is_done = all(isinstance(action, ReturnNode) for action in plan.actions)
-        is_done = is_done and plan.registry.idle_gaps == gaps
+        is_done = is_done and plan.registry.lent_again == known
         self._watch(world)
         self.rests_until = self._rest(world, plan) if is_done else 0.0
         return world.now
@@ -151,21 +151,21 @@ class DnmPolicy:
         )
         if not is_settled:
             return 0.0
-        moments = [moment for one in nodes for moment in self._moments(one)]
+        moments = [moment for name in self._registry.nodes for moment in self._moments(name)]
         moments += [one.since + self._config.convert_timeout for one in self._registry.requests]
         now = self._begins + timedelta(seconds=world.now)
         moments += filter(None, [next_change(self._config, self._registry, now)])
-        moments += next_closed(self._config, self._registry)
         seconds = [(moment - self._begins).total_seconds() for moment in moments]
         return min((one for one in seconds if one > world.now), default=float("inf"))
 
-    def _moments(self, node: LentNode) -> list[datetime]:
+    def _moments(self, name: str) -> list[datetime]:
         """When something may become of an idle node, or of one that is on its way back."""
+        node = self._registry.nodes[name]
         if node.retry_after is not None and node.phase is not Phase.SERVING:
             return [node.retry_after]
         if node.idle_since is None:
             return []
-        spans = {idle_times(self._config, self._registry)[node.namespace]}
+        spans = {idle_times(self._config, self._registry)[name]}
         if self._config.move_in_place:
             spans.add(LEAST_IDLE)
         moments = [node.idle_since + span for span in spans]

@@ -61,11 +61,6 @@ class QueueSizing(Value):
     fingerprint: str = ""
 
     @property
-    def pods_per_node(self) -> float:
-        """How many pods lack something for each node that is wanted."""
-        return max(self.no_room, self.no_quota) / max(sum(self.wanted.values()), 1)
-
-    @property
     def for_pods(self) -> bool:
         """Whether the nodes are for pending pods, and not only for `headroom` or `min_nodes`: then
         nodes that go unused count against the queue."""

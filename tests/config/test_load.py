@@ -201,7 +201,6 @@ GOOD = {
     "events.d": ("calendar = /x/events.d", "events_dir", Path("/x/events.d")),
     "out-of-sight": (f"calendar = /{300 * 'x'}", "events_dir", Path(f"/{300 * 'x'}")),
     "hours": ("max_lend_hours = 72", "options", {"max_lend_hours": timedelta(days=3)}),
-    "price": ("pod_minute_worth = 0.3", "pod_minute_worth", 0.3),
 }  # fmt: skip
 
 

@@ -20,11 +20,11 @@ from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.breaker import next_chance, with_failure
-from dnm.plan.idle_times import best_wait
 from dnm.plan.rules.batch_floors import floor_bounds
 from dnm.queues.tree import parse_tree
 from tests.builders import a_batch_node, a_request
 from tests.docs.pages import quoted, section, table_of
+from tests.plan.pauses import paid
 from tests.plan.worlds import World, queue_map
 from tests.queue_kit import TREE, A, change, edit, lend
 from tests.scenes import DEV, GPU, NOW, bound, config, entry, lent, node, pods, size
@@ -264,6 +264,6 @@ PAUSES = table_of(DECISIONS, "When a node goes back", "pauses")
 
 
 @pytest.mark.parametrize(("pauses", "goes_after"), PAUSES)
-def test_the_idle_time_is_what_would_have_been_cheapest(pauses: str, goes_after: str) -> None:
-    gaps = [int(one) * 60 for one in pauses.split(", ")]
-    assert best_wait(gaps, 20 * 60, 60) == int(goes_after) * 60
+def test_the_idle_time_follows_from_the_pauses(pauses: str, goes_after: str) -> None:
+    _, kept = paid([int(one) * 60 for one in pauses.split(", ")])
+    assert kept == timedelta(minutes=int(goes_after))

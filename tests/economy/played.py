@@ -82,7 +82,7 @@ def play(workload: Workload, directory: Path) -> Case:
     sandbox = Sandbox(directory, timing=Timing(join=JOIN)).start()
     try:
         site = _site(workload, sandbox, directory)
-        # A node stays for as long as it pays, as is the default.
+        # A node stays for as long as is the default.
         site.write(site.path, site.path.read_text().replace("reversion_idle_seconds = 60\n", ""))
         played = _Played(workload, site).play()
         return Case(workload.name, played, _replay(site))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from dnm.simulate.values import DAY, HOUR, WEEK, Ask, Workload
-from tests.economy import everyday, public_shapes
+from tests.economy import everyday, public_shapes, site_shapes
 from tests.economy.building import MINUTE, ask, free, one_queue
 
 
@@ -154,5 +154,5 @@ def gpu_pods(seed: int, lasts: float) -> Workload:
 
 ALL: tuple[Callable[[int, float], Workload], ...] = (
     workshops, notebooks, nightly_batch, slow_ramp, fragmentation, gpu_pods,
-    *public_shapes.ALL, *everyday.ALL,
+    *public_shapes.ALL, *everyday.ALL, *site_shapes.ALL,
 )  # fmt: skip

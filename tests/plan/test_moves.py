@@ -52,7 +52,7 @@ LABELS = {
     name: {name: "true", "site/for": name, f"site/{name}": "yes", "site/pool": "lent"}
     for name in ("dev", "notebook")
 }
-IDLE = NOW - timedelta(minutes=5)
+IDLE = NOW - timedelta(minutes=2)
 MOVE = Move(to="notebook")
 HALF = Share(percent=50)
 SILENT = Unreadable(what="batch", error="the converter's list did not answer")

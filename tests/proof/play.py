@@ -58,7 +58,6 @@ MEANWHILE = (
     "meanwhile job",
 )  # fmt: skip
 BY_ROOT = "root"  # an administrator's drain
-LONG_GAP = 3600.0  # a gap that has lasted so long is noted once, however quiet it is
 STORE_HARM = ("flipped", "truncated", "stale", "gone")
 REGISTRY_HARM = ("truncated", "newer", "gone", "gone with its previous", "empty", "stale")
 
@@ -543,10 +542,6 @@ class Play:
         is, and gives everything back when the demand is gone."""
         self.stop_faults()
         self.come_to_rest()
-        gaps = [gaps for host in self.hosts for gaps in host.registry().idle_gaps.values()]
-        if any(one.open for one in gaps):
-            self.world.advance(LONG_GAP)
-            self.come_to_rest()
         for _ in range(3):
             records = [host.record() for host in self.hosts]
             for ran in self.run_all():

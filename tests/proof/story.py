@@ -11,8 +11,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from dnm.model.lent import Phase
 from dnm.model.quantity import parse_yunikorn
 from dnm.queues.tree import parse_tree
@@ -194,30 +192,27 @@ def check_end(world: World) -> None:
     check_rest(world)
 
 
-def _kept(world: World) -> tuple[object, object]:
-    """What files and records hold, and apart from it the idle gaps of the records. The record
-    before this one is left out: it moves up when gaps are written."""
+def _kept(world: World) -> object:
+    """What files and records hold. The record before this one is left out: it moves up when a
+    record is written."""
     record = ("converted_nodes.json", ".previous")
     files = {name: text for name, text in world.state_files().items() if not name.endswith(record)}
-    records = [site.registry for site in world.sites.values()]
-    without = [msgspec.structs.replace(record, idle_gaps={}) for record in records]
-    return (files, without), [record.idle_gaps for record in records]
+    return files, [site.registry for site in world.sites.values()]
 
 
 def check_rest(world: World) -> None:
     """Invariant 6: another run writes nothing to the cluster, and the one after it changes nothing
-    that is kept either (the first may still write down what it sees now), wherever the registry is,
-    but for a gap that has become longer than any wait meanwhile."""
+    that is kept either (the first may still write down what it sees now), wherever the registry
+    is."""
     for is_last in (False, True):
         world.sandbox.requests.clear()
-        kept, gaps = _kept(world)
+        kept = _kept(world)
         world.tick(MINUTE)
         assert world.run().code == 0
-        kept_now, gaps_now = _kept(world)
-        assert not is_last or kept_now == kept
+        assert not is_last or _kept(world) == kept
         writes = world.sandbox.requests.writes()
         is_saved = any(one.resource == "secrets" for one in writes)  # the registry, by its Lease
-        if is_saved and (not is_last or gaps_now != gaps):
+        if is_saved and not is_last:
             writes = [one for one in writes if one.resource not in ("secrets", "leases")]
         assert not writes, writes
 

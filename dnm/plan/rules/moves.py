@@ -217,7 +217,7 @@ def _begin(look: Look, before: Moves) -> Moves:
 def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
     """Whether nothing but its own queue's needs may speak against it."""
     node = inputs.facts.node(name)
-    least = min(LEAST_IDLE, inputs.facts.idle_times.get(entry.namespace, LEAST_IDLE))
+    least = min(LEAST_IDLE, inputs.facts.idle_times.get(name, LEAST_IDLE))
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
     if node is None or not is_idle or node.is_cordoned:
         return False
