@@ -72,6 +72,7 @@ REFUSED = [
     pytest.param(JSON, {"a": 2}, 400, id="a JSON patch that is no list"),
     pytest.param(MERGE, [1], 400, id="a merge patch that is no object"),
     pytest.param(STRATEGIC, {"containers": [{"image": "x"}]}, 400, id="no merge key"),
+    pytest.param(STRATEGIC, {"a": {"$retainKeys": ["b"]}}, 400, id="a directive of a patch"),
     pytest.param("text/plain", {}, 415, id="another media type"),
 ]
 

@@ -61,6 +61,8 @@ def _merge(target: Any, patch: Any) -> Any:
 
 def _strategic(target: Object, patch: Object) -> Object:
     for key, value in patch.items():
+        if key.startswith("$"):
+            raise ApiError(400, f"the sandbox does not know {key} in a strategic merge patch")
         if value is None:
             target.pop(key, None)
         else:
