@@ -19,7 +19,7 @@ _SUCCESS_CODES = (0, 1)
 
 def run_booking(config: Config, env: Environment, command: Sequence[str]) -> tuple[str, ...]:
     """Returns the nodes that the converter prints: those that it reserved, or released. Raises
-    ConverterError; the next list then shows what is reserved."""
+    ConverterError; then only the next list shows what is reserved."""
     shown = f"{config.node_convert_path} {command[1]}"
     try:
         check_trust(config.node_convert_path, ConverterError)

@@ -74,7 +74,7 @@ def cordon(conversion: NodeConversion) -> str:
 
 
 def check_leave(conversion: NodeConversion) -> None:
-    """Checks the claim again, by Slurm itself: slurm-bridge may have replaced the node's record."""
+    """Checks the claim again in Slurm, since slurm-bridge may have replaced the record."""
     if not _has_removed_label(read_bridged(conversion)):
         check_movable(conversion)
         check_claim(conversion, is_reserved=False)

@@ -223,9 +223,9 @@ def give_back(conversion: NodeConversion) -> str:
 
 
 def lift_drain(conversion: NodeConversion) -> str:
-    """Resumes the node and clears dnm's marks in one command. The caller has checked that the drain
-    is dnm's. Until then the drain and, after uncharging, the reservation hold the node. A drain
-    that was there before dnm's is restored instead."""
+    """Resumes the node and clears dnm's marks in one command. Callers check first that the drain is
+    dnm's. The drain, and the reservation once it is uncharged, hold the node until then. A drain
+    from before dnm's is restored instead."""
     if previous := conversion.journal.facts.get(PREVIOUS_DRAIN):
         return _leave_drained(conversion, previous)
     uncharge(conversion)

@@ -56,7 +56,7 @@ def check_movable(conversion: NodeConversion) -> None:
 
 
 def check_leave(conversion: NodeConversion) -> None:
-    """Checks the claim again, by Slurm itself: the operator may have lifted dnm's drain."""
+    """Checks the claim again in Slurm, since the operator may have lifted dnm's drain."""
     node = standing_node.read_own_node(conversion)
     if standing_node.is_label_on(conversion, node):
         if conversion.journal.facts.get(SCALED):  # its pod is ending, or has ended

@@ -1,4 +1,4 @@
-"""Converters that are shell scripts, and how the tests run one to its end."""
+"""Converters written as shell scripts, and functions that run one to its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def script(directory: Path, body: str, name: str = "node-convert") -> Path:
 
 
 def an_environment(*hidden: str) -> Environment:
-    """This process's environment, and values that must not be seen."""
+    """Returns this process's environment, and the values that must be hidden."""
     return Environment(environment=dict(os.environ), secrets=Secrets(hidden))
 
 

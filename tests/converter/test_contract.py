@@ -1,4 +1,4 @@
-"""What reaches the converter's command line and environment."""
+"""Tests of the converter's command line and environment."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_converter_gets_only_needed_and_listed_variables(
     given = converter_env(config, {**needed, **others})
     own = {"DNM_CONFIG": str(config.path), "DNM_INSTANCE": config.instance_id}
     assert given.environment == {**needed, **own, "SITE": "anvil"}
-    # What was passed is hidden whatever its name, and what has the name of a secret too.
+    # Passed values are hidden, and so are variables with a secret's name.
     shown = given.secrets.hide("anvil a-w-s http://me:hunter2@proxy:1 /bin pin=1")
     assert shown == "*** *** http://me:***@proxy:1 /bin pin=1"
 

@@ -1,4 +1,4 @@
-"""Waiting for converters: several at once, those that hang, those that are left at work."""
+"""Tests of waiting for converters: several at once, hanging ones, and ones left running."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_signal_leaves_the_converter_running_after_the_grace(tmp_path: Path) -> 
     call.child.wait(timeout=300)
     assert (tmp_path / "result").exists()
     assert not is_alive(call.process)
-    # What it said after it was left alone is not lost: the next run reads it.
+    # Output after the run left it is not lost: the next run reads it.
     convert = NodeConvert(a_config(tmp_path), {})
     convert.directory = tmp_path / "output"
     assert convert.read_end("k") == Ended(exit_code=0, names=("a001",), last_lines=("a001",))

@@ -1,4 +1,4 @@
-"""The converter's `--list`: both forms, and every answer that is neither."""
+"""Tests of the converter's `--list`: both forms, and every answer that is neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a converter prints: the names in it, and what of it reaches a log or the disk."""
+"""Tests of a converter's output: node names in it, and what reaches a log or the disk."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_endless_output_does_not_fill_the_disk(tmp_path: Path) -> None:
 def test_fast_output_does_not_delay_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or else nobody would look at its time. What nobody can keep up with is passed over."""
+    """The run still checks its time, and output beyond the limit is skipped."""
     monkeypatch.setattr("dnm.converter.output._OUTPUT_LIMIT", 2**20)
     (tmp_path / "k.err").touch()
     with open(tmp_path / "k.out", "ab", buffering=0) as written:
@@ -99,7 +99,7 @@ REASONS = {
 
 @pytest.mark.parametrize("name", REASONS)
 def test_failure_line_that_names_the_node_is_its_reason(name: str, tmp_path: Path) -> None:
-    """As this run hears it, and as the next one reads it."""
+    """This run and the next one find the same line."""
     key, lines, reason = REASONS[name]
     said = tmp_path / "said"
     said.write_text("".join(f"{line}\n" for line in lines))
@@ -111,7 +111,7 @@ def test_failure_line_that_names_the_node_is_its_reason(name: str, tmp_path: Pat
 
 
 def test_recorded_output_of_a_call_is_bounded(tmp_path: Path) -> None:
-    """The registry keeps it until the call has been looked at; the log has the lines whole."""
+    """The registry keeps a bounded text of a call; the log has whole lines."""
     said = tmp_path / "said"
     names = [f"n{number}-{'x' * 40}" for number in range(5_000)]
     fails = [f"f{number}: failed: {'y' * 5000}" for number in range(200)]
@@ -127,7 +127,7 @@ def test_recorded_output_of_a_call_is_bounded(tmp_path: Path) -> None:
 def test_skipped_output_shows_no_part_of_a_secret(
     fold: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is read behind it may begin in the middle of one."""
+    """The text behind the skipped part may begin in the middle of a secret."""
     monkeypatch.setattr("dnm.converter.output._OUTPUT_LIMIT", 2**20)
     secret = "Kq7-very-long-secret-of-the-site-0123456789"
     (tmp_path / "k.err").touch()

@@ -1,4 +1,4 @@
-"""One process told from a later one of the same number."""
+"""Tests that a process differs from a later one with the same number."""
 
 from __future__ import annotations
 

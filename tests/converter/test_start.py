@@ -1,4 +1,4 @@
-"""What is not started, and what is known of what was, also when its keeper is killed."""
+"""Tests of starting a converter, and of finding it again, also if its keeper is killed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_damaged_record_of_a_call_is_unknown(convert: NodeConvert, content: byte
 
 
 def start_without_keeper(convert: NodeConvert) -> Started:
-    """Starts one, kills its keeper alone, and returns what was written down."""
+    """Starts a converter, kills only its keeper, and returns the recorded processes."""
     keeper = convert.start("a002", [str(convert.config.node_convert_path)])
     wait_until(lambda: started_at(convert.directory / "a002").converter)
     started = started_at(convert.directory / "a002")
@@ -95,8 +95,7 @@ def test_killed_keeper_does_not_end_the_wait(convert: NodeConvert, is_late: bool
 
 
 def test_process_with_a_reused_number_is_not_ended(convert: NodeConvert) -> None:
-    """What was written down before a reboot names numbers that others have now, the converter's
-    even with its ticks."""
+    """After a reboot other processes have the recorded numbers, even with the same ticks."""
     own = process_of(os.getpid())
     assert own is not None
     convert.directory.mkdir()
@@ -110,7 +109,7 @@ def test_process_with_a_reused_number_is_not_ended(convert: NodeConvert) -> None
 
 @pytest.mark.parametrize("code", [0, 1], ids=["good", "failed"])
 def test_end_of_a_call_starts_a_run(tmp_path: Path, code: int) -> None:
-    """Once its exit code can be read, and not before."""
+    """The run starts once the exit code can be read, and not before."""
     path = script(tmp_path, f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit {code}")
     config = a_config(tmp_path, node_convert_path=path)
     convert = NodeConvert(config, dict(os.environ))

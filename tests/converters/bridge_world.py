@@ -1,9 +1,9 @@
-"""A stand-in of slurm-bridge, with a Slurm and a Kubernetes as state.
+"""A model of slurm-bridge with a Slurm and a Kubernetes as state.
 
-Each step is a pass of its node controller in its order: registration, taint, state. A schedulable
-Node's own drain is lifted in the pass that set it, Slurm deletes no node that is reserved or at
-work, and a partition that is missing ends the registration. What it does only at times is a switch.
-Its jobs stand for pods on the Node, which end with them.
+Each step is one pass of its node controller, in its order: registration, taint, state. The pass
+that drains a schedulable Node also lifts that drain. Slurm deletes no node that is reserved or has
+work. A missing partition stops the registration. Occasional behaviour is a switch. Its jobs have
+pods on the Node, which end with them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FENCE_KEY = "dynamic-node-manager/batch"
 
 
 class BridgedMachine(Machine):
-    """`is_in_slurm`: Slurm has a record of it."""
+    """A machine of the model. `is_in_slurm`: Slurm has a record of it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -59,7 +59,7 @@ class BridgedMachine(Machine):
 
 
 class BridgeWorld(World):
-    """`flaps`: drains of its own that it has lifted from nodes that it was to take out of Slurm;
+    """The cluster. `flaps`: drains that slurm-bridge lifted from nodes that it was removing;
     `evicted`: pods of a namespace that its taint has ended."""
 
     make = BridgedMachine
@@ -67,7 +67,7 @@ class BridgeWorld(World):
 
     def __init__(self, seed: int = 0, machines: int = 1) -> None:
         self.partitions = ["b", "c"]
-        self.recreates = False  # a machine's size changes now and then: its record is made anew
+        self.recreates = False  # a machine's size changes now and then, and its record is replaced
         self.taint_lag = 2  # passes from the end of the record to the end of the taint
         self.tenant_chance = 0.0
         self.flaps: list[str] = []
@@ -145,7 +145,7 @@ class BridgeWorld(World):
 
 
 class SlurmSide(nodeset_world.SlurmSide):
-    """`Slurm` of the world."""
+    """The model as `Slurm`."""
 
     world: BridgeWorld
 
@@ -176,8 +176,8 @@ class SlurmSide(nodeset_world.SlurmSide):
 
 
 class KubeSide(nodeset_world.KubeSide):
-    """`KubeSide` of the world, and its `BridgeSide`. The annotation of what was taken is read by
-    its own words."""
+    """The model as `KubeSide` with its bridge connection. It parses the record annotation
+    itself."""
 
     world: BridgeWorld
 

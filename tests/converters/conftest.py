@@ -12,6 +12,7 @@ from tests.slurm_lab import SlurmSite, make_site
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    """With the installed Slurm; tests/real/slurm_generations.py has one with others."""
+    """Returns a site with the installed Slurm; tests/real/slurm_generations.py uses other
+    versions."""
     with make_site(tmp_path) as made:
         yield made

@@ -1,8 +1,8 @@
-"""A stand-in of slurm-operator in DaemonSet mode, with a Slurm and a Kubernetes as state.
+"""A model of slurm-operator in DaemonSet mode, with a Slurm and a Kubernetes as state.
 
-It keeps the operator's order: a pod on each matching Node, a pod that matches no more is drained
-and then deleted, a new pod's record is set IDLE whatever stood there. Its traps are switches. Each
-call of a program is one step of the world's time, and may be where the program is killed.
+It keeps the operator's order: a pod on each matching Node; a pod that no longer matches is drained,
+then deleted; a new pod's record is set IDLE, whatever it was. Its traps are switches. Each call of
+a program is one step of the model's time, and the program may be killed at it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ TOLERATES = Toleration(key=FENCE.key, operator="Exists")
 
 
 class Killed(BaseException):
-    """The program is killed here."""
+    """The exception that kills the program."""
 
 
 class Machine:
-    """One machine: its Node, its slurmd pod, and what Slurm knows of it."""
+    """A machine: its Node, its slurmd pod, and Slurm's record of it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -53,8 +53,8 @@ class Machine:
 
 
 class World:
-    """The cluster. `lost` names every job that a pod's end has killed, `shared` every moment at
-    which a machine was open to pods and to jobs."""
+    """The cluster. `lost` has every job that a pod's end killed, `shared` every moment at which a
+    machine was open to pods and to jobs."""
 
     make: type[Machine] = Machine
 
@@ -90,7 +90,7 @@ class World:
     # --- time ---------------------------------------------------------------------------------
 
     def call(self, name: str, act: Callable[[], Any]) -> Any:
-        """One call from outside; the world goes on by a step before it."""
+        """Handles one call from outside; the model makes a step before it."""
         self.calls += 1
         self.step()
         if self.calls == self.kill_at and not self.kill_after:
@@ -150,8 +150,8 @@ class World:
             one.base, one.reason = "IDLE", ""
 
     def _end_pod(self, one: Machine) -> None:
-        """preStop sets the node down, and Slurm kills what runs there; that of slurm-operator 1.1
-        then has the node deleted, which Slurm refuses while it shows that it is reserved."""
+        """Ends a pod. preStop sets the node down, and Slurm kills its jobs. With slurm-operator 1.1
+        it also deletes the node, which Slurm refuses while the node is shown as reserved."""
         one.pod = None
         self.lost += one.jobs
         one.jobs.clear()
@@ -182,7 +182,7 @@ class World:
 
 
 class SlurmSide:
-    """`Slurm` of the world."""
+    """The model as `Slurm`."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -278,7 +278,7 @@ class SlurmSide:
 
 
 class KubeSide:
-    """`KubeSide` and `NodeSetSide` of the world."""
+    """The model as `KubeSide` and `NodeSetConnection`."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -408,5 +408,5 @@ def changed(value: Any, **fields: Any) -> Any:
 
 
 def patience() -> dict[str, timedelta]:
-    """Settings of a program that waits for nothing but the world's steps."""
+    """Returns settings with which a program waits only for the model's steps."""
     return {"poll_seconds": timedelta(0), "verify_seconds": timedelta(0)}

@@ -1,4 +1,4 @@
-"""A program of the converter's contract on a world in memory, as its tests call it."""
+"""A program of the converter's contract on a model in memory, as its tests call it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ W = TypeVar("W")
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """In memory where that can be: journals are forced to disk at each step."""
+    """Returns a directory in memory if possible, since journals are forced to disk at each step."""
     with TemporaryDirectory(dir=in_memory()) as directory:
         yield Path(directory)
 
 
 def a_journal(node: str = "a001", **fields: Any) -> Journal:
-    """A conversion for a namespace that was begun."""
+    """Returns the journal of a conversion for a namespace that has begun."""
     known = Journal(
         node=node, operation="op-1", direction=Direction.K8S, instance="prod", begun=BOOTED
     )
@@ -38,7 +38,7 @@ def a_journal(node: str = "a001", **fields: Any) -> Journal:
 
 
 class PlayedProgram(Generic[W]):
-    """Its two sides are made anew for each call; a test puts others in their place."""
+    """A program with both sides made for each call; a test can replace them."""
 
     machines: ClassVar[Machines]
     keys: ClassVar[dict[str, Any]] = {}
@@ -72,7 +72,7 @@ class PlayedProgram(Generic[W]):
         return self.pool().resume(self.store.load_open("prod", lambda why: None))
 
     def under_way(self) -> NodeConversion:
-        """A conversion whose claim is made."""
+        """Returns a conversion with a finished claim."""
         book = Book(self.store, a_journal(NODE, node_type="a", namespace="dev"))
         sides = self.pool().sides
         found = NodeConversion(self.settings, book, StopRequest(), self.said.append, sides)

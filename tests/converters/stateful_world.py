@@ -1,8 +1,8 @@
-"""A stand-in of slurm-operator in StatefulSet mode: `replicas` pods on the Nodes that it chooses.
+"""A model of slurm-operator in StatefulSet mode: `replicas` pods on the Nodes that it selects.
 
-It keeps the operator's order of who goes first: not Ready, the lower cost, drained already,
-the higher ordinal. A pod that is to go is drained and then deleted, the others are let go of. Its
-traps are switches, besides those of `nodeset_world`.
+It keeps the operator's order of removal: not Ready, the lower cost, drained already, the higher
+ordinal. It drains and then deletes the chosen pod, and releases the others. Its traps are switches,
+in addition to those of `nodeset_world`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ OPERATOR = "slurm-operator:"
 
 
 class StatefulWorld(World):
-    """`waiting`: ordinals of pods that no Node has room for."""
+    """The cluster. `waiting`: ordinals of pods for which no Node has free capacity."""
 
     def __init__(self, seed: int = 0, machines: int = 3) -> None:
         self.replicas, self.version = machines, 1
         self.waiting: list[int] = []
         self.flickers = 0.0  # how likely a pod is not Ready for a moment
-        self.broken: set[str] = set()  # machines whose pod is not Ready
+        self.broken: set[str] = set()  # machines with a pod that is not Ready
         self.scalers: tuple[str, ...] = ()
         self.idle_scalers: tuple[str, ...] = ()
         super().__init__(seed, machines)
@@ -106,7 +106,7 @@ class StatefulWorld(World):
 
 
 class KubeSide(nodeset_world.KubeSide):
-    """`KubeSide` and `NodeSetSide` of the world."""
+    """The model as `KubeSide` and `NodeSetConnection`."""
 
     world: StatefulWorld
 

@@ -1,4 +1,4 @@
-"""bridge-convert on a stand-in of slurm-bridge: its steps and its traps."""
+"""Tests of bridge-convert on a model of slurm-bridge: its steps and its traps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SOON = timedelta(seconds=0.01)
 
 
 class Program(PlayedProgram[BridgeWorld]):
-    """bridge-convert on a world."""
+    """The program bridge-convert on a model."""
 
     machines = Machines.BRIDGED
     slurm, kube = SlurmSide, KubeSide
@@ -61,7 +61,7 @@ def program(directory: Path, seed: int = 0, **settings: Any) -> Program:
 
 
 def assert_batch(world: BridgeWorld) -> None:
-    """slurm-bridge has it, as it was before."""
+    """Asserts that slurm-bridge has the node as before."""
     for _ in range(6):
         world.step()
     one = world.machines[NODE]
@@ -83,7 +83,7 @@ def assert_lent(world: BridgeWorld) -> None:
 def test_removes_and_restores_both_names_of_the_label(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    """Row of the contract: slurm-bridge's label has a long and a short name."""
+    """The contract requires it: slurm-bridge's label has a long and a short name."""
     made = program(tmp_path)
     del made.one.labels[LABEL]
     made.one.labels |= dict.fromkeys(names, "true")
@@ -97,7 +97,7 @@ def test_removes_and_restores_both_names_of_the_label(
 
 
 def test_removing_only_the_label_would_let_a_busy_node_flap() -> None:
-    """What the order is for: the stand-in has the trap."""
+    """This is the reason for the order of stages: the model has the trap."""
     world = BridgeWorld()
     one = world.machines[NODE]
     one.jobs["1"] = 10
@@ -130,7 +130,8 @@ def test_restores_partitions_that_were_removed_outside_dnm(tmp_path: Path) -> No
 
 
 class Cordoning(KubeSide):
-    """An administrator cordons the Node just after its fence has gone; `is_killed` then."""
+    """An administrator who cordons the Node just after its fence is removed; `is_killed`
+    follows."""
 
     is_killed = False
 
@@ -148,8 +149,8 @@ class CordoningKilled(Cordoning):
 
 
 class Unlabelling(KubeSide):
-    """An administrator takes the label off just after our cordon is on, or after the return has put
-    the label on: he wants the machine out of Slurm."""
+    """An administrator who removes the label just after dnm's cordon, or after the return has added
+    it. The machine is to leave Slurm."""
 
     def set_cordon(self, node: str, cordon: bool) -> None:
         super().set_cordon(node, cordon)
@@ -187,7 +188,8 @@ def test_gives_up_a_node_after_its_label_is_removed_outside_dnm(
 
 @pytest.mark.parametrize("kube", [Cordoning, CordoningKilled])
 def test_cordon_after_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
-    """While the opened Node is waited for, and where the journal still has our cordon."""
+    """It comes while dnm waits for the opened Node, and while the journal still has dnm's
+    cordon."""
     made = program(tmp_path)
     made.kube = kube
     if kube is Cordoning:
@@ -206,8 +208,8 @@ def test_cordon_after_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> Non
 
 @pytest.mark.parametrize("kube", [Cordoning, CordoningKilled])
 def test_cordon_after_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
-    """slurm-bridge drains it again, which is waited for and named; or killed between the change and
-    its line in the journal."""
+    """slurm-bridge drains the node again, and dnm waits for it and reports it; or a kill comes
+    between the change and its line in the journal."""
     made = program(tmp_path, stage_timeout_seconds=SOON)
     made.lend()
     made.kube = kube
@@ -223,7 +225,8 @@ def test_cordon_after_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None
 
 @pytest.mark.parametrize("jobs", [{}, {77: 10**6}], ids=["idle", "a job"])
 def test_node_returned_outside_dnm_is_not_touched(tmp_path: Path, jobs: dict[int, int]) -> None:
-    """By the label, while it is lent: Slurm has it in service then, and a cordon would drain it."""
+    """An administrator adds the label while the node is lent. Slurm then has it in service, and a
+    cordon would drain it."""
     made = program(tmp_path)
     assert made.lend().result == "ok"
     made.one.labels[LABEL] = "true"
@@ -239,7 +242,7 @@ def test_node_returned_outside_dnm_is_not_touched(tmp_path: Path, jobs: dict[int
 
 
 def seen_of(one: BridgedMachine) -> tuple[Any, ...]:
-    """What the converter may have changed."""
+    """Returns the state that the converter may change."""
     return one.is_cordoned, dict(one.labels), dict(one.annotations), one.taints, set(one.flags)
 
 
@@ -287,7 +290,7 @@ def uncordon(one: BridgedMachine) -> None:
 def test_label_stays_if_the_claim_is_lost(
     tmp_path: Path, spoil: Callable[[BridgedMachine], None]
 ) -> None:
-    """Looked at before the stage, and between the last reads and the change."""
+    """The claim is checked before the stage, and between the last reads and the change."""
     made = program(tmp_path)
     conversion = made.under_way()
     cordon(conversion)
@@ -314,8 +317,8 @@ def test_removal_of_the_label_outside_dnm_is_detected(tmp_path: Path) -> None:
 def test_change_between_two_reads_is_detected(
     tmp_path: Path, spoil: Callable[[BridgedMachine], None]
 ) -> None:
-    """With the reservation gone, whatever happens just then: before the last look at the jobs, or
-    to the Node after it."""
+    """The reservation is gone, and something happens before the last read of the jobs, or to the
+    Node after it."""
     made = program(tmp_path)
     conversion = made.under_way()
     cordon(conversion)
@@ -421,8 +424,8 @@ def test_record_without_instance_is_ignored(tmp_path: Path) -> None:
 
 
 def test_list_includes_lent_nodes_unknown_to_slurm(tmp_path: Path) -> None:
-    """A lent machine is out of service, and claimed by whose journal says so; a Node's word alone
-    claims nothing."""
+    """A lent machine is out of service, and its journal proves the claim. The Node's annotation
+    alone proves nothing."""
     made = program(tmp_path)
     world = made.world = BridgeWorld(machines=4)
     made.lend()

@@ -1,4 +1,5 @@
-"""bridge-convert's reads over HTTP: Nodes with the annotations of slurm-bridge and with our own."""
+"""Tests of bridge-convert's reads over HTTP: Nodes with the annotations of slurm-bridge and of
+dnm."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What is lent is charged to an account in Slurm: when, what holds the node meanwhile, and what is
-left where it can't be. The world is nodeset-convert's, with reservations that can be charged."""
+"""Tests of charging lent nodes to a Slurm account: the time, the protection of the node meanwhile,
+and nodes that can't be charged. The model is nodeset-convert's, with reservations that can be
+charged."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ OVERLAPS = "Requested reservation overlaps with another reservation"
 
 
 class World(nodeset_world.World):
-    """`charged`: reservation -> account, while it is an accounting one. `open`: moments at which a
-    charged node was not drained, so that anybody could have taken it."""
+    """The cluster. `charged`: reservation -> account, while it is an accounting one. `open`:
+    moments at which a charged node was not drained, so that another claim could have taken it."""
 
     def __init__(self, seed: int = 0, machines: int = 1) -> None:
         self.charged: dict[str, str] = {}
@@ -106,7 +107,7 @@ class SlurmSide(nodeset_world.SlurmSide):
 
 
 def no_wait() -> StopRequest:
-    """Time passes in the world alone."""
+    """Advances only the model's time."""
     control = StopRequest()
     control.stop.wait = lambda timeout=None: control.stop.is_set()  # type: ignore[method-assign]
     return control
@@ -124,7 +125,7 @@ def program(directory: Path, account: str = "proj", **settings: Any) -> Program:
 
 
 def note_of(made: Program) -> str:
-    """What the journal says of the claim that stands."""
+    """Returns the journal's note about the current claim."""
     journal = made.store.load(NODE)
     assert journal is not None
     return [line.note for line in journal.lines if line.stage == "verify"][-1]
@@ -141,7 +142,7 @@ def test_lent_node_is_charged_until_its_return(
     assert_lent(made.world)
     assert made.world.charged == charged
     assert note_of(made) == "no job got in" + (f"; charged to {account}" if account else "")
-    # What slurmdbd hears in one second it keeps the first of: so it is said again in the next.
+    # slurmdbd keeps only the first record of a second, so dnm repeats the change in the next one.
     assert made.world.log.count("charge") == 2 * bool(account)
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
@@ -188,7 +189,8 @@ def test_lost_answer_of_a_charge_is_read_back(tmp_path: Path) -> None:
 def test_overlapping_reservation_does_not_stop_a_return(
     tmp_path: Path,
 ) -> None:
-    """It is let in over an accounting one; ours can be no claim any more, and lets no job in."""
+    """Slurm allows it over an accounting one. dnm's can't become a claim again, and lets no job
+    in."""
     made = program(tmp_path)
     world = made.world
     made.lend()
@@ -201,7 +203,7 @@ def test_overlapping_reservation_does_not_stop_a_return(
 
 
 def test_charged_node_is_not_claimed_twice(tmp_path: Path) -> None:
-    """Slurm grants it a reservation of another name: the drain says whose the node is."""
+    """Slurm grants a reservation with another name; the drain shows the owner."""
 
     class Dies(SlurmSide):
         def charge_reservation(self, name: str, account: str) -> None:
@@ -225,7 +227,7 @@ def test_charged_node_is_not_claimed_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kill_after", [False, True])
 def test_kill_at_any_call_leaves_no_lend_uncharged(tmp_path: Path, kill_after: bool) -> None:
-    """There and back, each call being the last one before a kill, and then repeated."""
+    """A kill follows each call of a lend and a return, and then a repetition."""
     calls = 0
     for kill_at in range(5, 400):
         made = program(tmp_path / f"{kill_at}", boot_timeout_seconds=timedelta(minutes=5))

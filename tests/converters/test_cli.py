@@ -1,4 +1,5 @@
-"""The command line of node-convert: usage, --list, dry runs, refusals; Slurm is recorded text."""
+"""Tests of node-convert's command line: usage, --list, dry runs, refusals. Slurm is recorded
+text."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class Host:
         return JournalStore(load_settings({}, {}, self.config).state_dir)
 
     def begin(self, node: str, stage: str, **fields: object) -> None:
-        """Leaves a journal in which a lending has come to this stage."""
+        """Writes a journal in which a lending has reached this stage."""
         line = Line(stage=stage, mark=StageMark.BEGUN, at=datetime.now(UTC))
         self.store.save(a_journal(node, node_type="a", lines=(line,), **fields))
 
@@ -118,7 +119,7 @@ def test_list_offers_charging_if_slurm_has_slurmdbd(host: Host, storage: str) ->
 
 @pytest.mark.parametrize("what", ["--book", "--unbook"])
 def test_empty_booking_name_is_refused(host: Host, what: str) -> None:
-    """As of a shell whose variable is empty; what else is asked for is done to no node."""
+    """A shell's variable may be empty. Nothing else in the command is done to any node."""
     times = "--from", "2026-12-01T13:00:00Z", "--until", "2026-12-01T17:00:00Z"
     answer = host.run(what, "", "--node-type", "a", "--num-nodes", "1", *times)
     assert answer.returncode == 1
@@ -153,7 +154,7 @@ def test_list_names_partitions_and_features(host: Host) -> None:
 
 
 def test_excluded_node_is_not_chosen(host: Host) -> None:
-    """a005 is the only one of the type that could be lent."""
+    """a005 is the only node of the type that could be lent."""
     lend = ("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
     assert host.run(*lend, "--exclude", "a[001-004]").returncode == 0
     answer = host.run(*lend, "--exclude", "a[004-005]")
@@ -210,7 +211,7 @@ def test_a_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> 
 
 
 def test_refused_claim_leaves_nothing_behind(host: Host) -> None:
-    """But the word to who starts runs that a node is through with it."""
+    """Only the file that starts a run is written."""
     wake = host.directory / "wake"
     words = ("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--output", "json")
     answer = host.run(*words, DNM_WAKE=str(wake))
@@ -249,8 +250,8 @@ def test_empty_journal_stops_only_its_node(host: Host) -> None:
 
 
 def test_prepared_node_is_never_skipped_as_not_lent(host: Host) -> None:
-    """Its drain was overwritten and its reservation deleted: that was 'skipped', exit 0, and its
-    journal was closed, with a machine that was half a Kubernetes node."""
+    """Its drain was overwritten and its reservation deleted. dnm once reported 'skipped' with exit
+    0 and closed the journal of a machine that was half a Kubernetes node."""
     drained = "State=IDLE+DRAIN Partitions=main Reason=bad fan"
     script = SCONTROL.replace("State=IDLE Partitions=main' ;;", f"{drained}' ;;")
     host.write("bin/scontrol", script.replace("@CALLS@", str(host.calls)))
@@ -271,7 +272,7 @@ def test_unreadable_state_directory_is_one_message(host: Host) -> None:
 
 
 def redirected(host: Host, words: str, how: str) -> tuple[int, str]:
-    """The command in a shell; its exit code, and what it said on stderr."""
+    """Runs the command in a shell; returns its exit code and stderr."""
     path = f"{host.directory}/bin:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", f'"$0" -m dnm.converters.cli {words} {how}', sys.executable],
@@ -295,7 +296,8 @@ def test_closed_pipe_does_not_fail_the_list(host: Host, how: str, code: int, sai
 
 @pytest.mark.parametrize("how", ["2>/dev/full", "2> >(true)", "> >(true) 2>&1"])
 def test_conversion_continues_after_stdout_is_closed(host: Host, how: str) -> None:
-    """It stopped at its first word, with its journal open: the other end of ssh may be gone."""
+    """The other end of ssh may be gone. A conversion once stopped at its first line, with an open
+    journal."""
     words = "--set k8s --node-name a005"
     assert redirected(host, words, f"{how}; exit $?") == (1, "")
     journal = host.store.load("a005")
@@ -318,7 +320,7 @@ def test_reports_why_no_node_can_be_lent(host: Host) -> None:
 
 
 def test_list_does_not_import_kubernetes(host: Host) -> None:
-    """Counted in modules: it is asked for in every run of dnm."""
+    """The test counts modules, since every run of dnm may call the list."""
     code = (
         "import sys; from dnm.converters.cli import main\n"
         "try: main(['--list'])\n"
@@ -337,8 +339,8 @@ def test_list_does_not_import_kubernetes(host: Host) -> None:
 def test_unreadable_journal_is_listed_and_its_node_not_chosen(
     host: Host,
 ) -> None:
-    """a005 is the only one that could be had: an empty file, garbage and a named pipe are each a
-    reason to leave it, said with the next step."""
+    """a005 is the only candidate. An empty file, garbage and a named pipe are each a reason to
+    leave it, with the next step."""
     path = host.store.directory / "a005.json"
     for make in (
         lambda: path.touch(mode=0o600),
@@ -364,8 +366,8 @@ def test_unreadable_journal_is_listed_and_its_node_not_chosen(
     ("stage", "is_claimed"), [("claim", False), ("prepare", True)], ids=["free", "prepared"]
 )
 def test_list_reports_claims_and_instances(host: Host, stage: str, is_claimed: bool) -> None:
-    """A journal alone is a claim only where the machine itself may be another; a lock that is held
-    says that a converter is at work."""
+    """A journal alone is a claim only if the machine may have changed. A held lock shows that a
+    converter runs."""
     host.begin("a005", stage, namespace="dev", request="r1")
     for is_held in (True, False):
         with host.store.lock("a005") if is_held else nullcontext():

@@ -1,4 +1,4 @@
-"""The Slurm edge with stand-ins for its commands: environment, time-outs, refusals, names."""
+"""Tests of the Slurm edge with replaced commands: environment, time-outs, refusals, names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dnm.model.errors import SlurmError
 
 
 def client_with(directory: Path, timeout: float = 5, **scripts: str) -> SlurmClient:
-    """Programs of these names and shell texts, before any others."""
+    """Returns a client with programs of these names and shell texts, before any others."""
     for name, text in scripts.items():
         path = directory / name
         path.write_text(f"#!/bin/sh\n{text}\n")
@@ -67,7 +67,7 @@ def test_commands_are_lists_of_one_node() -> None:
 
 
 def test_reservation_fails_if_jobs_or_others_have_the_node(tmp_path: Path) -> None:
-    """Without a flag Slurm refuses it where a job runs; with OVERLAP nobody's is in the way."""
+    """Without a flag Slurm refuses a node with a job; with OVERLAP no other reservation matters."""
     client = client_with(tmp_path, scontrol=f"echo $* >>{tmp_path}/told")
     client.create_reservation("k8s-a001", "a001")
     client.create_reservation("k8s-a001", "a001", flags=IGNORE_JOBS)
@@ -134,7 +134,7 @@ def test_longest_event_name_fits_longest_host_name(tmp_path: Path) -> None:
 
 
 def test_unknown_node_is_reported(tmp_path: Path) -> None:
-    """Where machines come and go in Slurm the last of them may just have gone."""
+    """In a Slurm with dynamic nodes the last one may just have left."""
     client = client_with(tmp_path, scontrol="echo No nodes in the system")
     with pytest.raises(SlurmRefused, match="knows no node a001"):
         client.read_node("a001")
@@ -169,7 +169,7 @@ def test_a_controller_that_went_away_leaves_the_outcome_unknown(said: str, tmp_p
 
 
 def test_command_ended_by_a_signal_has_an_unknown_outcome(tmp_path: Path) -> None:
-    """scontrol of 26.05 is ended by SIGPIPE where slurmctld breaks the connection."""
+    """SIGPIPE ends scontrol of 26.05 if slurmctld breaks the connection."""
     client = client_with(tmp_path, scontrol="kill -PIPE $$", squeue="kill -PIPE $$")
     with pytest.raises(SlurmOutcomeUnknown, match="without a message"):
         client.create_reservation("k8s-a001", "a001")
@@ -215,7 +215,7 @@ def test_missing_programs_are_named(tmp_path: Path) -> None:
 
 
 def test_forged_record_is_not_an_unknown_node(tmp_path: Path) -> None:
-    """A node that is unknown is let go."""
+    """dnm forgets a node that Slurm does not know."""
     forged = "NodeName={} CPUAlloc=0 AllocMem=0 State=IDLE Partitions=main"
     both = "; ".join(f"echo '{forged.format(name)}'" for name in ("a001", "a002"))
     for script in (both, both.replace("a001", "a003")):

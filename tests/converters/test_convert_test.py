@@ -1,5 +1,5 @@
-"""`dnm convert-test` on a real Slurm, with the sample hooks on a machine that is a folder: in it
-stands what a kubelet leaves behind, and a power cycle ends what only runs."""
+"""Tests of `dnm convert-test` on a real Slurm, with the sample hooks. The machine is a folder:
+files in it are what a kubelet leaves behind, and a power cycle ends what only runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.slurm_lab import REPOSITORY, SlurmSite, needs_slurm
 
 SAMPLES = REPOSITORY / "etc" / "hooks"
 WHY = "RMA 4711: fan, see ticket"
-# On the machine, whose folder is $M.
+# On the machine; its folder is $M.
 PROGRAMS = {
     "ssh": 'while [ "${1#root@}" = "$1" ]; do shift; done; shift; exec sh -c "$*"',
     "ip": "cat $M/links",
@@ -58,7 +58,8 @@ FOUND = {
 
 
 class TestSite:
-    """A site whose machine a001 is a folder and out of service, and whose kubelet is not tidy."""
+    """A site with the machine a001, a folder. It is out of service, and its kubelet leaves things
+    behind."""
 
     __test__ = False
 
@@ -91,7 +92,7 @@ class TestSite:
         path.write_text(f"{path.read_text()}M={self.machine}\n{text}\n")
 
     def sample(self, kind: str, name: str) -> None:
-        """Copies a sample hook, and edits the lines at its top as a site does."""
+        """Copies a sample hook and edits the lines at its top, as a site does."""
         text = (SAMPLES / kind / name).read_text()
         for key, value in (
             ("kubelet", "kubelet"), ("kubernetes", "kubernetes"), ("cni", "cni"),
@@ -124,7 +125,7 @@ class TestSite:
         return subprocess.CompletedProcess(words, *self.start(*words).wait())
 
     def assert_as_before(self, node: str = "a001") -> None:
-        """Drained as a person has drained it; nothing of ours is left."""
+        """Asserts that the administrator's drain is back, and nothing of dnm's is left."""
         found = self.site.lab.client.read_node(node)
         assert found.state.base in ("IDLE", "DOWN") and "DRAIN" in found.state.flags, found.state
         assert (found.reason, found.comment) == (WHY, "")
@@ -182,7 +183,7 @@ def test_reports_each_leftover_with_its_hook(tested: TestSite, rounds: int) -> N
 
 @pytest.mark.parametrize("rounds", by_night(1, 10))
 def test_sample_hooks_leave_nothing_over(tested: TestSite, rounds: int) -> None:
-    """From a node that an earlier boot has made DOWN."""
+    """The node is DOWN from an earlier boot."""
     tested.use_samples()
     tested.site.lab.run("scontrol", "update", "nodename=a001", "state=down", f"reason={WHY}")
     done = tested.run("a001", "--rounds", str(rounds))

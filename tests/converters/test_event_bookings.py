@@ -1,4 +1,4 @@
-"""Which nodes are booked for an event: those that can be lent when it begins."""
+"""Tests of the nodes that are reserved for an event: those that can be lent when it begins."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NAME = booking_name("w", BEGINS, "test")
 
 
 class Slurm:
-    """Its reservations, by their names; where a job may run it refuses what begins too early."""
+    """A Slurm with reservations by name. It refuses a begin at which a job may still run."""
 
     def __init__(self, **begins: datetime) -> None:
         self.begins = {f"{NAME}-{node}": at for node, at in begins.items()}
@@ -102,7 +102,7 @@ def test_unbook_deletes_only_reservations_of_the_occurrence() -> None:
 
 
 def test_late_reservation_is_moved_and_never_lost() -> None:
-    """First of all nodes; of one Slurm refuses that, another is taken, and it stays as it was."""
+    """It is the first choice. If Slurm refuses one, another is used, and it stays as it was."""
     soon = BEGINS + timedelta(minutes=4)
     slurm: Any = Slurm(a001=BEGINS + HOUR, a002=BEGINS + HOUR, a003=soon)
     shared = Reservation(name=f"{NAME}-a004", start=BEGINS + HOUR, end=None, nodes=("a004", "a005"))

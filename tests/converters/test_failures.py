@@ -1,4 +1,4 @@
-"""A node whose conversion failed is left alone: for how long, and what of a journal says so."""
+"""Tests of the pause of a node after a failed conversion: its length, and the journal's facts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_next_conversion_gets_only_the_failure_count() -> None:
 def test_failure_extends_the_pause_and_success_resets_it(
     ends: list[bool], shortest: timedelta
 ) -> None:
-    """Whatever came before; and never for longer than a day."""
+    """The facts may be anything. A pause is never longer than a day."""
     made, row, now = a_journal(), 0, datetime(2026, 1, 1, tzinfo=UTC)
     before = timedelta(0)
     for is_good in ends:

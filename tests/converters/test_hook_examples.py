@@ -1,5 +1,5 @@
-"""The example hooks of etc/: shell-checked, and run against stand-ins for ssh, ipmitool and the
-rest that write down how they were called."""
+"""Tests of the example hooks in etc/: shell-checked, and run with replacements of ssh, ipmitool and
+others that record their calls."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_there_is_an_example_of_every_hook() -> None:
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="'make test' installs shellcheck")
 def test_the_examples_are_shell_checked(tmp_path: Path) -> None:
-    """Those of the lab too, as they are written for a demo or a test."""
+    """The lab's hooks are checked too, as written for a demo or a test."""
     write_lab_hooks(tmp_path, tmp_path / "slurm", "http://127.0.0.1:1", {"cpu": "8"})
     lab = [path for path in tmp_path.iterdir() if os.access(path, os.X_OK)]
     answer = subprocess.run(
@@ -147,7 +147,7 @@ def played_on_node(
 
 
 def test_prepare_stops_and_unmounts_each_thing_that_it_names(tmp_path: Path) -> None:
-    """A list of several words comes to the node whole, although ssh joins what it is given."""
+    """A list of several words reaches the node whole, although ssh joins its arguments."""
     done, calls = played_on_node(HOOKS / "common" / "prepare", tmp_path)
     assert done.returncode == 0, done
     stopped = [line.split()[2] for line in calls if line.startswith("systemctl stop")]
@@ -206,7 +206,8 @@ def test_leftovers_reports_a_folder_that_changes_meanwhile(tmp_path: Path) -> No
 
 
 def test_a_masterless_site_changes_the_top_lines_alone(tmp_path: Path) -> None:
-    """A role file, and a script that applies it; a run that says 2 has changed something."""
+    """The site has a role file and a script that applies it; exit 2 means that it changed
+    something."""
     text = (HOOKS / "puppet" / "join").read_text()
     top, script = text.split("\nexec ssh", 1)
     role = tmp_path / "etc" / "role"

@@ -1,4 +1,5 @@
-"""Hooks as real processes: environment, secrets, time-outs with children, one that outlives."""
+"""Tests of hooks as real processes: environment, secrets, time-outs with children, leftover
+hooks."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def test_endless_lines_take_no_memory(script: Script) -> None:
 
 
 def test_hook_begins_only_after_let_go(script: Script, tmp_path: Path) -> None:
-    """So its process can be written into the journal first; with nobody there it never begins."""
+    """So the journal can record its process first. If its parent has gone, it never begins."""
     path = script(f"echo begun >'{tmp_path}/begun'")
     starter = subprocess.Popen(
         [sys.executable, "-c",

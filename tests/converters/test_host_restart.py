@@ -1,5 +1,5 @@
-"""The host goes down in the middle of a conversion, on a real Slurm: dnm, its converter and the
-converter's keeper die together at each stage. Quiet runs afterwards take up what was claimed."""
+"""Tests of a host that goes down during a conversion, on a real Slurm. dnm, its converter and the
+keeper die together at each stage. Later runs continue every claim."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ hooks_dir = {hooks}
 min_idle_seconds = 0
 stage_timeout_seconds = 30
 """
-# Stops where it is told to, and says in a file how far it has come.
+# Stops at the requested stage, and writes its progress to a file.
 CONVERTER = """#!/bin/sh
 export SLURM_CONF='{conf}' PYTHONPATH='{repository}'
 if [ "$1" = --set ] && [ -e '{place}/fault' ]; then
@@ -80,14 +80,14 @@ class Place:
     # --- what happens ------------------------------------------------------------------------
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        """One real run; the cap is looked at after it."""
+        """Makes one real run, then checks the cap."""
         ended = self.site.command("run", **self.lab.environ)
         assert ended.returncode in (0, 1), (ended.stdout, ended.stderr)
         assert len(self.claimed()) <= self.pods, self.claimed()
         return ended
 
     def settle(self, is_so: Callable[[], bool], seconds: float = 600) -> None:
-        """Seldomer and seldomer: what died is tried again a minute later."""
+        """Runs with growing intervals: a failed step is retried a minute later."""
         deadline, pause = time.monotonic() + seconds, 0.5
         while not is_so():
             ended = self.run()
@@ -96,7 +96,7 @@ class Place:
             pause = min(1.5 * pause, 8.0)
 
     def die_in(self, point: str) -> None:
-        """The host goes down when the converter has come that far, in a run of now."""
+        """Stops the host when the converter has reached this stage, in a run that starts now."""
         self.passed.unlink(missing_ok=True)
         self.fault.write_text(f"{point}:hang")
         name, when = point.split(":")
@@ -119,7 +119,7 @@ class Place:
         return self.passed.exists() and name in self.passed.read_text().split()
 
     def _kill_converters(self) -> None:
-        """The keeper, the converter and a hook that it may have started."""
+        """Kills the keeper, the converter and a hook that it may have started."""
         for journal in self.journals():
             if journal.hook is not None and is_alive(journal.hook):
                 os.killpg(journal.hook.pid, signal.SIGKILL)
@@ -136,7 +136,7 @@ class Place:
         return list(self.store.load_all(lambda node, why: None).values())
 
     def claimed(self) -> list[str]:
-        """What is not Slurm's alone, by Slurm's own word."""
+        """Returns the nodes that are not Slurm's alone, by Slurm's own state."""
         reserved = {name for one in self.lab.client.read_reservations() for name in one.nodes}
         marked = {node.name for node in self.lab.client.read_nodes()
                   if "DRAIN" in node.state.flags and node.reason.startswith("dnm:")}  # fmt: skip
@@ -151,7 +151,7 @@ class Place:
         return not (self.claimed() or registry.nodes or registry.requests or registry.claimed)
 
     def check(self) -> tuple[int, dict[str, str]]:
-        """(exit code, what it says of claims: sentence -> next step)"""
+        """Returns (exit code, findings about claims: sentence -> next step)."""
         ended = self.site.command("check", "--output", "json", **self.lab.environ)
         found = json.loads(ended.stdout)["checks"]
         return ended.returncode, {
@@ -197,7 +197,7 @@ def test_interrupted_lending_is_continued_or_returned(
         assert place.sandbox.get("nodes", name) is not None
     else:
         assert not place.sandbox.objects("nodes")
-        # What had claimed nothing yet is in nobody's way; the next lending of its kind takes it up.
+        # A conversion without a claim does no harm; the next lending of its type continues it.
         assert not claimed or not any(journal.is_open for journal in place.journals())
     assert place.check()[1] == {} and place.site.command("status").returncode == 0
 
@@ -215,7 +215,7 @@ def test_interrupted_return_is_continued(place: Place, point: str) -> None:
 
 
 def test_claims_survive_a_lost_registry(place: Place) -> None:
-    """What was converted without a record of it is found by Slurm's marks, counted and taken in."""
+    """Slurm's marks show converted nodes without a record; dnm counts and adopts them."""
     place.die_in("convert.prepare:after")
     (claimed,) = place.claimed()
     for path in (place.directory / "state").glob("converted_nodes*"):

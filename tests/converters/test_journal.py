@@ -1,4 +1,4 @@
-"""The journal: whole after a kill anywhere, refused when it can not be trusted; one lock a node."""
+"""Tests of the journal: whole after any kill, refused if it is not trusted, one lock a node."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_unreadable_journal_directory_is_an_error(tmp_path: Path) -> None:
 
 
 def test_unreadable_journal_hides_no_other(tmp_path: Path) -> None:
-    """An empty file of one node stopped the conversion of all."""
+    """An empty file of one node once stopped the conversion of all."""
     store = JournalStore(tmp_path)
     store.save(journal("a002"))
     (tmp_path / "a001.json").touch(mode=0o600)
@@ -86,7 +86,7 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_copied_journal_is_refused(tmp_path: Path) -> None:
-    """Asked for a002, it would work on a001 under the lock of a002."""
+    """A call for a002 would work on a001 under the lock of a002."""
     store = JournalStore(tmp_path)
     store.save(journal())
     (tmp_path / "a002.json").write_bytes((tmp_path / "a001.json").read_bytes())

@@ -1,9 +1,7 @@
-"""The example hooks that write a kubelet's file, in a root of their own: what they leave there, in
-which order, killed between any two commands and repeated.
-
-ssh is a shell on this machine; the paths at the top of a hook are edited as a site would. The
-programs that would touch the machine are stand-ins that write down their call and the files there.
-"""
+"""Tests of the example hooks that write a kubelet's file, each in a root directory of its own. They
+check the files, their order, and a kill between any two commands with a repetition. ssh is a shell
+on this machine, and the paths at the top of a hook are edited as a site would. Programs that would
+change the machine are replaced by ones that record their calls and the files."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ esac""".replace('"$4"', '"$3"'),
 
 
 class Machine:
-    """A root of its own and a copy of one hook that works in it."""
+    """A root directory, and a copy of one hook that works in it."""
 
     def __init__(self, directory: Path, hook: str) -> None:
         self.root = directory / "root"
@@ -93,7 +91,7 @@ class Machine:
         self.running.write_text("")
 
     def call(self, text: str, kill_at: int = 0) -> subprocess.CompletedProcess[str]:
-        """One call of the hook; the `kill_at`-th command ends it, 0: none."""
+        """Calls the hook once. The `kill_at`-th command kills it; 0: none."""
         self.file.write_text(text)
         self.calls.write_text("")
         Path(f"{self.root}.left").write_text(str(kill_at))

@@ -1,4 +1,4 @@
-"""What is Slinky's is never lent, drained or preempted by node-convert: a table of its marks."""
+"""Tests that node-convert never lends, drains or preempts nodes of Slinky: a table of its marks."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_slinky_node_is_not_lent(case: str) -> None:
 
 
 def a_claim_of(**changes: Any) -> Any:
-    """A conversion as far as the looks before a claim need it; whatever it says to Slurm but these
-    is an error, so that nothing is drained, ended or asked for."""
+    """Returns a conversion with just the reads before a claim. Any other call to Slurm is an error,
+    so nothing can be drained, ended or requested."""
     said = {"jobs": {}, "mode": "requeue", "node": node(), **changes}
     return SimpleNamespace(
         node="a001",
@@ -97,7 +97,7 @@ def test_job_with_pods_is_not_preempted(mode: str) -> None:
 
 
 def test_forgotten_job_is_no_failure_of_the_node() -> None:
-    """It ended after the node was chosen; a failure would let the node rest."""
+    """The job ended after the node was chosen. A failure would cause a pause."""
 
     def read_job(job: str) -> JobRecord:
         raise SlurmRefused("failed", "slurm_load_jobs error: Invalid job id specified")

@@ -1,4 +1,4 @@
-"""nodeset-convert on a stand-in of slurm-operator: its steps and its traps."""
+"""Tests of nodeset-convert on a model of slurm-operator: its steps and its traps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.converters.played import tmp_path as tmp_path
 
 
 class Program(PlayedProgram[World]):
-    """nodeset-convert on a world."""
+    """The program nodeset-convert on a model."""
 
     machines = Machines.PODS
     keys = {"nodeset_label": LABEL}
@@ -50,7 +50,7 @@ def program(directory: Path, seed: int = 0, **settings: Any) -> Program:
 
 
 def assert_batch(world: World, node: str = NODE) -> None:
-    """Slurm has it, as it was before."""
+    """Asserts that Slurm has the node as before."""
     for _ in range(6):
         world.step()
     one = world.machines[node]
@@ -71,7 +71,7 @@ def assert_lent(world: World, node: str = NODE) -> None:
 def test_moved_node_loses_labels_of_both_namespaces(
     tmp_path: Path,
 ) -> None:
-    """dnm has changed its queue in place: the journal names the namespace that it was lent to."""
+    """dnm has moved the node to another queue; the journal has the first namespace."""
     taints = (Taint(key="for", value="{namespace}", effect="NoSchedule"),)
     made = program(tmp_path, node_types={"a": NodeType(name="a", size={}, taints=taints)})
     made.lend()
@@ -85,7 +85,7 @@ def test_moved_node_loses_labels_of_both_namespaces(
 
 
 def test_leftover_mark_of_another_instance_is_ignored(tmp_path: Path) -> None:
-    """The Comment is the operator's, and the pod's end replaces our drain's Reason."""
+    """The Comment is the operator's, and the pod's end replaces the Reason of dnm's drain."""
     made = program(tmp_path)
     made.world.machines[NODE].extra = "dnm:west op1"
     assert made.lend().result == "ok"
@@ -95,7 +95,8 @@ def test_leftover_mark_of_another_instance_is_ignored(tmp_path: Path) -> None:
 
 
 def test_lent_node_without_reservation_is_returned(tmp_path: Path) -> None:
-    """Another's began, or a person deleted it; the pod's end has replaced our drain's Reason."""
+    """Another reservation began, or an administrator deleted it. The pod's end has replaced the
+    Reason of dnm's drain."""
     made = program(tmp_path)
     made.lend()
     made.world.reservations.clear()
@@ -105,7 +106,7 @@ def test_lent_node_without_reservation_is_returned(tmp_path: Path) -> None:
 
 
 def test_waits_until_slurm_shows_the_reservation(tmp_path: Path) -> None:
-    """Before, the pod's end deletes the node, and the reservation with it (slurm-operator 1.1)."""
+    """Without the wait the pod's end deletes the node with its reservation (slurm-operator 1.1)."""
     made = program(tmp_path)
     made.world.delay = 40
     assert made.lend().result == "ok"
@@ -132,8 +133,8 @@ def test_drain_lifted_by_the_operator_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", ["Duplicate reservation name", "Requested nodes are busy"])
 def test_reservation_after_a_lost_answer_is_adopted(tmp_path: Path, answer: str) -> None:
-    """The command is carried out while it is said again, and Slurm refuses the second: by its name,
-    or, as a lock of slurmrestd's, for what it overlaps."""
+    """Slurm carries the command out while dnm repeats it, and refuses the second one: for its name,
+    or for the overlap with a lock of slurmrestd."""
     made = program(tmp_path)
 
     class Slow(SlurmSide):
@@ -152,7 +153,7 @@ def test_reservation_after_a_lost_answer_is_adopted(tmp_path: Path, answer: str)
 
 
 def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
-    """A try whose outcome is unknown lasts for half a minute, and each is said again."""
+    """An attempt with an unknown outcome lasts half a minute, and is then repeated."""
     made = program(tmp_path)
     (one,) = made.world.machines.values()
     lost = ["drain", "resume"]
@@ -186,7 +187,7 @@ def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["Slurm refuses the reservation", "a job got in"])
 def test_claim_that_fails_during_a_stop_is_given_back(tmp_path: Path, kind: str) -> None:
-    """Nobody would take it up: the list names no claim that Slurm does not hold."""
+    """No later call would continue it: the list has no claim that Slurm does not hold."""
     made, stop = program(tmp_path), StopRequest()
     made.control = lambda: stop  # type: ignore[assignment, return-value]
 
@@ -255,7 +256,7 @@ def test_waits_for_slurm_while_a_pod_ends(tmp_path: Path) -> None:
 
 
 def test_each_call_repeats_a_return_from_its_first_stage(tmp_path: Path) -> None:
-    """What an earlier call has done may have been undone since."""
+    """The result of an earlier call may have been undone since."""
     made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
     made.lend()
     made.world.is_stuck = True
@@ -378,7 +379,7 @@ def stop_telling(world: World) -> None:
 def test_label_stays_if_the_claim_is_lost(
     tmp_path: Path, spoil: Callable[[World], None], guard: Callable[[NodeConversion], object]
 ) -> None:
-    """Both before the stage begins and just before the label goes."""
+    """It is lost before the stage begins, or just before the label is removed."""
     made = program(tmp_path)
     conversion = made.under_way()
     spoil(made.world)
@@ -430,7 +431,7 @@ def test_a_node_with_its_slurmd_is_not_cordoned_again(tmp_path: Path) -> None:
 
 
 def test_a_cordon_after_the_label_is_on_stays(tmp_path: Path) -> None:
-    """Killed between the change that lifts our cordon and its line in the journal."""
+    """A kill comes between the change that lifts dnm's cordon and its line in the journal."""
     made = program(tmp_path)
     made.lend()
 

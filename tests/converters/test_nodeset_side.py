@@ -1,4 +1,4 @@
-"""nodeset-convert's reads and changes over HTTP, with the objects as the operator prints them."""
+"""Tests of nodeset-convert's requests over HTTP, with objects as the operator prints them."""
 
 from __future__ import annotations
 

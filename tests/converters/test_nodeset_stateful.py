@@ -1,4 +1,4 @@
-"""nodeset-convert in StatefulSet mode on a stand-in of slurm-operator: its traps."""
+"""Tests of nodeset-convert in StatefulSet mode on a model of slurm-operator: its traps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOON = timedelta(seconds=0.3)  # a few looks, also on a busy machine
 
 
 class StatefulProgram(Program):
-    """nodeset-convert on such a world."""
+    """The program nodeset-convert on such a model."""
 
     world: StatefulWorld
     kube = KubeSide
@@ -40,7 +40,7 @@ def program(directory: Path, seed: int = 0, machines: int = 3, **settings: Any) 
 
 
 def assert_whole(world: StatefulWorld) -> None:
-    """Every machine is Slurm's, and the NodeSet is as it was."""
+    """Asserts that every machine is Slurm's, and the NodeSet is unchanged."""
     for name in world.machines:
         assert_batch(world, name)
     assert (world.replicas, world.waiting) == (len(world.machines), [])
@@ -58,7 +58,8 @@ def test_the_last_replica_is_lent_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_wrong_pod_is_kept_by_restoring_the_number(tmp_path: Path) -> None:
-    """It is not Ready just as the number changes, so the operator takes it first, jobs and all."""
+    """It is not Ready just as the number changes, so the operator removes it first, with its
+    jobs."""
     made = program(tmp_path)
     world = made.world
     world.machines["a002"].jobs["77"] = 10**6
@@ -80,7 +81,7 @@ def test_wrong_pod_is_kept_by_restoring_the_number(tmp_path: Path) -> None:
 
 
 def test_concurrent_scale_down_is_kept(tmp_path: Path) -> None:
-    """Our write is refused for theirs, which the way back must not take for ours."""
+    """Slurm refuses dnm's write after the other one; the rollback must not undo that."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     world = made.world
 
@@ -131,7 +132,7 @@ def test_refuses_to_scale_with_a_spare_node(tmp_path: Path) -> None:
 
 
 def assert_untouched(made: StatefulProgram, found: NodeResult) -> None:
-    """It was not its turn: nothing of the NodeSet was changed, and nothing is held against it."""
+    """Asserts that the NodeSet is unchanged, and that waiting counts as no failure."""
     journal = made.store.load(NODE)
     assert found.result == "skipped" and journal is not None
     assert not journal.is_open and carry_over(journal) == {}
@@ -140,7 +141,7 @@ def assert_untouched(made: StatefulProgram, found: NodeResult) -> None:
 
 
 def test_conversions_of_one_host_take_turns(tmp_path: Path) -> None:
-    """Another conversion of this host moves the NodeSet just now."""
+    """Another conversion of this host moves the NodeSet now."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     with made.store.lock("NodeSet_slurm_b"):
         found = made.lend()
@@ -152,7 +153,7 @@ def test_conversions_of_one_host_take_turns(tmp_path: Path) -> None:
 
 
 def test_conversions_of_two_hosts_take_turns(tmp_path: Path) -> None:
-    """Each has set out to take its pod, and waits for the other."""
+    """Each is about to remove its pod, and waits for the other."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     other = made.world.machines["a002"].pod
     assert other is not None
@@ -220,7 +221,7 @@ def test_scales_only_if_this_pod_would_end(name: str) -> None:
     ],
 )
 def test_resumes_a_node_left_down_by_its_pod(tmp_path: Path, reason: str, is_resumed: bool) -> None:
-    """The pod that comes back is called as before, and the operator leaves its node as it is."""
+    """The new pod has the old name, so the operator does not resume its node."""
     patience = timedelta(seconds=60 if is_resumed else 0.2)
     made = program(tmp_path, machines=1, boot_timeout_seconds=patience)
     assert made.lend().result == "ok"

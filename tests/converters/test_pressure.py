@@ -1,4 +1,4 @@
-"""What jobs wait for, by Slurm's own word for why each is pending."""
+"""Tests of waiting jobs, by Slurm's reason why each is pending."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_job_of_two_partitions_counts_once_a_type() -> None:
     "fields", [{"node_count": 3}, {"partitions": ("odd",)}, {"partitions": ("gone",)}]
 )
 def test_job_too_large_for_its_partition_is_not_counted(fields: dict[str, Any]) -> None:
-    """It asks for more nodes than its partition has, or these are of no type."""
+    """It requests more nodes than its partition has, or these have no type."""
     assert waiting(pending(**fields)) == ()
 
 
@@ -137,7 +137,7 @@ def test_number_of_counted_jobs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_many_jobs_with_many_nodes_are_counted_fast() -> None:
-    """Ten thousand of one user that name nodes which are away held up the list until its end."""
+    """Ten thousand jobs of one user that name missing nodes once held up the list."""
     wants = "ReqNodeNotAvail,_UnavailableNodes:b[0001-2000]"
     jobs = [pending(wants, id=str(number)) for number in range(5_000)]
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""Why Slurm does not have a node, and whose word that is, as `--list` tells it."""
+"""Tests of Slurm's Reasons and their owners, as `--list` shows them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_leftover_reason_in_service_is_no_mark() -> None:
 
 
 def test_leftover_mark_does_not_change_the_owner() -> None:
-    """Of an instance whose drain a person has lifted by hand: its Comment stays there."""
+    """An administrator lifted the drain of an instance, and its Comment stayed."""
     marks = {"comment": "dnm:west op1", "extra": "dnm:prod 2"}
     ours, theirs, left = (
         node(state=state, reason=reason, has_last_busy=True, **marks)

@@ -1,7 +1,6 @@
-"""slurmrestd: its recorded answers against the commands' text of the same moment, and its bad days.
-
-The samples are of real ones (tests/rest_samples.py); what is said on bad days is what they said.
-"""
+"""Tests of slurmrestd: its recorded answers agree with the commands' text of the same moment, and
+each failure has a message. The samples are real (tests/rest_samples.py), and so are the
+failures."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ ALL = {
 
 
 def specification(paths: dict[str, list[str]], *versions: int, release: str = "24.11.5") -> bytes:
-    """What /openapi/v3 answers."""
+    """Returns the answer to /openapi/v3."""
     return answer(
         {
             "info": {"version": f"Slurm-{release}&openapi/slurmctld"},
@@ -87,7 +86,7 @@ def test_rest_answers_agree_with_commands(sample: Path) -> None:
     assert all(node.state.is_understood for node in nodes)
     jobs = rest.parse_jobs(of("jobs.json").encode())
     said = text.parse_jobs(of("jobs.txt"))
-    if sample.name == "22.05":  # which does not tell where a job is planned
+    if sample.name == "22.05":  # which does not have planned nodes
         said = tuple(msgspec.structs.replace(job, planned_nodes=()) for job in said)
     assert jobs == said and {"RUNNING", "PENDING", "SUSPENDED"} <= {job.state for job in jobs}
     records = [
@@ -105,7 +104,7 @@ def test_rest_answers_agree_with_commands(sample: Path) -> None:
 
 
 def is_free(node: dict[str, Any]) -> bool:
-    """Slurm's own words: idle and nothing else, with nothing on it."""
+    """Returns whether Slurm has the node idle, without flags and without work."""
     words = [node["state"]] if isinstance(node["state"], str) else node["state"]
     words = [*words, *node.get("state_flags", ())]
     return [one.upper() for one in words] == ["IDLE"] and not (
@@ -114,7 +113,7 @@ def is_free(node: dict[str, Any]) -> bool:
 
 
 def change(document: str, sample: Path, **fields: object) -> bytes:
-    """A sample whose first entry has other fields; None takes one away."""
+    """Returns a sample with other fields in its first entry; None removes one."""
     answered = json.loads((sample / f"{document}.json").read_text())
     entry = answered[document][0]
     for name, value in fields.items():
@@ -244,7 +243,7 @@ def test_unsupported_api_version_is_refused(offered: tuple[int, ...], said: str)
 
 @pytest.mark.parametrize("release", ["25.05.3", "26.05.5", "next"])
 def test_a_version_that_hides_external_nodes_is_refused(release: str) -> None:
-    """As v0.0.43 of 26.05 hid external1 of the lab."""
+    """v0.0.43 of 26.05 hid external1 of the lab."""
     (body,) = specification(ALL, 42, 43, release=release).split(b"\r\n\r\n")[1:]
     with pytest.raises(
         SlurmError, match=r"v0\.0\.43 of .*hide EXTERNAL nodes.* leave slurmrestd_url out"
@@ -284,7 +283,7 @@ def test_unsupported_change_is_refused() -> None:
 
 AWAY = "Unable to contact slurm controller (connect failure)"
 BAD_DAYS = [
-    # as 22.05, 24.11 and 26.05 said it on the lab
+    # messages of 22.05, 24.11 and 26.05 on the lab
     pytest.param(
         errors("500 INTERNAL ERROR", error="Unspecified error", errno=-1),
         SlurmError, "is away, or it does not take the user .*22.05 does not say which", id="22.05",
@@ -344,7 +343,8 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_all_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers of one name whose network is away: each cost all of it, or the first did."""
+    """A name may have several unreachable servers. Once each cost the whole time, or the first
+    did."""
     addresses = [f"127.0.0.{number}" for number in range(1, 7)]
     asked: list[tuple[str, float]] = []
 
@@ -451,7 +451,7 @@ def test_token_writable_by_others_is_not_sent(tmp_path: Path) -> None:
 
 
 def bodies(server: ScriptedServer) -> list[tuple[str, str, Any]]:
-    """Of what was changed: method, path below the version, body."""
+    """Returns the changes: method, path below the version, body."""
     return [
         (asked.method, asked.path.partition("v0.0.45/")[2], json.loads(asked.body or b"null"))
         for asked in server.asked
@@ -478,7 +478,7 @@ def test_a_node_is_changed_in_one_request() -> None:
 def claim(
     monkeypatch: pytest.MonkeyPatch, *answers: bytes | Drip
 ) -> tuple[list[tuple[str, str, Any]], SlurmError | None]:
-    """What a claim of a001 sends, and what it raises."""
+    """Returns the requests of a claim of a001, and its error."""
     monkeypatch.setattr("secrets.token_hex", lambda _: "0123abcd")
     with ScriptedServer([specification(ALL, 45), *answers], closes=True) as server:
         try:
@@ -533,7 +533,7 @@ def test_second_claim_is_refused(
     answers: list[bytes], kind: type[SlurmError], said: str, sent: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """And takes away its own lock alone."""
+    """It removes only its own lock."""
     found, error = claim(monkeypatch, *answers)
     assert type(error) is kind and said in str(error)
     assert [method for method, _, _ in found] == sent

@@ -1,4 +1,4 @@
-"""Which nodes may be lent: a table of cases, the order, the guard, and many nodes."""
+"""Tests of the verdicts: a table of cases, the order, the guard, and many nodes."""
 
 from __future__ import annotations
 
@@ -227,14 +227,14 @@ def test_chooses_longest_idle_node_and_youngest_job() -> None:
 
 @pytest.mark.parametrize(("url", "verdict"), [("", OK), ("unix:/run/s", SKIP)])
 def test_slurmrestd_does_not_lend_reserved_nodes(url: str, verdict: ListVerdict) -> None:
-    """Another host of the instance has booked it, by commands."""
+    """Another host of the instance has reserved the node by commands."""
     rules = Settings(instance="test", slurmrestd_url=url)
     found = judge(node(), reservations=[reservation(BOOKED, timedelta(minutes=-1))], rules=rules)
     assert found["a001"].verdict is verdict
 
 
 def test_largest_pending_job_keeps_no_reserved_node() -> None:
-    """It is booked for an event, which it would serve no more than the job."""
+    """An event has reserved the node, so the job would not get it."""
     rules = msgspec.structs.replace(RULES, protect_largest_pending=True)
     pending = job(state="PENDING", nodes=(), start=None, node_count=9)
     there = reservation(BOOKED, timedelta(minutes=-1))
@@ -331,13 +331,15 @@ def test_durations(seconds: int, shown: str) -> None:
 
 
 def test_nodes_and_as_many_pending_jobs_grow_evenly() -> None:
-    """Calls are counted, of Python and of C: five times as much takes about five times."""
+    """The test counts calls of Python and C: five times the nodes take about five times the
+    calls."""
     calls = {count: calls_of_a_list(count) for count in (200, 1000)}
     assert calls[1000] < 6 * calls[200], calls
 
 
 def calls_of_a_list(count: int) -> int:
-    """A quarter of the nodes is at work, and a tenth of the pending jobs is planned."""
+    """Returns the calls. A quarter of the nodes has work; a tenth of the pending jobs is
+    planned."""
     names = [f"a{n:05}" for n in range(count)]
     nodes = [busy(name=one) if n % 4 == 1 else node(one) for n, one in enumerate(names)]
     jobs = [job(id=f"r{n}", nodes=(one,)) for n, one in enumerate(names) if n % 4 == 1]
@@ -364,7 +366,7 @@ def calls_of_a_list(count: int) -> int:
 
 
 def test_service_state_of_recorded_nodes() -> None:
-    """By the nodes alone: allocated memory counts as work, a suspended job shows nowhere else."""
+    """Only the nodes count: allocated memory is work, and a suspended job shows nowhere else."""
     sample = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states3" / "nodes.txt"
     nodes = parse_nodes(sample.read_text())
     assert {node.name: (node.state.text, service_of(node, (), "")) for node in nodes} == {

@@ -1,5 +1,5 @@
-"""Settings of node-convert: defaults < ini < environment < options, and every way to get them
-wrong."""
+"""Tests of node-convert's settings: defaults < ini < environment < options, and every wrong
+value."""
 
 from __future__ import annotations
 

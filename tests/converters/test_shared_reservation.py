@@ -1,5 +1,5 @@
-"""Taking the predecessor's shared reservation apart where Slurm, before 23.02, can't take a node
-out of one: only whoever still has the turn deletes it."""
+"""Tests of the split of the predecessor's shared reservation. Slurm before 23.02 can't remove one
+node. Only the conversion that still has the turn deletes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = (NODE, "a001", "a002")
 
 
 class OldSlurm:
-    """`later`: what becomes of the turn once the other nodes have reservations of their own."""
+    """A Slurm before 23.02. `later` changes the turn once the other nodes have reservations."""
 
     def __init__(self, later: tuple[str, ...]) -> None:
         self.kept: dict[str, tuple[str, ...]] = {SHARED: ALL}

@@ -1,4 +1,5 @@
-"""node-convert on a real Slurm, with the sandbox as Kubernetes and hooks that join and leave it."""
+"""Tests of node-convert on a real Slurm, with the sandbox as Kubernetes and hooks that join and
+leave it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ pytestmark = needs_slurm
 
 
 def test_a_task_of_an_array_is_requeued_alone(site: SlurmSite) -> None:
-    """The last one has the array's own id, which is all of its tasks."""
+    """The last task has the array's own id, which stands for all of its tasks."""
     lab = site.lab
     array = lab.submit("-a", "1-3", "--exclusive", "-n1", "--uid=games")
 
@@ -125,7 +126,7 @@ def test_each_verdict_on_a_real_state(site: SlurmSite) -> None:
 
 
 def foreign(lab: SlurmLab) -> tuple[list[tuple[object, ...]], list[Reservation]]:
-    """What administrators have put there, for a comparison before and after."""
+    """Returns the state that administrators have set, for a comparison before and after."""
     nodes = [node for node in lab.client.read_nodes() if node.reason.startswith("admin")]
     return (
         [(node.name, node.state.base, "DRAIN" in node.state.flags, node.reason) for node in nodes],
@@ -212,10 +213,10 @@ def test_nodes_of_other_owners_are_not_touched(site: SlurmSite) -> None:
 
 @pytest.mark.parametrize("turns", by_night(2, 5))
 def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) -> None:
-    """On ten nodes at once, a job is submitted after the node was judged OK, and the claim follows
+    """On ten nodes at once, a job is submitted after the node was judged OK. The claim follows
     after a pause that differs each time. The last job of each node runs when the claim is made, and
-    the first job of two nodes has ended, so that each side wins on every machine. Whoever wins, the
-    other side must have lost."""
+    the first job of two nodes has ended, so that each side wins on every machine. If one side wins,
+    the other must have lost."""
 
     lab = site.lab
     settings = load_settings({}, lab.environ | {"DNM_CONFIG": str(site.config)})
@@ -272,8 +273,8 @@ def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) ->
 
 
 def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Path) -> None:
-    """Different instances and state directories, one reservation name: only Slurm keeps them
-    apart."""
+    """They have different instances and state directories and one reservation name: only Slurm
+    keeps them apart."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other", instance="other")
     arguments = ("--set", "k8s", "--node-type", "a", "--num-nodes", "7", "--namespace", "dev")
     answers = [one.wait() for one in [made.begin(*arguments) for made in (site, other)]]
@@ -296,8 +297,8 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
 
 @night
 def test_leftover_reason_is_no_mark(site: SlurmSite, tmp_path: Path) -> None:
-    """Slurm 23.11 to 25.11 without slurmdbd keeps the Reason of a drain that was lifted, the
-    installed one does not (test_reasons.py)."""
+    """Slurm 23.11 to 25.11 without slurmdbd keeps the Reason of a lifted drain; the installed one
+    does not (test_reasons.py)."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other", instance="other")
     for made, node in ((site, "a001"), (other, "a002")):
         for direction in ("k8s", "batch"):
@@ -317,7 +318,7 @@ def test_leftover_reason_is_no_mark(site: SlurmSite, tmp_path: Path) -> None:
 
 
 def lend_as_the_script_before(site: SlurmSite, nodes: Sequence[str]) -> None:
-    """All in one reservation, each drained with one reason."""
+    """Lends nodes as the predecessor's script did: one reservation, one Reason for each drain."""
     lab = site.lab
     for node in nodes:
         lab.run(
@@ -349,7 +350,7 @@ def test_two_hosts_take_the_shared_reservation_apart(site: SlurmSite, tmp_path: 
 
 @night
 def test_abandoned_turn_ends_after_a_minute(site: SlurmSite, tmp_path: Path) -> None:
-    """Whoever took the shared reservation apart was killed."""
+    """The conversion that was splitting the shared reservation was killed."""
     lab = site.lab
     lend_as_the_script_before(site, ("a001", "a002"))
     other = SlurmSite(lab, site.sandbox, tmp_path / "other")
@@ -367,7 +368,7 @@ def test_abandoned_turn_ends_after_a_minute(site: SlurmSite, tmp_path: Path) -> 
 def test_predecessors_reservation_is_emptied_node_by_node(
     site: SlurmSite,
 ) -> None:
-    """Slurm before 23.02 can't take one node out of a list, so the list is split."""
+    """Slurm before 23.02 can't remove one node from a list, so the list is split."""
     lab = site.lab
     nodes = ("a001", "a002", "a003")
     lend_as_the_script_before(site, nodes)
@@ -411,7 +412,7 @@ def test_pods_are_evicted_and_none_is_lost_without_force(site: SlurmSite) -> Non
         )  # fmt: skip
 
     pod("daemon", "apps/v1 DaemonSet")
-    # Of another node of Slurm, for all that this one can tell.
+    # This machine takes it for another node of Slurm.
     pod("slurmd", "slinky.slurm.net/v1beta1 NodeSet")
     arguments = ("--set", "batch", "--node-name", "a001")
     for words in (arguments, (*arguments, "--force")):

@@ -1,4 +1,4 @@
-"""node-convert on a real Slurm when things go wrong: kills, restarts, failures, preemption."""
+"""Tests of node-convert on a real Slurm with failures: kills, restarts, errors, preemption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ pytestmark = needs_slurm
 
 
 def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
-    """Claimed before the job is touched, TERM, requeue; and only what the site has named."""
+    """The node is claimed before the job gets TERM and is requeued. Only jobs that the site has
+    named are preempted."""
     lab = site.lab
     allowed = {"PREEMPT_USER": "games", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
     job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", "-A", "fill")
@@ -34,7 +35,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
         "PREEMPT", "PREEMPT", "SKIP", "SKIP", "SKIP",
     ]  # fmt: skip
     assert "spans several nodes" in found["a003"][1]
-    assert site.verdicts()["a001"][0] == "SKIP"  # nobody is named, so nobody may be preempted
+    assert site.verdicts()["a001"][0] == "SKIP"  # no user is configured, so no job may be preempted
 
     arguments = ("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     refused = site.run(*arguments, **allowed)
@@ -94,8 +95,8 @@ esac
 
 
 def test_repeated_resume_across_a_restart_succeeds(site: SlurmSite) -> None:
-    """scontrol repeats a command when the controller goes before it answers. The second time, a
-    slurmctld that was just started refuses it, as it knows no state of the node yet."""
+    """scontrol repeats a command if the controller goes away before it answers. A slurmctld that
+    has just started refuses the second one, since it knows no state of the node yet."""
     lab = site.lab
     assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
     programs, seen = site.directory / "bin", site.directory / "resumed"
@@ -124,7 +125,8 @@ def test_repeated_resume_across_a_restart_succeeds(site: SlurmSite) -> None:
 def test_return_killed_after_resume_waits_for_the_node(
     site: SlurmSite,
 ) -> None:
-    """Between a resume and the next ping Slurm can't say whether it has the node in service."""
+    """Between a resume and the next ping, Slurm does not know whether it has the node in
+    service."""
     lab = site.lab
     assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
     killed = site.run("--set", "batch", "--node-name", "a001", DNM_FAULT="slurm.resume:after:kill")
@@ -141,7 +143,7 @@ def test_return_killed_after_resume_waits_for_the_node(
 
 
 def test_reopened_node_is_drained_before_its_reset(site: SlurmSite) -> None:
-    """What an open journal says of an earlier call is not so any more: pods have come since."""
+    """An open journal may be outdated: pods have started since."""
     sandbox = site.sandbox
     assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
     reset = site.hooks / "reset"
@@ -161,7 +163,7 @@ def test_reopened_node_is_drained_before_its_reset(site: SlurmSite) -> None:
 
 
 def bound_pod(name: str) -> dict[str, object]:
-    """A controller's, so that it is replaced elsewhere when it is evicted."""
+    """Returns a controller's pod, which is replaced elsewhere after an eviction."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "u"}
     metadata = {"name": name, "namespace": "dev", "labels": {"app": name},
                 "ownerReferences": [{**owner, "controller": True}]}  # fmt: skip
@@ -179,7 +181,7 @@ def give_back_by_hand(site: SlurmSite, node: str) -> None:
 
 
 def test_outdated_journal_does_not_touch_the_node(site: SlurmSite) -> None:
-    """He gave the node back, it worked, and then he drained it for himself."""
+    """An administrator returned the node, it worked, and then the administrator drained it."""
     lab, reset = site.lab, site.hooks / "reset"
     good = reset.read_text()
     for hook in ("join", "reset"):
@@ -197,7 +199,7 @@ def test_outdated_journal_does_not_touch_the_node(site: SlurmSite) -> None:
 
 
 def test_node_returned_by_another_host_is_not_reset(site: SlurmSite, tmp_path: Path) -> None:
-    """Its hooks before the reset take their time, and a job runs when they have ended."""
+    """The hooks before the reset are slow, and a job runs when they have ended."""
     lab, other = site.lab, SlurmSite(site.lab, site.sandbox, tmp_path / "other")
     began, ends = tmp_path / "began", tmp_path / "ends"
     leave = other.hooks / "leave"
@@ -232,7 +234,7 @@ def test_node_resumed_before_ready_is_not_lent(site: SlurmSite) -> None:
 
 
 def test_node_is_printed_before_it_is_changed(site: SlurmSite) -> None:
-    """So that dnm knows of it although the call is ended in the middle."""
+    """So dnm knows of it even if the call ends early."""
     (site.hooks / "join").write_text("#!/bin/sh\nexec sleep 60\n")
     lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     assert lending.stdout is not None
@@ -266,8 +268,8 @@ def fault(point: str) -> str:
 
 @pytest.mark.parametrize("every", by_night(2, 1))
 def test_repetition_after_a_kill_at_any_stage_succeeds(site: SlurmSite, every: int) -> None:
-    """One node for each point (by day: each second), both directions; the second half of those that
-    go back is taken up by --resume."""
+    """Each point has one node (by day every second point), in both directions. --resume continues
+    the second half of the returns."""
     lab = site.lab
     nodes = NODES[::every]
     assert len(LEND_POINTS) == len(RETURN_POINTS) == len(NODES)

@@ -1,5 +1,5 @@
-"""Nodes booked ahead in a real Slurm: refused where a job may run, taken from under the booking,
-given up by name; what others have reserved is left."""
+"""Tests of nodes reserved ahead in a real Slurm: refused if a job may run, lent from the
+reservation, released by name. Other reservations stay."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_reservation_waits_for_running_jobs(site: SlurmSite) -> None:
 def test_late_reservation_is_moved_if_no_job_conflicts(
     site: SlurmSite,
 ) -> None:
-    """Lending takes longer than was thought: in one call, so that a node is never without one."""
+    """Lending takes longer than expected. The move is one call, so that a node always has a
+    reservation."""
     lab = site.lab
     occurrence = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=90)
     name = booking_name("w", occurrence, "test")
@@ -114,7 +115,7 @@ def test_reserved_node_is_lent_and_the_rest_released(site: SlurmSite) -> None:
 
 
 def test_kill_at_any_change_leaves_no_extra_reservation(site: SlurmSite) -> None:
-    """A run of dnm goes on with it so: it books what the list lacks, and gives all of it up."""
+    """The next run of dnm reserves the missing nodes, and releases all of them."""
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
     name = booking_name("w", begins, "test")
     counts = []

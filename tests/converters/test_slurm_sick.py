@@ -1,5 +1,5 @@
-"""A sick node's way on a real Slurm: drained when it is back, and nobody's mark on it, until a
-person resumes it; and what a health check drains while it is claimed is never lent."""
+"""Tests of a faulty node on a real Slurm. After its return it is drained without a mark, until an
+administrator resumes it. A node that a health check drains while it is claimed is never lent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def test_faulty_node_stays_drained_until_resumed(site: SlurmSite) -> None:
 
 
 def test_a_health_check_takes_a_claimed_node_offline(site: SlurmSite) -> None:
-    """By the very command of NHC's node-mark-offline; a reservation of ours does not keep it."""
+    """The test uses the command of NHC's node-mark-offline; dnm's reservation does not prevent
+    it."""
     name = "a001"
     assert site.run("--set", "k8s", "--node-name", name, "--namespace", "dev").returncode == 0
     assert site.lab.client.read_reservations()
@@ -55,7 +56,7 @@ exec scontrol update nodename="$1" state=down reason="$reason"
 
 
 def test_faulty_node_never_serves_after_a_kill(site: SlurmSite) -> None:
-    """A resume ends that it is DOWN, and whoever is killed behind it leaves it without a drain."""
+    """A resume ends the state DOWN. A kill just after it leaves the node without a drain."""
     health = site.hooks / "health"
     health.write_text(DOWN)
     health.chmod(0o755)

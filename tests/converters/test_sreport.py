@@ -1,4 +1,4 @@
-"""What machines are weighed by: units as slurm.conf(5) has them, and nobody's word for another."""
+"""Tests of the billing weights of nodes: units as in slurm.conf(5), and no forged values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read(directory: Path, system: str) -> dict[str, float]:
 
 
 def test_slurmd_text_changes_no_weight(tmp_path: Path) -> None:
-    """OS= is its free text, and stands before what Slurm says."""
+    """OS= is free text from slurmd, and comes before Slurm's own fields."""
     assert read(tmp_path, "Linux Partitions=gpu CfgTRES=cpu=1")["a002"] == 128
     with pytest.raises(SlurmError, match="NodeName=a001 twice"):
         read(tmp_path, "Linux\nNodeName=a001 Partitions=gpu CfgTRES=cpu=9999 x")

@@ -1,5 +1,6 @@
-"""The programs whose machines are always Nodes, each on its stand-in: whole rounds with jobs, kills
-at each call, whose cordon and whose rights count. What only one of them has is in its own file."""
+"""Tests of the programs with permanent Nodes, each on its model: whole rounds with jobs, kills at
+each call, ownership of cordons, permissions. Each program has a test file of its own for the
+rest."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ SOON, LONG = timedelta(seconds=0.05), timedelta(minutes=1)
 
 
 class Kind(NamedTuple):
-    """`traps` are switches of its world for rounds, `at_kills` those for kills, `never` what must
-    stay empty; `right` is a call without which it can't lend, `ended` the jobs of fifty rounds."""
+    """A program under test. `traps` are switches of its model for rounds, `at_kills` those for
+    kills, `never` what must stay empty. `right` is a call without which it can't lend, `ended` the
+    jobs of fifty rounds."""
 
     program: Callable[..., Any]
     assert_lent: Callable[[Any], None]
@@ -64,15 +66,15 @@ of_each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def assert_in_peace(kind: Kind, world: Any, note: str = "") -> None:
-    """No job and no pod was lost, no machine was open to both, and all is as it was before."""
+    """Asserts that no job or pod was lost, no machine was open to both, and everything is as
+    before."""
     assert not [name for name in kind.never if getattr(world, name)], note
     kind.assert_back(world)
 
 
 @of_each_kind
 def test_node_is_lent_and_returned(tmp_path: Path, kind: Kind) -> None:
-    """dnm fences it, and a pod is still there: it is evicted behind our fence, before the Node is
-    given back."""
+    """dnm has fenced it with a pod still on it: the pod is evicted before the Node is returned."""
     made = kind.program(tmp_path)
     assert made.lend().result == "ok"
     kind.assert_lent(made.world)
@@ -93,7 +95,7 @@ def test_node_is_lent_and_returned(tmp_path: Path, kind: Kind) -> None:
 def test_concurrent_writes_of_the_node_fail_no_conversion(
     tmp_path: Path, kind: Kind, seed: int
 ) -> None:
-    """Kubelets and operators write Nodes at any time, so a change is refused again and again."""
+    """Kubelets and operators write Nodes at any time, so a change may be refused repeatedly."""
     made = kind.program(tmp_path, seed)
     made.world.second_writer = 0.8
     found = made.lend()
@@ -121,7 +123,7 @@ def test_permanent_conflict_fails_after_the_time_out(tmp_path: Path, kind: Kind)
 
 @of_each_kind
 def test_another_host_can_return_it_another_instance_can_not(tmp_path: Path, kind: Kind) -> None:
-    """Slurm and the Node say whose it is: no journal is needed for that."""
+    """Slurm and the Node show the owner, without a journal."""
     made = kind.program(tmp_path / "one")
     made.lend()
     other = type(made)(tmp_path / "other", made.world, instance="test")
@@ -157,7 +159,7 @@ def test_idle_operator_is_waited_for_and_reported(tmp_path: Path, kind: Kind) ->
 @pytest.mark.parametrize("seed", one_in(2, range(2)))
 @of_each_kind
 def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, kind: Kind, seed: int) -> None:
-    """With jobs that start whenever Slurm may start one, and an operator at its worst."""
+    """Jobs start whenever Slurm allows it, and the operator behaves at its worst."""
     made = kind.program(tmp_path, seed, drain_timeout_seconds=SOON)
     world, rounds = made.world, 0
     for name, value in {**kind.traps, "job_chance": kind.job_chance}.items():
@@ -195,7 +197,7 @@ def play(made: Any, goes_on: bool) -> None:
 def test_repetition_after_a_kill_at_any_call_succeeds(
     tmp_path: Path, kind: Kind, goes_on: bool, is_after: bool
 ) -> None:
-    """Of a lending, and of a return: the next call finds out what has happened."""
+    """The kill comes in a lending or in a return; the next call reads what has happened."""
     whole = kind.program(tmp_path / "whole")
     play(whole, goes_on)
     for at in range(1, whole.world.calls + 1):
@@ -222,8 +224,8 @@ def test_repetition_after_a_kill_at_any_call_succeeds(
 
 @pytest.mark.parametrize("name", ["pods of a DaemonSet", "slurm-bridge"])
 def test_faulty_node_stays_drained_until_resumed(tmp_path: Path, name: str) -> None:
-    """Slinky lifts the drain that stands for its own, and not the one that takes its place. Killed
-    at any call of its return Slurm never has it in service."""
+    """Slinky lifts its own drain, but not the one that replaces it. After a kill at any call of the
+    return Slurm never has it in service."""
     kind = KINDS[name]
     made = kind.program(tmp_path / "whole", leave_drained="Healthy:False")
     made.lend()
@@ -248,7 +250,7 @@ def test_faulty_node_stays_drained_until_resumed(tmp_path: Path, name: str) -> N
 
 @of_each_kind
 def test_second_lend_of_a_lent_node_is_skipped(tmp_path: Path, kind: Kind) -> None:
-    """Two callers chose the same one: the later of them has nothing to give back."""
+    """Two callers chose the same node; the later one has nothing to give back."""
     made = kind.program(tmp_path)
     made.lend()
     assert made.lend().result == "skipped"

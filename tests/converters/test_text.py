@@ -1,4 +1,5 @@
-"""The parsers of Slurm's text, on recorded output of four versions and on whatever comes."""
+"""Tests of the parsers of Slurm's text, on recorded output of four versions and on arbitrary
+text."""
 
 from __future__ import annotations
 
@@ -129,8 +130,8 @@ def test_jobs_of_squeue() -> None:
 
 
 def test_a_task_of_an_array_is_named_as_that() -> None:
-    """The last one has the array's own id: `scontrol requeue` of that takes all tasks, on whatever
-    node they run (22.05)."""
+    """The last task has the array's own id: `scontrol requeue` of that takes all tasks, on any node
+    (22.05)."""
     line = "{0}|{1}|RUNNING|fill|spare|main|1|100|1795318591|(null)|a001||1795318590|None\n"
     shown = (("1", "1_4"), ("3", "1_2"), ("4", "4"), ("5", "5+0"), ("6", "6_[2-3]"))
     found = parse_jobs("".join(line.format(*one) for one in shown))
@@ -138,8 +139,8 @@ def test_a_task_of_an_array_is_named_as_that() -> None:
 
 
 def test_account_is_untrusted_text() -> None:
-    """Without a slurmdbd nobody checks it: bars would move the fields behind it, a line end forge a
-    job. `squeue` prints it as it is (22.05)."""
+    """Without a slurmdbd any text is allowed. Bars would shift fields, and a line end would forge a
+    job. `squeue` prints it unchanged (22.05)."""
     forged = "x|main|1|1|N/A|||||\n9|9|RUNNING|ann|y"
     text = f"3|3|RUNNING|eve|#{forged}#|main|1|7|N/A|(null)|a001||1795000000|None\n"
     (job,) = parse_jobs(without_marks(text, "#"))
@@ -148,7 +149,7 @@ def test_account_is_untrusted_text() -> None:
 
 
 def test_slurmd_text_forges_no_other_node() -> None:
-    """uname(2) of its slurmd with line ends in it, as 22.05 prints that."""
+    """uname(2) of its slurmd contains line ends, which 22.05 prints."""
     own, other = (
         f"NodeName={name} Arch=x86_64 CPUAlloc=0 OS={{}} AllocMem=0 State=IDLE Partitions=main\n"
         for name in ("a002", "a001")
@@ -272,7 +273,7 @@ def test_folded_names_expand_to_the_same_names(names: set[str]) -> None:
 
 
 def test_the_format_for_squeue_has_no_free_text() -> None:
-    """%j (name) and %k (comment) are what a user writes; %r (reason) may be a plugin's sentence."""
+    """Users write %j (name) and %k (comment); %r (reason) may be a plug-in's text."""
     assert not {"%j", "%k", "%r", "%o"} & set(JOB_FORMAT.split("|")[:-1])
 
 

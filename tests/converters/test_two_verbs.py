@@ -1,5 +1,5 @@
-"""A converter with the two verbs of the contract and no list: another program says how Slurm has
-the nodes, the sandbox's here, and the shipped node-convert of a real Slurm."""
+"""Tests of a converter with only `--set k8s` and `--set batch`. Another program lists the nodes:
+the sandbox's, and the shipped node-convert on a real Slurm."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class SlurmClient:
             )
 
     def check_changes(self) -> None:
-        """Raises SlurmError if nodes can't be converted by this access. Commands can."""
+        """Does nothing, since commands can change nodes; slurmrestd may raise SlurmError."""
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         return text.parse_nodes(self._show("nodes"))

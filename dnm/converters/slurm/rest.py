@@ -107,8 +107,8 @@ class SlurmRestClient:
         return rest_body.parse_job_record(self._read(f"job/{checked_job(job)}"))
 
     def check_changes(self) -> None:
-        """Raises SlurmError if this version can't change nodes (from Slurm 23.02, v0.0.39) and
-        reservations (from 25.05, v0.0.43, which dnm does not read)."""
+        """Raises SlurmError if this Slurm can't change nodes and reservations by requests. Nodes
+        need 23.02 (v0.0.39), and reservations 25.05 (v0.0.43, too old for dnm)."""
         self._require("POST", "node/", "change nodes")
         self._require("POST", "reservation", "make reservations")
         self._require("DELETE", "reservation/", "delete reservations")
