@@ -132,7 +132,7 @@ def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab)
     ))  # fmt: skip
     assert used["proj/"] == str(2 * CPUS) and used["root/"] == str(CPUS), used
     assert "root/root" not in used or int(used["root/root"]) == 0, used
-    table = {row[0]: row[1:] for row in rows(section("docs/accounting.md", "What sreport says"))}
+    table = {row[0]: row[1:] for row in rows(section("docs/accounting.md", "What sreport shows"))}
     one = str(CPUS)
     assert table == {
         "none": [one, "0", "nobody"], "`-`": ["0", one, f"root: {one}"],
@@ -202,7 +202,7 @@ def test_a_slurmdbd_that_is_down_for_the_whole_lend(site: SlurmSite, lab: Accoun
 
 # --- an administrator's walk, by the page alone ---------------------------------------------------
 
-PAGE = "Whom lent nodes are charged to"
+PAGE = "Accounts of lent nodes"
 CONVERTER = """\
 #!/bin/sh
 PYTHONPATH={root} exec {python} -m dnm.converters.cli "$@"
