@@ -216,7 +216,7 @@ def test_a_limit_is_the_baseline_plus_what_serves() -> None:
     assert text == TREE
 
 
-@pytest.mark.parametrize("row", table_of(QUEUES, "When somebody else changes it"), ids=" | ".join)
+@pytest.mark.parametrize("row", table_of(QUEUES, "When another client changes it"), ids=" | ".join)
 def test_a_change_by_somebody_else_is_read_as_the_row_says(row: list[str]) -> None:
     stands, reading, baseline, limit = row
     nodes = {A: {"a001": LENT}}
@@ -228,7 +228,7 @@ def test_a_change_by_somebody_else_is_read_as_the_row_says(row: list[str]) -> No
     assert vcore(made) == int(limit)
     if baseline != "–":
         assert made.numbers[A].baseline["vcore"] == int(baseline) * 1000
-    word = {"nobody": "", "a manifest": "back at its baseline", "a person's": "new total"}
+    word = {"unchanged": "", "a manifest": "back at its baseline", "a new total": "new total"}
     expected = next((note for who, note in word.items() if reading.startswith(who)), None)
     if expected is None:
         assert "less than what is lent" in made.held[A]
