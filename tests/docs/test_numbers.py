@@ -231,7 +231,7 @@ def test_a_change_by_somebody_else_is_read_as_the_row_says(row: list[str]) -> No
     word = {"unchanged": "", "a manifest": "back at its baseline", "a new total": "new total"}
     expected = next((note for who, note in word.items() if reading.startswith(who)), None)
     if expected is None:
-        assert "less than what is lent" in made.held[A]
+        assert "less than the lent amount" in made.held[A]
     else:
         assert expected in " ".join(made.notes) and bool(made.notes) == bool(expected)
 
