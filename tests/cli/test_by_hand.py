@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from dnm.cli.act import admin
 from dnm.cli.app import main
-from dnm.cli.by_hand.keeping import adopt, exclude, hold
+from dnm.cli.by_hand.adopt import adopt
+from dnm.cli.by_hand.keeping import exclude, hold
 from dnm.cli.look.history import parse_moment
 from dnm.cli.look.status import status_document
 from dnm.cli.look.status_view import brake_lines

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dnm.cli.act.admin import pause
+from dnm.cli.by_hand.adopt import adopt
 from dnm.cli.by_hand.giving_back import return_
-from dnm.cli.by_hand.keeping import adopt, hold
+from dnm.cli.by_hand.keeping import hold
 from dnm.cli.by_hand.nodes import lend
 from dnm.cli.look.status import status_document
 from dnm.cli.look.status_view import by_hand_lines

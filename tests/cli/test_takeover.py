@@ -13,6 +13,7 @@ import pytest
 from dnm.checks.findings import CheckResult, Finding
 from dnm.checks.host import find_everything
 from dnm.cli.act import admin
+from dnm.cli.act.takeover import takeover
 from dnm.cli.look.explain import explain_name
 from dnm.cli.look.history import lines_since
 from dnm.cli.look.status import status_document
@@ -92,17 +93,17 @@ def test_a_takeover_is_told_and_in_force_at_once(
     east: Site, west: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = answer_questions(monkeypatch, False)
-    assert "nothing was changed" in admin.takeover(west.config)
+    assert "nothing was changed" in takeover(west.config)
     assert f"{east.directory}/state" in asked[0] and "stopped there for good" in asked[0]
     assert east.plan().exit_code == 0
-    assert "acts as instance prod" in admin.takeover(west.config, yes=True, reason="mgmt1 died")
+    assert "acts as instance prod" in takeover(west.config, yes=True, reason="mgmt1 died")
     assert east.plan().exit_code == ExitCode.NEEDS_PERSON
     assert west.run().exit_code == 0
     lines = lines_since(west.config, west.now().replace(year=2000))
     (line,) = [line for line in lines if line.event == "takeover"]
     assert (line.kind, line.object, line.reason) == ("verb", "prod", "mgmt1 died")
     assert line.who and line.host and f"{east.directory}/state" in line.numbers["taken_from"]
-    assert "nothing was changed" in admin.takeover(west.config, yes=True)
+    assert "nothing was changed" in takeover(west.config, yes=True)
 
 
 def test_the_command_asks_and_takes_its_answer(east: Site, west: Site) -> None:
@@ -148,12 +149,12 @@ def test_without_the_role_nothing_is_lent_and_check_names_it(east: Site) -> None
 def test_what_can_not_be_written_is_no_takeover(east: Site, west: Site) -> None:
     west.sandbox.access.restrict({("get", "leases", "yunikorn")})
     with pytest.raises(KubeError, match="403"):
-        admin.takeover(west.config, yes=True)
+        takeover(west.config, yes=True)
 
 
 def test_the_lease_needs_no_queue_document(east: Site, west: Site) -> None:
     east.sandbox.delete(*MAP, "yunikorn")
-    assert "acts as instance prod" in admin.takeover(west.config, yes=True)
+    assert "acts as instance prod" in takeover(west.config, yes=True)
     assert east.plan().exit_code == ExitCode.NEEDS_PERSON
 
 
@@ -172,7 +173,7 @@ def test_a_host_that_takes_over_without_a_registry_gets_the_names_of_the_lease(
     admin.pause(east.config, reason="it burns")
     east.run()
     north = Site(east.sandbox, tmp_path / "north")
-    admin.takeover(north.config, yes=True)
+    takeover(north.config, yes=True)
     assert north.registry.pause is not None
     assert keep_names(north.registry) == keep_names(east.registry)
 
@@ -197,7 +198,7 @@ def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
     assert found.result is CheckResult.WARNING and "mgmt9:/dnm is at work" in found.text
     assert "mgmt9:/dnm is at work" in site.command("status", "--health").stdout
     asked = answer_questions(monkeypatch, True)
-    admin.takeover(site.config)
+    takeover(site.config)
     assert "mgmt9:/dnm is at work" in asked[0]
     assert site.command("run").returncode == 0
-    assert "nothing was changed" in admin.takeover(site.config, yes=True)
+    assert "nothing was changed" in takeover(site.config, yes=True)

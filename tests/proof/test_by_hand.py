@@ -20,6 +20,7 @@ import pytest
 
 from dnm.cli.act import admin
 from dnm.cli.by_hand import keeping
+from dnm.cli.by_hand.adopt import adopt
 from dnm.cli.by_hand.giving_back import return_
 from dnm.cli.by_hand.nodes import extend, lend
 from dnm.host.faults import struck_by
@@ -264,7 +265,7 @@ def test_what_asks_the_cluster_first_is_struck(site: Site, sandbox: Sandbox) -> 
             assert site.registry.nodes.keys() == left.nodes.keys() and not sandbox.violations
         site.run()  # the last that was left: it was said
 
-    play("adopt", lambda: keeping.adopt(config, "a001", "dev"))
+    play("adopt", lambda: adopt(config, "a001", "dev"))
     sandbox.add_pods(1, "dev", name="work")
     sandbox.bind("work-0", "a001", "dev")
     sandbox.tick(5)

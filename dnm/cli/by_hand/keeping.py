@@ -1,21 +1,15 @@
-"""`dnm hold`, `exclude`, their ends, and `dnm adopt`: the next run acts on what they record."""
+"""`dnm hold`, `exclude`, and their ends: the next run acts on what they record."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime
-from typing import Annotated
-
-import typer
 
 from dnm.cli.terminal.deadline import deadline_of
 from dnm.cli.terminal.node_words import named_nodes
 from dnm.cli.terminal.operation import (
     Verb,
     carry_out,
-    granted,
     new_operation,
     rehearse,
     said_by,
@@ -26,21 +20,15 @@ from dnm.cli.terminal.options import (
     ForOption,
     LentNodes,
     NamesOption,
-    NamespaceOption,
     ReasonOption,
     UntilOption,
 )
 from dnm.cli.terminal.output import shown, told_together
-from dnm.converter.node_convert import NodeConvert
-from dnm.kube.client import KubeClient
 from dnm.model.config import Config
-from dnm.model.errors import ConverterError
 from dnm.model.orders import Keeping
 from dnm.model.registry import Registry
-from dnm.model.value import Unreadable
 from dnm.run.registry import load_registry
-from dnm.verbs import keeping, taking_in
-from dnm.verbs.taking_in import why_not_adopted, why_not_in_kubernetes
+from dnm.verbs import keeping
 
 
 def hold(
@@ -136,31 +124,3 @@ def _end_all(
 
 def _end(config: Config, until: datetime | None, verb: str) -> str:
     return f"{shown(until, config.events_zone)}, or `{verb}`" if until else f"`{verb}`"
-
-
-def adopt(
-    config: ConfigOption,
-    node: Annotated[str, typer.Argument(show_default=False)],
-    namespace: NamespaceOption,
-    output: NamesOption = "text",
-    reason: ReasonOption = "",
-) -> str:
-    """Take in a node that came to Kubernetes by hand."""
-    now = datetime.now(UTC)
-    registry = load_registry(config, now)
-    granted(why_not_adopted(config, registry, node, namespace, now))
-    with closing(KubeClient.connect(config)) as kube:
-        found = kube.read_node(node)
-    granted(why_not_in_kubernetes(config, node, found))
-    listed = NodeConvert(config, os.environ).list_nodes(node)
-    if isinstance(listed, Unreadable):
-        raise ConverterError(f"{listed.error}: whether Slurm has {node} in service is not known")
-    operation = new_operation("adopt", node, reason, namespace=namespace)
-    words = {"name": node, "namespace": namespace, "now": now, "node": found, "batch": listed.nodes}
-    rehearse(config, registry, taking_in.adopt, words)
-    carry_out(config, operation, taking_in.adopt, **words)
-    queue = config.namespaces[namespace].queue
-    return (
-        f"{node} is recorded for {namespace}: the next run marks it and counts it for {queue}; it "
-        "goes back when it is idle"
-    )

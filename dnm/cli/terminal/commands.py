@@ -40,6 +40,12 @@ class Commands(TyperGroup):
 
     table: Mapping[str, Entry] = {}
     prefix = ""
+    is_listing = False  # for the shell, which needs names and texts alone
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Completes the names of commands, and imports none."""
+        self.is_listing = True
+        return super().shell_complete(ctx, incomplete)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Returns the names in the order of the table."""
@@ -59,6 +65,8 @@ class Commands(TyperGroup):
         entry = self.table.get(f"{self.prefix}{cmd_name}")
         if entry is None or (entry.needs and not find_spec(entry.needs)):
             return None
+        if self.is_listing:
+            return TyperCommand(cmd_name, help=entry.text, rich_markup_mode=None)
         if not entry.target:
             return get_command(make_app(entry.text, self.table, f"{self.prefix}{cmd_name} "))
         module, _, function = entry.target.partition(":")
