@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
@@ -21,7 +21,6 @@ from dnm.record.tell import tell_change, tell_operation
 from dnm.record.transitions import Cause
 from dnm.run.lock import longest_run, run_lock
 from dnm.run.move import lease_words_of, move_registry
-from dnm.run.planning import wall_clock
 from dnm.run.recorded import open_history
 from dnm.run.registry import load_registry, opened_state, save_registry
 from dnm.run.state import State
@@ -50,7 +49,7 @@ def change_in(
     operation: Operation | None = None,
 ) -> bool:
     """The same for a place that is open, and acted from."""
-    now = wall_clock()
+    now = datetime.now(UTC)
     registry = load_registry(config, now, state)
     changed = change(registry)
     if changed == registry:
@@ -98,7 +97,7 @@ def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registr
         _check_mover(config, file, cluster)
         cluster.begin()
         source, target = (file, cluster) if kind == cluster.kind else (cluster, file)
-        now = wall_clock()
+        now = datetime.now(UTC)
         moved = move_registry(config, source, target, operation, _cause_at(config, now))
         if moved is not None:
             with suppress(OSError):  # the registry tells it until a run can write it
@@ -110,7 +109,7 @@ def _check_mover(config: Config, file: State, cluster: State) -> None:
     """Raises LeaseError if another registry acts than those of this move."""
     words = lease_words_of(file)
     actor = Actor(
-        instance=config.instance_id, place=cluster.place, now=wall_clock(),
+        instance=config.instance_id, place=cluster.place, now=datetime.now(UTC),
         registry=Registry(lease_words=words), secret=cluster.registry,
     )  # fmt: skip
     if refusal := judge_lease(cluster.observe(), actor).refusal:
@@ -119,7 +118,7 @@ def _check_mover(config: Config, file: State, cluster: State) -> None:
 
 def note_operation(config: Config, state: State, operation: Operation) -> None:
     """Tells of a verb that changes something else than the registry, which is acted from."""
-    now = wall_clock()
+    now = datetime.now(UTC)
     registry = load_registry(config, now, state)
     told = tell_operation(registry, registry, operation, _cause_at(config, now))
     _save_told(config, state, told, now)
@@ -127,7 +126,7 @@ def note_operation(config: Config, state: State, operation: Operation) -> None:
 
 def keep_ledger(config: Config, state: State, ledger: str | None) -> None:
     """Saves the ledger that the next run compares the queue document with."""
-    registry = load_registry(config, wall_clock(), state)
+    registry = load_registry(config, datetime.now(UTC), state)
     save_registry(
         config, replace(registry, last_run=replace(registry.last_run, ledger=ledger)), state
     )

@@ -18,8 +18,8 @@ from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
 from dnm.model.registry import Registry
 from dnm.plan.rules.foreseen import known_events
+from dnm.run.planning import wall_clock
 from dnm.run.registry import load_registry
-from dnm.run.verbs import wall_clock
 from tests.builders import NOW, a_config
 
 TOMORROW = f"{wall_clock() + timedelta(days=2):%Y-%m-%d} 09:00"

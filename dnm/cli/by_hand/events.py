@@ -22,7 +22,6 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.plan.rules.foreseen import lead_of, stay_of, why_incomplete, why_short
 from dnm.run.calendars import read_calendars
-from dnm.run.planning import wall_clock
 from dnm.run.registry import load_registry
 from dnm.verbs import event as verbs
 from dnm.verbs.event import next_windows, place_of_event, when_of
@@ -63,9 +62,9 @@ def add(
     event = _read(name, entries, config.events_zone)
     needs, when = _needs(event.pods, event.request, event.nodes), when_of(event)
     numbers = {"namespace": event.namespace, "when": when, "needs": needs}
-    words = {"event": event, "now": wall_clock()}
+    words = {"event": event, "now": datetime.now(UTC)}
     # An event of no use is refused before the command waits for a run.
-    rehearse(config, load_registry(config, wall_clock()), verbs.add_event, words)
+    rehearse(config, load_registry(config, datetime.now(UTC)), verbs.add_event, words)
     carry_out(config, new_operation("event add", name, reason, **numbers), verbs.add_event, **words)
     told = f"event {name} is added: {needs} for {event.namespace}, {when}"
     return told + _but(config, event)
@@ -169,7 +168,7 @@ def _needs(pods: int, request: Mapping[str, int], nodes: int) -> str:
 
 def list_(config: ConfigOption, output: NamesOption = "text") -> None:
     """List all events, from wherever they are, the next one first."""
-    now = wall_clock()
+    now = datetime.now(UTC)
     registry = read_calendars(config, load_registry(config, now))
     rows, troubles = event_rows(config, registry, now), list(why_incomplete(config, registry, now))
     if output != "text":

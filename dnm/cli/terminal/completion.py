@@ -1,5 +1,5 @@
-"""What the shell may complete: names from registry and configuration. What can't be read
-completes nothing, and says nothing."""
+"""The names that the shell completes, from registry and configuration. typer knows only the names
+of commands and options. What can't be read completes nothing, and prints nothing."""
 
 from __future__ import annotations
 

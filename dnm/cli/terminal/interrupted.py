@@ -1,4 +1,8 @@
-"""A Ctrl-C, however it ends the command: a sentence, and 130."""
+"""A Ctrl-C, however it ends the command: a sentence, and exit code 130.
+
+typer hears a Ctrl-C only while a command runs. While modules load, and in finalizers, Python prints
+a traceback or goes on (tests/cli/test_app.py).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What people look at: lines and tables that fit the terminal, nothing folded in a pipe. What is
-shown is text, never markup, and printable.
+"""Lines and tables that fit the terminal; in a pipe nothing is folded.
 
-`dnm.cli.terminal.paint` draws it where there is a terminal; a pipe does without.
+rich breaks names if a table is too wide, also in a pipe, and prints control characters and markup
+of names (tests/cli/test_plumbing.py). It takes 50 ms to import: only a terminal needs it
+(`paint.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""stdout and stderr that end no verb in the middle: the disk may be full, the reader gone."""
+"""stdout and stderr that end no command in the middle, if the disk is full or the reader is gone.
+
+typer ends a command at the first write that fails, also a run that converts a node
+(tests/cli/test_plumbing.py).
+"""
 
 from __future__ import annotations
 

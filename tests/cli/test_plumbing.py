@@ -1,0 +1,110 @@
+"""The promises of the terminal that typer and rich alone do not keep: why dnm/cli/terminal has code
+of its own. Each test shows the library alone beside dnm."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from rich.table import Table
+from typer.testing import CliRunner
+
+from dnm.cli.app import app
+from dnm.cli.terminal.output import print_line, print_table
+from tests.cli.test_screen import Terminal
+
+NAME = "compute-rack07-row12-chassis03-blade0001"
+ROWS = [[NAME, "serving", "it did not boot: fan 3 of /sys/class/hwmon is gone"]]
+HEADER = ("node", "phase", "reason")
+
+
+def drawn_by_rich(file: io.StringIO, width: int | None) -> str:
+    table = Table(*HEADER, box=None)
+    for row in ROWS:
+        table.add_row(*row)
+    Console(file=file, width=width, color_system=None).print(table)
+    return file.getvalue()
+
+
+def test_rich_breaks_names_in_a_pipe_and_dnm_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert NAME not in drawn_by_rich(io.StringIO(), None)
+    print_table("", HEADER, ROWS, "")
+    (_, line) = capsys.readouterr().out.splitlines()
+    assert NAME in line and line.endswith("is gone")
+
+
+def test_rich_breaks_names_at_a_narrow_terminal_and_dnm_writes_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert NAME not in drawn_by_rich(io.StringIO(), 50)
+    out = Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_table("", HEADER, ROWS, "")
+    assert NAME in out.getvalue() and max(map(len, out.getvalue().splitlines())) <= 50
+
+
+def test_rich_prints_the_controls_of_a_name_and_dnm_does_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = io.StringIO()
+    Console(file=file).print("\u202e[bold]a001[/bold]")
+    assert "\u202e" in file.getvalue() and "[bold]" not in file.getvalue()
+    print_line("\u202e[bold]a001[/bold]")
+    assert capsys.readouterr().out == "?[bold]a001[/bold]\n"
+
+
+def test_typer_suggests_the_opposite_and_dnm_does_not() -> None:
+    alone = typer.Typer(rich_markup_mode=None)
+    for name in ("pause", "resume"):
+        alone.command(name)(lambda: None)
+    said = CliRunner().invoke(alone, ["unpause"]).output
+    assert "pause" in said.replace("unpause", "")
+    said = CliRunner().invoke(app, ["unpause"]).output
+    assert "pause" not in said.replace("unpause", "")
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import typer
+{before}
+def write():
+    for number in range(100_000):
+        print(number)
+    Path(sys.argv[1]).touch()
+app = typer.Typer()
+app.command()(write)
+app(args=[], standalone_mode=True)
+"""
+OURS = "from dnm.cli import __main__ as main\nmain._open_streams()"
+
+
+@pytest.mark.parametrize(("before", "is_done"), [("", False), (OURS, True)], ids=["typer", "dnm"])
+def test_a_reader_that_leaves_ends_a_command_of_typer_and_none_of_dnm(
+    tmp_path: Path, before: str, is_done: bool
+) -> None:
+    """`dnm run | head -1` must not end a run in the middle."""
+    done = tmp_path / "done"
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(before=before))
+    subprocess.run(
+        ["sh", "-c", '"$0" "$1" "$2" | head -1', sys.executable, str(program), str(done)],
+        check=False, capture_output=True,
+    )  # fmt: skip
+    assert done.exists() is is_done
+
+
+def test_an_interrupt_before_typer_is_loaded_is_a_traceback(tmp_path: Path) -> None:
+    """That of dnm is in tests/cli/test_app.py."""
+    program = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport typer"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert "KeyboardInterrupt" in done.stderr
