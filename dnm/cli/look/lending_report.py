@@ -150,11 +150,6 @@ def _wait_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
 # --- for people ------------------------------------------------------------------------------
 
 
-def span_text(seconds: float | None) -> str:
-    """Returns `-` where there was none."""
-    return "-" if seconds is None else duration(timedelta(seconds=seconds))
-
-
 def print_report(config: Config, report: Mapping[str, Any]) -> None:
     """Prints tables with small bars."""
     since, until = report["since"], report["until"]
@@ -171,60 +166,56 @@ def print_report(config: Config, report: Mapping[str, Any]) -> None:
 
 WEEKS = "Node-hours lent, by week"
 Table = tuple[str, list[str], list[list[str]], str]
+# Title, section of the document, heading -> key, and the text without rows; if that is empty, no
+# rows are no table.
+_TABLES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
+    (WEEKS, "node_hours",
+     {"week": "week", "queue": "queue", "type": "node_type", "hours": "hours"},
+     "no node was lent"),
+    ("Nodes: hours lent, conversions and returns, hours idle before they went back", "nodes",
+     {"queue": "queue", "type": "node_type", "hours": "hours", "joined": "conversions",
+      "failed": "failures", "back": "returns", "stuck": "failed_returns",
+      "idle": "queue_idle_hours"},
+     "no node was asked for"),
+    ("From request to serving", "to_serving",
+     {"type": "node_type", "nodes": "nodes", "median": "median_seconds", "95th": "p95_seconds"},
+     "no node came"),
+    ("How nodes were opened: boot and join, then each step from Ready on", "opening",
+     {"type": "node_type", "step": "step", "nodes": "nodes", "median": "median_seconds",
+      "95th": "p95_seconds"}, ""),
+    ("Queues that sit on lent nodes, now: how much their pods use of them at most", "sitting",
+     {"queue": "queue", "since": "since", "nodes": "nodes", "used": "percent"}, ""),
+    ("How long pods waited, before and after a node served", "waits",
+     {"queue": "queue", "waits": "waits", "with a node": "served",
+      "before": "before_median_seconds", "95th": "before_p95_seconds",
+      "after": "after_median_seconds"}, "none waited"),
+    ("What held queues back", "refused",
+     {"queue": "queue", "times": "times", "hours": "hours", "reason": "code"}, "nothing did"),
+    ("The longest waits", "longest_waits",
+     {"queue": "queue", "from": "begin", "for": "seconds", "pods": "most_pods", "why": "why"},
+     "none waited"),
+)  # fmt: skip
 
 
 def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields title, header, rows, and what stands there without rows."""
-    rows = [[one["week"], one["queue"], one["node_type"], f"{one['hours']:.1f}"]
-            for one in report["node_hours"]]  # fmt: skip
-    yield WEEKS, ["week", "queue", "type", "hours"], rows, "no node was lent"
-    rows = [
-        [one["queue"], one["node_type"], f"{one['hours']:.1f}", str(one["conversions"]),
-         str(one["failures"]), str(one["returns"]), str(one["failed_returns"]),
-         f"{one['queue_idle_hours']:.1f}"]
-        for one in report["nodes"]
-    ]  # fmt: skip
-    yield (
-        "Nodes: hours lent, conversions and returns, hours idle before they went back",
-        ["queue", "type", "hours", "joined", "failed", "back", "stuck", "idle"],
-        rows, "no node was asked for",
-    )  # fmt: skip
-    rows = [[one["node_type"], str(one["nodes"]), span_text(one["median_seconds"]),
-             span_text(one["p95_seconds"])] for one in report["to_serving"]]  # fmt: skip
-    yield "From request to serving", ["type", "nodes", "median", "95th"], rows, "no node came"
-    if report["opening"]:
-        rows = [[one["node_type"], one["step"], str(one["nodes"]),
-                 span_text(one["median_seconds"]), span_text(one["p95_seconds"])]
-                for one in report["opening"]]  # fmt: skip
-        yield (
-            "How nodes were opened: boot and join, then each step from Ready on",
-            ["type", "step", "nodes", "median", "95th"], rows, "",
-        )  # fmt: skip
-    if report["sitting"]:
-        rows = [[one["queue"], f"{one['since']:%m-%d %H:%M}", str(one["nodes"]),
-                 f"{one['percent']}%"] for one in report["sitting"]]  # fmt: skip
-        title = "Queues that sit on lent nodes, now: how much their pods use of them at most"
-        yield title, ["queue", "since", "nodes", "used"], rows, ""
-    rows = [
-        [one["queue"], str(one["waits"]), str(one["served"]),
-         span_text(one["before_median_seconds"]), span_text(one["before_p95_seconds"]),
-         span_text(one["after_median_seconds"])]
-        for one in report["waits"]
-    ]  # fmt: skip
-    yield (
-        "How long pods waited, before and after a node served",
-        ["queue", "waits", "with a node", "before", "95th", "after"], rows, "none waited",
-    )  # fmt: skip
-    rows = [[one["queue"], str(one["times"]), f"{one['hours']:.1f}", reason_of(one["code"])]
-            for one in report["refused"]]  # fmt: skip
-    yield "What held queues back", ["queue", "times", "hours", "reason"], rows, "nothing did"
-    rows = [
-        [one["queue"], f"{one['begin']:%m-%d %H:%M}", span_text(one["seconds"]),
-         str(one["most_pods"]), one["why"]]
-        for one in report["longest_waits"]
-    ]  # fmt: skip
-    yield "The longest waits", ["queue", "from", "for", "pods", "why"], rows, "none waited"
+    """Yields the title, header and rows of each table, and its text without rows."""
+    for title, section, columns, empty in _TABLES:
+        rows = [[_cell(key, one[key]) for key in columns.values()] for one in report[section]]
+        if rows or empty:
+            yield title, list(columns), rows, empty
     yield _seen_table(report["price_as_seen"])
+
+
+def _cell(key: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return f"{value:%m-%d %H:%M}"
+    if key.endswith("seconds"):
+        return duration(timedelta(seconds=value))
+    if key.endswith("hours"):
+        return f"{value:.1f}"
+    return f"{value}%" if key == "percent" else reason_of(value) if key == "code" else str(value)
 
 
 def reason_of(code: str) -> str:

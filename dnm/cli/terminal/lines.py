@@ -1,4 +1,4 @@
-"""Lines of text whose parts have a meaning, before they are drawn: a pipe needs no rich for them."""
+"""Lines of text whose parts have a meaning, not drawn yet: a pipe needs no rich for them."""
 
 from __future__ import annotations
 
