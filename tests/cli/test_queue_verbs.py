@@ -80,7 +80,7 @@ def test_ledger_that_can_not_be_read_is_an_error_of_check(
 
     sandbox.edit("configmaps", "yunikorn-configs", breaks, "yunikorn")
     assert check_cluster(kube, DEFAULT_PLACE, None, output="text") == 1
-    assert "can't be read" in capsys.readouterr().out
+    assert "cannot read the annotation" in capsys.readouterr().out
 
 
 def test_what_only_the_scheduler_knows_is_a_violation_too(
