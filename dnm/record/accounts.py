@@ -1,8 +1,8 @@
-"""The books of a span of time, from the lines of history in one pass. Pure.
+"""The accounts of a span of time, from the lines of history in one pass. Pure.
 
-A stay is one node lent once, from its being recorded to its return, with its phases. A wait is the
-time in which a queue's pods lacked something: from the verdict that says so to the one that says
-that they have room and quota. What lending cost jobs is in `price.py`.
+A stay is one lend of a node, from its first record to its return, with its phases. A wait is the
+time in which a queue's pods lacked something. It ends when they have free capacity and quota.
+`price.py` estimates the cost of lending for jobs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _LONGEST_WAITS = 10
 
 
 class Wait(Value):
-    """Of one queue. `served`: when the first node joined that was asked for meanwhile; `reasons`:
-    code -> seconds for which it was the reason; `why`: the sentence of the longest of them."""
+    """A wait of one queue. `served`: when the first node that was requested meanwhile joined.
+    `reasons`: code -> seconds for which it was the reason. `why`: the sentence of the longest of
+    them."""
 
     queue: str
     begin: datetime
@@ -39,7 +40,7 @@ class Wait(Value):
 
 
 class Accounts(Value):
-    """What a report says; the keys of counts are queue and node type, spans are seconds."""
+    """The content of a report. Counts are by queue and node type; spans are in seconds."""
 
     since: datetime
     until: datetime
@@ -58,7 +59,7 @@ class Accounts(Value):
 
     @property
     def longest_waits(self) -> list[Wait]:
-        """The longest first."""
+        """Returns the longest waits, the longest first."""
         return sorted(self.waits, key=lambda one: one.begin - (one.end or self.until))[
             :_LONGEST_WAITS
         ]
@@ -83,7 +84,7 @@ def _next_monday(moment: datetime) -> datetime:
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Returns the smallest value that so large a share does not exceed; None of nothing."""
+    """Returns the smallest value that this share does not exceed, or None without values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -91,7 +92,7 @@ def percentile(values: Iterable[float], share: float) -> float | None:
 
 
 class Bookkeeper:
-    """Takes the lines from `since` on, the oldest first, and closes the books."""
+    """A reader of the lines from `since` on, the oldest first, which makes the accounts."""
 
     def __init__(self, since: datetime) -> None:
         self.since = since
@@ -109,7 +110,7 @@ class Bookkeeper:
         self._looks = Looks(since)
 
     def add(self, line: HistoryLine) -> None:
-        """Books one line."""
+        """Adds one line."""
         if line.kind == "node" or _is_of_node(line):
             self._add_node(line)
         elif line.kind == "request":
@@ -122,8 +123,8 @@ class Bookkeeper:
     def close(
         self, registry: Registry, until: datetime, unseen_since: datetime | None = None
     ) -> Accounts:
-        """Returns the books; what is lent now is in the registry. `unseen_since`: no run has looked
-        from then on."""
+        """Returns the accounts; the registry has the nodes that are lent now. `unseen_since`: no
+        run has looked from then on."""
         stays = [*self._stays, *self._close_stays(registry, until)]
         for queue, wait in self._waits.items():
             self._book_reason(queue, wait, until)
@@ -150,7 +151,7 @@ class Bookkeeper:
     # --- nodes ------------------------------------------------------------------------------------
 
     def _close_stays(self, registry: Registry, until: datetime) -> Iterator[Stay]:
-        """Those that go on, and those whose end stands in another host's history."""
+        """Yields the stays that continue, and those with an end in another host's history."""
         for name, entry in registry.nodes.items():
             if name not in self._open:
                 lent = registry.memory.lent.get(name)
@@ -186,7 +187,7 @@ class Bookkeeper:
             self._came_of.pop(name, None)
 
     def _close_moved(self, line: HistoryLine) -> None:
-        """One stay ends with a change of queue, and another begins."""
+        """Ends a stay at a change of queue, and begins another."""
         name, old = line.object, self._open.pop(line.object, None)
         if old is None:
             queue = str(line.numbers.get("from", line.queue))
@@ -256,7 +257,7 @@ class Bookkeeper:
 
 
 def _is_of_node(line: HistoryLine) -> bool:
-    """Returns whether a person's verb has moved a node of a queue."""
+    """Returns whether a command has moved a node of a queue."""
     return line.kind == "verb" and bool(line.queue) and line.before != line.after
 
 
@@ -274,7 +275,7 @@ class _OpenWait:
         self.most_pods = max(self.most_pods, pods)
 
     def leave(self, now: datetime) -> tuple[str, float]:
-        """Books the reason that held until now."""
+        """Adds the time of the reason that was current until now."""
         seconds = max((now - self._since).total_seconds(), 0.0)
         self.reasons[self._code] += seconds
         return self._code, seconds

@@ -1,9 +1,8 @@
-"""The bill: what each lend of a span took and what was made of it, from the lines of history. Pure.
+"""The usage report: the hours of each lend in a span, from the lines of history. Pure.
 
-A lend is charged from the moment that dnm asked for it until Slurm has the node again, as the
-reservation is that Slurm's accounting has of it. `booting` is the time in which it served nobody
-yet or any more, `idle` that without pods before a fence; the rest was used. Each names the line of
-history that it begins with.
+A lend is charged from dnm's request until Slurm has the node again, like the reservation in Slurm's
+accounting. `booting` is the time in which the node serves no queue, `idle` the time without pods
+before a fence. The rest is used. Each lend names its first line of history.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ Amounts = Mapping[str, float]  # resource -> what pods asked for, times seconds
 
 
 class Lend(Value):
-    """One node lent once for one queue, as far as it lies in the span. `end` None: it goes on.
-    `used` None: the record does not say."""
+    """A lend of a node for one queue, within the span. `end` None: the node is still lent. `used`
+    None: not recorded."""
 
     node: str
     node_type: str
@@ -53,17 +52,17 @@ class Lend(Value):
 
 
 class _Open:
-    """A lend whose end is not read yet."""
+    """A lend without a known end."""
 
     def __init__(self, line: HistoryLine, begin: datetime, account: str, request: str) -> None:
         self.first, self.begin, self.account, self.request = line, begin, account, request
         self.size: Mapping[str, int] = {}
         self.spans: list[tuple[str, datetime, datetime]] = []
         self._kind, self._since = "booting", begin
-        self.told = begin  # by the last line
+        self.told = begin  # time of the last line
 
     def turn(self, phase: str, now: datetime, idle: timedelta) -> None:
-        """Goes on in that phase; the last `idle` of what it did before was without pods."""
+        """Enters a phase. The last `idle` of the phase before was without pods."""
         self.told = now
         kind = "serving" if phase in _SERVES else "booting"
         if self._kind == "serving" and idle:
@@ -77,7 +76,7 @@ class _Open:
     def close(
         self, end: datetime, used: Amounts | None, span: tuple[datetime, datetime]
     ) -> Lend | None:
-        """Returns what of it lies in the span; of what pods asked for a share by the time."""
+        """Returns the part within the span, with a proportional share of the pods' requests."""
         begin, stop = max(self.begin, span[0]), min(end, span[1])
         if begin >= stop:
             return None
@@ -108,7 +107,7 @@ def _hours_of(
 
 
 class Biller:
-    """Takes all lines, the oldest first, and closes the bill of a span."""
+    """A reader of all lines, the oldest first, which makes the usage report of a span."""
 
     def __init__(self, since: datetime, until: datetime) -> None:
         self.span, self._now = (since, until), until
@@ -117,7 +116,7 @@ class Biller:
         self._lends: list[Lend] = []
 
     def add(self, line: HistoryLine) -> None:
-        """Books one line; those after the span say how a lend went on that lies in it."""
+        """Adds one line. Lines after the span complete the lends that began in it."""
         if line.kind == "request" and line.event == "requested":
             self._asked[line.object] = line.time
         elif line.kind == "node" or (line.kind == "verb" and line.queue):
@@ -138,7 +137,7 @@ class Biller:
             self._open[name].size = before.size
         elif line.event in ENDS:
             if name not in self._open and (seconds := float(numbers.get("lent_seconds", 0))):
-                begin = line.time - timedelta(seconds=seconds)  # which another host's history tells
+                begin = line.time - timedelta(seconds=seconds)  # it is in another host's history
                 self._open[name] = _Open(line, begin, str(numbers.get("account", "")), "")
                 self._open[name].turn("serving", begin, timedelta())
             self._close(name, line.time, _used_of(line))
@@ -155,12 +154,13 @@ class Biller:
             self._lends.append(lend if is_over else msgspec.structs.replace(lend, end=None))
 
     def _close_untold(self, name: str) -> None:
-        """Ends it with the last line that tells of it: its end stands in another host's history."""
+        """Ends a lend with its last line, because its end is in another host's history."""
         if (stay := self._open.get(name)) is not None:
             self._close(name, stay.told)
 
     def close(self, registry: Registry, now: datetime) -> tuple[Lend, ...]:
-        """Returns all lends, by account, namespace and time; the registry has what is lent now."""
+        """Returns all lends, by account, namespace and time. The registry has the nodes lent
+        now."""
         self._now = now
         for name in [*self._open.keys() - registry.nodes.keys()]:
             self._close_untold(name)
@@ -179,7 +179,7 @@ class Biller:
 
 
 def _unseen(name: str, registry: Registry, now: datetime) -> _Open:
-    """One whose beginning no line tells."""
+    """Returns a lend that began without a line in the history."""
     entry, lent = registry.nodes[name], registry.memory.lent.get(name)
     line = HistoryLine(
         schema=SCHEMA, number=0, time=now, run="", instance=entry.owner, kind="node", event="lent",
@@ -199,8 +199,8 @@ def _used_of(line: HistoryLine) -> Amounts | None:
 
 
 class Sum(Value):
-    """What an account owes for a namespace and a queue, in node-hours. `billed`: weighted as Slurm
-    would; None: the weight of one of its nodes is not known."""
+    """The node-hours of an account for a namespace and a queue. `billed`: weighted as Slurm does.
+    None: the weight of one of its nodes is not known."""
 
     account: str
     namespace: str
@@ -214,7 +214,7 @@ class Sum(Value):
 
 
 def sums_of(lends: Iterable[Lend], weights: Mapping[str, float]) -> Iterator[Sum]:
-    """Yields what is owed, by account, namespace and queue. `weights`: billing units an hour of
+    """Yields the node-hours, by account, namespace and queue. `weights`: billing units an hour of
     each node."""
     groups: dict[tuple[str, str, str], list[Lend]] = {}
     for one in lends:

@@ -1,8 +1,8 @@
-"""The record of demand: how many pods of each kind wait and run, a line a queue and change.
+"""The record of demand: the number of pods of each kind that wait and run, a line a queue and
+change.
 
-It is a history of its own, `demand.jsonl`, so that what happens every minute leaves room to what
-happened to nodes. It names no pod. Whether something has changed is told by the last lines of the
-file itself.
+It is a history of its own, `demand.jsonl`, so that changes of every minute don't displace the
+history of nodes. It names no pod. The last lines of the file show whether something has changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dnm.record.history_file import History, read_tail
 from dnm.record.transitions import Cause
 
 DEMAND = "demand"  # the kind of line, and the name of the file
-LOOK_BACK = 256 * 1024  # bytes at the end of the file; a queue that is not in them is told again
+LOOK_BACK = 256 * 1024  # bytes at the end of the file; a queue that is not in them gets a new line
 
 
 def demand_history(config: Config) -> History:
@@ -28,7 +28,7 @@ def demand_history(config: Config) -> History:
 
 
 def write_demand(history: History, plan: Plan, cause: Cause) -> None:
-    """Writes what a plan tells anew of pods and permanent nodes. Raises OSError."""
+    """Writes the changes of pods and permanent nodes in a plan. Raises OSError."""
     last = read_tail(history, LOOK_BACK)
     history.append(list_demand(plan.kinds, last, cause, plan.rooms), cause.now)
 
@@ -39,8 +39,8 @@ def list_demand(
     cause: Cause,
     rooms: tuple[NodeRoom, ...] = (),
 ) -> list[HistoryLine]:
-    """Returns a line for each queue whose pods are not those of its last line; and one of the
-    permanent nodes, before them, where their room has changed too."""
+    """Returns a line for each queue with other pods than in its last line. If the free capacity of
+    permanent nodes has changed too, a line for them comes first."""
     known = {line.object: line.numbers for line in last}
     lines = []
     for queue, some in sorted(kinds.items()):
@@ -56,7 +56,7 @@ def list_demand(
 
 
 def _counts(numbers: Any) -> list[dict[str, Any]]:
-    """Without those that came: of them nothing is said where they are the only difference."""
+    """Leaves out arrivals: if they are the only difference, no line is written."""
     kinds, left_out = msgspec.to_builtins(numbers)["kinds"], ("came", "came_at", "sums")
     return [{name: one[name] for name in one if name not in left_out} for one in kinds]
 

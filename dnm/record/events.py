@@ -1,7 +1,7 @@
-"""Which Events a run tells: one for a transition of a node that is in Kubernetes, one for each kind
-of pods that begins to wait in vain, and one where the verdict on waiting pods has changed. Pure.
+"""The Events that a run creates: for each transition of a node in Kubernetes, for each kind of pods
+that begins to wait in vain, and for each changed decision about waiting pods. Pure.
 
-So there are never more than transitions and kinds of waiting pods; an idle hour tells nothing.
+So there are never more than transitions and kinds of waiting pods, and none in an idle hour.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _OF_NODES = {
 def mark_new(
     memory: Memory, waiting: Sequence[WaitingPods], now: datetime
 ) -> tuple[Memory, tuple[WaitingPods, ...]]:
-    """Returns the memory that knows these kinds, and them with `is_new` where it did not. A kind
-    that comes back after a week is new."""
+    """Returns the memory with these kinds, and the pods, with `is_new` set for kinds that were not
+    in it. A kind that reappears after a week is new."""
     here = {one.kind for one in waiting}
     known = {
         kind: told
@@ -62,7 +62,7 @@ def list_events(
     uids: Mapping[str, str],
     now: datetime,
 ) -> list[KubeEvent]:
-    """Returns the Events of these lines of history. `uids`: of the Nodes that are there."""
+    """Returns the Events of these lines of history. `uids`: of the existing Nodes."""
     lines = list(told)
     events = [
         _of_node(line, uids[line.object])
@@ -84,7 +84,7 @@ def _of_node(line: HistoryLine, uid: str) -> KubeEvent:
 def _of_pods(
     lines: Sequence[HistoryLine], waiting: Sequence[WaitingPods], now: datetime
 ) -> Iterator[KubeEvent]:
-    """Of each kind that is new one pod; and one pod of each queue whose verdict is new."""
+    """Yields one pod of each new kind, and one pod of each queue with a new decision."""
     changed = {line.queue for line in lines if line.kind == "queue"}
     for one in waiting:
         if one.is_new or one.queue in changed:
@@ -102,7 +102,7 @@ def _of_pod(one: WaitingPods, now: datetime) -> KubeEvent:
 
 
 def _note(text: str) -> str:
-    """The API counts bytes."""
+    """Shortens a note. The API counts bytes."""
     shown = printable(text)
     if len(shown.encode()) <= LONGEST_NOTE:
         return shown

@@ -1,9 +1,9 @@
-"""The history on disk: `history.jsonl` beside the registry, a line of JSON a transition.
+"""The history on disk: `history.jsonl` beside the registry, with a line of JSON for each
+transition.
 
-Appended to by one write and a sync, under the lock of the registry; read without it. A last line
-without its end was torn by a crash: readers pass over it, the next writer cuts it off and writes it
-again, since the registry still tells it. What has grown old or too much is kept as
-`history-TIME.jsonl`, by the time at which it ended, and dropped in the end.
+A run appends with one write and a sync, under the registry's lock. Readers need no lock. A crash
+may leave a last line without its end. Readers skip it; the next writer writes it again from the
+registry. Old or large files are renamed to `history-TIME.jsonl` and deleted after `keep`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(HistoryLine).decode
 
 
 def within_bound(line: HistoryLine) -> HistoryLine:
-    """Returns the line; one too long for readers without the ends of its texts, and its lists."""
+    """Returns the line. If it is too long for readers, its texts are cut and its lists dropped."""
     if len(_encode(line)) < LONGEST_LINE:
         return line
     fields = msgspec.structs.asdict(line)
@@ -43,9 +43,9 @@ def within_bound(line: HistoryLine) -> HistoryLine:
 
 
 class History:
-    """The history beside one registry. `keep`: how long its lines are kept; zero: it has none.
-    `largest`, `most`: bytes of one file, and of all. `name`: of the files; demand has another one
-    than transitions."""
+    """The history beside one registry. `keep`: how long its lines are kept (zero: no history).
+    `largest`, `most`: bytes of one file, and of all. `name`: the files' name; demand has another
+    one than transitions."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class History:
         self.keep, self.largest, self.most = keep, largest, most
 
     def append(self, lines: Sequence[HistoryLine], now: datetime) -> tuple[HistoryLine, ...]:
-        """Writes those that don't stand there yet and returns them. Raises OSError; all that was
-        to be written is then to be given again."""
+        """Writes the lines that are not in the file yet, and returns them. Raises OSError; the
+        caller must then pass all lines again."""
         access = access_in(self.directory)
         for path in (self.path, *(path for _, path in self.old_files())):
             mend_access(path, access)
@@ -73,14 +73,14 @@ class History:
             tail = self._mend(sum(map(len, encoded)) + len(encoded) + _TAIL)
             missing = {text: line for text, line in encoded.items() if text not in tail}
             if len(missing) == len(encoded):
-                # What stands here may be given again: it must be in the file that is looked into.
+                # Callers may pass these lines again, so they must stay in the file that is checked.
                 self._rotate(now)
             if missing:
                 self._write(b"".join(text + b"\n" for text in missing), access)
         return tuple(missing.values())
 
     def _mend(self, length: int) -> frozenset[bytes]:
-        """The last whole lines, after what a crash has torn was cut off."""
+        """Cuts off a torn last line and returns the last complete lines."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -91,7 +91,7 @@ class History:
             tail = file.read()
             whole = tail[: tail.rfind(b"\n") + 1]
             if not whole and len(tail) < size:
-                file.write(b"\n")  # no line is so long: whatever it is, it ends here
+                file.write(b"\n")  # no valid line is so long: end it here
             elif len(whole) < len(tail):
                 os.ftruncate(descriptor, size - len(tail) + len(whole))
         return frozenset(whole.split(b"\n"))
@@ -110,7 +110,8 @@ class History:
             os.close(descriptor)
 
     def _rotate(self, now: datetime) -> None:
-        """Puts a file that is large or a month old aside, and drops what is past its time."""
+        """Renames a file that is large or a month old, and deletes files that are past their
+        time."""
         if not self.path.exists():
             return
         if self.path.stat().st_size < self.largest:
@@ -119,7 +120,7 @@ class History:
                 return
         ended = min([now, *(line.time for line in read_tail(self, _TAIL)[-1:])])  # now may be off
         aside = self.directory / f"{self._name}-{ended:{_TIME}}.jsonl"
-        if aside.exists():  # it was put aside in this very second
+        if aside.exists():  # it was renamed in this very second
             return
         with fault_point("history.rotate"):
             os.replace(self.path, aside)
@@ -132,11 +133,11 @@ class History:
                     path.unlink()
 
     def old_files(self) -> list[tuple[datetime, Path]]:
-        """Returns those put aside, the oldest first, each with the time at which it ended."""
+        """Returns the renamed files, the oldest first, each with the time at which it ended."""
         found = []
         for name in os.listdir(self.directory):
             if match := self._old.fullmatch(name):
-                with suppress(ValueError):  # digits that are no time: not ours
+                with suppress(ValueError):  # these digits are not a time: not dnm's file
                     ended = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
                     found.append((ended, self.directory / name))
         return sorted(found)
@@ -146,16 +147,16 @@ class History:
 
 
 def has_history(registry_path: Path) -> bool:
-    """Returns whether runs have told anything beside this registry, as far as that can be read."""
+    """Returns whether this registry has a history, as far as that can be read."""
     return any(registry_path.parent.glob("history*.jsonl"))
 
 
 def read_history(
     history: History, since: datetime | None = None, holding: Collection[bytes] = ()
 ) -> Iterator[HistoryLine]:
-    """Yields the lines from `since` on, the oldest first; one that can't be read is passed
-    over. `holding`: only those in whose bytes one of these stands, which is a tenth of the work
-    of decoding. Raises OSError. May be called while another writes."""
+    """Yields the lines from `since` on, the oldest first, without unreadable ones. `holding`: only
+    lines that contain one of these bytes, at a tenth of the cost of decoding. Raises OSError.
+    Another process may write meanwhile."""
     old = [path for ended, path in history.old_files() if since is None or ended >= since]
     for path in (*old, history.path):
         for line in lines_of(path, holding):
@@ -183,7 +184,7 @@ def read_backwards(history: History, holding: Collection[bytes] = ()) -> Iterato
 
 
 def lines_of(path: Path, holding: Collection[bytes] = ()) -> Iterator[HistoryLine]:
-    """Yields those of one file."""
+    """Yields the lines of one file."""
     for text in _texts_of(path, holding):
         yield from _decoded(text)
 
@@ -192,10 +193,10 @@ def _texts_of(path: Path, holding: Collection[bytes]) -> Iterator[bytes]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        return  # none yet, or put aside meanwhile
+        return  # there is none yet, or it was renamed meanwhile
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is no regular file")
+            raise OSError(f"{path} is not a regular file")
         while text := file.readline(LONGEST_LINE):
             is_wanted = not holding or any(part in text for part in holding)
             if is_wanted and text.endswith(b"\n"):

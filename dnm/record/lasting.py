@@ -1,8 +1,8 @@
-"""Which errors of a run are news: one that lasts is said when it begins, after an hour, then daily,
-and once when it is over. Pure.
+"""The errors of a run that are news. A lasting error is reported when it begins, after an hour,
+then daily, and once when it is over. Pure.
 
-So a mail from cron means that something has happened. What only ticks in a sentence (times, spans,
-the ids of requests) does not make it another error; names and amounts do.
+So a mail from cron means that something has happened. Other times, spans or request ids in a
+sentence do not make it another error; other names and amounts do.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TICKING = re.compile(
 
 
 class ErrorNews(Value):
-    """`said`: the errors that are to be said now; `over`: those that are no more. `lasting`: what
-    is remembered, by the sentence without what ticks in it."""
+    """The errors to report now (`said`) and the errors that have ended (`over`). `lasting`: the
+    record, by the sentence without times, spans and ids."""
 
     said: tuple[str, ...]
     over: tuple[str, ...]
@@ -38,8 +38,8 @@ class ErrorNews(Value):
 def judge_errors(
     known: Mapping[str, LastingError], errors: Sequence[str], now: datetime
 ) -> ErrorNews:
-    """Returns what of the errors of a run is news. One that was seen in a single run has not
-    lasted: that it is over is not said."""
+    """Returns the news among the errors of a run. The end of an error is reported only if more than
+    one run has seen it."""
     said: list[str] = []
     lasting: dict[str, LastingError] = {}
     for error in errors:
@@ -62,6 +62,6 @@ def judge_errors(
 
 
 def is_due(lasting: LastingError, now: datetime) -> bool:
-    """Whether an error that lasts is to be said again."""
+    """Returns whether a lasting error is to be reported again."""
     was_said_after_an_hour = lasting.said - lasting.since >= HOUR
     return now - lasting.said >= (DAY if was_said_after_an_hour else HOUR)

@@ -12,7 +12,7 @@ from dnm.record.transitions import Cause
 
 
 def planned_changes(plan: Plan) -> tuple[LimitChange, ...]:
-    """Returns what the plan changes of limits, in all its edits."""
+    """Returns the plan's changes of limits, in all its edits."""
     return tuple(
         change
         for action in plan.actions
@@ -42,7 +42,7 @@ def _text(changes: Sequence[LimitChange], side: str) -> str:
 
 
 def settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:
-    """Returns those that a run left behind and that happened: they don't have to be done again from
-    where they began."""
+    """Returns the lines of an earlier run that took effect: no change starts again from their old
+    values."""
     again = {(queue, _text(changes, "before")) for queue, changes in _by_queue(planned).items()}
     return [line for line in intended if (line.object, line.before) not in again]

@@ -8,15 +8,15 @@ from typing import Any
 from dnm.model.history import JOBS, HistoryLine
 from dnm.model.printable import printable
 
-# What an action's own line tells: convert, fence, return, set-limit.
+# These events have a log line of their action: convert, fence, return, set-limit.
 _ACTIONS = {("request", "requested"), ("node", "fenced"), ("node", "returning"),
             ("limit", "changed")}  # fmt: skip
-# What a verb's own line tells, and what may change with each look at Slurm.
+# A command logs its own line; waiting jobs may change with each query of Slurm.
 _UNLOGGED = ("verb", JOBS)
 
 
 def log_line(line: HistoryLine) -> str:
-    """Returns the line, or nothing where another line of the log has told it."""
+    """Returns the line, or nothing if another line of the log reports the same."""
     if (line.kind, line.event) in _ACTIONS or line.kind in _UNLOGGED:
         return ""
     word = "verdict" if line.kind == "queue" else "event"

@@ -1,9 +1,9 @@
-"""The metrics of dnm: what each is called, means, and is now. Pure.
+"""The metrics of dnm: names, meanings and current values. Pure.
 
-The rule: everything is a function of the registry and the configuration, so that a run and
-`dnm status` say the same. No label is a node's name: what is counted stays bounded. Amounts are in
-base units: cores, bytes, seconds. The text is Prometheus' format 0.0.4, by hand, since loading a
-library for it takes longer than `dnm status` in all.
+Everything is a function of the registry and the configuration, so that a run and `dnm status`
+agree. No label is a node's name, so the number of series stays bounded. Amounts are in base units:
+cores, bytes, seconds. The text is Prometheus' format 0.0.4, formatted here, since loading a library
+takes longer than `dnm status`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
 class Sample(Value):
-    """One value of a metric, by its labels; `suffix` of a histogram's parts."""
+    """A value of a metric, with its labels. `suffix`: the part of a histogram."""
 
     value: float
     labels: Mapping[str, str] = {}
@@ -34,7 +34,7 @@ class Sample(Value):
 
 
 class Family(Value):
-    """One metric: name, type, what it means, and its samples."""
+    """A metric: its name, type, meaning and samples."""
 
     name: str
     type: str
@@ -43,8 +43,8 @@ class Family(Value):
 
 
 class RunTimes(Value):
-    """When the last run began and ended, when the last one succeeded, and how long its parts took
-    (known to the run itself alone)."""
+    """The times of the last run: begin, end, last success, and (only in the run itself) those of
+    parts."""
 
     began: datetime | None = None
     ended: datetime | None = None
@@ -54,15 +54,15 @@ class RunTimes(Value):
 
 
 class Facts(Value):
-    """What metrics are made of. `caps`: by what each is of (`all`, `type a`, `namespace dev`), how
-    many count under it and how many may."""
+    """The input of the metrics. `caps`: by scope (`all`, `type a`, `namespace dev`), how many nodes
+    count under the cap and how many may."""
 
     config: Config
     registry: Registry
     now: datetime
     times: RunTimes
     caps: Mapping[str, tuple[int, int]] = {}
-    missing: Mapping[tuple[str, str], int] = {}  # by queue and by what wants the nodes
+    missing: Mapping[tuple[str, str], int] = {}  # by queue and cause (floor, order)
     version: str = ""
 
 
@@ -70,7 +70,8 @@ Samples = Iterator[Sample]
 
 
 def _of_queues(facts: Facts, amounts: Callable[[QueueStatus], Resources]) -> Samples:
-    """What a queue limits it has none of is 0, and not absent."""
+    """Yields amounts by queue and resource. A limited resource without an amount is 0, not
+    absent."""
     for queue, status in sorted(facts.registry.last_run.queues.items()):
         for resource, amount in sorted(
             {**dict.fromkeys(status.limit, 0), **amounts(status)}.items()
@@ -114,7 +115,7 @@ def _reading(facts: Facts) -> Samples:
 
 
 def _nodes(facts: Facts) -> Samples:
-    """Every phase of every type, zero too, so that an alert has something to look at."""
+    """Yields every phase of every type, zero too, so that alerts always have a series."""
     found: Counter[tuple[str, str, str]] = Counter()
     for entry in facts.registry.nodes.values():
         found[entry.phase.value, entry.node_type, entry.queue] += 1
@@ -131,7 +132,7 @@ def _nodes(facts: Facts) -> Samples:
 
 
 def _claimed(facts: Facts) -> Samples:
-    """What no run goes on with or gives back is stranded."""
+    """Yields claims that no run continues or releases."""
     return _by_type(facts, Counter(one.node_type for one in facts.registry.claimed.values()))
 
 
@@ -192,7 +193,7 @@ def _caps(facts: Facts, number: Callable[[int, int], int]) -> Samples:
 
 
 def _by_type(facts: Facts, counts: Mapping[str, int]) -> Samples:
-    """Of every type, zero too."""
+    """Yields a count for every type, zero too."""
     for node_type in sorted({*facts.config.node_types, *counts}):
         yield Sample(value=counts.get(node_type, 0), labels={"type": node_type})
 
@@ -205,7 +206,7 @@ def _results(facts: Facts, counts: Mapping[str, Mapping[str, int]], went_well: s
 
 
 def _lent_seconds(facts: Facts) -> Samples:
-    """Of nodes that have gone back, and of those that are lent, until now."""
+    """Yields the time of returned nodes, and the time until now of lent ones."""
     memory: Memory = facts.registry.memory
     seconds = {
         (queue, node_type): spent
@@ -266,7 +267,7 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
     ("dnm_last_run_timestamp_seconds", GAUGE, "When the last run began.",
      lambda facts: _moment(facts.times.began)),
     ("dnm_last_success_timestamp_seconds", GAUGE, 
-     "When the last run ended that did what it could; failed nodes stop none.",
+     "When the last successful run ended; failed nodes do not make a run unsuccessful.",
      lambda facts: _moment(facts.times.succeeded)),
     ("dnm_last_run_duration_seconds", GAUGE, "How long the last run took.", _duration),
     ("dnm_last_run_part_seconds", GAUGE,
@@ -275,19 +276,19 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
      "How the last run read pods and nodes, why so, and what a comparison showed; in the file "
      "alone.", _reading),
     ("dnm_last_run_changes", GAUGE,
-     "Pods and nodes that the last run was told of by a watch; in the file alone.",
+     "Pods and nodes that a watch reported to the last run; in the file alone.",
      lambda facts: _of_reading(facts, lambda reading: reading.changes)),
     ("dnm_last_run_watch_wait_seconds", GAUGE,
-     "How long it waited for the server to say that this was all; in the file alone.",
+     "How long the last run waited for the end of the server's changes; in the file alone.",
      lambda facts: _of_reading(facts, lambda reading: reading.waited)),
-    ("dnm_last_run_exit_code", GAUGE, "What the last run exited with.",
+    ("dnm_last_run_exit_code", GAUGE, "Exit code of the last run.",
      lambda facts: _one(facts.registry.last_run.exit_code)),
-    ("dnm_nodes", GAUGE, "Lent nodes by phase; requested: asked for and not come yet.", _nodes),
+    ("dnm_nodes", GAUGE, "Lent nodes by phase; requested: not joined yet.", _nodes),
     ("dnm_claimed_nodes", GAUGE, "Nodes that are claimed in Slurm for dnm and not lent.",
      _claimed),
-    ("dnm_phase_oldest_seconds", GAUGE, "For how long the oldest node of a phase is in it.",
+    ("dnm_phase_oldest_seconds", GAUGE, "How long the oldest node of a phase is in it.",
      _oldest),
-    ("dnm_phase_deadline_seconds", GAUGE, "How long a node may stay in a phase that passes.",
+    ("dnm_phase_deadline_seconds", GAUGE, "How long a node may stay in a transient phase.",
      _deadlines),
     ("dnm_cap_nodes", GAUGE, "How many nodes a cap allows; a percentage of those last read.",
      lambda facts: _caps(facts, lambda lent, most: most)),
@@ -297,47 +298,47 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
      lambda facts: _of_queues(facts, lambda status: status.limit)),
     ("dnm_queue_baseline", GAUGE, "The limit without what dnm added.",
      lambda facts: _of_queues(facts, lambda status: status.baseline)),
-    ("dnm_queue_lent", GAUGE, "What dnm added to the limit.",
+    ("dnm_queue_lent", GAUGE, "Amount that dnm added to the limit.",
      lambda facts: _of_queues(facts, lambda status: status.lent)),
-    ("dnm_queue_used", GAUGE, "What the queue's bound pods ask for.",
+    ("dnm_queue_used", GAUGE, "Requests of the queue's bound pods.",
      lambda facts: _of_queues(facts, lambda status: status.used)),
-    ("dnm_queue_pending", GAUGE, "What its pending pods ask for, of those that count.",
+    ("dnm_queue_pending", GAUGE, "Requests of its pending pods that count.",
      lambda facts: _of_queues(facts, lambda status: status.pending)),
     ("dnm_queue_pending_pods", GAUGE, "Its pending pods that count.", _pending_pods),
     ("dnm_queue_oldest_pending_timestamp_seconds", GAUGE,
-     "When the oldest of its pending pods was created, whatever it waits for.", _oldest_pending),
+     "When its oldest pending pod was created.", _oldest_pending),
     ("dnm_missing_nodes", GAUGE,
      "Nodes of orders, or of min_nodes and events (floor), that are neither there nor coming.",
      _missing),
-    ("dnm_queue_verdict_info", GAUGE, "What the last run decided for a queue, and why.", _verdicts),
-    ("dnm_conversions_total", COUNTER, "Nodes that were asked for, by how it went.",
+    ("dnm_queue_verdict_info", GAUGE, "Decision for a queue, and its reason.", _verdicts),
+    ("dnm_conversions_total", COUNTER, "Requested nodes, by result.",
      lambda facts: _results(facts, facts.registry.memory.totals.conversions, "joined")),
-    ("dnm_reversions_total", COUNTER, "Returns of nodes, by how they went.",
+    ("dnm_reversions_total", COUNTER, "Returns of nodes, by result.",
      lambda facts: _results(facts, facts.registry.memory.totals.reversions, "returned")),
     ("dnm_moves_total", COUNTER, "Nodes that changed their queue without a reboot.",
      lambda facts: _by_type(facts, facts.registry.memory.totals.moves)),
-    ("dnm_conversion_duration_seconds", HISTOGRAM, "From asking for a node to its serving.",
+    ("dnm_conversion_duration_seconds", HISTOGRAM, "From the request for a node until it serves.",
      _durations),
     ("dnm_opening_duration_seconds", HISTOGRAM,
-     "Each step by which nodes of a type are opened (opens_when).", _steps),
+     "Time of each readiness step of a node type (opens_when).", _steps),
     ("dnm_node_seconds_lent_total", COUNTER, "Time for which nodes were lent.", _lent_seconds),
     ("dnm_breaker_open", GAUGE, "1 while the breaker of a queue is open.", _breakers),
-    ("dnm_backoff_seconds", GAUGE, "For how long a node type still backs off.", _backoffs),
+    ("dnm_backoff_seconds", GAUGE, "Remaining back-off of a node type.", _backoffs),
     ("dnm_paused", GAUGE, "1 while dnm is paused.",
      lambda facts: _one(facts.registry.paused(facts.now) is not None)),
-    ("dnm_paused_since_timestamp_seconds", GAUGE, "Since when, while it is.", _paused_since),
+    ("dnm_paused_since_timestamp_seconds", GAUGE, "When the current pause began.", _paused_since),
     ("dnm_registry_lost", GAUGE,
-     "1 while the registry is one that began anew, and nobody has seen it.",
+     "1 while the registry is a new one after a loss that no administrator has confirmed.",
      lambda facts: _one(bool(facts.registry.pause and facts.registry.pause.who == LOST))),
     ("dnm_queue_document_resets", GAUGE,
-     "Resets of the queue document by another client, while they go on.", _resets),
-    ("dnm_history_untold_lines", GAUGE, "Lines that wait to be written to the history.",
+     "Repeated resets of the queue document by another client.", _resets),
+    ("dnm_history_untold_lines", GAUGE, "Lines that are not written to the history yet.",
      lambda facts: _one(len(facts.registry.memory.unwritten))),
 )  # fmt: skip
 
 
 def make_families(facts: Facts) -> Iterator[Family]:
-    """Yields every metric as it is now."""
+    """Yields every metric with its current value."""
     for name, type_, meaning, make in TABLE:
         samples = tuple(
             Sample(value=one.value, suffix=one.suffix,
@@ -351,7 +352,7 @@ def make_families(facts: Facts) -> Iterator[Family]:
 
 
 def format_families(families: Iterable[Family]) -> str:
-    """Returns the text of all that have samples."""
+    """Returns the text of all metrics that have samples."""
     lines: list[str] = []
     for family in families:
         if family.samples:

@@ -1,8 +1,8 @@
-"""What lending cost jobs, from their queue as runs have seen it: at most. Pure.
+"""The cost of lending for jobs, from Slurm's queue as runs have seen it: an upper bound. Pure.
 
-The rule: a minute in which a node was lent, and jobs waited that would have started on it, is a
-node-minute that jobs paid. They are never more than the minutes for which nodes were lent. What no
-run has seen is not known, and never nothing: it counts on neither side.
+Each minute in which a node was lent, while jobs waited that would have started on it, is a
+node-minute that jobs paid. They are never more than the minutes for which nodes were lent. Time
+that no run has observed is unknown, not zero: it counts on neither side.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dnm.model.value import Value
 from dnm.record.stays import Stay
 
 Step: TypeAlias = tuple[datetime, int | None]
-"""From when on jobs waited for so many more nodes of a type; None: not known."""
+"""A time, and the nodes of a type that jobs waited for from then on (None: unknown)."""
 
 _MANY = 10**12  # nodes: more than are ever lent
 
 
 class SeenPrice(Value):
-    """Of one node type, in seconds. `lent`: of nodes; `known`: of these, while it was known what
-    jobs waited for; `paid`: of these, at most, what jobs lacked; `used`: what pods ran on lent
-    nodes while it was known."""
+    """The sums of one node type, in seconds. `lent`: of lent nodes. `known`: the part of it in
+    which the jobs' demand was known. `paid`: the part of that which jobs lacked, at most. `used`:
+    the pods' time on lent nodes while the demand was known."""
 
     node_type: str
     lent: float
@@ -35,16 +35,16 @@ class SeenPrice(Value):
 
 
 class Looks:
-    """Takes the lines of what jobs wait for, the oldest first."""
+    """A reader of the lines about waiting jobs, the oldest first."""
 
     def __init__(self, since: datetime) -> None:
         self._since = since
         self._steps: dict[str, list[Step]] = {}
 
     def add(self, line: HistoryLine) -> None:
-        """Takes one line. Until the first of a type, what that says was there before; where it goes
-        on from something else than the last one said, another host has told of it meanwhile, and
-        nobody here knows when."""
+        """Adds one line. Its `before` also holds for the time before the first line of a type. If
+        `before` differs from the last line, another host has recorded a change meanwhile, at an
+        unknown time."""
         steps = self._steps.setdefault(line.object, [(self._since, _count(line.before))])
         if steps[-1][1] != _count(line.before):
             steps[-1] = (steps[-1][0], None)
@@ -56,8 +56,8 @@ class Looks:
     def close(
         self, told: Mapping[str, str], unseen_since: datetime | None
     ) -> dict[str, tuple[Step, ...]]:
-        """Returns the steps by node type. `told`: what was told last, for types of which no line
-        came; `unseen_since`: no run has looked from then on."""
+        """Returns the steps by node type. `told`: the last recorded amounts, for types without a
+        line; `unseen_since`: no run has observed from then on."""
         found: dict[str, tuple[Step, ...]] = {}
         for node_type in sorted({*told, *self._steps}):
             last = [(self._since, _count(told.get(node_type, "")))]
@@ -112,7 +112,8 @@ def _sum_up(
 def _changes(
     stays: Iterable[Stay], span: tuple[datetime, datetime]
 ) -> tuple[dict[datetime, int], dict[datetime, int]]:
-    """By how much the number of lent nodes, and of pods that run on them, changes when."""
+    """Returns the times at which the numbers of lent nodes and of pods on them change, and by how
+    much."""
     since, until = span
     nodes: defaultdict[datetime, int] = defaultdict(int)
     pods: defaultdict[datetime, int] = defaultdict(int)

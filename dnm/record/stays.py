@@ -1,4 +1,4 @@
-"""Nodes that were lent, from the lines of history. Pure."""
+"""Lends of nodes, from the lines of history. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from dnm.model.history import HistoryLine, pods_on
 from dnm.model.value import Value
 
-# Events of a node, of which the last of each is a person's verb.
+# Events of a node; the last of each is a command.
 BEGINS = ("lent", "adopted", "adopt")
 ENDS = ("returned", "forgotten", "forget")
 _SERVING = "serving"
 
 
 class Stay(Value):
-    """One node, lent once. `phases`: each with its beginning, the first one from `begin` on;
-    `end` None: it is lent now. `pods`: how many it takes of those that it was asked for, one where
-    nothing says; `used`: from and until when it served them, without the idling before a fence."""
+    """A lend of a node. `phases`: each with its beginning, the first one from `begin` on. `end`
+    None: it is lent now. `pods`: how many of the requested pods it takes, one if unknown. `used`:
+    the spans in which it served them, without the idle time before a fence."""
 
     node: str
     node_type: str
@@ -31,8 +31,7 @@ class Stay(Value):
 
 
 class OpenStay:
-    """A stay whose end is not read yet. `phase`: the one that it begins in, where no line will say
-    it."""
+    """A stay without a known end. `phase`: the first phase, if no line will give it."""
 
     def __init__(self, node_type: str, queue: str, begin: datetime, phase: str = "") -> None:
         self.node_type, self.queue, self.begin = node_type, queue, begin
@@ -42,7 +41,7 @@ class OpenStay:
         self._used: list[tuple[datetime, datetime]] = []
 
     def take(self, line: HistoryLine) -> None:
-        """Goes on as the line says."""
+        """Adds one line."""
         if line.after:
             self.phases.append((line.after, line.time))
         if line.after == _SERVING:
@@ -52,11 +51,12 @@ class OpenStay:
             self._use_until(line.time - idle)
 
     def count_pods(self, asked: Mapping[str, Any], size: Mapping[str, int]) -> None:
-        """Learns how many pods it takes. `asked`: the numbers of the request that it came of."""
+        """Sets how many pods it takes. `asked`: the numbers of its request."""
         self.pods = pods_on(asked, size)[0] or 1
 
     def close(self, name: str, end: datetime | None, used_until: datetime) -> Stay:
-        """Returns it. `end` None: it is lent now; `used_until`: until when, if it serves."""
+        """Returns the stay. `end` None: it is lent now. `used_until`: when its use ends, if it
+        serves."""
         if self._serves_since is not None:
             self._use_until(used_until)
         return Stay(node=name, node_type=self.node_type, queue=self.queue, begin=self.begin,
@@ -64,7 +64,7 @@ class OpenStay:
                     used=tuple(self._used))  # fmt: skip
 
     def close_without_end(self, name: str) -> Stay:
-        """Returns it where no line tells its end: it was lent until the last that tells of it."""
+        """Returns a stay without a line for its end. It ends with its last line."""
         last = self.phases[-1][1] if self.phases else self.begin
         return self.close(name, last, last)
 

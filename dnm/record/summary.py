@@ -1,4 +1,4 @@
-"""What a run did, in a few words for people, from its lines of history. Pure."""
+"""A summary of a run in a few words, from its lines of history. Pure."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def _limits(lines: Iterable[HistoryLine]) -> Iterator[str]:
 
 
 def _amounts(text: str) -> dict[str, str]:
-    """Returns `max vcore` -> `80`, of the limits as a line has them."""
+    """Parses the limits in a line, for example `max vcore` -> `80`."""
     return {name: amount for name, _, amount in (one.rpartition(" ") for one in text.split(", "))}

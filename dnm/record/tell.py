@@ -1,13 +1,13 @@
-"""A registry that tells what has become of it. Pure.
+"""The registry with the lines of history for its own changes. Pure.
 
-The invariant: **whatever registry is saved carries, in `memory.unwritten`, a line for every
-difference from the last one whose lines stand in the history.** Change and line are saved by one
-rename, so a kill loses neither; a line is written to the history before it leaves `unwritten`, so
-it may be written twice, and the writer knows it again by its bytes: each line has its own number.
+**Every saved registry has, in `memory.unwritten`, a line for each difference from the last registry
+with lines in the history.** One rename saves change and line, so a kill loses neither. A line is
+written to the history before it leaves `unwritten`, so it may be written twice. The writer
+recognizes it by its bytes: each line has its own number.
 
 A change of limits happens in the cluster and not in the registry. Its lines are `intended` until
-the write is known to have happened. Of those that a run left behind, the next run tells: what it
-would have to do again was not done.
+the write is known to have happened. The next run reports the lines that a run left behind, unless
+it would have to make the same change again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_UNWRITTEN = 2_000  # lines, where the history can't be written; the oldest 
 
 
 def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
-    """Returns the plan with a registry that tells what it changes, and what it intends to."""
+    """Returns the plan with a registry that has the lines of its changes and of its intentions."""
     fences = (action.node for action in plan.actions if isinstance(action, Fence))
     cause = replace(cause, fenced=frozenset(fences))
     changes = planned_changes(plan)
@@ -45,20 +45,20 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
 
 
 def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:
-    """Returns `after` with the lines of what has changed in it."""
+    """Returns `after` with the lines of its changes."""
     lines = _list_changes(before, after, cause)
     memory = remember(before, after, lines, cause.now)
     return replace(after, memory=_with_lines(memory, lines))
 
 
 def tell_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
-    """Returns the registry once these changes of the queue document are known to be written."""
+    """Returns the registry after these changes of the queue document are known to be written."""
     memory = _with_lines(registry.memory, limit_lines(changes, cause))
     return replace(registry, memory=replace(memory, intended=()))
 
 
 def tell_operation(before: Registry, after: Registry, done: Operation, cause: Cause) -> Registry:
-    """Returns `after` with the one line of what a person has done."""
+    """Returns `after` with the one line of an administrator's command."""
     name = done.object
     old, new = before.nodes.get(name), after.nodes.get(name)
     lines = list_transitions(before, after, cause)
@@ -75,7 +75,7 @@ def tell_operation(before: Registry, after: Registry, done: Operation, cause: Ca
 
 
 def without_told(registry: Registry, told: Iterable[HistoryLine]) -> Registry:
-    """Returns the registry once these lines stand in the history."""
+    """Returns the registry without the lines that are in the history now."""
     numbers = {line.number for line in told}
     if not numbers:
         return registry

@@ -1,4 +1,4 @@
-"""What is counted from one registry to the next, for metrics and for the lines to come. Pure."""
+"""The counts that one registry adds to the last one's, for metrics and later lines. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HISTOGRAMS = ("conversion_seconds", "step_seconds")
 def remember(
     before: Registry, after: Registry, lines: Iterable[HistoryLine], now: datetime
 ) -> Memory:
-    """Returns the memory of `before` with what has come about since."""
+    """Returns the memory of `before` with everything that has happened since."""
     memory = before.memory
     requests = {request.id for request in after.requests}
     asked = {id_: one for id_, one in memory.asked.items() if id_ in requests}
@@ -44,14 +44,14 @@ def remember(
 
 
 def serves_since(lent: Lent, entry: LentNode) -> datetime:
-    """Returns since when a lent node is its queue's."""
+    """Returns since when a lent node serves its queue."""
     return max(lent.since, entry.moved_at or lent.since)
 
 
 def _count(
     memory: Memory, before: Registry, after: Registry, lines: Iterable[HistoryLine], now: datetime
 ) -> Totals:
-    """`memory` knows the nodes that have come and those that have gone."""
+    """Returns the new totals. `memory` has both the new nodes and those that left."""
     totals = memory.totals
     for line in lines:
         totals = _counted(totals, memory, line)
@@ -89,7 +89,7 @@ def _counted(totals: Totals, memory: Memory, line: HistoryLine) -> Totals:
 
 
 def _plus(totals: Totals, counts: str, keys: tuple[str, ...], amount: float) -> Totals:
-    """With so much more under these keys; a histogram of seconds with one more measurement."""
+    """Returns the totals with an amount added under these keys, or a measurement to a histogram."""
     empty = Durations(counts=(0,) * len(BOUNDS)) if counts in _HISTOGRAMS else 0
     return replace(totals, **{counts: _within(getattr(totals, counts), keys, amount, empty)})
 

@@ -1,7 +1,7 @@
-"""What the difference of two registries means, a line each. Pure.
+"""The differences of two registries, as lines of history. Pure.
 
-The rule: nothing is told by the code that does a thing. Whatever a run or a person has changed is
-the difference of what was recorded before and after, and its reason is the plan's verdict.
+The code that makes a change does not report it. A change by a run or an administrator is the
+difference of the registries before and after, and its reason is the plan's decision.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ADOPTED = "node={} carries our mark and is recorded again"  # what a plan notes 
 
 
 class Cause(Value):
-    """When and by whom the registry was changed, and what the plan of that run says of it.
-    `unseen_since`: no run has looked from then until now."""
+    """The run or command that changed the registry, with the decisions of its plan. `unseen_since`:
+    no run has observed from then until now."""
 
     now: datetime
     run: str
@@ -40,14 +40,14 @@ class Cause(Value):
     fenced: frozenset[str] = frozenset()  # nodes that this run is to fence
 
     def line(self, kind: str, event: str, object: str, **fields: Any) -> HistoryLine:
-        """A line without its number."""
+        """Returns a line without its number."""
         return HistoryLine(
             schema=SCHEMA, number=0, time=self.now, run=self.run, instance=self.instance,
             kind=kind, event=event, object=object, **fields,
         )  # fmt: skip
 
     def numbers(self, queue: str) -> dict[str, object]:
-        """Those of the decision on a queue, as plain values."""
+        """Returns the numbers of the decision for a queue, as plain values."""
         plain: dict[str, object] = {}
         if queue in self.decisions:  # with lists, as on disk
             plain = msgspec.json.decode(msgspec.json.encode(self.decisions[queue]))
@@ -55,7 +55,7 @@ class Cause(Value):
 
 
 def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
-    """Returns a line for each transition, requests and nodes first; without numbers yet."""
+    """Returns a line for each transition, requests and nodes first, without numbers yet."""
     return [
         *_requests(before, after, cause),
         *_nodes(before, after, cause),
@@ -93,7 +93,7 @@ def _requests(before: Registry, after: Registry, cause: Cause) -> Iterator[Histo
 
 
 def why_requested(after: Registry, request: ConversionRequest) -> tuple[str, str]:
-    """Sentence and code: a person's order, or what its queue lacks."""
+    """Returns sentence and code: an administrator's order, or the need of the queue."""
     order = next((one for one in after.orders if one.id == request.order), None)
     if order is not None:
         said = f": {order.reason}" if order.reason else ""
@@ -112,8 +112,8 @@ def _of_request(
 
 
 def count_arrivals(before: Registry, after: Registry, request: ConversionRequest) -> int:
-    """How many nodes that are new in `after` may have come of the request: of its type and
-    namespace, and not those by which other requests of these have shrunk."""
+    """Returns how many new nodes of its type and namespace may belong to the request: those that
+    other requests did not lose."""
     pool = (request.node_type, request.namespace)
     arrived = sum(
         (entry.node_type, entry.namespace) == pool
@@ -147,7 +147,7 @@ def _nodes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryL
 
 
 def _begins_to_leave(name: str, cause: Cause) -> bool:
-    """Whether this run fences a node since a person's verb said so."""
+    """Returns whether this run fences a node because of an administrator's command."""
     verdict = cause.nodes.get(name)
     return name in cause.fenced and verdict is not None and verdict.reason is Reason.LEAVING
 
@@ -162,7 +162,8 @@ def _of_node(cause: Cause, event: str, name: str, entry: LentNode, **fields: obj
 
 
 def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> HistoryLine:
-    """Lent for what its request was made for; or found with our mark and taken up again."""
+    """Returns the line of a new node: lent for its request, or recorded again because it has dnm's
+    mark."""
     fields: dict[str, object] = {"after": Phase.JOINING.value}
     if any(note.startswith(ADOPTED.format(name)) for note in cause.notes):
         return _of_node(cause, "adopted", name, entry, **fields)
@@ -176,7 +177,7 @@ def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> Hist
 
 
 def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
-    """Whom it is charged to, and what its pods have asked for until now, times seconds."""
+    """Returns the account, and the pods' requests until now, times seconds."""
     charge = entry.charge
     if charge is None:
         return {}
@@ -185,7 +186,7 @@ def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
 
 
 def request_of(before: Registry, name: str, entry: LentNode) -> ConversionRequest | None:
-    """The request that the node came of: that which names it, else the oldest of its kind."""
+    """Returns the request of the node: the one that names it, else the oldest of its kind."""
     alike = [
         request
         for request in before.requests
@@ -253,7 +254,7 @@ def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:
 
 
 def _took(entry: LentNode) -> dict[str, object]:
-    """The seconds of each step by which it was opened."""
+    """Returns the seconds of each step that opened the node."""
     return {"took": entry.took} if entry.took else {}
 
 
@@ -261,7 +262,7 @@ def _took(entry: LentNode) -> dict[str, object]:
 
 
 def _queues(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """One whose verdict has changed, by its word or by the kind of its reason."""
+    """Yields a line for each queue with a changed decision: another verdict or another reason."""
     for queue, new in sorted(after.last_run.queues.items()):
         old = before.last_run.queues.get(queue)
         if new.verdict and (old is None or (old.verdict, old.code) != (new.verdict, new.code)):
@@ -306,7 +307,7 @@ def _brakes(before: Registry, after: Registry, cause: Cause) -> Iterator[History
 
 
 def _longer_wait(registry: Registry, node_type: str) -> Backoff | None:
-    """Returns the back-off of a node type; None: it waits for nothing, as after one failure."""
+    """Returns the back-off of a node type, or None if it may convert, as after one failure."""
     backoff = registry.backoffs.get(node_type)
     return backoff if backoff and backoff.failures > 1 else None
 
@@ -320,7 +321,8 @@ def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[History
 
 
 def _found(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """What others did to the limits, as the queue document's notes tell it, once."""
+    """Yields changes of limits by other clients, once each, from the notes of the queue
+    document."""
     told = set(before.last_run.notes)
     for note in cause.notes:
         queue, colon, rest = note.partition(": ")
@@ -333,7 +335,7 @@ def _found(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
 
 
 def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """One that has come to be unreadable, as a whole or in part, or is read again."""
+    """Yields calendars that have become unreadable, fully or in part, or readable again."""
     for path in sorted(before.calendars.keys() | after.calendars.keys()):
         old = before.calendars.get(path, KeptCalendar()).troubles
         new = after.calendars.get(path, KeptCalendar()).troubles
@@ -346,15 +348,15 @@ def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[Hist
 
 # --- what jobs wait for ----------------------------------------------------------------------
 #
-# Of a node type of which nodes are lent it is counted how many more of its nodes jobs wait for, as
-# far as so many are lent: the others would not have started them either. The amount is coarse, so
-# that a queue that only moves tells nothing, and rounded up. It is compared with the last line's;
-# that nobody says it is an amount of its own, and so is that nobody has looked.
+# For each lent node type, dnm counts the additional nodes that jobs wait for, up to the number of
+# lent nodes: other nodes would not have started these jobs. The amount is rounded up to a power of
+# two, so that small movements of Slurm's queue cause no lines. dnm compares it with the last line.
+# "Unknown" and "not observed" are amounts of their own.
 
 
 def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each type whose amount is not that of its last line; and for each of which
-    nodes were lent, and an amount was known, while no run looked."""
+    """Yields a line for each type with an amount that differs from its last line, and for each lent
+    type that no run has observed meanwhile."""
     told, lent = before.memory.jobs, _count_lent(after)
     unseen_since, were_lent = cause.unseen_since, _count_lent(before)
     gone = dict.fromkeys(were_lent, UNKNOWN) if unseen_since is not None else {}
@@ -377,12 +379,12 @@ def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[
 
 
 def with_told(jobs: Mapping[str, str], lines: Iterable[HistoryLine]) -> dict[str, str]:
-    """Returns the amounts as they are told once these lines are."""
+    """Returns the recorded amounts after these lines."""
     return {**jobs, **{line.object: line.after for line in lines if line.kind == JOBS}}
 
 
 def seen_waits(registry: Registry) -> dict[str, str]:
-    """Returns how many more nodes jobs wait for, as lines say it, of each type that is lent."""
+    """Returns the additional nodes that jobs wait for, as lines give it, for each lent type."""
     lent, rows = _count_lent(registry), registry.last_run.waiting_jobs
     if rows is None:
         return dict.fromkeys(lent, UNKNOWN)

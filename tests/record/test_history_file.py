@@ -217,7 +217,7 @@ def test_a_link_or_a_pipe_in_its_place_is_not_followed(tmp_path: Path) -> None:
         kept.append([line(1)], NOW)
     kept.path.unlink()
     os.mkfifo(kept.path)
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         list(read_history(kept))
     with pytest.raises(OSError):
         read_tail(kept, 100)
