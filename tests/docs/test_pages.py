@@ -285,7 +285,7 @@ def test_every_dependency_is_given_its_reason() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 250
+    assert len(README.splitlines()) <= 200
 
 
 def test_every_exit_code_is_told() -> None:
