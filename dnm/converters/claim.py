@@ -151,7 +151,7 @@ def _drain(conversion: NodeConversion, may_work: bool) -> None:
         allowed.add("PLANNED")  # Slurm plans for the time after the reservation
     bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE", "DOWN" if previous else "IDLE")
     if node.state.base not in bases or node.state.flags - allowed:
-        raise NotClaimed(f"it is {node.state.text} by now {node.reason}".rstrip())
+        raise NotClaimed(f"it is {node.state.text} now {node.reason}".rstrip())
     reason = drain_reason(settings, operation)
     marks = _marks(node, f"dnm:{settings.instance} {operation}")
     conversion.slurm.drain(conversion.node, reason, marks)

@@ -220,7 +220,7 @@ def list_waiting_jobs(
 
 
 def would_start(job: SlurmJob, claimed: Set[str] = frozenset()) -> bool:
-    """Returns whether a pending job lacks only nodes. `ours`: nodes that dnm has claimed; a job
+    """Returns whether a pending job lacks only nodes. `claimed`: nodes that dnm has claimed; a job
     that requires one of them waits for it."""
     if not job.priority or job.reservation:
         return False

@@ -147,7 +147,7 @@ def check(conversion: NodeConversion) -> str:
     if not is_own:
         raise ConverterError(
             f"{conversion.node} is not lent by '{conversion.settings.instance}': no reservation "
-            f"{conversion.reservation}, no mark of ours; nothing is done"
+            f"{conversion.reservation}, no mark of dnm; nothing is done"
         )
     return f"lent: {slurm_node.state.text}"
 

@@ -67,7 +67,7 @@ class Judged(Value, frozen=True):
 
 
 def held(one: Judged, refusal: str) -> Judged:
-    """Returns the verdict, changed to SKIP if there is a reason `why`. A SKIP keeps its own
+    """Returns the verdict, changed to SKIP if `refusal` is not empty. A SKIP keeps its own
     reason."""
     if one.verdict is ListVerdict.SKIP or not refusal:
         return one

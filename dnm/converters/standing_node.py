@@ -60,7 +60,7 @@ def open_to_pods(
 ) -> str:
     """Sets the namespace's labels and taints and removes the fence, in one change; with
     `is_uncordoned` the cordon too. A Node without a fence is open already, so its cordon is not
-    dnm's. Raises ConverterError as soon as `why_not` returns a reason."""
+    dnm's. Raises ConverterError as soon as `refusal` returns a reason."""
 
     def look() -> str:
         node = read_own_node(conversion)

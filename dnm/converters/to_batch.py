@@ -52,7 +52,7 @@ def check(conversion: NodeConversion) -> str:
         ) and not conversion.journal.is_done("reset"):
             raise ConverterError(
                 f"{node.name} was prepared for Kubernetes, never reset, and Slurm has it {held}, "
-                "without our mark: nothing is done. To let it be reset and returned: "
+                "without dnm's mark: nothing is done. To let it be reset and returned: "
                 f"scontrol update nodename={node.name} state=drain "
                 f"reason='dnm:{conversion.settings.instance}'"
             )
@@ -60,7 +60,7 @@ def check(conversion: NodeConversion) -> str:
             raise AlreadyBack(f"it is not lent, and Slurm has it {held}; nothing is done to it")
         raise ConverterError(
             f"{node.name} is not lent by '{conversion.settings.instance}': no reservation "
-            f"{conversion.reservation}, no drain of ours ({held}); nothing is done"
+            f"{conversion.reservation}, no drain of dnm ({held}); nothing is done"
         )
     check_hooks(conversion.settings, *HOOKS)
     return f"lent: {node.state.text}"

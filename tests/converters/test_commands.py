@@ -52,7 +52,7 @@ def test_missing_controller_is_one_message(tmp_path: Path) -> None:
     scontrol = "echo scontrol: error: no config >&2; echo scontrol: fatal: no source >&2; exit 1"
     with pytest.raises(SlurmError) as caught:
         client_with(tmp_path, scontrol=scontrol).check_controller()
-    assert "fatal: no source): nothing is done; look at slurmctld" in str(caught.value)
+    assert "fatal: no source): nothing is done; check slurmctld" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -176,7 +176,7 @@ def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
 
     made.slurm = Slow
     found = made.lend()
-    assert found.result == "skipped" and "by now bad DIMM" in found.error
+    assert found.result == "skipped" and "now bad DIMM" in found.error
     assert one.reason == "bad DIMM" and not made.world.reservations
     one.flags.clear()
     one.reason = ""

@@ -134,7 +134,7 @@ class SlurmClient:
             sentence = " ".join(answer.stdout.split("\n")[:1]) or _sentence_of(answer)
             raise SlurmError(
                 f"Slurm's controller does not answer ('scontrol ping': {sentence}): "
-                "nothing is done; look at slurmctld and try again"
+                "nothing is done; check slurmctld and try again"
             )
 
     def check_changes(self) -> None:

@@ -256,12 +256,12 @@ class SlurmRestClient:
             return away(
                 f"slurmrestd at {self.url} has no answer of slurmctld to {call}: it is away, or it "
                 f"does not take {self._proof()} (Slurm 22.05 does not say which); nothing is "
-                "done: look at slurmctld, then write a new token"
+                "done: check slurmctld, then write a new token"
             )
         if means_away(error.text):
             return away(
                 f"Slurm's controller does not answer (slurmrestd at {self.url}: {error.text}): "
-                "look at slurmctld and try again"
+                "check slurmctld and try again"
             )
         return SlurmRefused(f"slurmrestd refuses {call}: {error.text}", error.text)
 
