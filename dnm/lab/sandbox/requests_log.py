@@ -68,9 +68,6 @@ class RequestLog:
             and resource in ("", entry.resource)
         ]
 
-    def pages(self, resource: str = "") -> list[Logged]:
-        return [e for e in self.all() if e.verb == "list" and resource in ("", e.resource)]
-
     def writes(self) -> list[Logged]:
         """Everything that may change an object, dry runs among them; access reviews are reads."""
         verbs = ("create", "update", "patch", "delete")
