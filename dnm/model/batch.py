@@ -1,4 +1,4 @@
-"""The batch side as a converter's list tells it."""
+"""The batch side, as a converter's list reports it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BatchClaim(Value):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a conversion has stopped in the middle and nobody goes on with it."""
+        """Returns whether a conversion has stopped in the middle and no converter continues it."""
         return bool(self.direction) and not self.is_at_work
 
 
@@ -44,7 +44,7 @@ class SlurmReason(Value):
 
     @property
     def line(self) -> str:
-        """As scontrol prints it, in UTC."""
+        """Returns the reason as scontrol prints it, in UTC."""
         when = f"@{self.since:%Y-%m-%dT%H:%M:%SZ}" if self.since else ""
         return f"{self.text} [{self.by}{when}]" if self.by else self.text
 
@@ -67,19 +67,19 @@ class BatchNode(Value):
 
     @property
     def is_drained(self) -> bool:
-        """Whether it answers, idle, and takes no jobs: somebody has drained it."""
+        """Returns whether the node answers, is idle and takes no jobs because it is drained."""
         state = parse_state(self.state)
         return state.base == "IDLE" and state.flags & {"DRAIN", "NOT_RESPONDING"} == {"DRAIN"}
 
     @property
     def is_reserved(self) -> bool:
-        """Whether a reservation holds it, perhaps its converter's."""
+        """Returns whether a reservation holds it, perhaps its converter's."""
         return "RESERVED" in parse_state(self.state).flags
 
 
 class WaitingJobs(Value):
-    """Counts the pending jobs of a partition that would start now if there were more nodes of a
-    type. `nodes`: those that they ask for together. `since`: the first was submitted then."""
+    """The pending jobs of a partition that would start now if there were more nodes of a type.
+    `nodes`: all nodes that they request. `since`: the submission of the first."""
 
     partition: str
     node_type: str
@@ -89,8 +89,8 @@ class WaitingJobs(Value):
 
 
 class BatchList(Value):
-    """The batch side as its converter tells it. `waiting` None: it does not say what jobs wait
-    for, and nobody else does."""
+    """The batch side as its converter reports it. `waiting` None: no program reports what jobs wait
+    for."""
 
     nodes: Mapping[str, BatchNode]
     waiting: tuple[WaitingJobs, ...] | Unreadable | None = None

@@ -26,25 +26,25 @@ _SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)|(.*_)?(PASS|CREDENTIAL|K
 
 
 def _bytes_of(value: str) -> bytes:
-    """As in the environment, where bytes that are no UTF-8 come as lone surrogates."""
+    """Encodes as in the environment, where bytes that are not UTF-8 become lone surrogates."""
     return value.encode("utf-8", "surrogateescape")
 
 
 def secrets_by_name(environment: Mapping[str, str]) -> list[str]:
-    """Returns the values that must not stand in a log, by the names of their variables, and the
-    passwords of addresses."""
+    """Returns the values that must not be logged, by the names of their variables, and the
+    passwords in addresses."""
     named = [value for name, value in environment.items() if _SECRET.match(name.upper())]
     in_urls = [word for value in environment.values() for word in _PASSWORD_IN_URL.findall(value)]
     return [*named, *in_urls]
 
 
 def is_too_short(value: str) -> bool:
-    """Whether a value has too few characters to be hidden: they would be found everywhere."""
+    """Returns whether a value has too few characters to be hidden: they would match everywhere."""
     return sum(char > " " and char != "\x7f" for char in value) < LEAST
 
 
 class Secrets:
-    """The values that must not be seen, and each line of those that have several."""
+    """The values that must be hidden, and each line of values with several lines."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         found = [part for value in values for part in (value, *value.splitlines())]
@@ -63,7 +63,7 @@ class Secrets:
         return self.hide_shown(self.hide_in(_bytes_of(text)).decode("utf-8", "replace"))
 
     def hide_shown(self, shown: str) -> str:
-        """Returns a line without those that it got only by being made printable."""
+        """Removes the values that appear only after a line was made printable."""
         while found := next((hidden for hidden in self.texts if hidden in shown), None):
             shown = shown.replace(found, STARS)  # it gets shorter, so this ends
         return shown
@@ -85,7 +85,7 @@ class Secrets:
         return found, places[begun] if begun < len(flat) else len(content)
 
     def _beginning(self, flat: bytes) -> int:
-        """Where at the end of `flat` a value may have begun; the earliest such place."""
+        """Returns the earliest place at the end of `flat` where a value may begin."""
         for at in range(max(len(flat) - self.longest + 1, 0), len(flat)):
             if flat[at] in self._firsts:
                 end = flat[at:]
@@ -96,7 +96,7 @@ class Secrets:
 
 
 def _places(content: bytes) -> list[int]:
-    """Where the bytes that are no noise stand."""
+    """Returns the positions of the bytes that are not noise."""
     found: list[int] = []
     before = 0
     for run in _RUN.finditer(content):

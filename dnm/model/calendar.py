@@ -32,8 +32,8 @@ class CalendarEvent(Value, omit_defaults=True):
 
 
 class CalendarReading(Value):
-    """What a calendar says now: its events, and why others of it can't be read, by their names.
-    `is_whole`: nothing else stands there, which might be an event too."""
+    """The content of a calendar: its events, and why others can't be read, by their names.
+    `is_whole`: the calendar has no other content that might be an event."""
 
     events: tuple[CalendarEvent, ...] = ()
     unread: Mapping[str, tuple[str, ...]] = {}
@@ -49,7 +49,7 @@ class KeptCalendar(Value):
 
 
 class Window(Value):
-    """One occurrence of an event: `[begins, ends)` in UTC."""
+    """An occurrence of an event: `[begins, ends)` in UTC."""
 
     event: CalendarEvent
     begins: datetime

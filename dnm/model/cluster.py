@@ -1,5 +1,5 @@
-"""What of the cluster is neither a Node nor a pod as decisions need it: ConfigMaps,
-Events, pods as eviction sees them, queues as their document and the scheduler say them."""
+"""Values of the cluster besides Nodes and pods: ConfigMaps, Events, pods as eviction sees them, and
+queues as their document and the scheduler report them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dnm.model.value import Resources, Value
 
 
 class FieldOwner(Value):
-    """One entry of managedFields: who last set these keys of data and annotations, and how (`Apply`
-    or `Update`)."""
+    """An entry of managedFields: the last writer of these keys of data and annotations, and its
+    operation (`Apply` or `Update`)."""
 
     manager: str
     operation: str
@@ -32,7 +32,7 @@ class ConfigMap(Value):
 
 
 class QueueLimits(Value):
-    """One configured queue; an all-zero limit is no limit (YuniKorn >= 1.5) and is empty here."""
+    """A configured queue. A limit of zeros is no limit (YuniKorn >= 1.5) and is empty here."""
 
     path: str  # lower case, from root
     parent: str | None  # None for root
@@ -84,7 +84,7 @@ class PodOnNode(Value, frozen=True):
 
     @property
     def key(self) -> str:
-        """To be shown."""
+        """Returns the name to show."""
         return printable(f"{self.namespace}/{self.name}")
 
 

@@ -1,4 +1,4 @@
-"""What a run is told: the configuration as values."""
+"""The configuration as values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSED_BY_DEFAULT = ("PASSWORD",)
 
 
 class NamespacePolicy(Value):
-    """One monitored namespace; `node_types` in order of preference."""
+    """A monitored namespace; `node_types` in order of preference."""
 
     name: str
     queue: str  # full path from root, lower case
@@ -35,7 +35,7 @@ class NamespacePolicy(Value):
 
 
 class Config(Value):
-    """Everything a run is told, with the default of every key that is a field of it."""
+    """The whole configuration, with the default of every key that is a field of it."""
 
     path: Path
     namespaces: Mapping[str, NamespacePolicy]
@@ -93,7 +93,7 @@ class Config(Value):
 
     @property
     def queue_document(self) -> tuple[str, str]:
-        """Namespace and name of the ConfigMap with YuniKorn's queues."""
+        """Returns namespace and name of the ConfigMap with YuniKorn's queues."""
         return self.yunikorn_cm_namespace, self.yunikorn_cm_name
 
     @property
@@ -129,7 +129,7 @@ class Config(Value):
         return self.converted_nodes_path.with_suffix(".cluster")
 
     def type_of(self, node: str) -> str | None:
-        """The type whose prefix, followed by digits only, is the node's name; None if none is."""
+        """Returns the type with a prefix that, followed by digits only, is the node's name."""
         for node_type in self.node_types.values():
             prefix = node_type.name_prefix or node_type.name
             number = node.removeprefix(prefix)
@@ -138,28 +138,28 @@ class Config(Value):
         return None
 
     def floor_of(self, node_type: str) -> Floor | None:
-        """Returns how many nodes of a type are left to Slurm; None: as few as may be."""
+        """Returns how many nodes of a type are left to Slurm, or None without a floor."""
         return self.type_floors.get(node_type) or self.batch_floor
 
     @property
     def has_shares(self) -> bool:
-        """Whether a cap is a percentage of the nodes that the batch side has."""
+        """Returns whether a cap is a percentage of the nodes of the batch side."""
         most = [one.max_nodes for one in self.namespaces.values()]
         most += [one.max_nodes for one in self.node_types.values()]
         return any(isinstance(one, Share) for one in (self.max_converted_nodes, *most))
 
     @property
     def has_kubelets(self) -> bool:
-        """Whether any node type says what its kubelets shall be."""
+        """Returns whether a node type has settings for its kubelets."""
         return any(one.kubelet is not None for one in self.node_types.values())
 
     @property
     def has_aligned_pods(self) -> bool:
-        """Whether pods of any node type must fit on one NUMA node."""
+        """Returns whether pods of any node type must fit on one NUMA node."""
         return any(one.kubelet is not None and one.kubelet.aligns_pods
                    for one in self.node_types.values())  # fmt: skip
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The monitored queues, sorted, each once."""
+        """Returns the monitored queues, sorted, each once."""
         return tuple(sorted({policy.queue for policy in self.namespaces.values()}))

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What `dnm` tells cron. 75 is EX_TEMPFAIL of sysexits.h."""
+    """The exit codes of `dnm`, for cron. 75 is EX_TEMPFAIL of sysexits.h."""
 
     OK = 0
     FAILED = 1
@@ -45,7 +45,7 @@ class StateError(RegistryError):
 
 
 class LeaseLostError(RegistryError):
-    """Another run has taken this one's place while it was asleep or cut off: it writes nothing."""
+    """Another run has taken over while this one was asleep or cut off: this run writes nothing."""
 
     exit_code = ExitCode.LOCKED
 
@@ -77,7 +77,7 @@ class YunikornError(DnmError):
 
 
 class LeaseError(DnmError):
-    """Another dnm acts for the same instance, or nobody knows whether one does."""
+    """Another dnm acts for the same instance, or dnm can't find out whether one does."""
 
     exit_code = ExitCode.NEEDS_PERSON
 

@@ -46,7 +46,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
 
 
 def recorded_moment(text: object) -> datetime | None:
-    """Returns the moment that stands among the numbers of a line; None: none does."""
+    """Returns the moment in the numbers of a line, or None if there is none."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -106,7 +106,7 @@ def pods_on(numbers: Mapping[str, Any], size: Mapping[str, int]) -> tuple[int, M
 
 
 class Operation(Value):
-    """What a person did with a verb: to which object, who, on which host, and the reason given."""
+    """A command of an administrator: object, operator, host, and the given reason."""
 
     verb: str
     object: str = ""
@@ -117,7 +117,7 @@ class Operation(Value):
 
 
 class Asked(Value):
-    """Why and when nodes were asked for, kept until they have come."""
+    """The reason and the time of a request for nodes, kept until they have joined."""
 
     since: Moment
     code: str = ""
@@ -125,7 +125,7 @@ class Asked(Value):
 
 
 class Lent(Value):
-    """Since when a node is lent, and when it was asked for."""
+    """The time since when a node is lent, and the time of its request."""
 
     since: Moment
     asked_at: Moment | None = None
@@ -157,7 +157,8 @@ class Totals(Value):
 
 
 class LastingError(Value):
-    """Since when an error is there, when it was said last, and whether more than one run met it."""
+    """The time since when an error exists, its last report, and whether more than one run met
+    it."""
 
     since: Moment
     said: Moment

@@ -23,7 +23,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 @lru_cache  # thousands of jobs name the same thousands of nodes
 def expand_hostlist(text: str) -> tuple[str, ...]:
-    """The names in the order written; empty for Slurm's words for nothing.
+    """Returns the names in the order written; none for Slurm's words for nothing.
 
     Raises SlurmError for unbalanced brackets, ranges that run backwards or are not decimal, other
     characters, and more names than any cluster has.
@@ -49,7 +49,7 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
 
 
 def fold_hostlist(names: Iterable[str]) -> str:
-    """A short text that stands for just these names: `a[001-004,007],login`."""
+    """Returns the shortest text for exactly these names: `a[001-004,007],login`."""
     plain, numbers = [], defaultdict(list)
     for name in sorted(set(names)):
         match = _NUMBERED.fullmatch(name)
@@ -65,7 +65,7 @@ def fold_hostlist(names: Iterable[str]) -> str:
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers that follow each other, as first and last."""
+    """Returns consecutive numbers as pairs of first and last."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
@@ -86,7 +86,7 @@ def _folded(prefix: str, width: int, runs: Sequence[tuple[int, int]]) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside brackets."""
+    """Splits at the commas outside brackets."""
     parts, depth, begin = [], 0, 0
     for position, character in enumerate(text):
         depth += (character == "[") - (character == "]")

@@ -12,7 +12,7 @@ from dnm.model.value import Value
 
 
 class ReservedMemory(Value):
-    """One entry of the kubelet's reservedMemory, e.g. `0: 4300Mi`."""
+    """An entry of the kubelet's reservedMemory, e.g. `0: 4300Mi`."""
 
     numa_node: int
     amount: str
@@ -39,22 +39,23 @@ class KubeletSettings(Value):
 
     @property
     def is_static(self) -> bool:
-        """Whether the memory manager will compare both sides of the reservation at its start."""
+        """Returns whether the memory manager compares both sides of the reservation at its
+        start."""
         return self.memory_manager_policy == "Static"
 
     @property
     def aligns_pods(self) -> bool:
-        """Whether a pod is rejected whose devices, CPUs and memory fit on no one NUMA node."""
+        """Returns whether the kubelet rejects a pod that does not fit on one NUMA node."""
         return self.topology_manager_policy == "single-numa-node"
 
     @property
     def memory(self) -> int | None:
-        """All memory of a machine, in bytes; None: numa_memory is not named."""
+        """Returns all memory of a machine, in bytes, or None if numa_memory is not set."""
         return sum(self.numa_memory.values()) if self.numa_memory else None
 
     @property
     def huge_pages(self) -> int:
-        """The memory that huge pages take, in bytes, as far as it is named."""
+        """Returns the configured memory of huge pages, in bytes."""
         return (self.hugepages_2mi or 0) + (self.hugepages_1gi or 0)
 
 

@@ -58,36 +58,39 @@ class Node(Value):
 
     @property
     def is_managed(self) -> bool:
-        """Whether slurm-bridge has put its taint on it."""
+        """Returns whether slurm-bridge has put its taint on it."""
         return any(taint.key == MANAGED_TAINT for taint in self.taints)
 
     @property
     def evicting_taint(self) -> Taint | None:
-        """The taint of Slinky's that makes Kubernetes evict pods from it."""
+        """Returns Slinky's taint that makes Kubernetes evict pods from it."""
         for taint in self.taints:
             if taint.key in (MANAGED_TAINT, WORKER_TAINT) and taint.effect == "NoExecute":
                 return taint
         return None
 
     def is_marked_by(self, instance: str) -> bool:
-        """Whether its annotations name this instance of dnm; its own kubelet can write them too."""
+        """Returns whether its annotations name this instance of dnm; its own kubelet can write them
+        too."""
         return self.mark is not None and self.mark.instance == instance
 
     def is_free_for(self, instance: str) -> bool:
-        """Whether no other instance of dnm has marked it."""
+        """Returns whether no other instance of dnm has marked it."""
         return self.mark is None or self.mark.instance in ("", instance)
 
     @property
     def carries_fence(self) -> bool:
-        """Whether its annotations say that dnm has cordoned it, cordoned or not by now."""
+        """Returns whether its annotations say that dnm has cordoned it, even if it is not any
+        more."""
         return self.mark is not None and self.mark.fenced
 
     @property
     def is_fenced(self) -> bool:
-        """Whether it is cordoned, and that is dnm's own cordon."""
+        """Returns whether it is cordoned by dnm."""
         return self.is_cordoned and self.carries_fence
 
     @property
     def is_cordoned_by_another(self) -> bool:
-        """Whether it is cordoned without dnm's mark on it: an administrator's, not ours to take."""
+        """Returns whether it is cordoned without dnm's mark: by an administrator, who also removes
+        it."""
         return self.is_cordoned and not self.carries_fence

@@ -1,4 +1,4 @@
-"""What the configuration says of a class of machines."""
+"""Node types of the configuration."""
 
 from __future__ import annotations
 

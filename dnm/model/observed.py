@@ -1,4 +1,4 @@
-"""What the record has observed of node types, queues, pods and bookings, over many runs."""
+"""Observations of node types, queues, pods and bookings over many runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dnm.model.value import Moment, Value
 
 
 class Backoff(Value):
-    """After failed conversions of a node type."""
+    """The back-off after failed conversions of a node type."""
 
     failures: int
     until: Moment
@@ -61,7 +61,7 @@ class BookingTry(Value):
 
 
 class SpentHours(Value):
-    """What nodes that have gone back have used of a namespace's budget, in the week that began
+    """The part of a namespace's budget that returned nodes have used, in the week that began
     then."""
 
     week: Moment
@@ -69,8 +69,8 @@ class SpentHours(Value):
 
 
 class Sitting(Value):
-    """A queue whose pods use less than a tenth of the lent nodes that they hold: since when, how
-    many per cent at most, of how many nodes, and whether for so long that people are told."""
+    """A queue with pods that use less than a tenth of their lent nodes: since when, the highest
+    percentage, the number of nodes, and whether dnm reports it."""
 
     since: Moment
     percent: int

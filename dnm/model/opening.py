@@ -1,4 +1,4 @@
-"""What a node type waits for before one of its nodes is opened to pods, and how far a node is."""
+"""The readiness checks of a node type, and the progress of a node through them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Step(Value):
 
     @property
     def text(self) -> str:
-        """As people write it, without its time."""
+        """Returns the step as an administrator writes it, without its time."""
         status = f"={self.status}" if self.status else ""
         return f"{self.kind} {self.name}{status}".rstrip()
 

@@ -1,4 +1,4 @@
-"""What persons have said, until it is over: pauses, holds, orders."""
+"""Commands of administrators that last until they are over: pauses, holds, orders."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dnm.model.value import Moment, Value
 
 
 class Way(Enum):
-    """One of the two ways in which nodes go."""
+    """A direction in which nodes move."""
 
     LENDING = "lending"
     RETURNING = "returning"
 
 
 LOST = "dnm, since its registry was lost"
-"""Who pauses lending until a person has seen that."""
+"""The author of a pause that lasts until an administrator has seen the loss."""
 
 
 class Pause(Value):
@@ -28,13 +28,13 @@ class Pause(Value):
     earlier: Pause | None = None  # in force again after `resume`: it is older than the loss
 
     def stops(self, half: Way | None, now: datetime) -> bool:
-        """Whether it holds now, for one way or for any."""
+        """Returns whether it applies now, for one direction or for any."""
         is_meant = half is None or self.half in (None, half)
         return is_meant and (self.until is None or now < self.until)
 
     @property
     def detail(self) -> str:
-        """What alone is paused, and why."""
+        """Returns the paused direction, if it is only one, and the reason."""
         alone = f"{self.half.value} alone" if self.half else ""
         return ": ".join(filter(None, (alone, self.reason)))
 

@@ -1,4 +1,4 @@
-"""What a run reads at once, what it decides, and what came of it."""
+"""The snapshot, the plan and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dnm.model.verdict import NodeVerdict, QueueVerdict
 
 
 class Snapshot(Value):
-    """Everything a run looks at, read once. `now` is `taken_at`."""
+    """Everything that a run reads, each once. `now` is `taken_at`."""
 
     taken_at: datetime
     pods: PodList | Unreadable
@@ -56,8 +56,8 @@ class Snapshot(Value):
 
 
 class WaitingPods(Value):
-    """Equal pods that wait in vain: no node will come for them as things stand, and `sentence` says
-    why. `name`, `uid`: of one of them. `is_new`: nobody has told its owner yet."""
+    """Equal pods that wait in vain: dnm will lend no node for them, and `sentence` explains why.
+    `name`, `uid`: of one of them. `is_new`: their owner has no Event about it yet."""
 
     kind: str  # the group's fingerprint
     queue: str
@@ -77,19 +77,19 @@ class MarkNode(Value, tag=True):
 
 
 class Fence(Value, tag=True):
-    """Cordon the Node with our mark; the queue has shrunk before."""
+    """Cordon the Node with dnm's mark; the queue has shrunk before."""
 
     node: str
 
 
 class Unfence(Value, tag=True):
-    """Take our cordon off again."""
+    """Remove dnm's cordon."""
 
     node: str
 
 
 class EvictPods(Value, tag=True):
-    """Ask the pods of a fenced node to go, by the Eviction API; a person has said so."""
+    """Evict the pods of a fenced node by the Eviction API, on an administrator's command."""
 
     node: str
 
@@ -161,7 +161,7 @@ class UnbookNodes(Value, tag=True):
 
 
 class EndConverter(Value, tag=True):
-    """End a converter that hangs and whose run is gone; `key` is its request or node."""
+    """End a converter that hangs after its run has ended; `key` is its request or node."""
 
     key: str
     process: ConverterProcess
@@ -186,8 +186,7 @@ Action: TypeAlias = (
 
 
 class Plan(Value):
-    """What a run will do: if it is not here it does not happen. `registry` is saved before the
-    first action."""
+    """The actions of a run; it does nothing else. `registry` is saved before the first action."""
 
     registry: Registry
     actions: tuple[Action, ...] = ()
@@ -230,7 +229,7 @@ class Outcome(Value):
 
 
 class Pass(Value):
-    """One pass as it went; `outcome` None: it stopped before the actions."""
+    """A finished pass; `outcome` None: it stopped before the actions."""
 
     plan: Plan
     exit_code: int

@@ -16,7 +16,7 @@ class Toleration(Value, forbid_unknown_fields=False):
 
 
 class Requirement(Value, forbid_unknown_fields=False):
-    """One matchExpression of a node selector or label selector."""
+    """A matchExpression of a node selector or label selector."""
 
     key: str
     operator: str  # In | NotIn | Exists | DoesNotExist | Gt | Lt
@@ -66,7 +66,8 @@ class PodShape(Value, gc=False):
 
     @property
     def rules(self) -> int:
-        """How much there is to compare with a node: its rules, where ten values count as one."""
+        """Returns the effort of a comparison with a node: its rules, where ten values count as
+        one."""
         terms = [one for term in self.node_affinity for one in (*term.expressions, *term.fields)]
         terms += [one for affinity in self.pod_affinity for one in affinity.expressions]
         plain = (self.node_selector, self.tolerations, self.node_affinity, self.pod_affinity,
@@ -76,7 +77,7 @@ class PodShape(Value, gc=False):
 
 
 class TaskGroup(Value):
-    """One entry of the annotation yunikorn.apache.org/task-groups."""
+    """An entry of the annotation yunikorn.apache.org/task-groups."""
 
     name: str
     min_member: int
@@ -112,7 +113,7 @@ class Pod(Value, gc=False, kw_only=False):
 
     @property
     def counts_as_work(self) -> bool:
-        """Whether it keeps a node from being idle: of no DaemonSet, no mirror pod."""
+        """Returns whether it keeps a node from being idle: DaemonSets' and mirror pods do not."""
         return not (self.is_daemonset or self.is_mirror)
 
 
@@ -135,8 +136,8 @@ class Claim(Value):
 
 
 class PodList(Value):
-    """All unfinished pods that could be read; `cluster_wide` is False where the permissions allow
-    only namespaces, and then room on nodes is not known exactly."""
+    """All unfinished pods that could be read. `cluster_wide` is False if the permissions allow only
+    namespaces: then the free capacity of nodes is not known exactly."""
 
     pods: tuple[Pod, ...]
     cluster_wide: bool = True

@@ -1,4 +1,5 @@
-"""What pods wait for besides room: devices of dynamic resource allocation, and groups of pods."""
+"""Causes of waiting besides free capacity: devices of dynamic resource allocation, and pod
+groups."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Device(Value):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What an allocation calls it."""
+        """Returns the name of the device in an allocation."""
         return self.driver, self.pool, self.name
 
 
@@ -41,8 +42,8 @@ class DeviceAsk(Value):
 
 
 class DeviceFacts(Value):
-    """What resource.k8s.io says. `classes`: their expressions, all of which must hold. `devices`:
-    by node. `holders`: UIDs of the pods for which devices are allocated."""
+    """The facts of resource.k8s.io. `classes`: their expressions, all of which must hold.
+    `devices`: by node. `holders`: UIDs of the pods with allocated devices."""
 
     classes: Mapping[str, tuple[str, ...]]
     devices: Mapping[str, tuple[Device, ...]]

@@ -46,7 +46,8 @@ class QuantityError(DnmError):
 
 @lru_cache(maxsize=65536)
 def parse_yunikorn(resource: str, text: str) -> int:
-    """The amount of a value in queues.yaml; raises QuantityError with YuniKorn's own words.
+    """Returns the amount of a value in queues.yaml. Raises QuantityError with YuniKorn's own
+    message.
 
     Only `vcore` knows the suffix `m`; a bare `vcore` counts cores.
     """
@@ -66,7 +67,7 @@ def parse_yunikorn(resource: str, text: str) -> int:
 
 
 def _unit(resource: str, suffix: str) -> int | None:
-    """What one of this suffix is worth, None for a suffix that the resource does not know."""
+    """Returns the value of a suffix, or None for a suffix that the resource does not know."""
     return (_OF_VCORE if resource == "vcore" else _UNITS).get(suffix)
 
 
@@ -90,7 +91,7 @@ def format_yunikorn(resource: str, amount: int, like: str) -> str:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """In the largest unit that is exact; `vcore` in cores or millicores. Also for people."""
+    """Formats in the largest exact unit; `vcore` in cores or millicores. Also for messages."""
     if resource == "vcore":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     best = max((s for s, unit in _UNITS.items() if amount % unit == 0), key=lambda s: _UNITS[s])
@@ -143,7 +144,8 @@ def holds_int64(text: str) -> bool:
 
 
 def _take_apart(resource: str, text: str) -> tuple[str, int, int]:
-    """A Kubernetes quantity as its sign, a whole number, and a power of ten of the unit."""
+    """Splits a Kubernetes quantity into its sign, a whole number, and a power of ten of the
+    unit."""
     if len(text) > _LONGEST:
         raise QuantityError(f"{text[:20]!r}… is {len(text)} characters long")
     match = _KUBERNETES.match(text)

@@ -1,4 +1,4 @@
-"""What a plan wants of the queue document, and what the document becomes for it."""
+"""The input and the result of an edit of the queue document."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dnm.model.value import Resources, Value
 
 
 class QueueWants(Value):
-    """What one instance wants of the document.
+    """The state that one instance needs in the document.
 
     `nodes`: queue -> node -> recorded size, of exactly the nodes that serve it now. `floors`: queue
-    -> what its max must not shrink below (allocated now, the largest gang application), for queues
-    above it too. `remembered`: the ledger as the last run of this instance left it (None: no run
-    has noted it); only asked when its part of the ledger is lost or an older one.
+    -> the least max (allocated now, the largest gang application), for ancestors too. `remembered`:
+    the ledger that the last run of this instance recorded (None: no run has recorded one). It is
+    used only if this instance's part of the ledger is lost or older.
     """
 
     instance_id: str
@@ -26,8 +26,7 @@ class QueueWants(Value):
 
 
 class LimitChange(Value):
-    """One number of the document as it was and as it will be. `why`: the reason, for log and
-    history."""
+    """A number of the document before and after. `why`: the reason, for log and history."""
 
     queue: str
     kind: str  # max | guaranteed
@@ -38,14 +37,14 @@ class LimitChange(Value):
 
     @property
     def line(self) -> str:
-        """As plans, runs and the log tell it."""
+        """Returns the line for plans, runs and the log."""
         number = f"{self.kind}.{self.resource}={self.after}"
         return f"action=set-limit queue={self.queue} {number} was={self.before}"
 
 
 class QueueNumbers(Value):
-    """One queue after the edit. limit = baseline + lent + what other instances lend, for what it
-    limits, but for what `held` explains."""
+    """A queue after the edit. limit = baseline + lent + the lends of other instances, for limited
+    resources; `held` explains exceptions."""
 
     limit: Mapping[str, int] = {}
     baseline: Mapping[str, int] = {}
@@ -53,7 +52,7 @@ class QueueNumbers(Value):
 
 
 class DocumentVersion(NamedTuple):
-    """One state of the key of a ConfigMap: the API gives every write another resourceVersion."""
+    """A version of the key of a ConfigMap: the API gives every write another resourceVersion."""
 
     namespace: str
     name: str

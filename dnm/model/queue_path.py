@@ -1,5 +1,5 @@
-"""Queue paths: full, from root, lower case, joined by dots (`root.services.dev`). The one place
-that says what is below what."""
+"""Queue paths: full, from root, lower case, joined by dots (`root.services.dev`). This module alone
+decides which queue is below which."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Container
 
 
 def is_under(queue: str, prefix: str) -> bool:
-    """Tells whether the queue is the prefix itself or below it: root.dev does not cover
-    root.devel."""
+    """Returns whether the queue is the prefix or below it: root.dev does not cover root.devel."""
     return queue == prefix or queue.startswith(f"{prefix}.")
 
 

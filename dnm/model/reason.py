@@ -1,4 +1,4 @@
-"""Why something is decided, as people read it."""
+"""The reasons of decisions, with their texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What dnm remembers between runs: the registry, the one document of its state."""
+"""The registry, the one document of dnm's state between runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NodePods(Value, omit_defaults=True):
 
 
 class QueueStatus(Value):
-    """One queue as the last run saw it, for `dnm status`."""
+    """A queue in the last run, for `dnm status`."""
 
     limit: dict[str, int]
     baseline: dict[str, int]
@@ -69,21 +69,22 @@ class DocumentResets(Value):
 
     @property
     def is_news(self) -> bool:
-        """Tells whether the log reports it: at 3, 10, 100, 1,000 ... resets."""
+        """Returns whether the log reports it: at 3, 10, 100, 1,000 ... resets."""
         return self.count == _RESETS_IN_A_ROW or (
             self.count > _RESETS_IN_A_ROW and str(self.count).rstrip("0") == "1"
         )
 
     @property
     def sentence(self) -> str:
-        """Says what happens and how to end it."""
+        """Returns the problem and how to end it."""
         return (
             f"the queue document was reset by {self.manager} {self.count} times since "
             f"{self.since:%Y-%m-%d %H:%M} UTC; exclude limits from its manifest (docs/queues.md)"
         )
 
     def is_repeated(self, now: datetime) -> bool:
-        """Tells whether it is more than a manifest that was applied again, and goes on."""
+        """Returns whether the resets continue, and are more than a manifest that was applied
+        again."""
         return self.count >= _RESETS_IN_A_ROW and now - self.last <= _RESET_PAUSE
 
 
@@ -100,8 +101,8 @@ def count_reset(last: DocumentResets | None, manager: str, now: datetime) -> Doc
 
 
 class RunRecord(Value):
-    """What the last run saw and did. When it began and ended are the times of the lock file and of
-    the state file, so that a run without a change rewrites nothing."""
+    """The facts and actions of the last run. The times of the lock file and of the state file are
+    its begin and end, so that a run without a change rewrites nothing."""
 
     exit_code: int = 0
     failed_nodes_alone: bool = False  # its errors are those of nodes that wait for a person
@@ -122,7 +123,8 @@ class RunRecord(Value):
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether it did what it could: a failed node is an error of each run, and stops none."""
+        """Returns whether the run succeeded. Failed nodes are errors of each run but do not stop
+        it."""
         return self.exit_code == 0 or self.failed_nodes_alone
 
 
@@ -162,13 +164,13 @@ class Registry(Value):
     elsewhere: ActingElsewhere | None = None  # the registry by which this one was refused last
 
     def paused(self, now: datetime, way: Way | None = None) -> Objection | None:
-        """The pause in force that stops lending, or returning, or either."""
+        """Returns the current pause that stops lending, or returning, or either."""
         if self.pause is None or not self.pause.stops(way, now):
             return None
         return Objection(reason=Reason.PAUSED, detail=self.pause.detail)
 
     def nodes_of(self, instance: str, *phases: Phase) -> dict[str, LentNode]:
-        """The nodes of an instance that are in one of these phases, sorted by name."""
+        """Returns the nodes of an instance that are in one of these phases, sorted by name."""
         return {
             name: entry
             for name, entry in sorted(self.nodes.items())
@@ -177,7 +179,7 @@ class Registry(Value):
 
     @property
     def failed_nodes(self) -> dict[str, str]:
-        """The nodes that wait for a person, and what each waits for, sorted by name."""
+        """Returns the nodes that wait for an administrator, with their errors, sorted by name."""
         return {
             name: entry.error
             for name, entry in sorted(self.nodes.items())
@@ -186,7 +188,7 @@ class Registry(Value):
 
     @property
     def open_calls(self) -> dict[str, ConverterProcess | None]:
-        """Calls of the converter whose end is not written down, by key: the request's id, or the
+        """Returns calls of the converter without a recorded end, by key: the request's id, or the
         node that returns."""
         calls = {request.id: request.converter for request in self.requests if not request.ended}
         returning = {

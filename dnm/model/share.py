@@ -6,7 +6,7 @@ from dnm.model.value import Value
 
 
 class Floor(Value):
-    """What is left to Slurm: so many nodes, or so many hundredths of those there are."""
+    """The part that is left to Slurm: a number or a percentage of nodes."""
 
     nodes: int = 0
     percent: float = 0.0
@@ -17,18 +17,18 @@ class Floor(Value):
 
 
 class Share(Value):
-    """A cap: so many hundredths of those there are."""
+    """A cap: a percentage of the nodes."""
 
     percent: float
 
     def of(self, total: int) -> int:
-        """Returns the cap in nodes, of so many: a part of a node is none, but the first node of a
-        share above 0 is one, as a cap of 0 is how none is said."""
+        """Returns the cap in nodes. It is rounded down, but a share above 0 gives at least one
+        node, since a cap of 0 means that there are none."""
         nodes = total * round(self.percent * 1000) // 100_000
         return max(nodes, 1) if total and self.percent else nodes
 
     def __str__(self) -> str:
-        """As it stands in the file."""
+        """Returns the text in the configuration."""
         return f"{self.percent:g}%"
 
 

@@ -23,7 +23,7 @@ SLURM_NAME = "slinky.slurm.net/slurm-nodename"  # a label: what Slurm calls the 
 
 
 def bridge_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Returns the labels of a Node that tell slurm-bridge to put it into Slurm."""
+    """Returns the labels of a Node that make slurm-bridge put it into Slurm."""
     return {key: labels[key] for key in (EXTERNAL_NODE, BRIDGE_NODE) if key in labels}
 
 
@@ -61,9 +61,9 @@ def pod_of(comment: str) -> str:
 
 
 def pods_of_job(admin_comment: str) -> tuple[str, ...]:
-    """Returns the pods that a job only stands for, as slurm-bridge writes them into its
-    AdminComment: if it ends, they are deleted. Empty: it is a job like any other. What looks like
-    theirs and can't be read whole stands for pods whose names are not known."""
+    """Returns the pods that a job represents, as slurm-bridge writes them into its AdminComment: if
+    the job ends, they are deleted. Empty: an ordinary job. An unreadable entry of slurm-bridge
+    stands for pods with unknown names."""
     try:
         return tuple(_decode_placeholder(admin_comment).pods)
     except _NOT_THEIRS:

@@ -60,7 +60,8 @@ class NodeState(Value, frozen=True):
 
     @property
     def has_work(self) -> bool:
-        """By the state alone: a suspended job doesn't show on 22.05 and before, squeue tells."""
+        """Returns whether the state shows work. Slurm 22.05 and before hide a suspended job
+        here."""
         return self.base in ("ALLOCATED", "MIXED") or "COMPLETING" in self.flags
 
     @property

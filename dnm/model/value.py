@@ -25,7 +25,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Unreadable(Value):
-    """A read that failed: what was asked, and the sentence that says why."""
+    """A read that failed, and the reason."""
 
     what: str
     error: str

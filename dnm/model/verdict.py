@@ -1,4 +1,4 @@
-"""What is said of a node or a queue in a run: the answer, and the reason as people read it."""
+"""The decisions of a run about nodes and queues: the verdict, and the reason with its text."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ QUEUE_WORDS = {**VERDICT_WORDS, "keep": "nothing"}
 
 
 class Objection(Value):
-    """Why something that is wanted is not done; without one it may be."""
+    """The reason against a desired action; without an objection it may be done."""
 
     reason: Why
     detail: str = ""
 
     @property
     def sentence(self) -> str:
-        """As people read it."""
+        """Returns the text for people."""
         return f"{self.reason.text}: {self.detail}" if self.detail else self.reason.text
 
 
 class NodeVerdict(Objection, kw_only=True):
-    """What is decided of a node, and why."""
+    """The decision about a node, and its reason."""
 
     node: str
     verdict: Verdict
 
 
 class QueueVerdict(Objection, kw_only=True):
-    """`pods` names pods of several people: the record may have it, an Event on a pod may not."""
+    """The decision about a queue. `pods` names pods of several tenants: the history may contain it,
+    an Event on a pod may not."""
 
     queue: str
     verdict: Verdict
@@ -58,5 +59,5 @@ class QueueVerdict(Objection, kw_only=True):
 
     @property
     def without_pods(self) -> str:
-        """The sentence that names no pod."""
+        """Returns the sentence that names no pod."""
         return super().sentence
