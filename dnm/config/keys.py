@@ -94,6 +94,7 @@ SETTINGS: Keys = {
     "event_reservations": ("book_ahead", numbers.booked_ahead),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
     "sick_when": ("sick_when", sick_signs),
+    "consolidate": ("consolidate", values.boolean),
     "move_in_place": ("move_in_place", values.boolean),
     "yunikorn_url": ("yunikorn_url", names.url),
     "metrics_file": ("metrics_file", path_text),

@@ -70,6 +70,7 @@ class Config(Value):
     breaker_strikes: int = 3
     adjust_guaranteed: bool = True
     sick_when: tuple[Step, ...] = ()  # signs by which a lent node is known to be sick
+    consolidate: bool = True  # half-empty lent nodes get no new pods
     move_in_place: bool = False  # nodes change their queue without a reboot
     allow_preempt: bool = False
     yunikorn_cm_namespace: str = "yunikorn"

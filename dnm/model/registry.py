@@ -151,6 +151,7 @@ class Registry(Value):
     calendars: dict[str, KeptCalendar] = {}  # by path: the configuration is one
     booking_tries: dict[str, BookingTry] = {}  # by the booking's name
     spent_hours: dict[str, SpentHours] = {}  # by namespace
+    spare_nodes: dict[str, Moment] = {}  # half-empty nodes, since when
     sitting: dict[str, Sitting] = {}  # by queue path
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps: lent ones stay, others are not taken

@@ -74,6 +74,21 @@ def _charges(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return any(named) or any(one.account for one in lent)
 
 
+SPARE_FOR = timedelta(minutes=10)  # until a half-empty node gets no new pods
+CONSOLIDATED = "consolidated"  # why such a node leaves, as the registry records it
+
+
+def _consolidates(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    """Checks whether a node has served pods for as long as it takes to be found spare."""
+    if not config.consolidate or facts is None:
+        return False
+    return bool(registry.spare_nodes) or any(
+        one.leaves == CONSOLIDATED
+        or (one.idle_since is None and facts.now - one.since >= SPARE_FOR)
+        for one in registry.nodes.values()
+    )
+
+
 SITS = timedelta(hours=2)  # until people are told of who uses little of what he holds
 
 
@@ -97,6 +112,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("charges", _charges),
     ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),
     ("sitting", _serve_for_hours),
+    ("consolidation", _consolidates),
 )
 
 

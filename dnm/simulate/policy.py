@@ -37,7 +37,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.idle_times import idle_times
 from dnm.plan.planner import make_plan
-from dnm.plan.rule import need_lent_since, rules_of
+from dnm.plan.rule import SPARE_FOR, need_lent_since, rules_of
 from dnm.plan.rules.foreseen import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
 from dnm.queues.edit import edit_source
@@ -126,7 +126,7 @@ class DnmPolicy:
         self._is_watchful = (
             bool(world.pending or self._config.calendar_events or self._config.headroom < 1)
             or len({tuple(one.counted.items()) for one in self._idle}) > 1
-            or any(one.leaves for one in nodes)
+            or any(one.leaves or self._config.consolidate for one in nodes)
         )
         self._seen = self._changed(world)
 
@@ -164,7 +164,7 @@ class DnmPolicy:
         if node.retry_after is not None and node.phase is not Phase.SERVING:
             return [node.retry_after]
         if node.idle_since is None:
-            return []
+            return [self._registry.spare_nodes.get(name, node.since) + SPARE_FOR]
         spans = {idle_times(self._config, self._registry)[name]}
         if self._config.move_in_place:
             spans.add(LEAST_IDLE)

@@ -1,0 +1,177 @@
+"""Consolidation: pods of half-empty lent nodes move to the other nodes as they are replaced. Pure.
+
+The rule: a lent node is spare if less than half of it is used, the other nodes of its namespace
+have room for its pods with a tenth to spare, and its queue can do without its quota. After ten
+minutes in which the node was spare and no pod of the queue waited, it gets no new pods: it is
+fenced, its pods run on, and it goes back once they have ended. The first pod that waits opens it
+again. Nothing is evicted. One node of a queue begins to leave in a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from dnm.demand.demand import Demand
+from dnm.model.lent import LentNode, Phase
+from dnm.model.pod import PodList
+from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.registry import Registry
+from dnm.plan.hooks import Additions, Leave, Rule
+from dnm.plan.inputs import Inputs
+from dnm.plan.rule import CONSOLIDATED, SPARE_FOR
+from dnm.plan.rules.sitting import used_share
+
+_HALF = 0.5
+_KEPT_FREE = 0.1  # of the room on the other nodes
+
+
+def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+    """Records since when nodes are spare."""
+    if not _sees_all(inputs):
+        return Additions(registry=noted)
+    known = inputs.registry.spare_nodes
+    spare = {
+        name: min(known.get(name, inputs.now), inputs.now) for name in _spare(inputs, registry)
+    }
+    return Additions(registry=msgspec.structs.replace(noted, spare_nodes=spare))
+
+
+def _leaving(inputs: Inputs, registry: Registry) -> Iterator[str]:
+    """Yields the emptiest node of each queue that has been spare for long enough."""
+    if not _sees_all(inputs):
+        return
+    due = {
+        name
+        for name, since in inputs.registry.spare_nodes.items()
+        if inputs.now - since >= SPARE_FOR
+    }
+    queues: set[str] = set()
+    for name in _spare(inputs, registry) if due else ():
+        queue = registry.nodes[name].queue
+        if name in due and queue not in queues:
+            queues.add(queue)
+            yield name
+
+
+def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
+    return inputs.demand is not None and _waits(inputs.demand, registry.nodes[name].queue)
+
+
+def _waits(demand: Demand, queue: str) -> bool:
+    """Whether a pod waits in the queue for longer than its scheduler takes."""
+    return any(group.count and is_under(group.queue, queue) for group in demand.groups)
+
+
+def _sees_all(inputs: Inputs) -> bool:
+    pods = inputs.snapshot.pods
+    is_read = isinstance(pods, PodList) and pods.cluster_wide and not pods.unreadable
+    return is_read and inputs.demand is not None and inputs.facts.nodes is not None
+
+
+def _spare(inputs: Inputs, registry: Registry) -> list[str]:
+    """The spare nodes, the emptiest first; among equals the latest lent."""
+    demand = inputs.demand
+    assert demand is not None
+    serving = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
+    half: dict[str, float] = {}
+    for name, entry in serving.items():
+        use, is_kept = demand.nodes.get(name), inputs.is_kept(name, entry)
+        if (
+            use is None
+            or not use.work_pods
+            or entry.leaves
+            or is_kept
+            or _waits(demand, entry.queue)
+        ):
+            continue
+        share = used_share([(entry, use)])
+        if share < _HALF:
+            half[name] = share
+    rooms = _rooms(inputs, serving, {serving[name].namespace for name in half})
+    return [
+        name
+        for name in sorted(half, key=lambda one: (half[one], -serving[one].since.timestamp(), one))
+        if _fits(inputs, demand, name, rooms[serving[name].namespace])
+        and _can_do_without(inputs, demand, registry, serving[name])
+    ]
+
+
+def _rooms(
+    inputs: Inputs, serving: Mapping[str, LentNode], namespaces: Iterable[str]
+) -> dict[str, dict[str, Counter[str]]]:
+    """What is free on the nodes that pods of each namespace can use: those that serve it, and those
+    on which some of its pods run."""
+    there: defaultdict[str, set[str]] = defaultdict(set)
+    for name, entry in serving.items():
+        there[entry.namespace].add(name)
+    pods = inputs.snapshot.pods
+    wanted = frozenset(namespaces)
+    if wanted and isinstance(pods, PodList):
+        for pod in pods.pods:
+            if pod.node and pod.namespace in wanted:
+                there[pod.namespace].add(pod.node)
+    return {namespace: dict(_free(inputs, there[namespace])) for namespace in wanted}
+
+
+def _free(inputs: Inputs, names: Iterable[str]) -> Iterator[tuple[str, Counter[str]]]:
+    assert inputs.demand is not None
+    for name in names:
+        node, entry = inputs.facts.node(name), inputs.registry.nodes.get(name)
+        if node is None or not node.is_ready or node.is_cordoned or node.unreadable:
+            continue
+        if entry is not None and (entry.leaves or entry.phase is not Phase.SERVING):
+            continue
+        use = inputs.demand.nodes.get(name)
+        free = Counter(node.allocatable)
+        free.subtract(use.used if use else {})
+        yield name, free
+
+
+def _fits(inputs: Inputs, demand: Demand, name: str, rooms: Mapping[str, Counter[str]]) -> bool:
+    """Whether its pods have room on the other nodes, all of them together."""
+    total: Counter[str] = Counter()
+    for other, free in rooms.items():
+        if other != name:
+            total.update(free)
+    use = demand.nodes[name]
+    return all(
+        amount - use.daemonsets.get(resource, 0) <= (1 - _KEPT_FREE) * total[resource]
+        for resource, amount in use.used.items()
+        if resource != "pods"
+    )
+
+
+def _can_do_without(inputs: Inputs, demand: Demand, registry: Registry, entry: LentNode) -> bool:
+    """Whether no limit would fall below what is used of it, and no fewer nodes are ready than
+    `min_nodes`."""
+    for path in known_lineage(entry.queue, inputs.limits):
+        limit = inputs.limits[path]
+        used = demand.queues[path].used if path in demand.queues else {}
+        for resource in limit.max.keys() - limit.fixed:
+            if used.get(resource, 0) > limit.max[resource] - entry.counted.get(resource, 0):
+                return False
+    policy = inputs.config.namespaces.get(entry.namespace)
+    ready = Counter(
+        one.node_type
+        for one in registry.nodes_of(entry.owner, Phase.SERVING).values()
+        if one.namespace == entry.namespace and not one.leaves
+    )
+    return (
+        policy is not None
+        and ready.total() > policy.min_nodes
+        and ready[entry.node_type] > policy.min_of_type.get(entry.node_type, 0)
+    )
+
+
+RULE = Rule(
+    leave=Leave(
+        word=CONSOLIDATED,
+        reason="less than half of it was used, and the other nodes have room for its pods",
+        find_nodes=_leaving,
+        is_over=_is_over,
+    ),
+    adds=_add,
+)
