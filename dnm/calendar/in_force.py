@@ -21,7 +21,7 @@ _MOST_KEPT = 512 * 1024  # bytes of one calendar, unpacked: a thousand windows t
 
 
 def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> KeptCalendar:
-    """Returns what is in force of a calendar now."""
+    """Returns the current events of a calendar."""
     if isinstance(read, Unreadable):
         return msgspec.structs.replace(kept, troubles=(read.error,))
     names = {one.name for one in read.events}
@@ -39,7 +39,7 @@ def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> Kep
 def keep_within_bound(
     kept: KeptCalendar, read: CalendarReading | Unreadable, path: str
 ) -> KeptCalendar:
-    """Returns what is in force, unless it would not fit into the record."""
+    """Returns the current events, unless they would not fit into the registry."""
     found = keep_calendar(kept, read)
     if len(msgspec.json.encode(found)) <= _MOST_KEPT:
         return found
@@ -64,7 +64,7 @@ def with_calendars(
 
 
 def list_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]:
-    """Returns the events of all places. What the configuration says itself needs no record."""
+    """Returns the events of all places. Events in the configuration itself need no record."""
     path = str(config.path)
     kept = (
         event

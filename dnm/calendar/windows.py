@@ -42,7 +42,7 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def begin_in_utc(wall: datetime, zone: str) -> datetime:
-    """Returns when something begins that begins at a wall time."""
+    """Returns the moment of a beginning that is given as a wall time."""
     return wall.replace(tzinfo=zone_named(zone), fold=0).astimezone(UTC)
 
 
@@ -53,7 +53,7 @@ def end_in_utc(wall: datetime, zone: str) -> datetime:
 
 
 def why_never(event: CalendarEvent) -> str | None:
-    """Says why an event has no moment. A record outlives the reading that
+    """Returns why an event has no time. A record outlives the reading that
     refuses such an event: another host may know fewer zones."""
     try:
         begin_in_utc(event.begins, event.zone)
@@ -104,7 +104,7 @@ def _windows_of(event: CalendarEvent, after: datetime, before: datetime) -> Iter
 
 
 def is_day_of(event: CalendarEvent, day: date) -> bool:
-    """Says whether a series begins on a day, if it has not ended before."""
+    """Returns whether a series begins on a day, if it has not ended before."""
     return day.weekday() in event.weekly
 
 
@@ -138,7 +138,7 @@ def request_of(config: Config, event: CalendarEvent) -> dict[str, int]:
 
 
 def why_of_no_use(config: Config, event: CalendarEvent) -> str | None:
-    """Says why the event can't bring a node here."""
+    """Returns why the event can't cause a conversion."""
     policy = config.namespaces.get(event.namespace)
     if policy is None:
         known = ", ".join(sorted(config.namespaces)) or "none"

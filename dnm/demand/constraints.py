@@ -27,7 +27,7 @@ class NodeTraits(Value):
 
 
 def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
-    """Tells whether a taint lets a pod in; PreferNoSchedule always does."""
+    """Returns whether a taint admits a pod; PreferNoSchedule always does."""
     if taint.effect not in _REPELLING:
         return True
     return any(_matches_taint(toleration, taint) for toleration in tolerations)
@@ -44,7 +44,7 @@ def _matches_taint(toleration: Toleration, taint: Taint) -> bool:
 
 
 def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Tells whether labels meet one expression of a selector, as apimachinery's
+    """Returns whether labels meet one expression of a selector, as apimachinery's
     labels.Requirement.Matches decides."""
     key, operator, values = requirement.key, requirement.operator, requirement.values
     value = labels.get(key)
@@ -75,7 +75,7 @@ def _meets_term(term: NodeSelectorTerm, traits: NodeTraits) -> bool:
 def why_unfit(
     shape: PodShape, volumes: Sequence[Sequence[NodeSelectorTerm]], traits: NodeTraits
 ) -> str | None:
-    """Says why a pod can't be on a node with these traits; the text follows "the pod ".
+    """Returns why a pod can't be on a node with these traits; the text follows "the pod ".
 
     Topology spread and affinity ask for a node that carries their topology key; beyond that, spread
     is not looked at (errs towards "it fits"). Affinity to other pods than its like is refused on a
@@ -105,7 +105,7 @@ def why_unfit(
 
 
 def _why_no_numa_node(shape: PodShape, numa: NumaRoom | None) -> str | None:
-    """Says why a pod that its kubelet aligns to one NUMA node has room on none."""
+    """Returns why no NUMA node can take a pod that its kubelet aligns to one."""
     if numa is None or shape.aligned is None:
         return None
     zones, asked = [dict(zone) for zone in numa.zones], shape.aligned[numa.by_pod]
@@ -127,13 +127,13 @@ def describe_taint(taint: Taint) -> str:
 
 
 def _is_like_itself(shape: PodShape, affinity: PodAffinityTerm) -> bool:
-    """Whether a term selects the pod's own labels; a term without expressions selects every pod."""
+    """Returns whether a term selects the pod's own labels. A term without expressions does."""
     labels = dict(shape.labels)
     return all(meets(one, labels) for one in affinity.expressions)
 
 
 def keeps_apart(shape: PodShape, namespace: str) -> bool:
-    """Tells whether two pods of this shape can't share a node: a host port, or they repel their
+    """Returns whether two pods of this shape can't share a node: a host port, or they repel their
     like."""
     return bool(shape.host_ports) or any(
         affinity.anti
@@ -144,7 +144,7 @@ def keeps_apart(shape: PodShape, namespace: str) -> bool:
 
 
 def needs_one_domain(shape: PodShape, namespace: str) -> bool:
-    """Tells whether more than one new node can't help: all must be together on one host, or all
+    """Returns whether more than one new node can't help: all must be together on one host, or all
     apart in wider domains (zones, racks), of which new nodes are taken to be one."""
     for affinity in shape.pod_affinity:
         if affinity.namespaces and namespace not in affinity.namespaces:

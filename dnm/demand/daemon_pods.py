@@ -62,7 +62,7 @@ def verify_pods(
 
 
 def selects(daemon_set: DaemonSet, node: Node) -> bool:
-    """Tells whether the controller leaves a pod of it on the node: a taint NoSchedule, which may
+    """Returns whether the controller leaves a pod of it on the node: a taint NoSchedule, which may
     have come later, removes none."""
     taints = tuple(
         one

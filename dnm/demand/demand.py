@@ -1,4 +1,4 @@
-"""What all pods ask for, by queue, by node, and by group of equal pending pods.
+"""The requests of all pods, by queue, by node, and by group of equal pending pods.
 
 The rule: a pod is counted as YuniKorn counts it, and a pending pod that can't be counted is named
 with the reason, never dropped in silence. Bound pods are `used`, whatever their phase; unbound pods
@@ -246,7 +246,7 @@ def _sum_bound(
 
 
 class _OnNode:
-    """What is bound to one node, while it is summed up."""
+    """The running sum of the pods bound to one node."""
 
     __slots__ = ("mirrors", "overhead", "used", "work_pods")
 

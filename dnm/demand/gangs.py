@@ -45,7 +45,7 @@ class GangApp(Value):
 
 
 class GangDemand(Value):
-    """Says what a gang changes about the pods that are listed. `taken_over`: pending pods that need
+    """Returns the effect of a gang on the listed pods. `taken_over`: pending pods that need
     nothing, a placeholder has it already. `to_come`: a pod as the annotation promises it, and how
     many such pods don't exist yet."""
 
@@ -92,7 +92,7 @@ def _members(app: GangApp) -> int:
 
 
 def is_beyond_counting(app: GangApp) -> bool:
-    """Tells whether the annotation asks for more than dnm counts: task groups, resources named,
+    """Returns whether the annotation requests more than dnm counts: task groups, resources named,
     members, or an amount that YuniKorn's int64 can't hold."""
     return (
         len(app.groups) > MOST_TASK_GROUPS
@@ -103,7 +103,7 @@ def is_beyond_counting(app: GangApp) -> bool:
 
 
 def gang_demand(app: GangApp, now: datetime) -> GangDemand:
-    """Says what of an application is counted by its placeholders, and what its annotation adds.
+    """Returns the part of an application that its placeholders count, and what its annotation adds.
 
     Per task group: with P placeholders and U pending pods only the U - P largest count besides
     them. Without placeholders, while no pod of the application runs, at least `min_member` count.
@@ -158,7 +158,7 @@ def _bulk(pod: Pod) -> tuple[int, ...]:
 
 
 def _is_over(app: GangApp, now: datetime) -> bool:
-    """Tells whether it was rejected, or reserves for so long that YuniKorn has given up on
+    """Returns whether it was rejected, or reserves for so long that YuniKorn has given up on
     placeholders."""
     first = app.first
     given_up = (now - _PLACEHOLDER_TIMEOUT).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,5 +1,5 @@
-"""How many pods of each kind wait and run, and the room that permanent nodes have for them: all
-that the record of demand keeps, so that another configuration can be played over it. Pure."""
+"""The number of pods of each kind that wait and run, and the free capacity of permanent nodes. The
+record of demand keeps only these, so that a simulation can apply another configuration. Pure."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def text_time(instant: datetime) -> str:
 
 
 class NotCounted(Enum):
-    """Says why a pending pod asks for nothing; the value is the sentence for people."""
+    """The reason why a pending pod counts for nothing; the value is its text."""
 
     GATED = "held back by a scheduling gate"
     DEVICES = "asking for devices by resourceClaims, which dnm does not understand"
@@ -97,7 +97,7 @@ class PendingGroup(Value):
     for the grace time all of them `count`, since the others came with the same burst; until then
     all are young: they keep nodes, but ask for none. `volumes` are the node affinities of bound
     volumes, all of which must hold. `fingerprint` is the same in every run. `siblings` are the
-    nodes that already have a pod which this one can't stand beside.
+    nodes that already have a pod which excludes this one.
     """
 
     queue: str
@@ -302,8 +302,8 @@ def _fingerprint(kind: _GroupKey, pod: Pod) -> str:
 
 
 def _are_still_stalled(members: Sequence[tuple[Pod, int]], stalled: StalledPods) -> bool:
-    """Tells whether exactly the pods that were found out are still there; one that started or went
-    is a change, and all count again."""
+    """Returns whether exactly the stalled pods are still there. If one started or left, all count
+    again."""
     return sum(n for pod, n in members if pod.created <= stalled.until) == stalled.count
 
 

@@ -1,4 +1,4 @@
-"""What one pod asks for: its request, its application, its queue, as YuniKorn reads them.
+"""The needs of one pod: its request, its application, its queue, as YuniKorn reads them.
 
 The rules are those of apache/yunikorn-k8shim, pkg/common/resource.go and pkg/common/utils/utils.go,
 releases 1.6 to 1.9. Called by `kube/pods.py` once for every distinct kind of pod.

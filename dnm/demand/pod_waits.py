@@ -78,7 +78,7 @@ def understand_devices(
 
 
 def waits_to_know(pod: Pod, namespaces: Collection[str]) -> bool:
-    """Tells whether a pod is one that the scheduler looks at, and has yet to place."""
+    """Returns whether the scheduler considers the pod and has not placed it yet."""
     return not pod.node and pod.is_yunikorn and not pod.is_gated and pod.namespace in namespaces
 
 
@@ -122,7 +122,7 @@ def _why_unknown(
     lent: Mapping[str, str],
     types: Collection[str],
 ) -> str:
-    """Why nobody knows whether a new node has such devices."""
+    """Returns why it is unknown whether a new node has such devices."""
     for node, node_type in lent.items():
         if node_type in types and all(PREFIX + name in offered.get(node, {}) for name in needs):
             return ""

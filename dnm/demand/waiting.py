@@ -37,7 +37,7 @@ def _held_by_scheduler(yunikorn: YunikornView | None) -> Mapping[str, NotCounted
 
 
 class Waiting(Value):
-    """What the pods ask for that are not bound, with those that gangs will still create."""
+    """Returns the requests of unbound pods, with those that gangs will still create."""
 
     groups: tuple[PendingGroup, ...] = ()
     stalled: Mapping[str, StalledPods] = {}

@@ -40,7 +40,7 @@ def run_bounded(
     child = None
     with ExitStack() as ends:
         try:
-            with waiting(float("inf")):  # one that nobody knows of would not be ended
+            with waiting(float("inf")):  # an unrecorded program would not be ended
                 child = ends.enter_context(subprocess.Popen(
                     command, stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE,
