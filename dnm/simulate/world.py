@@ -202,14 +202,14 @@ class World:
         namespace = self.workload.namespace_of(pod.ask.queue)
         sign = -1 if self.workload.spreads else 1
         good = [
-            (sign * node.free_share, node.name, node)
+            (sign * node.free_share, bool(node.node_type), node.name, node)
             for node in self.nodes.values()
             if not (node.cordoned or (node.node_type and node.namespace != namespace))
             and all(node.free.get(name, 0) >= ask for name, ask in pod.request.items())
         ]
         if not good:
             return False
-        self._start(pod, min(good)[2])
+        self._start(pod, min(good)[3])
         return True
 
     def _start(self, pod: PodState, node: NodeState) -> None:
