@@ -63,8 +63,13 @@ class Machine(msgspec.Struct, kw_only=True):
     features: tuple[str, ...] = ()
     is_down: bool = False
     idle_since: float = 0.0
+    node_name: str = ""  # in Kubernetes, where it differs
     journal: Journal | None = None
     claims: int = 0  # counts conversions, so that a late join of an old one is not mistaken
+
+    @property
+    def kubernetes_name(self) -> str:
+        return self.node_name or self.name
 
 
 class Batch:
@@ -90,6 +95,12 @@ class Batch:
         since = self.clock.now() - self.min_idle_seconds - 1
         for name in names:
             self.machines[name] = Machine(name=name, type=machine_type, idle_since=since)
+
+    def find(self, name: str) -> Machine | None:
+        """By its name in Slurm or in Kubernetes."""
+        return self.machines.get(name) or next(
+            (m for m in self.machines.values() if m.node_name == name), None
+        )
 
     def jobs_on(self, machine: Machine) -> list[Job]:
         return [job for job in self.jobs.values() if machine.name in job.on]
@@ -282,6 +293,7 @@ class Batch:
         """Back in service; a drain of somebody else's stays."""
         machine.place = "batch"
         machine.reserved = ""
+        machine.node_name = ""
         machine.journal = None
         machine.is_down = False
         machine.idle_since = self.clock.now()
