@@ -1,9 +1,8 @@
-"""Calendars as they are in force: what can be read now, and of what can't be, what was read last.
-Pure.
+"""The current events of calendars: those that can be read now, and the last readable form of
+others. Pure.
 
-The rule: an event goes when its calendar is read and does not have it any more. One that stands
-there and can't be read is as it was, and so are all of a calendar that can't be read, or in which
-something stands that might be one of them.
+An event ends when its calendar is read without it. An unreadable event stays as it was. So do all
+events of a calendar that can't be read, or that has unreadable content which might be one of them.
 """
 
 from __future__ import annotations

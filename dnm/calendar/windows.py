@@ -1,12 +1,11 @@
-"""When events are in force, in UTC; what a pod of one asks for, and whether it can bring a node
-here. Pure.
+"""The windows of events, in UTC, the request of one of their pods, and whether it can cause a
+conversion. Pure.
 
-The rule: an event's times are wall times of its zone, and each end becomes UTC before anything is
-compared or subtracted, so that a night of 23 or 25 hours is as long as it is. A time that does not
-exist (clocks go forward) is as much later as they are set. Of one that is there twice (clocks go
-back) an event begins at the first and ends at the second: it is never cut short. Nothing is
-remembered: whether an event is in force is a question about a moment, so runs may be missed and
-clocks may jump.
+An event's times are wall times of its zone. Each becomes UTC before it is compared or subtracted,
+so that a night of 23 or 25 hours has its real length. A time that does not exist (clocks go
+forward) is later by the change. If a time exists twice (clocks go back), an event begins at the
+first and ends at the second: it is never cut short. Nothing is recorded: an event is current or not
+at a given moment, so runs may be missed and clocks may jump.
 """
 
 from __future__ import annotations

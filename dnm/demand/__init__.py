@@ -1,5 +1,3 @@
-"""What pods ask for, as YuniKorn counts it: one pod's request, queues, groups of equal pending
-pods, gangs, and which nodes a pod may be on. Pure.
-sizing, plan, its rules, run and cli may import it, kube its `pod_request`, converters its
-`constraints`; it imports only model.
-"""
+"""The requests of pods, as YuniKorn counts them: one pod's request, queues, groups of equal pending
+pods, gangs, and the nodes that a pod may be on. Pure. sizing, plan, its rules, run and cli may
+import it, kube its `pod_request`, converters its `constraints`; it imports only model."""

@@ -27,7 +27,7 @@ _strikers: list[Callable[[str, str], None]] = []
 
 
 def arm(fault: str, log: str) -> None:
-    """What the environment says at import, for a process that was forked from another."""
+    """Sets the faults of the environment in a process that was forked from another."""
     global _fault, _log
     _fault, _log = fault, log
     _seen.clear()
@@ -36,7 +36,7 @@ def arm(fault: str, log: str) -> None:
 
 @contextmanager
 def struck_by(strike: Callable[[str, str], None]) -> Iterator[None]:
-    """As long as it is open, every point calls `strike(point, "before")` and `(point, "after")`."""
+    """Makes every point call `strike(point, "before")` and `(point, "after")` while it is open."""
     _strikers.append(strike)
     _set()
     try:

@@ -23,8 +23,8 @@ _IN_A_POD = "KUBERNETES_SERVICE_HOST"  # every kubelet sets it
 
 @lru_cache
 def boot_id() -> str:
-    """Returns what the kernel calls this boot; empty where it does not say. Process numbers and
-    ticks begin anew at each boot, and a timer starts the same programs at about the same moment."""
+    """Returns the kernel's id of this boot, or an empty text. Process numbers and ticks restart at
+    each boot, and a timer starts the same programs at about the same moment."""
     with suppress(OSError), open(_BOOT, encoding="ascii") as file:
         return file.read(100).strip()
     return ""
@@ -36,9 +36,9 @@ def host_name() -> str:
 
 
 def this_place(config: Config, machine_id: Path | None = None) -> Place:
-    """Returns where this dnm is. A machine id is not to leave the host, so it is hashed with the
-    name and the path; copied images have the same one, containers often none. A pod is no place:
-    what it has on disk ends with it, and its name may be its host's."""
+    """Returns the place of this dnm. A machine id must not leave the host, so it is hashed with the
+    name and the path. Copied images share one, and containers often have none. A pod has no place:
+    its disk ends with it, and its name may be its host's."""
     name = f"{host_name()}:{os.path.realpath(config.converted_nodes_path)}"
     try:
         machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()

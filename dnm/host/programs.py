@@ -1,6 +1,6 @@
-"""Programs of others, run with a bound in bytes and in time.
+"""External programs, run with a bound in bytes and in time.
 
-One that never stops printing must neither fill the memory of a run nor hold it, and its lock.
+A program that prints without end must neither fill the memory of a run nor hold its lock.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def run_bounded(
     seconds: float,
     largest: int,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs a command in a session of its own, without input, and returns what it printed.
+    """Runs a command in a session of its own, without input, and returns its output.
 
-    It ends with its own process: children that it leaves are killed, and hold nobody up by an open
-    output. One that takes longer than `seconds` or prints more than `largest` bytes is killed with
-    its children. Raises TimeoutExpired and OSError, EFBIG for what is too much.
+    It ends with its own process: children that it leaves are killed, even if they hold an output
+    open. If it takes longer than `seconds` or prints more than `largest` bytes, it is killed with
+    its children. Raises TimeoutExpired and OSError, EFBIG for too much output.
     """
     child = None
     with ExitStack() as ends:

@@ -1,16 +1,16 @@
-"""Who else could have written this? A file or directory that others can change is not obeyed.
+"""Trust in files: dnm does not obey a file or directory that other users can change.
 
-Whoever can write dnm's configuration, its state, its converter or a hook decides which machines are
-power-cycled. So each must belong to root or to the user dnm runs as, and nobody else may write it,
-not even the group; and the same holds for every folder and link on the way to it (as sshd's
-StrictModes), or else another file could be put in its place between the look and the use. In a
-folder with the sticky bit, as /tmp, others can't rename what is not theirs.
+The writers of dnm's configuration, its state, its converter or a hook decide which machines are
+power-cycled. So each file must belong to root or to dnm's user, and no other user or group may
+write it. The same holds for every folder and link on its path (as sshd's StrictModes). Otherwise
+another file could replace it between check and use. In a folder with the sticky bit, as /tmp, users
+can't rename files that are not theirs.
 
 The registry and its history can be read by their owner. If their directory has the setgid bit, as
-after `chmod g+s`, its group can read them too. Both hold what converters printed and who lent what.
+after `chmod g+s`, its group can read them too. The two contain converters' output and lends.
 
-And what is read of a file has a bound in bytes: a device or a named pipe in place of one must
-neither fill the memory of a run nor hold it, and its lock.
+Every read has a bound in bytes: a device or a named pipe instead of a file must neither fill the
+memory of a run nor hold its lock.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MOST_LINKS = 40  # as the kernel follows at most
 
 
 def find_distrust(path: Path, info: os.stat_result) -> str | None:
-    """Returns why `path` can't be trusted, with the command that mends it.
+    """Returns why `path` can't be trusted, with the command that fixes it.
 
-    `info` is what `os.stat` or, without a race, `os.fstat` of the opened file said. Raises OSError
-    where a part of the way is out of sight.
+    `info` is the result of `os.stat` or, without a race, of `os.fstat` of the opened file. Raises
+    OSError if a part of the path can't be examined.
     """
     for step, on_the_way in _way_to(path):
         if distrust := _distrust_of_step(path, step, on_the_way):
@@ -56,7 +56,7 @@ def find_distrust(path: Path, info: os.stat_result) -> str | None:
 
 
 def check_trust(path: Path, error: type[DnmError] = ConfigError) -> None:
-    """Raises `error` with the command that mends it; OSError where `path` is out of sight."""
+    """Raises `error` with the command that fixes it; OSError if `path` can't be examined."""
     distrust = find_distrust(path, os.stat(path))
     if distrust:
         raise error(distrust)
