@@ -45,18 +45,18 @@ from dnm.queues.unsettled import (
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 # These tools replace all values of a chart or a module, without server-side apply.
-_WHOLE = frozenset(("helm", "helm-controller", "argocd-controller", "HashiCorp"))
-_OURS = "dnm"  # the API server names a writer after its User-Agent
+_REPLACING_MANAGERS = frozenset(("helm", "helm-controller", "argocd-controller", "HashiCorp"))
+_DNM_MANAGER = "dnm"  # the API server names a writer after its User-Agent
 
 
-class LedgerInForce(NamedTuple):
+class ChosenLedger(NamedTuple):
     """The ledger that an edit starts from. `notes` explain why it is not the ConfigMap's."""
 
     ledger: Ledger
     notes: tuple[str, ...] = ()
 
 
-def is_anothers_matter(document: QueueDocument, wants: QueueWants) -> bool:
+def belongs_to_other_instance(document: QueueDocument, wants: QueueWants) -> bool:
     """Returns whether an edited text concerns only other instances. This is so if this instance
     lends and has lent nothing, other instances have, and it has seen their ledger or this text.
     Without any ledger, two instances could each leave the decision to the other."""
@@ -71,7 +71,7 @@ def is_anothers_matter(document: QueueDocument, wants: QueueWants) -> bool:
     )
 
 
-def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce:
+def choose_ledger(document: QueueDocument, wants: QueueWants) -> ChosenLedger:
     """Returns the ledger that describes what the limits contain. Raises QueueError if only an
     administrator can decide."""
     found, instance, then = document.ledger, wants.instance_id, remembered(wants)
@@ -82,40 +82,40 @@ def ledger_in_force(document: QueueDocument, wants: QueueWants) -> LedgerInForce
         then = found
     is_told = instance in then.sections or _is_moved(then)
     if found.text == text:
-        if _is_moved(found) and _are_of_two_hands(document.source):
+        if _is_moved(found) and _has_two_foreign_writers(document.source):
             raise undecided("different clients wrote the ledger and the limits", NOT_OF_THIS_TEXT)
-        _refuse_another_line(document.tree, found, then)
-        chosen = _with_ours(document, then, instance)
+        _refuse_other_lineage(document.tree, found, then)
+        chosen = _restore_own_section(document, then, instance)
     elif then.text == text and is_told:
         if then.sections and instance not in then.sections:
             raise undecided("the next run of the lending instance may write it again", OTHERS)
-        _doubt_the_record(document, then, instance)
-        chosen = LedgerInForce(then, _LOST if found.is_empty else _PUT_BACK)
+        _verify_record(document, then, instance)
+        chosen = ChosenLedger(then, _LOST if found.is_empty else _PUT_BACK)
     else:
-        chosen = _of_another_text(document, then, instance)
+        chosen = _choose_for_edited_text(document, then, instance)
         _refuse_older_totals(document.tree, chosen.ledger, all_totals(then) | all_totals(found))
         if is_applied(document.source):
-            _refuse_half_a_manifest(document.tree, chosen.ledger)
+            _refuse_partial_manifest(document.tree, chosen.ledger)
     return with_totals(chosen, then)
 
 
-def _of_another_text(document: QueueDocument, then: Ledger, instance: str) -> LedgerInForce:
+def _choose_for_edited_text(document: QueueDocument, then: Ledger, instance: str) -> ChosenLedger:
     """Returns the ledger for a text that an administrator has changed. Raises QueueError unless the
     last run recorded the ledger that is in the ConfigMap."""
     found = document.ledger
     if found.is_empty:
-        return _of_lost(document, then, instance)
+        return _choose_for_lost_ledger(document, then, instance)
     if found.text and is_written_by_dnm(document.source):
         raise undecided("the next run of another instance may write it again", NOT_OF_THIS_TEXT)
     knows_nothing = then == Ledger() and (instance in found.sections or not found.sections)
-    if _is_put_there(document.source):
+    if _has_foreign_ledger(document.source):
         raise undecided("another client than dnm wrote it", NOT_OF_THIS_TEXT)
     if then != found and not knows_nothing:
         raise undecided("it differs from the ledger that the last run recorded", NOT_OF_THIS_TEXT)
-    return LedgerInForce(found)
+    return ChosenLedger(found)
 
 
-def with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
+def with_totals(chosen: ChosenLedger, then: Ledger) -> ChosenLedger:
     """Adds the earlier totals that only the registry has."""
     known = all_totals(chosen.ledger)
     more = [one for one in all_totals(then) if one not in known]
@@ -124,7 +124,7 @@ def with_totals(chosen: LedgerInForce, then: Ledger) -> LedgerInForce:
         return chosen
     totals = (*more[-free:], *chosen.ledger.totals)
     kept: Ledger = msgspec.structs.replace(chosen.ledger, totals=totals)
-    return LedgerInForce(kept, chosen.notes)
+    return ChosenLedger(kept, chosen.notes)
 
 
 def remembered(wants: QueueWants) -> Ledger | None:
@@ -149,23 +149,23 @@ _LOST = (
 # --- cases that the checksums do not decide ---------------------------------------------------
 
 
-def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerInForce:
+def _restore_own_section(document: QueueDocument, then: Ledger, instance: str) -> ChosenLedger:
     """Returns the ledger of this text with this instance's section. If the section is missing, it
     was never written, or another instance has counted its nodes as part of the baselines."""
     found, ours = document.ledger, then.sections.get(instance)
     if ours == found.sections.get(instance):
-        return LedgerInForce(found)
-    if then.text == found.text and _differ(
+        return ChosenLedger(found)
+    if then.text == found.text and _have_different_baselines(
         document.tree, {*then.entries, *found.entries}, then, found
     ):
         raise undecided("the last run recorded other baselines", NOT_OF_THIS_TEXT)
     if ours is None:
-        return LedgerInForce(found)
+        return ChosenLedger(found)
     sections = {**found.sections, instance: ours}
-    held = _held(document.tree, then, found, sections)
+    held = _sort_by_content(document.tree, then, found, sections)
     is_odd = held.keys() == {"neither"} and bool(found.sections.keys() - {instance})
     if "with" not in held and not is_odd:
-        return LedgerInForce(found)
+        return ChosenLedger(found)
     if held.keys() != {"with"} or found.origin != then.text:
         raise undecided(why_mixed(document.tree, held))
     entries = {**then.entries, **found.entries}
@@ -174,10 +174,12 @@ def _with_ours(document: QueueDocument, then: Ledger, instance: str) -> LedgerIn
         for place in held["with"]
     }
     with_ours = msgspec.structs.replace(found, sections=sections, entries=entries)
-    return LedgerInForce(with_ours, _LOST)
+    return ChosenLedger(with_ours, _LOST)
 
 
-def _differ(tree: DocumentTree, places: Set[LimitPlace], one: Ledger, other: Ledger) -> bool:
+def _have_different_baselines(
+    tree: DocumentTree, places: Set[LimitPlace], one: Ledger, other: Ledger
+) -> bool:
     """Returns whether the ledgers give one of these limits, at its current value, two baselines."""
     for place in places & tree.places.keys():
         now = current(tree, place)[0]
@@ -189,7 +191,7 @@ def _differ(tree: DocumentTree, places: Set[LimitPlace], one: Ledger, other: Led
     return False
 
 
-def _doubt_the_record(document: QueueDocument, then: Ledger, instance: str) -> None:
+def _verify_record(document: QueueDocument, then: Ledger, instance: str) -> None:
     """Raises QueueError if a client other than this dnm may have written this text. Then the ledger
     in the ConfigMap may be newer than the recorded one."""
     found, source = document.ledger, document.source
@@ -200,11 +202,11 @@ def _doubt_the_record(document: QueueDocument, then: Ledger, instance: str) -> N
         _refuse_older_totals(document.tree, found, all_totals(found))
 
 
-def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInForce:
+def _choose_for_lost_ledger(document: QueueDocument, then: Ledger, instance: str) -> ChosenLedger:
     """Returns the ledger if the ConfigMap has none and the recorded one is of another text."""
     tree, source = document.tree, document.source
-    fresh = LedgerInForce(document.ledger)
-    held = _held(tree, then, document.ledger, then.sections)
+    fresh = ChosenLedger(document.ledger)
+    held = _sort_by_content(tree, then, document.ledger, then.sections)
     is_first = checksum(source.text) in (then.origin, then.text if then.is_empty else "")
     if is_first and not (is_written_by_dnm(source) and held.keys() - {"without"}):
         return fresh
@@ -224,7 +226,7 @@ def _of_lost(document: QueueDocument, then: Ledger, instance: str) -> LedgerInFo
     raise undecided(why_mixed(tree, held))
 
 
-def _held(
+def _sort_by_content(
     tree: DocumentTree, then: Ledger, found: Ledger, sections: Mapping[str, Section]
 ) -> dict[str, list[LimitPlace]]:
     """Sorts the limits that nodes move: by whether they contain the nodes in `sections` that are
@@ -257,14 +259,14 @@ def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str
             raise older_total(place, text)
 
 
-def _refuse_another_line(tree: DocumentTree, found: Ledger, then: Ledger) -> None:
+def _refuse_other_lineage(tree: DocumentTree, found: Ledger, then: Ledger) -> None:
     """Raises QueueError if the ledger does not continue the recorded one: it continues an older
     ledger, or started on a text that contains lent nodes. If both continue the same document, only
     limits that neither ledger explains are compared with the earlier totals."""
     totals = all_totals(then)
     if found.origin == then.origin != then.text:
         is_older = bool(totals.keys() - all_totals(found))
-        if is_older and _differ(tree, then.entries.keys(), then, found):
+        if is_older and _have_different_baselines(tree, then.entries.keys(), then, found):
             raise undecided("it lacks nodes that the last run recorded", NOT_OF_THIS_TEXT)
     is_same_line = found.origin in (then.text, then.origin)
     explained = found.entries.keys() | then.entries.keys() if is_same_line else ()
@@ -275,7 +277,7 @@ def _refuse_another_line(tree: DocumentTree, found: Ledger, then: Ledger) -> Non
             raise older_total(place, text)
 
 
-def _refuse_half_a_manifest(tree: DocumentTree, ledger: Ledger) -> None:
+def _refuse_partial_manifest(tree: DocumentTree, ledger: Ledger) -> None:
     """Raises QueueError if an applied manifest has some limits as dnm wrote them, with lent nodes,
     and others without. Such a manifest is partly an older export."""
     held: dict[str, list[LimitPlace]] = {}
@@ -294,7 +296,7 @@ def _owners(source: SourceDocument) -> tuple[FieldOwner, ...]:
     return source.config_map.owners if source.config_map else ()
 
 
-def _hands(source: SourceDocument) -> tuple[set[str], set[str]]:
+def _find_writers(source: SourceDocument) -> tuple[set[str], set[str]]:
     """Returns the field managers of the text and of the ledger. Writing a field makes its owner."""
     of_text = {one.manager for one in _owners(source) if source.key in one.keys}
     of_ledger = {one.manager for one in _owners(source) if LEDGER_ANNOTATION in one.annotations}
@@ -303,7 +305,7 @@ def _hands(source: SourceDocument) -> tuple[set[str], set[str]]:
 
 def is_written_by_dnm(source: SourceDocument) -> bool:
     """Returns whether dnm wrote the text, in any instance."""
-    return _OURS in _hands(source)[0]
+    return _DNM_MANAGER in _find_writers(source)[0]
 
 
 def is_written_by_others(source: SourceDocument) -> bool:
@@ -313,19 +315,19 @@ def is_written_by_others(source: SourceDocument) -> bool:
 
 def name_authors(source: SourceDocument) -> str:
     """Returns the field managers other than dnm that own the text."""
-    return ", ".join(sorted(_hands(source)[0] - {_OURS})) or "another client"
+    return ", ".join(sorted(_find_writers(source)[0] - {_DNM_MANAGER})) or "another client"
 
 
-def _is_put_there(source: SourceDocument) -> bool:
+def _has_foreign_ledger(source: SourceDocument) -> bool:
     """Returns whether only clients other than dnm wrote the ledger."""
-    of_ledger = _hands(source)[1]
-    return bool(of_ledger) and _OURS not in of_ledger
+    of_ledger = _find_writers(source)[1]
+    return bool(of_ledger) and _DNM_MANAGER not in of_ledger
 
 
-def _are_of_two_hands(source: SourceDocument) -> bool:
+def _has_two_foreign_writers(source: SourceDocument) -> bool:
     """Returns whether two other clients wrote text and ledger, which then match only by chance."""
-    of_text, of_ledger = _hands(source)
-    is_dnms = _OURS in of_text | of_ledger or not (of_text and of_ledger)
+    of_text, of_ledger = _find_writers(source)
+    is_dnms = _DNM_MANAGER in of_text | of_ledger or not (of_text and of_ledger)
     return not is_dnms and of_text.isdisjoint(of_ledger)
 
 
@@ -336,7 +338,7 @@ def is_applied(source: SourceDocument) -> bool:
     if found is None:
         return False
     return _is_last_applied(found, source) or any(
-        _is_a_manifests(owner, source.key) for owner in found.owners
+        _is_manifest_owner(owner, source.key) for owner in found.owners
     )
 
 
@@ -352,9 +354,9 @@ def _is_last_applied(found: ConfigMap, source: SourceDocument) -> bool:
         return False
 
 
-def _is_a_manifests(owner: FieldOwner, key: str) -> bool:
+def _is_manifest_owner(owner: FieldOwner, key: str) -> bool:
     return (
         key in owner.keys
         and LEDGER_ANNOTATION not in owner.annotations
-        and (owner.operation == "Apply" or owner.manager in _WHOLE)
+        and (owner.operation == "Apply" or owner.manager in _REPLACING_MANAGERS)
     )

@@ -20,10 +20,10 @@ from dnm.model.reason import Reason
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
 from dnm.queues.authors import (
-    LedgerInForce,
-    is_anothers_matter,
+    ChosenLedger,
+    belongs_to_other_instance,
+    choose_ledger,
     is_applied,
-    ledger_in_force,
     name_authors,
 )
 from dnm.queues.document import QueueDocument, read_document
@@ -53,7 +53,7 @@ from dnm.queues.text_edit import EditedText, read_again, replace_limits
 from dnm.queues.tree import DocumentTree, LimitPlace
 from dnm.queues.unsettled import hold_back, only_recorded
 
-_TO_COME = "a-node-that-is-to-come-"
+_PROJECTED_NODE = "a-node-that-is-to-come-"
 
 
 class ForeseenEdit(Value):
@@ -95,19 +95,19 @@ def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
     try:
         if refusal := document.ledger_problem or document.refusal:
             raise QueueError(refusal)
-        if is_anothers_matter(document, wants):
-            edit = as_it_stands(
+        if belongs_to_other_instance(document, wants):
+            edit = unchanged_edit(
                 document,
                 noted=wants.remembered,
                 planned_on=document.source.version,
                 numbers=numbers_now(document, wants.instance_id),
             )
             return ForeseenEdit(wants=wants, edit=edit)
-        chosen = ledger_in_force(document, wants)
+        chosen = choose_ledger(document, wants)
         known = compare(document.tree, chosen.ledger, is_applied(document.source))
         return foresee(document, chosen, known, wants)
     except (QueueError, QuantityError) as error:
-        return ForeseenEdit(wants=wants, edit=as_it_stands(document, refusal=str(error)))
+        return ForeseenEdit(wants=wants, edit=unchanged_edit(document, refusal=str(error)))
 
 
 def why_no_growth(
@@ -116,7 +116,7 @@ def why_no_growth(
     """Returns why the limits could not contain more nodes of these sizes for the queue, with the
     line and the next step. The planner asks before it converts a node."""
     nodes = dict(wants.nodes.get(queue, {}))
-    nodes |= {f"{_TO_COME}{number}": size for number, size in enumerate(sizes)}
+    nodes |= {f"{_PROJECTED_NODE}{number}": size for number, size in enumerate(sizes)}
     is_first = wants.remembered is None and not any(wants.nodes.values())
     more = msgspec.structs.replace(
         wants,
@@ -141,7 +141,7 @@ def why_refused(edit: QueueEdit, queue: str = "") -> Objection | None:
     return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
 
 
-def as_it_stands(document: QueueDocument, **more: Any) -> QueueEdit:
+def unchanged_edit(document: QueueDocument, **more: Any) -> QueueEdit:
     """Returns the edit that changes nothing. `more` are fields of the edit that explain why."""
     source = document.source
     return QueueEdit(text=source.text, ledger=source.ledger_text, limits=document.limits, **more)
@@ -156,7 +156,7 @@ def prove(document: QueueDocument, foreseen: ForeseenEdit) -> QueueEdit:
     try:
         after = read_again(foreseen.text)
     except QueueError as error:
-        return as_it_stands(document, refusal=str(error))
+        return unchanged_edit(document, refusal=str(error))
     limits = limits_of(after.queues, foreseen.fixed)
     edit: QueueEdit = msgspec.structs.replace(foreseen.edit, limits=limits)
     return edit
@@ -167,7 +167,7 @@ def prove(document: QueueDocument, foreseen: ForeseenEdit) -> QueueEdit:
 
 def foresee(
     document: QueueDocument,
-    chosen: LedgerInForce,
+    chosen: ChosenLedger,
     known: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
 ) -> ForeseenEdit:
@@ -199,7 +199,7 @@ class _Counted(NamedTuple):
 
 def _foresee(
     document: QueueDocument,
-    chosen: LedgerInForce,
+    chosen: ChosenLedger,
     known: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
     counted: _Counted,
@@ -212,7 +212,7 @@ def _foresee(
         waiting = {**held_back, **waiting}
         aim = aim_at(tree, ledger, known, wants.instance_id, own)
     sections, lent, frozen = aim.sections, aim.lent, aim.frozen
-    edited, texts, held = _fit_validly(tree, known, aim.targets, wants)
+    edited, texts, held = _find_valid_edit(tree, known, aim.targets, wants)
     entries = _entries(tree, ledger, known, lent, texts)
     text = edited.text if edited else source.text
     new_ledger = Ledger(
@@ -254,7 +254,7 @@ def _is_reset(known: Mapping[LimitPlace, Baseline], texts: Mapping[LimitPlace, s
     return news == {"reapplied"} and any(known[place].news for place in texts)
 
 
-def _fit_validly(
+def _find_valid_edit(
     tree: DocumentTree,
     known: Mapping[LimitPlace, Baseline],
     targets: Mapping[LimitPlace, int],

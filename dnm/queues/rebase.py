@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.queues.authors import LedgerInForce, ledger_in_force, remembered, with_totals
+from dnm.queues.authors import ChosenLedger, choose_ledger, remembered, with_totals
 from dnm.queues.document import QueueDocument
-from dnm.queues.edit import as_it_stands, foresee, prove
+from dnm.queues.edit import foresee, prove, unchanged_edit
 from dnm.queues.ledger import Ledger, all_totals, decode_ledger, lent_amounts
 from dnm.queues.limits import Baseline, compare, current, own_section
 from dnm.queues.tree import DocumentTree, LimitPlace
@@ -40,7 +40,7 @@ def rebase_document(
             raise QueueError(document.refusal)
         return _rebase(document, wants, reading, frozenset(queues))
     except (QueueError, QuantityError) as error:
-        return as_it_stands(document, refusal=str(error))
+        return unchanged_edit(document, refusal=str(error))
 
 
 def _rebase(
@@ -55,7 +55,7 @@ def _rebase(
     if document.ledger_problem and chosen:
         raise QueueError(document.ledger_problem)
     tree = document.tree
-    ledger = ledger_in_force(document, wants).ledger if chosen else document.ledger
+    ledger = choose_ledger(document, wants).ledger if chosen else document.ledger
     known = compare(tree, ledger)
     own = own_section(ledger, wants)
     contained = lent_amounts({**ledger.sections, wants.instance_id: own}.values())
@@ -68,7 +68,7 @@ def _rebase(
     then = Ledger()
     with suppress(QueueError):  # the answer covers an unreadable record too
         then = remembered(wants) or then
-    in_force = with_totals(LedgerInForce(ledger), then)
+    in_force = with_totals(ChosenLedger(ledger), then)
     edit = prove(document, foresee(document, in_force, known, wants))
     forgotten = all_totals(then).keys() - all_totals(decode_ledger(edit.noted or ""))
     answered: QueueEdit = replace(edit, is_answer=bool(forgotten) and not edit.refusal)

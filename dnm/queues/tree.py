@@ -30,7 +30,7 @@ from dnm.queues.decode import (
 from dnm.queues.yaml_nodes import Composed, YamlError, compose
 
 KINDS = ("max", "guaranteed")
-_MOST_TOLD = 3  # problems in one message
+_MOST_PROBLEMS = 3  # problems in one message
 _QUEUE_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}\Z")
 
 Report = Callable[[str, str, int, str], None]
@@ -72,8 +72,8 @@ def parse_tree(text: str) -> DocumentTree:
     """Returns the tree of a text. Raises QueueError, with lines, if YuniKorn could not read it."""
     tree, problems = read_tree(text)
     if tree is None or problems:
-        told = [f"line {found.line}: {found.message}" for found in problems[:_MOST_TOLD]]
-        if more := problems[_MOST_TOLD:]:
+        told = [f"line {found.line}: {found.message}" for found in problems[:_MOST_PROBLEMS]]
+        if more := problems[_MOST_PROBLEMS:]:
             told.append(f"and {len(more)} more")
         raise QueueError(f"the queue document can't be read: {'; '.join(told)}")
     return tree

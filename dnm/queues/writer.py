@@ -84,7 +84,7 @@ def apply_queue_edit(
         except KubeConflict:
             continue
         except KubeError as error:
-            if not _stands_there(kube, place, edit):
+            if not _is_in_place(kube, place, edit):
                 raise
             notes = (*notes, f"the write took effect although its answer was lost: {error}")
         outcome = QueueOutcome(edit=edit, is_written=True, notes=notes)
@@ -110,7 +110,7 @@ def _prove(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
     return ()
 
 
-def _stands_there(kube: ConfigMaps, place: tuple[str, str], edit: QueueEdit) -> bool:
+def _is_in_place(kube: ConfigMaps, place: tuple[str, str], edit: QueueEdit) -> bool:
     found = read_source(kube, place)
     return found.text == edit.text and found.ledger_text == edit.ledger
 
@@ -130,7 +130,7 @@ def _confirm(
 
     def is_over(seen: str) -> bool:
         """Returns whether YuniKorn runs our document, or one that another client wrote since."""
-        return seen == wanted or (seen != old and not _stands_there(kube, place, edit))
+        return seen == wanted or (seen != old and not _is_in_place(kube, place, edit))
 
     try:
         with waiting():
@@ -141,9 +141,9 @@ def _confirm(
         return _unconfirmed(outcome, problem)
     if seen == wanted:
         return replace(outcome, is_confirmed=True)
-    if not _stands_there(kube, place, edit):
+    if not _is_in_place(kube, place, edit):
         return _unconfirmed(outcome, "another client changed the document before YuniKorn answered")
-    _put_back(kube, place, before, edit)
+    _restore(kube, place, before, edit)
     raise QueueError(
         f"YuniKorn did not reload the edited queue document within {uptake.total_seconds():.0f} s "
         f"(it runs one with checksum {seen[:12] or 'none'}…). dnm restored the old document. See "
@@ -174,7 +174,7 @@ def _wait_for(
         time.sleep(min(_LOOK_EVERY.total_seconds(), max(deadline - time.monotonic(), 0)))
 
 
-def _put_back(
+def _restore(
     kube: ConfigMaps, place: tuple[str, str], before: SourceDocument, edit: QueueEdit
 ) -> None:
     """Restores the old document, unless another client has changed it since."""
@@ -187,7 +187,7 @@ def _put_back(
         except KubeConflict:
             continue
         except KubeError:
-            if not _stands_there(kube, place, edit):
+            if not _is_in_place(kube, place, edit):
                 return
             raise
         return

@@ -105,7 +105,7 @@ class YunikornClient:
     def read_view(self) -> YunikornView:
         """Returns use, pending demand and limits of every queue, and the queue of each pod."""
         with self._translated(), fault_point("yunikorn.read_queues"):
-            queues = list(_flat(self._ask("GET", f"{_PARTITION}/queues", _Queue)))
+            queues = list(_flatten(self._ask("GET", f"{_PARTITION}/queues", _Queue)))
         with self._translated(), fault_point("yunikorn.read_applications"):
             path = f"{_PARTITION}/applications/active"
             applications = self._ask("GET", path, list[_Application] | None, most=_LARGEST_LIST)
@@ -191,7 +191,7 @@ def _not_started(queues: list[_Queue], applications: list[_Application]) -> Iter
             yield from (ask.key for ask in application.requests or ())
 
 
-def _flat(root: _Queue) -> Iterator[_Queue]:
+def _flatten(root: _Queue) -> Iterator[_Queue]:
     stack = [root]
     while stack:
         queue = stack.pop()

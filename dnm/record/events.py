@@ -17,7 +17,7 @@ from dnm.model.plan import WaitingPods
 from dnm.model.printable import count_of, printable
 
 LONGEST_NOTE = 1024  # bytes that the API takes
-_TOLD_AGAIN = timedelta(days=7)
+_NEW_AGAIN = timedelta(days=7)
 _MOST_KINDS = 500
 # Event of a node -> reason, action, whether it is a warning.
 _OF_NODES = {
@@ -48,7 +48,7 @@ def mark_new(
     known = {
         kind: told
         for kind, told in memory.waiting.items()
-        if kind in here or now - told < _TOLD_AGAIN
+        if kind in here or now - told < _NEW_AGAIN
     }
     marked = tuple(msgspec.structs.replace(one, is_new=one.kind not in known) for one in waiting)
     new = {one.kind: now for one in marked if one.is_new}

@@ -70,7 +70,7 @@ class History:
         if not encoded or not self.keep:
             return ()
         with fault_point("history.append"):
-            tail = self._mend(sum(map(len, encoded)) + len(encoded) + _TAIL)
+            tail = self._cut_torn_line(sum(map(len, encoded)) + len(encoded) + _TAIL)
             missing = {text: line for text, line in encoded.items() if text not in tail}
             if len(missing) == len(encoded):
                 # Callers may pass these lines again, so they must stay in the file that is checked.
@@ -79,7 +79,7 @@ class History:
                 self._write(b"".join(text + b"\n" for text in missing), access)
         return tuple(missing.values())
 
-    def _mend(self, length: int) -> frozenset[bytes]:
+    def _cut_torn_line(self, length: int) -> frozenset[bytes]:
         """Cuts off a torn last line and returns the last complete lines."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

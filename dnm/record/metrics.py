@@ -82,7 +82,7 @@ def _of_queues(facts: Facts, amounts: Callable[[QueueStatus], Resources]) -> Sam
             )
 
 
-def _one(value: float, **labels: str) -> Samples:
+def _single(value: float, **labels: str) -> Samples:
     yield Sample(value=int(value), labels=labels)
 
 
@@ -256,14 +256,14 @@ def _paused_since(facts: Facts) -> Samples:
 
 def _resets(facts: Facts) -> Samples:
     resets = facts.registry.last_run.resets
-    return _one(resets.count if resets and resets.is_repeated(facts.now) else 0)
+    return _single(resets.count if resets and resets.is_repeated(facts.now) else 0)
 
 
 _Make = Callable[[Facts], Samples]
 
 TABLE: tuple[tuple[str, str, str, _Make], ...] = (
     ("dnm_build_info", GAUGE, "The release of dnm, as a label.",
-     lambda facts: _one(1, version=facts.version)),
+     lambda facts: _single(1, version=facts.version)),
     ("dnm_last_run_timestamp_seconds", GAUGE, "When the last run began.",
      lambda facts: _moment(facts.times.began)),
     ("dnm_last_success_timestamp_seconds", GAUGE, 
@@ -282,7 +282,7 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
      "How long the last run waited for the end of the server's changes; in the file alone.",
      lambda facts: _of_reading(facts, lambda reading: reading.waited)),
     ("dnm_last_run_exit_code", GAUGE, "Exit code of the last run.",
-     lambda facts: _one(facts.registry.last_run.exit_code)),
+     lambda facts: _single(facts.registry.last_run.exit_code)),
     ("dnm_nodes", GAUGE, "Lent nodes by phase; requested: not joined yet.", _nodes),
     ("dnm_claimed_nodes", GAUGE, "Nodes that are claimed in Slurm for dnm and not lent.",
      _claimed),
@@ -325,15 +325,15 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
     ("dnm_breaker_open", GAUGE, "1 while the breaker of a queue is open.", _breakers),
     ("dnm_backoff_seconds", GAUGE, "Remaining back-off of a node type.", _backoffs),
     ("dnm_paused", GAUGE, "1 while dnm is paused.",
-     lambda facts: _one(facts.registry.paused(facts.now) is not None)),
+     lambda facts: _single(facts.registry.paused(facts.now) is not None)),
     ("dnm_paused_since_timestamp_seconds", GAUGE, "When the current pause began.", _paused_since),
     ("dnm_registry_lost", GAUGE,
      "1 while the registry is a new one after a loss that no administrator has confirmed.",
-     lambda facts: _one(bool(facts.registry.pause and facts.registry.pause.who == LOST))),
+     lambda facts: _single(bool(facts.registry.pause and facts.registry.pause.who == LOST))),
     ("dnm_queue_document_resets", GAUGE,
      "Repeated resets of the queue document by another client.", _resets),
     ("dnm_history_untold_lines", GAUGE, "Lines that are not written to the history yet.",
-     lambda facts: _one(len(facts.registry.memory.unwritten))),
+     lambda facts: _single(len(facts.registry.memory.unwritten))),
 )  # fmt: skip
 
 
