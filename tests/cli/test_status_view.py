@@ -120,7 +120,6 @@ def test_a_node_that_min_nodes_keeps_is_marked(capsys: pytest.CaptureFixture[str
     "reason",
     [
         f"{Reason.HELD_BY_ADMIN.text}: kubectl uncordon a001",
-        f"{Reason.IN_USE.text}; drained in Slurm by another, and stays so when it is back: disk",
     ],
 )
 def test_what_an_administrator_has_put_on_a_node_is_told(
