@@ -85,8 +85,9 @@ def run(sandbox: Sandbox, host: Host) -> None:
 
 
 def run_until(sandbox: Sandbox, host: Host, expected: dict[str, str]) -> None:
-    """Runs until the record has these nodes in these phases."""
-    for _ in range(12):
+    """Runs until the record has these nodes in these phases. dnm's clock is the real one: pods
+    count after 20 seconds, and a fast machine runs often in that time."""
+    for _ in range(150):
         run(sandbox, host)
         if nodes(host) == expected:
             return

@@ -16,9 +16,7 @@ from dnm.kube.nodes import (
     read_node_page,
     read_one_node,
 )
-from dnm.model.node import ShownState
 from dnm.model.quantity import QuantityError
-from dnm.model.slurm_state import CONDITION
 
 READY = {
     "allocatable": {"cpu": "4", "memory": "16Gi", "pods": "110"},
@@ -68,7 +66,6 @@ def test_one_that_can_not_be_read_leaves_the_others(changes: dict[str, Any]) -> 
         read_one_node(json.dumps({"kind": "Node", **items[1]}).encode(), "bad")
 
 
-SLURM = {"dynamic-node-manager/slurm": "IDLE+DRAIN"}
 DOUBTED = [MALFORMED[name] for name in
            ("an amount", "more than any offers", "more taints than any has")]  # fmt: skip
 
@@ -79,33 +76,13 @@ def test_of_a_status_that_can_not_be_read_nothing_is_believed_and_the_rest_is_kn
 ) -> None:
     """A condition in it is no sign of sickness; the version goes on, and a cordon is a cordon."""
     item = a_node("bad", **changes)
-    item["metadata"] |= {"resourceVersion": "5", "annotations": {**MARK, **SLURM}}
+    item["metadata"] |= {"resourceVersion": "5", "annotations": MARK}
     item["spec"] = {**item["spec"], "unschedulable": True}
     sick = [{"type": "gpu.example/Healthy", "status": "False"}, *READY["conditions"]]
     item["status"] = {**item["status"], "conditions": sick}
     (node,) = read_node_page(json.dumps({"items": [item]}).encode())
     assert node.unreadable and not node.is_ready and not node.conditions
-    assert node.shown is not None and not node.shown.states
     assert node.is_cordoned and node.resource_version == "5" and len(node.taints) <= MOST_TAINTS
-
-
-STATES = ["SlurmNodeStateIdle", "SlurmNodeStateDrain", "Ready", "MemoryPressure"]
-BOTH = ShownState(states=("Drain", "Idle"), text="IDLE+DRAIN")
-SHOWN: dict[str, tuple[dict[str, str], ShownState | None, bool]] = {
-    "on a lent node": ({**MARK, **SLURM}, BOTH, True),
-    "left behind": (SLURM, BOTH, False),
-    "another's conditions": (MARK, None, True),
-    "nobody's": ({}, None, False),
-}
-
-
-@pytest.mark.parametrize("name", SHOWN)
-def test_what_dnm_shows_of_slurm_is_known_by_its_annotation_and_makes_no_mark(name: str) -> None:
-    annotations, shown, is_marked = SHOWN[name]
-    conditions = [{"type": one, "status": "True"} for one in STATES]
-    item = a_node("k1", metadata={"annotations": annotations}, status={"conditions": conditions})
-    (node,) = read_node_page(json.dumps({"items": [item]}).encode())
-    assert node.shown == shown and (node.mark is not None) is is_marked and node.is_ready
 
 
 @pytest.mark.parametrize("item", [{}, {"metadata": {}}, {"metadata": {"name": 5}}, 7])
@@ -115,8 +92,8 @@ def test_what_has_no_name_is_no_node_and_the_page_no_page(item: Any) -> None:
 
 
 def test_what_a_kubelet_says_at_length_of_its_node_has_a_bound() -> None:
-    conditions = [{"type": f"{CONDITION}S{number}", "status": "True"} for number in range(500)]
-    notes = {f"{MARK_PREFIX}slurm": "s" * 100_000, f"{MARK_PREFIX}queue": "q" * 100_000}
+    conditions = [{"type": f"S{number}", "status": "True"} for number in range(500)]
+    notes = {f"{MARK_PREFIX}queue": "q" * 100_000}
     labels = {f"l{number}": "v" for number in range(MOST_LABELS + 1)}
     wide = a_node("k1", metadata={"labels": labels})
     long = a_node("k2", metadata={"annotations": notes}, status={"conditions": conditions})
@@ -124,4 +101,3 @@ def test_what_a_kubelet_says_at_length_of_its_node_has_a_bound() -> None:
     assert not wide_node.is_ready and "of length <= 1000" in wide_node.unreadable
     assert not wide_node.labels and wide_node.mark is not None
     assert len(msgspec.json.encode(long_node)) < 5_000
-    assert long_node.shown is not None and len(long_node.shown.states) == 64

@@ -159,4 +159,4 @@ def test_the_record_of_an_older_dnm_has_no_ledger() -> None:
         reason="",
     )  # fmt: skip
     asked = bare.recorded(last_run=RunRecord(queues={QUEUE: status})).plan()
-    assert asked.needs_person and "no run has yet noted" in asked.errors[0]
+    assert asked.needs_person and "has no ledger of this instance" in asked.errors[0]

@@ -17,7 +17,6 @@ from dnm.model.lease import Lease
 from dnm.model.lent import ConverterProcess, Ended
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
-from dnm.model.plan import ShowState
 from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
@@ -168,12 +167,6 @@ class Kube:
         self.nodes[name] = msgspec.structs.replace(
             node, mark=_marked(node.mark, annotations), **changes
         )
-
-    def show_state(self, show: ShowState, now: datetime) -> bool:
-        self._check(f"show {show.node}")
-        if (node := self.nodes.get(show.node)) is not None:
-            self.nodes[show.node] = msgspec.structs.replace(node, shown=show.wanted)
-        return node is not None
 
 
 def _marked(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark:
