@@ -77,6 +77,9 @@ def progress(what: str, is_known: bool = True) -> Iterator[Callable[[float], Non
     """Yields a function that takes how much is done, from 0 to 1. A terminal that can draw shows on
     stderr the time that is left; unless `is_known`, the time that the work has taken."""
     console = Screen(sys.stderr)
+    if console.color_system is None:  # a pipe: rich 13 prints an empty line there
+        yield lambda done: None
+        return
     styles: Mapping[str, Meaning] = {"bar.complete": "ok", "bar.back": "muted",
                                      "progress.remaining": "", "progress.elapsed": ""}  # fmt: skip
     console.push_theme(Theme({name: STYLES[of] or "" for name, of in styles.items()}))
@@ -85,7 +88,7 @@ def progress(what: str, is_known: bool = True) -> Iterator[Callable[[float], Non
         columns = (BarColumn(), TimeRemainingColumn(), TextColumn("left"))
     bar = Progress(
         TextColumn(what), *columns, console=console, transient=True, redirect_stdout=False,
-        redirect_stderr=False, disable=console.color_system is None,
+        redirect_stderr=False,
     )  # fmt: skip
     with bar:
         task = bar.add_task(what, total=1.0)
