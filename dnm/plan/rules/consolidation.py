@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from dnm.demand.demand import Demand
+from dnm.demand.demand import Demand, NodeUse
 from dnm.model.lent import LentNode, Phase
 from dnm.model.pod import PodList
 from dnm.model.queue_path import is_under, known_lineage
@@ -26,6 +26,7 @@ from dnm.plan.rules.sitting import used_share
 
 _HALF = 0.5
 _KEPT_FREE = 0.1  # of the room on the other nodes
+_NOTHING: Mapping[str, int] = {}
 
 
 def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
@@ -90,13 +91,16 @@ def _spare(inputs: Inputs, registry: Registry) -> list[str]:
         share = used_share([(entry, use)])
         if share < _HALF:
             half[name] = share
-    rooms = _rooms(inputs, serving, {serving[name].namespace for name in half})
+    free = _rooms(inputs, serving, {serving[name].namespace for name in half})
+    totals = {namespace: _sum(of.values()) for namespace, of in free.items()}
+    ready = Counter((one.namespace, one.node_type) for one in serving.values() if not one.leaves)
     return [
         name
         for name in sorted(half, key=lambda one: (half[one], -serving[one].since.timestamp(), one))
-        if _fits(inputs, demand, name, rooms[serving[name].namespace])
-        and _can_do_without(inputs, demand, registry, serving[name])
-    ]
+        if _fits(demand.nodes[name], free[namespace := serving[name].namespace].get(name, _NOTHING),
+                 totals[namespace])
+        and _can_do_without(inputs, demand, ready, serving[name])
+    ]  # fmt: skip
 
 
 def _rooms(
@@ -125,28 +129,34 @@ def _free(inputs: Inputs, names: Iterable[str]) -> Iterator[tuple[str, Counter[s
         if entry is not None and (entry.leaves or entry.phase is not Phase.SERVING):
             continue
         use = inputs.demand.nodes.get(name)
-        free = Counter(node.allocatable)
+        free = Counter(node.allocatable if entry is None else entry.counted)
         free.subtract(use.used if use else {})
         yield name, free
 
 
-def _fits(inputs: Inputs, demand: Demand, name: str, rooms: Mapping[str, Counter[str]]) -> bool:
-    """Whether its pods have room on the other nodes, all of them together."""
+def _sum(amounts: Iterable[Counter[str]]) -> Counter[str]:
     total: Counter[str] = Counter()
-    for other, free in rooms.items():
-        if other != name:
-            total.update(free)
-    use = demand.nodes[name]
+    for one in amounts:
+        total.update(one)
+    return total
+
+
+def _fits(use: NodeUse, own: Mapping[str, int], total: Mapping[str, int]) -> bool:
+    """Checks whether the pods of a node fit on the other nodes of `total`, all of them together.
+    `own`: what is free on the node itself, a part of `total`."""
     return all(
-        amount - use.daemonsets.get(resource, 0) <= (1 - _KEPT_FREE) * total[resource]
+        amount - use.daemonsets.get(resource, 0)
+        <= (1 - _KEPT_FREE) * (total.get(resource, 0) - own.get(resource, 0))
         for resource, amount in use.used.items()
         if resource != "pods"
     )
 
 
-def _can_do_without(inputs: Inputs, demand: Demand, registry: Registry, entry: LentNode) -> bool:
+def _can_do_without(
+    inputs: Inputs, demand: Demand, ready: Mapping[tuple[str, str], int], entry: LentNode
+) -> bool:
     """Whether no limit would fall below what is used of it, and no fewer nodes are ready than
-    `min_nodes`."""
+    `min_nodes`. `ready`: nodes by namespace and type."""
     for path in known_lineage(entry.queue, inputs.limits):
         limit = inputs.limits[path]
         used = demand.queues[path].used if path in demand.queues else {}
@@ -154,15 +164,12 @@ def _can_do_without(inputs: Inputs, demand: Demand, registry: Registry, entry: L
             if used.get(resource, 0) > limit.max[resource] - entry.counted.get(resource, 0):
                 return False
     policy = inputs.config.namespaces.get(entry.namespace)
-    ready = Counter(
-        one.node_type
-        for one in registry.nodes_of(entry.owner, Phase.SERVING).values()
-        if one.namespace == entry.namespace and not one.leaves
-    )
+    of_namespace = sum(count for (name, _), count in ready.items() if name == entry.namespace)
+    of_type = ready[entry.namespace, entry.node_type]
     return (
         policy is not None
-        and ready.total() > policy.min_nodes
-        and ready[entry.node_type] > policy.min_of_type.get(entry.node_type, 0)
+        and of_namespace > policy.min_nodes
+        and of_type > policy.min_of_type.get(entry.node_type, 0)
     )
 
 
