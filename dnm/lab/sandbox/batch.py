@@ -67,10 +67,6 @@ class Machine(msgspec.Struct, kw_only=True):
     journal: Journal | None = None
     claims: int = 0  # counts conversions, so that a late join of an old one is not mistaken
 
-    @property
-    def kubernetes_name(self) -> str:
-        return self.node_name or self.name
-
 
 class Batch:
     """Called with the store's lock held. `min_idle_seconds` as the site's MIN_IDLE_SECONDS."""
