@@ -121,16 +121,12 @@ class SlurmSite:
             sandbox.url,
             {"cpu": "8", "memory": "16Gi", "pods": "110"},
         )
-        values = {
-            "hooks_dir": self.hooks,
-            "min_idle_seconds": 0,
-            "stage_timeout_seconds": 120,
-            **settings,
-        }
+        values = {"hooks_dir": self.hooks, "min_idle_seconds": 0, **settings}
         instance = values.pop("instance", "test")
         pace = {
             "verify_seconds": values.pop("verify_seconds", 0.5),
             "boot_timeout_seconds": values.pop("boot_timeout_seconds", 120),
+            "stage_timeout_seconds": 120,
             "poll_seconds": 0.4,
         }
         lines = [f"{key} = {value}" for key, value in values.items()]

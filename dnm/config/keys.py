@@ -148,7 +148,6 @@ NODE_CONVERT_KEYS: Keys = {
     "res_lookahead_seconds": ("res_lookahead_seconds", values.seconds(0, YEAR)),
     "hooks_dir": ("hooks_dir", path_text),
     "nodeset_label": ("nodeset_label", names.one_label),
-    "stage_timeout_seconds": ("stage_timeout_seconds", values.seconds(1, 86_400)),
 }
 
 BY_KIND: Mapping[str, Keys] = {

@@ -24,6 +24,7 @@ RUN_KEYS: Keys = {
 CONVERTER_KEYS: Keys = {
     "poll_seconds": ("poll_seconds", values.seconds(0.1, 60)),
     "verify_seconds": ("verify_seconds", values.seconds(0, 600)),
+    "stage_timeout_seconds": ("stage_timeout_seconds", values.seconds(1, 86_400)),
     "drain_timeout_seconds": ("drain_timeout_seconds", values.seconds(1, 86_400)),
     "boot_timeout_seconds": ("boot_timeout_seconds", values.seconds(1, 86_400)),
 }

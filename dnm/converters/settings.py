@@ -108,10 +108,21 @@ class Settings(Value, frozen=True):
         return next((name for name in self.node_types if self.is_of_type(node, name)), "")
 
 
+def _stage_timeouts(text: str) -> dict[str, timedelta]:
+    """Returns the limits of the stages if a conversion may last longer than by default."""
+    longest, usual = SETTINGS["convert_timeout_seconds"][1](text), Settings()
+    return {
+        "stage_timeout_seconds": max(longest / 2, usual.stage_timeout_seconds),
+        "drain_timeout_seconds": max(longest / 3, usual.drain_timeout_seconds),
+        "boot_timeout_seconds": max(longest, usual.boot_timeout_seconds),
+    }
+
+
 # The keys of [settings] that this program reads too.
 _SHARED = {
     "instance_id": ("instance", SETTINGS["instance_id"][1]),
     "allow_preempt": ("*", names.preempted_jobs),
+    "convert_timeout_seconds": ("*", _stage_timeouts),
     **{key: SETTINGS[key] for key in ("state_dir", "kubeconfig_path", "pass_environment")},
 }
 _TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints", "opens_when")}
@@ -161,10 +172,6 @@ def load_settings(
             f"[node_convert] slurmrestd_url = {url}: slurmrestd_token_file is missing; write a "
             "file with what 'scontrol token' prints (a unix socket needs none)"
         )
-    if "stage_timeout_seconds" in fields:  # a drain has at least ten minutes, a boot thirty
-        usual, stage = Settings(), fields["stage_timeout_seconds"]
-        fields.setdefault("drain_timeout_seconds", max(stage, usual.drain_timeout_seconds))
-        fields.setdefault("boot_timeout_seconds", max(2 * stage, usual.boot_timeout_seconds))
     if problems:
         raise ConfigError(list_problems(f"{machines.value}'s settings ({file})", problems))
     return Settings(**fields, config_path=file if sections else None)

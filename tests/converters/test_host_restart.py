@@ -28,7 +28,6 @@ NODE_CONVERT = """
 [node_convert]
 hooks_dir = {hooks}
 min_idle_seconds = 0
-stage_timeout_seconds = 30
 """
 # Stops at the requested stage, and writes its progress to a file.
 CONVERTER = """#!/bin/sh
@@ -71,7 +70,7 @@ class Place:
             "node_convert_path": converter, "check_interval_seconds": 1,
             "reversion_idle_seconds": 1, "max_converted_nodes": pods,
             "convert_timeout_seconds": 120, "join_timeout_seconds": 60,
-            "verify_seconds": 0.3, "poll_seconds": 0.2, **settings,
+            "verify_seconds": 0.3, "poll_seconds": 0.2, "stage_timeout_seconds": 30, **settings,
         }  # fmt: skip
         self.site = Site(sandbox, directory, sections=NODE_CONVERT.format(hooks=hooks), **given)
         self.fault, self.passed = directory / "fault", directory / "passed"

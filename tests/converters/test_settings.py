@@ -92,6 +92,16 @@ def test_shared_settings_are_read_from_dnms_sections(tmp_path: Path) -> None:
     assert settings.labels("a", "") == {} and settings.taints("a", "dev") == ()
 
 
+@pytest.mark.parametrize(("seconds", "minutes"), [(60, (15, 10, 30)), (7200, (60, 40, 120))])
+def test_stages_may_last_longer_if_a_conversion_may(
+    seconds: int, minutes: tuple[int, ...], tmp_path: Path
+) -> None:
+    environ = ini(tmp_path, f"[settings]\nconvert_timeout_seconds = {seconds}\n")
+    made = load_settings({}, environ)
+    found = (made.stage_timeout_seconds, made.drain_timeout_seconds, made.boot_timeout_seconds)
+    assert found == tuple(timedelta(minutes=one) for one in minutes)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -34,7 +34,6 @@ memory = 256Gi
 [node_convert]
 hooks_dir = {hooks}
 min_idle_seconds = 0
-stage_timeout_seconds = 120
 {more}
 """
 
@@ -74,7 +73,8 @@ class SlurmSite(_OnSlurm):
         super().__init__(
             rig, directory, kubeconfig, sections=SECTION.format(hooks=self.hooks, more=more),
             node_convert_path=None,
-            **{"verify_seconds": 0.5, "poll_seconds": 0.2, "boot_timeout_seconds": 120, **settings},
+            **{"verify_seconds": 0.5, "poll_seconds": 0.2, "boot_timeout_seconds": 120,
+               "stage_timeout_seconds": 120, **settings},
         )  # fmt: skip
         write_lab_hooks(self.hooks, lab.directory, "http://unused", AMOUNTS)
         join = self.hooks / "join"
@@ -107,7 +107,6 @@ memory = 256Gi
 
 [node_convert]
 min_idle_seconds = 0
-stage_timeout_seconds = 60
 {more}
 """
 
@@ -125,5 +124,5 @@ class StandingSite(_OnSlurm):
             rig, directory, KUBECONFIG, sections=STANDING.format(more=more),
             node_convert_path=self.program,
             **{"verify_seconds": 0.5, "poll_seconds": 0.5, "drain_timeout_seconds": 180,
-               "boot_timeout_seconds": 180, **settings},
+               "boot_timeout_seconds": 180, "stage_timeout_seconds": 60, **settings},
         )  # fmt: skip
