@@ -127,7 +127,7 @@ def make_wheel(source: Path, version: str) -> Path:
 
 def install(wheel: Path, python: str, pins: Path, target: Path) -> None:
     """dnm and what it imports, as this Python would get them. Nothing is run."""
-    platforms = [f"--platform={one}_{platform.machine()}" for one in WHEELS]
+    platforms = [f"--platform={wheel}_{platform.machine()}" for wheel in WHEELS]
     run(
         sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
         "--no-compile", "--only-binary=:all:", "--implementation=cp", f"--python-version={python}",
@@ -224,8 +224,8 @@ def stage_doc(stage: Path) -> None:
 
 def license_of(told: Message) -> str:
     """The license of a library, by its metadata."""
-    classes = [one.rpartition(" :: ")[2] for one in told.get_all("Classifier", ())
-               if one.startswith("License ::")]  # fmt: skip
+    classes = [name.rpartition(" :: ")[2] for name in told.get_all("Classifier", ())
+               if name.startswith("License ::")]  # fmt: skip
     name = told["License-Expression"] or ", ".join(classes) or told["License"] or ""
     return name.strip().partition("\n")[0] or "as its files there say"
 

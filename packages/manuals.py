@@ -39,10 +39,14 @@ def examples_of(words: tuple[str, ...]) -> list[tuple[str, str]]:
     """Returns (command, what it says behind '#') as the documents show it; the tests run them."""
     found: dict[str, str] = {}
     pages = [page.read_text() for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]]
-    blocks = [one for page in pages for one in re.findall(r"^```sh\n(.*?)^```", page, re.S | re.M)]
-    inline = [one for page in pages for one in re.findall(r"(?<!`)`(dnm [^`\n]+)`(?!`)", page)]
+    blocks = [
+        item for page in pages for item in re.findall(r"^```sh\n(.*?)^```", page, re.S | re.M)
+    ]
+    inline = [item for page in pages for item in re.findall(r"(?<!`)`(dnm [^`\n]+)`(?!`)", page)]
     # A verb that is only named is no example of it.
-    inline = [one for one in inline if len(one.split()) > len(words) and "-" not in one.split()[-1]]
+    inline = [
+        item for item in inline if len(item.split()) > len(words) and "-" not in item.split()[-1]
+    ]
     for line in [*(line for block in blocks for line in block.splitlines()), *inline]:
         command, _, why = line.partition("  #")
         is_whole = not re.search(r"[][|…]|\b[A-Z]{2,}\b", command)

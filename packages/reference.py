@@ -101,15 +101,15 @@ def page() -> Iterator[str]:
             default = default_of(group.section, row.key)
             yield f"| `{row.key}` | {default} | {row.about} | {row.leave} |"
     yield from ("", "## What rules say", "", "| reason | what would change it |", "|---|---|")
-    for one in list_reasons():
-        if one.change and one not in OF_THE_SPINE:
-            yield f"| {one.text} | {one.change} |"
+    for reason in list_reasons():
+        if reason.change and reason not in OF_THE_SPINE:
+            yield f"| {reason.text} | {reason.change} |"
 
 
 def _of_rules(group: Group) -> list[Row]:
     declared = keys.OF_RULES.get(re.findall(r"\w+", group.section)[0], {})
-    own = ((key, one) for key, one in declared.items() if one.heading == group.title)
-    return [Row(key, one.about, one.leave) for key, one in own]
+    own = ((key, pair) for key, pair in declared.items() if pair.heading == group.title)
+    return [Row(key, pair.about, pair.leave) for key, pair in own]
 
 
 def _read(text: str) -> tuple[list[str], list[Group]]:
@@ -126,7 +126,7 @@ def _read(text: str) -> tuple[list[str], list[Group]]:
             groups[-1] = groups[-1]._replace(rows=(*groups[-1].rows, row))
         else:
             head.append(line)
-    return head, [one._replace(rows=(*one.rows, *_of_rules(one))) for one in groups]
+    return head, [group._replace(rows=(*group.rows, *_of_rules(group))) for group in groups]
 
 
 HEAD, GROUPS = _read((Path(__file__).parent / "reference.txt").read_text(encoding="utf-8"))

@@ -77,7 +77,7 @@ def a_cluster(count: int) -> tuple[Config, Registry, Snapshot]:
     return conf, registry, Snapshot(
         taken_at=NOW,
         pods=PodList(pods=tuple(some_pods(count, nodes, list(lent)))),
-        nodes=(*(lent_node(*one) for one in lent.items()), *own),
+        nodes=(*(lent_node(*pair) for pair in lent.items()), *own),
         queue_maps=(with_document(document, made.text, made.ledger), None),
         batch=batch,
     )  # fmt: skip

@@ -315,7 +315,9 @@ class SlurmLab:
     def _is_job(self, process: Path) -> bool:
         variables = (process / "environ").read_bytes().split(b"\0")
         mark = f"SLURM_CONF={self.directory / 'slurm.conf'}".encode()
-        return mark in variables and any(one.startswith(b"SLURM_JOB_ID=") for one in variables)
+        return mark in variables and any(
+            variable.startswith(b"SLURM_JOB_ID=") for variable in variables
+        )
 
     def _is_step(self, process: Path) -> bool:
         is_step = (process / "comm").read_text().strip() == "slurmstepd"

@@ -61,10 +61,10 @@ def by_text(lines: Mapping[str, list[str]]) -> Said:
     }
     reservations = text.parse_reservations("\n".join(lines["reservations"]))
     return Said(
-        {one.name: one for one in nodes},
-        {one.id: one for one in jobs},
+        {node.name: node for node in nodes},
+        {job.id: job for job in jobs},
         records,
-        {one.name: one for one in reservations},
+        {reservation.name: reservation for reservation in reservations},
     )
 
 
@@ -76,10 +76,13 @@ def by_rest(client: SlurmRestClient) -> tuple[Said, dict[str, bytes]]:
         for job in json.loads(raw["jobs"])["jobs"]
     }
     return Said(
-        {one.name: one for one in rest.parse_nodes(raw["nodes"])},
-        {one.id: one for one in rest.parse_jobs(raw["jobs"])},
+        {node.name: node for node in rest.parse_nodes(raw["nodes"])},
+        {job.id: job for job in rest.parse_jobs(raw["jobs"])},
         records,
-        {one.name: one for one in rest.parse_reservations(raw["reservations"])},
+        {
+            reservation.name: reservation
+            for reservation in rest.parse_reservations(raw["reservations"])
+        },
     ), raw
 
 
@@ -87,7 +90,7 @@ def assert_same(before: Said, told: Said, after: Said, version: str) -> Counter[
     """Field by field, of all that did not change meanwhile."""
     compared: Counter[str] = Counter()
     for kind in Said._fields:
-        first, said, last = (getattr(one, kind) for one in (before, told, after))
+        first, said, last = (getattr(pair, kind) for pair in (before, told, after))
         if first.keys() == last.keys():
             assert said.keys() == first.keys(), kind
         for name, value in first.items():
@@ -107,13 +110,13 @@ def clients_of(url: str) -> list[SlurmRestClient]:
     body = newest._ask("slurm.read", "GET", "/openapi/v3").body
     clients: list[SlurmRestClient] = []
     for number in range(NEWEST, OLDEST - 1, -1):
-        one = SlurmRestClient(url)
+        slurm_rest_client = SlurmRestClient(url)
         try:
-            one.offer = choose_version(body, number)
+            slurm_rest_client.offer = choose_version(body, number)
         except SlurmError:
             break
-        if not clients or clients[-1].offer != one.offer:
-            clients.append(one)
+        if not clients or clients[-1].offer != slurm_rest_client.offer:
+            clients.append(slurm_rest_client)
     return clients
 
 
@@ -178,10 +181,12 @@ class Keeper:
     def _add_lines(self, kind: str, name: str, lines: Mapping[str, list[str]]) -> None:
         begins = {"nodes": f"NodeName={name} ", "reservations": f"ReservationName={name} "}
         begin = begins.get(kind, f"{name}|")
-        self.lines[kind] += [one for one in lines[kind] if one.startswith(begin)]
+        self.lines[kind] += [line for line in lines[kind] if line.startswith(begin)]
         if kind == "jobs":
             records = lines["records"]
-            self.lines["records"] += [one for one in records if one.startswith(f"JobId={name} ")]
+            self.lines["records"] += [
+                record for record in records if record.startswith(f"JobId={name} ")
+            ]
 
     def write(self, directory: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)

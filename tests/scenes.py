@@ -73,7 +73,7 @@ def tree(**limits: Resources) -> dict[str, QueueLimits]:
     for name in limits:
         paths.setdefault(name, "root.anvil." + name.replace("_", "."))
     found = {"root": QueueLimits(path="root", parent=None, is_leaf=False)}
-    for name, path in sorted(paths.items(), key=lambda one: one[1]):
+    for name, path in sorted(paths.items(), key=lambda path: path[1]):
         found[path] = QueueLimits(
             path=path,
             parent=path.rpartition(".")[0],

@@ -180,7 +180,7 @@ class SlurmSite:
 
     def assert_lent(self, *nodes: str) -> None:
         """Ours in Slurm, without work there, and Ready with its label in Kubernetes."""
-        reservations = {one.name for one in self.lab.client.read_reservations()}
+        reservations = {reservation.name for reservation in self.lab.client.read_reservations()}
         for name in nodes:
             node = self.lab.client.read_node(name)
             assert "DRAIN" in node.state.flags, node
@@ -207,7 +207,10 @@ class SlurmSite:
             assert node.state.base in ("IDLE", "MIXED", "ALLOCATED"), node
             assert not node.state.flags & {"DRAIN", "NOT_RESPONDING"}, node
             assert not node.comment and not node.extra, node
-            assert not any(name in one.nodes and "k8s" in one.name for one in reservations)
+            assert not any(
+                name in reservation.nodes and "k8s" in reservation.name
+                for reservation in reservations
+            )
             assert self.sandbox.get("nodes", name) is None
 
 

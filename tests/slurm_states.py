@@ -30,8 +30,8 @@ NodeName=cloud2 State=CLOUD NodeAddr=127.0.0.1 Port=9 CPUs=8 RealMemory=16000
 """
 EXTERNAL = "NodeName=external1 State=EXTERNAL CPUs=8 RealMemory=16000\n"
 STATES = frozenset(
-    frozenset(one.split("+"))
-    for one in (
+    frozenset(item.split("+"))
+    for item in (
         "IDLE", "ALLOCATED", "MIXED", "DOWN", "UNKNOWN+*", "IDLE+COMPLETING", "IDLE+DRAIN",
         "MIXED+DRAIN", "IDLE+FAIL", "MIXED+FAIL", "IDLE+NOT_RESPONDING", "DOWN+NOT_RESPONDING",
         "IDLE+RESERVED", "IDLE+DRAIN+RESERVED", "IDLE+MAINTENANCE+RESERVED", "IDLE+PLANNED",
@@ -141,8 +141,9 @@ def play(lab: SlurmLab, look: Callable[[], None]) -> set[frozenset[str]]:
         while time.monotonic() < deadline and not missing <= late:
             shown = [{node.state.base, *node.state.flags} for node in lab.read_nodes()]
             missing.difference_update(
-                [one for one in missing
-                 if any(one - {"*"} <= words if "*" in one else one == words for words in shown)]
+                [group for group in missing
+                 if any(group - {"*"} <= words if "*" in group else group == words
+                        for words in shown)]
             )  # fmt: skip
             look()
             time.sleep(0.3)

@@ -45,7 +45,7 @@ CRON_JOB = yaml.safe_load((DEPLOY / "instance" / "cronjob.yaml").read_text())
 POD = CRON_JOB["spec"]["jobTemplate"]["spec"]["template"]["spec"]
 CONTAINER = POD["containers"][0]
 PAGE = PAGES["docs/kubernetes.md"]
-BLOCKS = [yaml.safe_load(one) for one in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)]
+BLOCKS = [yaml.safe_load(item) for item in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)]
 SCRIPTS = [
     *sorted((ROOT / "packages" / "scripts").iterdir()),
     DEPLOY / "instance" / "node-convert",
@@ -55,14 +55,14 @@ DEFAULTS = Config(path=Path(), namespaces={}, node_types={})
 
 
 def block(kind: str) -> Any:
-    (found,) = [one for one in BLOCKS if one.get("kind") == kind]
+    (found,) = [item for item in BLOCKS if item.get("kind") == kind]
     return found
 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_file_that_a_kustomization_names_is_there(path: Path) -> None:
     told = yaml.safe_load(path.read_text())
-    files = [name for one in told.get("configMapGenerator", ()) for name in one["files"]]
+    files = [name for item in told.get("configMapGenerator", ()) for name in item["files"]]
     for name in (*told.get("resources", ()), *files):
         found = path.parent / name
         assert (found / "kustomization.yaml").exists() if found.is_dir() else found.exists(), name
@@ -90,23 +90,23 @@ def built(folder: Path) -> dict[str, list[Any]]:
         ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
     )
     found: dict[str, list[Any]] = {}
-    for one in yaml.safe_load_all(done.stdout):
-        found.setdefault(one["kind"], []).append(one)
+    for item in yaml.safe_load_all(done.stdout):
+        found.setdefault(item["kind"], []).append(item)
     return found
 
 
 def test_the_account_in_the_cluster_has_what_its_pod_does_and_no_more() -> None:
     """The converter is elsewhere: no Node is deleted, no pod evicted. YuniKorn leaves it alone."""
     objects = built(DEPLOY / "one")
-    bound = {one["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding")
-             for one in objects[kind]}  # fmt: skip
-    rules = [rule for one in [*objects["Role"], *objects["ClusterRole"]]
-             if one["metadata"]["name"] in bound for rule in one["rules"]]  # fmt: skip
+    bound = {item["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding")
+             for item in objects[kind]}  # fmt: skip
+    rules = [rule for item in [*objects["Role"], *objects["ClusterRole"]]
+             if item["metadata"]["name"] in bound for rule in item["rules"]]  # fmt: skip
     may = {
         f"{verb} {what}" for rule in rules for what in rule["resources"] for verb in rule["verbs"]
     }
     assert {"list pods", "patch nodes", "update configmaps", "patch leases"} <= may
-    assert not {one for one in may if one.startswith("delete") or "eviction" in one}
+    assert not {name for name in may if name.startswith("delete") or "eviction" in name}
     (namespace,) = objects["Namespace"]
     ignored = {"yunikorn.apache.org/namespace.enableYuniKorn": "false"}
     assert namespace["metadata"]["annotations"] == ignored
@@ -116,7 +116,7 @@ def test_the_account_in_the_cluster_has_what_its_pod_does_and_no_more() -> None:
 def test_what_is_made_around_the_pod_is_of_that_pod(folder: str) -> None:
     objects = built(DEPLOY / folder)
     (policy,), (priority,) = objects["NetworkPolicy"], objects["PriorityClass"]
-    ports = {one["port"] for rule in policy["spec"]["egress"] for one in rule["ports"]}
+    ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
     assert {9080, 6443, 22, 53} <= ports and "ingress" not in policy["spec"]
     for job in objects["CronJob"]:
         template = job["spec"]["jobTemplate"]["spec"]["template"]
@@ -151,7 +151,7 @@ def test_two_instances_share_nothing_but_the_account() -> None:
 
 
 def mounted() -> list[str]:
-    return [one["mountPath"] for one in CONTAINER["volumeMounts"]]
+    return [item["mountPath"] for item in CONTAINER["volumeMounts"]]
 
 
 def test_the_pod_may_as_little_as_it_can() -> None:
@@ -165,10 +165,10 @@ def test_the_pod_may_as_little_as_it_can() -> None:
 
 def test_no_folder_of_a_config_map_is_on_the_way_to_what_dnm_obeys() -> None:
     """Such a folder can be written by everybody, by its mode."""
-    config_maps = {one["name"] for one in POD["volumes"] if "configMap" in one}
-    mounts = [one for one in CONTAINER["volumeMounts"] if one["name"] in config_maps]
+    config_maps = {volume["name"] for volume in POD["volumes"] if "configMap" in volume}
+    mounts = [item for item in CONTAINER["volumeMounts"] if item["name"] in config_maps]
     assert len(mounts) == 3
-    assert all(one["mountPath"].rpartition("/")[2] == one["subPath"] for one in mounts)
+    assert all(mount["mountPath"].rpartition("/")[2] == mount["subPath"] for mount in mounts)
 
 
 def test_the_cron_job_is_as_patient_as_the_unit() -> None:
@@ -194,12 +194,12 @@ def test_shellcheck_finds_no_fault() -> None:
 
 
 def test_the_example_kustomization_is_one_instance() -> None:
-    (example,) = [one for one in BLOCKS if "kind" not in one]
-    one = yaml.safe_load((DEPLOY / "one" / "kustomization.yaml").read_text())
-    assert example["images"] == one["images"]
+    (example,) = [entry for entry in BLOCKS if "kind" not in entry]
+    item = yaml.safe_load((DEPLOY / "one" / "kustomization.yaml").read_text())
+    assert example["images"] == item["images"]
     assert example["configMapGenerator"][0]["behavior"] == "merge"
     assert [name.rpartition("/")[2] for name in example["resources"]] == [
-        name.rpartition("/")[2] for name in one["resources"]
+        name.rpartition("/")[2] for name in item["resources"]
     ]
 
 

@@ -143,7 +143,7 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
     config = Config(
         path=Path(), namespaces={}, node_types={}, relist_interval=timedelta(minutes=60)
     )
-    asked = {f"{one.verb} {one.resource}" for one in permissions(config)}
+    asked = {f"{permission.verb} {permission.resource}" for permission in permissions(config)}
     assert asked == grants(
         "ClusterRole dynamic-node-manager",
         "Role dynamic-node-manager",
@@ -153,17 +153,24 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
     )
     in_kubernetes = msgspec.structs.replace(config, state="kubernetes")
     more = set(permissions(in_kubernetes)) - set(permissions(config))
-    assert {f"{one.verb} {one.resource}" for one in more} == grants(
+    assert {f"{permission.verb} {permission.resource}" for permission in more} == grants(
         "Role dynamic-node-manager-state"
     )
-    assert {(one.namespace, one.name) for one in more} == {("dnm", "dnm-prod"), ("dnm", "")}
+    assert {(permission.namespace, permission.name) for permission in more} == {
+        ("dnm", "dnm-prod"),
+        ("dnm", ""),
+    }
     steps = opening_steps("daemonsets, images, probe a/b")
     opening = NodeType(name="a", size={}, opens_when=steps)
     more = set(permissions(msgspec.structs.replace(config, node_types={"a": opening})))
-    assert {f"{one.verb} {one.resource}" for one in more - set(permissions(config))} == grants(
-        "ClusterRole dynamic-node-manager-opening"
-    )
-    named = {(one.verb, one.namespace, one.name) for one in permissions(config) if one.name}
+    assert {
+        f"{permission.verb} {permission.resource}" for permission in more - set(permissions(config))
+    } == grants("ClusterRole dynamic-node-manager-opening")
+    named = {
+        (permission.verb, permission.namespace, permission.name)
+        for permission in permissions(config)
+        if permission.name
+    }
     granted = {
         (verb, where, name)
         for role, where in (("Role", "yunikorn"), ("ClusterRole", ""))
@@ -261,19 +268,19 @@ def test_the_crontab_line() -> None:
 @pytest.mark.parametrize("kind", ["service", "timer", "path"])
 def test_one_of_several_instances_runs_as_a_single_one_does(kind: str) -> None:
     """But for its name, its folder, and where it may write."""
-    single, one = unit(f"dnm.{kind}"), unit(f"dnm@.{kind}")
+    single, config_parser = unit(f"dnm.{kind}"), unit(f"dnm@.{kind}")
     if kind == "service":
-        config = one["Service"].pop("Environment")
+        config = config_parser["Service"].pop("Environment")
         assert config == "DNM_CONFIG=/etc/dynamic-node/%i/dynamic_node_config.ini"
         # It may write in its own folders alone: the others' are read-only, though below /var.
         text = (ROOT / "cron" / "dnm@.service").read_text()
-        assert one["Service"].pop("ReadOnlyPaths") == "/var/lib/dynamic-node"
+        assert config_parser["Service"].pop("ReadOnlyPaths") == "/var/lib/dynamic-node"
         may = re.findall("^ReadWritePaths=(.*)$", text, re.M)
         assert may == ["/etc/dynamic-node/%i", "/var/lib/dynamic-node/%i"]
-        one["Service"]["ReadWritePaths"] = may[0]
+        config_parser["Service"]["ReadWritePaths"] = may[0]
     plain = {
         section: {key: re.sub(r"( of |, for |/|@)%i", "", value) for key, value in keys.items()}
-        for section, keys in one.items()
+        for section, keys in config_parser.items()
     }
     assert plain == {section: dict(keys) for section, keys in single.items()}
 

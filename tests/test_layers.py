@@ -159,15 +159,15 @@ def _read_imports(root: Path) -> Iterator[Import]:
     for path in sorted(root.rglob("*.py")):
         by = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
         if by == "cli.table":  # which imports a command when it is named
-            yield from (Import(by, f"dnm.{one.target.replace(':', '.')}", 0)
-                        for one in TABLE.values() if one.target)  # fmt: skip
+            yield from (Import(by, f"dnm.{pair.target.replace(':', '.')}", 0)
+                        for pair in TABLE.values() if pair.target)  # fmt: skip
         for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 yield from (Import(by, alias.name, node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{path}:{node.lineno}: a relative import"
                 base = node.module or ""
-                yield from (Import(by, f"{base}.{one.name}", node.lineno) for one in node.names)
+                yield from (Import(by, f"{base}.{name.name}", node.lineno) for name in node.names)
 
 
 def room_of(module: str) -> str:
@@ -177,12 +177,12 @@ def room_of(module: str) -> str:
     return next((name for name in names if name in HOUSE), "")
 
 
-def is_allowed(one: Import) -> bool:
-    room = room_of(one.by)
+def is_allowed(pair: Import) -> bool:
+    room = room_of(pair.by)
     if not room:
         return False
-    rule, module = HOUSE[room], one.by.removeprefix(f"{room}.")
-    root, _, rest = one.of.partition(".")
+    rule, module = HOUSE[room], pair.by.removeprefix(f"{room}.")
+    root, _, rest = pair.of.partition(".")
     if root != "dnm":
         return root not in rule.not_outside - rule.except_in.get(module, frozenset())
     is_below = any(f"{rest}.".startswith(f"{name}.") for name in rule.may)
@@ -190,16 +190,16 @@ def is_allowed(one: Import) -> bool:
 
 
 def trespasses(root: Path) -> list[str]:
-    return [f"{one.by}:{one.line}: {one.of}" for one in imports(root) if not is_allowed(one)]
+    return [f"{pair.by}:{pair.line}: {pair.of}" for pair in imports(root) if not is_allowed(pair)]
 
 
 def test_every_package_keeps_to_its_rule() -> None:
-    assert not [one for one in imports(PACKAGE) if not is_allowed(one)]
+    assert not [pair for pair in imports(PACKAGE) if not is_allowed(pair)]
 
 
 def test_only_the_table_knows_what_keeps_nodes_out() -> None:
     """A person is told what any rule says."""
-    assert not [one for one in imports(PACKAGE) if one.of.startswith("dnm.plan.rules.kept_out")]
+    assert not [pair for pair in imports(PACKAGE) if pair.of.startswith("dnm.plan.rules.kept_out")]
 
 
 def test_every_package_has_a_rule() -> None:
@@ -209,7 +209,7 @@ def test_every_package_has_a_rule() -> None:
 
 
 def test_only_the_client_of_the_rest_takes_the_connection_into_queues() -> None:
-    users = {one.by for one in imports(PACKAGE) if one.of.startswith("dnm.http")}
+    users = {pair.by for pair in imports(PACKAGE) if pair.of.startswith("dnm.http")}
     assert {by for by in users if by.startswith("queues.")} == {"queues.yunikorn_rest"}
 
 
@@ -283,16 +283,16 @@ def _graph(of: str = "") -> dict[str, set[str]]:
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")
     }
     graph: dict[str, set[str]] = {}
-    for one in imports(PACKAGE):
-        if not one.of.startswith("dnm."):
+    for pair in imports(PACKAGE):
+        if not pair.of.startswith("dnm."):
             continue
-        parts = one.of.split(".")[1:]
+        parts = pair.of.split(".")[1:]
         names = (".".join(parts[:length]) for length in (3, 2, 1))
         target = next((name for name in names if name in modules), "")
         if of:
-            graph.setdefault(one.by, set()).add(target)
+            graph.setdefault(pair.by, set()).add(target)
         else:
-            graph.setdefault(room_of(one.by), set()).add(room_of(".".join(parts)))
+            graph.setdefault(room_of(pair.by), set()).add(room_of(".".join(parts)))
     return graph
 
 
@@ -367,8 +367,8 @@ def test_every_package_says_what_lives_there_and_who_may_come(package: str) -> N
     rule = ast.get_docstring(tree_of(place / "__init__.py")) or ""
     assert len(rule.splitlines()) <= 5
     words = set(re.findall(r"[a-z_]+", rule))
-    importers = {room_of(one.by) for one in imports(PACKAGE)
-                 if one.of.startswith("dnm.") and room_of(one.of[4:]) == package}  # fmt: skip
+    importers = {room_of(pair.by) for pair in imports(PACKAGE)
+                 if pair.of.startswith("dnm.") and room_of(pair.of[4:]) == package}  # fmt: skip
     if not package.startswith(
         "cli"
     ):  # the packages of commands, and the checks of one, are one importer

@@ -59,8 +59,8 @@ def test_each_package_has_its_hashes_and_no_address(name: str) -> None:
     for entry, hashes in read_entries(name).items():
         assert re.fullmatch(r"[a-z0-9-]+==\S+( ; .+)?", entry), entry
         assert hashes, entry
-        for one in hashes:
-            assert re.fullmatch(r"sha256:[0-9a-f]{64}", one.strip()), (entry, one)
+        for item in hashes:
+            assert re.fullmatch(r"sha256:[0-9a-f]{64}", item.strip()), (entry, item)
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))

@@ -39,24 +39,26 @@ def test_the_cron_line_is_off_and_can_be_switched_on() -> None:
 def test_a_packaged_unit_starts_the_packaged_program(name: str) -> None:
     unit = packaged_unit((ROOT / "cron" / name).read_text())
     assert re.findall(r"^ExecStart=(\S+)", unit, re.M) == ["/usr/sbin/dnm"]
-    links = {one["dst"] for one in CONTENT["contents"] if one.get("type") == "symlink"}
+    links = {content["dst"] for content in CONTENT["contents"] if content.get("type") == "symlink"}
     assert links == {f"/usr/sbin/{command}" for command in project()["scripts"]}
 
 
 def test_what_a_site_edits_is_never_overwritten() -> None:
-    for one in CONTENT["contents"]:
-        if one["dst"].startswith("/etc/") and one.get("type") != "dir":
-            assert one["type"] == "config|noreplace", one["dst"]
+    for content in CONTENT["contents"]:
+        if content["dst"].startswith("/etc/") and content.get("type") != "dir":
+            assert content["type"] == "config|noreplace", content["dst"]
 
 
 def test_all_that_is_named_is_staged(tmp_path: Path) -> None:
     stage_files(tmp_path)
     made_by_tools = ("/opt/dnm", "/man/", "/man5/", "/doc/", "/completion/")
-    for one in CONTENT["contents"]:
-        source = one.get("src", "")
+    for content in CONTENT["contents"]:
+        source = content.get("src", "")
         if source.startswith("${STAGE}") and not any(name in source for name in made_by_tools):
             assert list(tmp_path.glob(source.removeprefix("${STAGE}/"))), source
-    assert set(CONTENT["scripts"].values()) == {f"packages/scripts/{one.name}" for one in SCRIPTS}
+    assert set(CONTENT["scripts"].values()) == {
+        f"packages/scripts/{script.name}" for script in SCRIPTS
+    }
 
 
 def test_every_verb_has_a_manual_with_a_sentence() -> None:
@@ -101,7 +103,7 @@ def test_man_finds_no_fault(tmp_path: Path) -> None:
 
 
 def test_the_pythons_of_the_host_are_those_of_the_package() -> None:
-    oldest, newest = (tuple(map(int, one.split("."))) for one in (PYTHONS[0], PYTHONS[-1]))
+    oldest, newest = (tuple(map(int, name.split("."))) for name in (PYTHONS[0], PYTHONS[-1]))
     script = (ROOT / "packages" / "scripts" / "postinstall.sh").read_text()
     assert f"{oldest} <= sys.version_info < {(newest[0], newest[1] + 1)}" in script
     depends = [f"python3 (>= {PYTHONS[0]})", f"python3 (<< {newest[0]}.{newest[1] + 1})"]
@@ -113,6 +115,10 @@ def test_every_place_is_told() -> None:
     """docs/packages.md has each folder into which files go."""
     told = [path for row in table_of("docs/packages.md", "The packages, and several instances on "
                                      "a host", "path |") for path in quoted(row[0])]  # fmt: skip
-    for one in CONTENT["contents"]:
-        if one["dst"] != "/opt/dnm" and "/zsh/" not in one["dst"] and "/fish/" not in one["dst"]:
-            assert any(one["dst"].startswith(path.rstrip("/")) for path in told), one["dst"]
+    for content in CONTENT["contents"]:
+        if (
+            content["dst"] != "/opt/dnm"
+            and "/zsh/" not in content["dst"]
+            and "/fish/" not in content["dst"]
+        ):
+            assert any(content["dst"].startswith(path.rstrip("/")) for path in told), content["dst"]

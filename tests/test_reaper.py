@@ -88,11 +88,11 @@ def test_nothing_outlives_the_tests(
 
 
 def test_children_of_the_tests_inherit_no_ignored_signal(tmp_path: Path) -> None:
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGHUP)}
+    before = {item: signal.signal(item, signal.SIG_IGN) for item in (signal.SIGINT, signal.SIGHUP)}
     try:
         command = play(tmp_path, SIGNALS)
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signals, handler in before.items():
+            signal.signal(signals, handler)
     said, errors = command.communicate(timeout=PATIENCE)
     assert command.returncode == 0, said + errors

@@ -67,7 +67,9 @@ def main() -> None:
 
 def _load_the_rest() -> None:
     """What a verb imports late; a configuration that is missing ends this one early."""
-    verbs = [one.name for one in pkgutil.walk_packages(dnm.cli.__path__, "dnm.cli.")]
+    verbs = [
+        walk_package.name for walk_package in pkgutil.walk_packages(dnm.cli.__path__, "dnm.cli.")
+    ]
     for name in (*_LOADED_LATE, *verbs):
         importlib.import_module(name)
     sys.argv = ["dnm", "status", "--config", "/nonexistent/dnm.ini"]

@@ -23,11 +23,11 @@ def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> Kep
     """Returns the current events of a calendar."""
     if isinstance(read, Unreadable):
         return msgspec.structs.replace(kept, troubles=(read.error,))
-    names = {one.name for one in read.events}
+    names = {event.name for event in read.events}
     as_before = tuple(
-        one
-        for one in kept.events
-        if one.name in read.unread or (not read.is_whole and one.name not in names)
+        event
+        for event in kept.events
+        if event.name in read.unread or (not read.is_whole and event.name not in names)
     )
     return KeptCalendar(
         events=(*read.events, *as_before),

@@ -72,7 +72,7 @@ def list_windows(
     that has no moment has none."""
     before = min(before, after + LONGEST_LOOK)
     found: list[Window] = []
-    for event in (one for one in events if not why_never(one)):
+    for event in (event for event in events if not why_never(event)):
         for window in _windows_of(event, after, before):
             if window.ends > after and window.begins < before:
                 found.append(window)
@@ -83,7 +83,7 @@ def list_windows(
 
 
 def _first(found: list[Window]) -> list[Window]:
-    found.sort(key=lambda one: (one.begins, one.ends, one.event.name))
+    found.sort(key=lambda window: (window.begins, window.ends, window.event.name))
     return found[:MOST_WINDOWS]
 
 
@@ -146,7 +146,11 @@ def why_of_no_use(config: Config, event: CalendarEvent) -> str | None:
             f"monitored_namespaces, or write one of {known}"
         )
     request = request_of(config, event)
-    sizes = (config.node_types[one].size for one in policy.node_types if one in config.node_types)
+    sizes = (
+        config.node_types[node_type].size
+        for node_type in policy.node_types
+        if node_type in config.node_types
+    )
     if event.pods and not any(_takes(size, request) for size in sizes):
         types = ", ".join(policy.node_types)
         return f"pods = {event.pods}: one of them fits no node type of {event.namespace} ({types})"

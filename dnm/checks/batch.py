@@ -73,35 +73,35 @@ def _judge_supply(supply: Supply) -> Finding:
 def check_caps(config: Config, batch: Mapping[str, BatchNode] | None) -> Iterator[Finding]:
     """A cap in per cent of nodes that nobody can count lets none be lent; `batch` None: they could
     not be read."""
-    for one in list_node_caps(config):
-        total = one.total(batch or {}, config)
+    for node_cap in list_node_caps(config):
+        total = node_cap.total(batch or {}, config)
         if total:
-            yield fine(_told(one, total, _floors_leave(one, config, batch or {})))
-        elif isinstance(one.cap, Share):
+            yield fine(_told(node_cap, total, _floors_leave(node_cap, config, batch or {})))
+        elif isinstance(node_cap.cap, Share):
             why = "is not known" if batch is None else "is 0"
             yield doubtful(
-                f"{one.line}: of how many nodes {why}, and no more are lent while it is",
+                f"{node_cap.line}: of how many nodes {why}, and no more are lent while it is",
                 "see to the line about batch nodes",
             )
 
 
-def _told(one: NodeCap, total: int, left: int) -> str:
-    most = min(most_of(one.cap, total), total)
+def _told(node_cap: NodeCap, total: int, left: int) -> str:
+    most = min(most_of(node_cap.cap, total), total)
     nodes = count_of(total, "batch node")
     less = f"; batch_floor leaves {left} of them" if left < most else ""
-    return f"{one.line}: at most {most} of {nodes}, {100 * most / total:.3g} %{less}"
+    return f"{node_cap.line}: at most {most} of {nodes}, {100 * most / total:.3g} %{less}"
 
 
-def _floors_leave(one: NodeCap, config: Config, batch: Mapping[str, BatchNode]) -> int:
+def _floors_leave(node_cap: NodeCap, config: Config, batch: Mapping[str, BatchNode]) -> int:
     """Returns how many of the nodes that a cap is of could be lent if all were idle: what the
     floors of their types leave, and that of each partition."""
     types = {name: config.type_of(name) for name in batch}
-    count = Counter(of for of in types.values() if of in one.node_types)
-    floors = {of: config.floor_of(of) or Floor() for of in one.node_types}
+    count = Counter(of for of in types.values() if of in node_cap.node_types)
+    floors = {of: config.floor_of(of) or Floor() for of in node_cap.node_types}
     left = [sum(max(0, count[of] - floor.of(count[of])) for of, floor in floors.items())]
     for partition, floor in config.partition_floors.items():
         there = [types[name] for name, node in batch.items() if partition in node.partitions]
-        ours = sum(of in one.node_types for of in there)
+        ours = sum(of in node_cap.node_types for of in there)
         spare = max(0, len(there) - floor.of(len(there)))
         left.append(count.total() - ours + min(ours, spare))
     return min(left)
@@ -181,8 +181,8 @@ def check_claims(
     ]
     told = [name for name, row in listed.items() if row.tells_claim]
     found += [
-        wrong(f"{name} {one.why}")
-        for name, one in sorted(registry.claimed.items())
+        wrong(f"{name} {claim.why}")
+        for name, claim in sorted(registry.claimed.items())
         if name not in told
     ]
     yield from found
@@ -250,8 +250,10 @@ def check_charges(
 
 def _accounts(config: Config, registry: Registry) -> list[str]:
     """All that are named, each once."""
-    named = [one.charge_account for one in config.namespaces.values()]
-    return list(dict.fromkeys(filter(None, (*named, *(one.account for one in registry.orders)))))
+    named = [namespace.charge_account for namespace in config.namespaces.values()]
+    return list(
+        dict.fromkeys(filter(None, (*named, *(order.account for order in registry.orders))))
+    )
 
 
 def _unknown_accounts(named: list[str], environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -180,20 +180,26 @@ def check_clock(kube: KubeClient) -> Iterator[Finding]:
 
 @looks_at("permission")
 def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
-    for one in permissions(config):
-        resource, _, subresource = one.resource.partition("/")
-        shown = f"{one.verb} {one.resource}"
-        if one.name:
-            shown += f" {one.namespace}/{one.name}"
+    for permission in permissions(config):
+        resource, _, subresource = permission.resource.partition("/")
+        shown = f"{permission.verb} {permission.resource}"
+        if permission.name:
+            shown += f" {permission.namespace}/{permission.name}"
         allowed = can_i(
-            kube.requests, one.verb, resource, one.namespace, one.group, subresource, one.name
+            kube.requests,
+            permission.verb,
+            resource,
+            permission.namespace,
+            permission.group,
+            subresource,
+            permission.name,
         )
         if allowed:
             yield fine(shown)
             continue
-        finding = wrong if one.is_needed else doubtful
-        yield finding(f"may not {shown}: {one.without}", "grant it as etc/rbac.yaml does")
-        if (one.verb, one.resource) == ("list", "pods"):
+        finding = wrong if permission.is_needed else doubtful
+        yield finding(f"may not {shown}: {permission.without}", "grant it as etc/rbac.yaml does")
+        if (permission.verb, permission.resource) == ("list", "pods"):
             yield from _pods_by_namespace(config, kube)
     yield from _check_test_load(config, kube)
 

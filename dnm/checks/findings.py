@@ -62,8 +62,10 @@ def looks_at(check: str) -> Callable[[Look[P]], Look[P]]:
         @wraps(look)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> Iterator[Finding]:
             try:
-                for one in look(*args, **kwargs):
-                    yield one if one.check else msgspec.structs.replace(one, check=check)
+                for finding in look(*args, **kwargs):
+                    yield (
+                        finding if finding.check else msgspec.structs.replace(finding, check=check)
+                    )
             except DnmError as error:
                 yield from all_wrong(error, check)
             except OSError as error:

@@ -102,7 +102,9 @@ def check_kubelets(config: Config) -> Iterator[Finding]:
     if config.has_kubelets:
         from dnm.checks.kubelets import judge
 
-        types = [one for one in config.node_types.values() if one.kubelet is not None]
+        types = [
+            node_type for node_type in config.node_types.values() if node_type.kubelet is not None
+        ]
         yield from (finding for node_type in types for finding in judge(node_type))
 
 
@@ -304,9 +306,9 @@ def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
     reflector = Reflector(config, now, is_due=True)
     with closing(KubeClient.connect(config, reflector)) as kube:
         nodes, pods = kube.read_nodes(), kube.read_pods(())
-        for one in (nodes, pods):
-            if isinstance(one, Unreadable):
-                yield wrong(one.error)
+        for unreadable in (nodes, pods):
+            if isinstance(unreadable, Unreadable):
+                yield wrong(unreadable.error)
                 return
         reading = reflector.compare(kube.requests)
     path = quote(str(config.store_path))

@@ -30,9 +30,13 @@ def settings_of(kubelet: KubeletSettings | None) -> dict[str, Any]:
             named[part] = text
     if kubelet.reserved_memory:
         named["reserved_memory"] = ", ".join(
-            f"{one.numa_node}: "
-            + (one.amount if one.resource == "memory" else f"{one.resource}={one.amount}")
-            for one in kubelet.reserved_memory
+            f"{reservation.numa_node}: "
+            + (
+                reservation.amount
+                if reservation.resource == "memory"
+                else f"{reservation.resource}={reservation.amount}"
+            )
+            for reservation in kubelet.reserved_memory
         )
     return named
 
@@ -43,7 +47,8 @@ def judge(node_type: NodeType) -> list[Finding]:
     problems = check_node_type(node_type)
     if problems:
         return [
-            (wrong if one.is_error else doubtful)(one.sentence, check=check) for one in problems
+            (wrong if problem.is_error else doubtful)(problem.sentence, check=check)
+            for problem in problems
         ]
     named = len(settings_of(node_type.kubelet))
     memory = computed_allocatable(node_type.kubelet) if node_type.kubelet else None

@@ -172,15 +172,15 @@ def _check_fit(
     config: Config, document: QueueDocument, demand: Demand, nodes: tuple[Node, ...]
 ) -> Iterator[Finding]:
     sizing = size_queues(config, demand, document.limits, NodeSupply(nodes=nodes))
-    unschedulable = [one for queue in sizing.queues.values() for one in queue.unschedulable]
+    unschedulable = [item for queue in sizing.queues.values() for item in queue.unschedulable]
     pending = sum(group.total for group in demand.groups)
     remedy = "they bring no node: change the pods, or the size, labels and taints of the node type"
     if _differing_nodes(config, nodes):
         remedy = "they bring no node: first repair the lent nodes that differ from their type"
-    for one in unschedulable[:_MOST_KINDS]:
+    for pods in unschedulable[:_MOST_KINDS]:
         yield doubtful(
-            f"{count_of(one.count, 'pending pod')} of {one.group.namespace} "
-            f"({', '.join(one.group.names)}): {one.why}",
+            f"{count_of(pods.count, 'pending pod')} of {pods.group.namespace} "
+            f"({', '.join(pods.group.names)}): {pods.why}",
             remedy,
         )
     for left_out in demand.uncounted[:_MOST_KINDS]:
@@ -203,8 +203,8 @@ def _of_names(view: YunikornView, names: frozenset[str]) -> YunikornView:
 
     def cut(sums: Mapping[str, Resources]) -> dict[str, Resources]:
         return {
-            path: {name: amount for name, amount in one.items() if name in names}
-            for path, one in sums.items()
+            path: {name: amount for name, amount in resources.items() if name in names}
+            for path, resources in sums.items()
         }
 
     return msgspec.structs.replace(
@@ -232,7 +232,9 @@ def _compare_sums(
             )
             if _differs(theirs.get(path, {}), mine)
         ]
-        left_out = sum(one.count for one in own.uncounted if is_under(one.queue, path))
+        left_out = sum(
+            uncounted.count for uncounted in own.uncounted if is_under(uncounted.queue, path)
+        )
         for text in differing:
             remedy = _IF_IT_STAYS
             if left_out and text.startswith("it has pending"):
@@ -252,35 +254,37 @@ def _differs(theirs: Resources, mine: Resources) -> bool:
 def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
     """The DaemonSets that nodes of a type wait for, and those whose pods dnm's taint keeps off."""
     waiting = [
-        one
-        for one in config.node_types.values()
-        if any(step.kind == "daemonsets" for step in one.opens_when)
+        item
+        for item in config.node_types.values()
+        if any(step.kind == "daemonsets" for step in item.opens_when)
     ]
     if not waiting:
         return
     daemons = list_daemons(kube.requests)
-    tenants = [one.name for one in daemons if one.name.partition("/")[0] in config.namespaces]
-    for one in waiting:
-        traits = NodeTraits(labels=one.labels, taints=one.taints)
+    tenants = [
+        daemon.name for daemon in daemons if daemon.name.partition("/")[0] in config.namespaces
+    ]
+    for kind in waiting:
+        traits = NodeTraits(labels=kind.labels, taints=kind.taints)
         required = required_daemons(daemons, config.namespaces, traits)
         late = sorted(
             daemon.name for daemon in required if not tolerates(daemon.shape.tolerations, CLOSED)
         )
         if late:
             yield doubtful(
-                f"nodes of type {one.name} wait for every DaemonSet, and these do not tolerate "
+                f"nodes of type {kind.name} wait for every DaemonSet, and these do not tolerate "
                 f"{OPENING_TAINT}: {', '.join(late)}",
                 "give them the toleration, or name in opens_when those that matter",
             )
         else:
             names = ", ".join(sorted(daemon.name for daemon in required)[:_MOST_SHOWN]) or "none"
             more = f" and {len(required) - _MOST_SHOWN} more" if len(required) > _MOST_SHOWN else ""
-            yield fine(f"nodes of type {one.name} wait for these DaemonSets: {names}{more}")
+            yield fine(f"nodes of type {kind.name} wait for these DaemonSets: {names}{more}")
         if tenants:
             names = ", ".join(sorted(tenants)[:_MOST_SHOWN])
             more = f" and {len(tenants) - _MOST_SHOWN} more" if len(tenants) > _MOST_SHOWN else ""
             yield fine(
-                f"nodes of type {one.name} do not wait for DaemonSets of monitored namespaces "
+                f"nodes of type {kind.name} do not wait for DaemonSets of monitored namespaces "
                 f"({names}{more}); to wait for one, name it: opens_when = daemonset NAMESPACE/NAME"
             )
 

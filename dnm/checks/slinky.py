@@ -123,15 +123,15 @@ def judge_node_sets(
     """Which NodeSets would put a slurmd on a lent node, or on one to come."""
     bad = 0
     traits = _lent_traits(config, registry, nodes)
-    for one in found:
-        taken = [what for what, at in traits.items() if not why_unfit(one.shape, (), at)]
-        if one.is_deleting or not taken:
+    for item in found:
+        taken = [what for what, at in traits.items() if not why_unfit(item.shape, (), at)]
+        if item.is_deleting or not taken:
             continue
         bad += 1
-        say = wrong if one.is_daemon_set else doubtful
-        what = "starts a slurmd" if one.is_daemon_set else "may start a slurmd"
+        say = wrong if item.is_daemon_set else doubtful
+        what = "starts a slurmd" if item.is_daemon_set else "may start a slurmd"
         yield say(
-            f"the NodeSet {one.key} {what} on {', '.join(taken)}: a second one of the same name "
+            f"the NodeSet {item.key} {what} on {', '.join(taken)}: a second one of the same name "
             "would register in Slurm, and its pod takes the node",
             "give its template a nodeSelector that lent nodes don't meet, or the type a taint that "
             "it does not tolerate",
@@ -146,10 +146,10 @@ def _lent_traits(
     """Lent nodes as they are, and those to come as they would be."""
     supply = NodeSupply(nodes=tuple(nodes), lent=registry.nodes)
     found = {node.name: traits_of(node) for node in nodes if node.name in registry.nodes}
-    for (namespace, node_type), one in expected_nodes(config, _NO_DEMAND, supply).items():
+    for (namespace, node_type), expected_node in expected_nodes(config, _NO_DEMAND, supply).items():
         policy = config.namespaces[namespace]
         if node_type in policy.node_types:
-            found[f"nodes of type {node_type} lent to {namespace}"] = one.traits
+            found[f"nodes of type {node_type} lent to {namespace}"] = expected_node.traits
     return found
 
 
@@ -164,7 +164,10 @@ def _check_namespaces(config: Config, api: ApiRequests, where: str) -> Iterator[
             if (
                 name in bridge.namespaces
                 if selector is None
-                else all(meets(one, slinky.read_namespace_labels(api, name)) for one in selector)
+                else all(
+                    meets(requirement, slinky.read_namespace_labels(api, name))
+                    for requirement in selector
+                )
             )
         ]
     except KubeError as error:

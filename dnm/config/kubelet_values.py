@@ -64,7 +64,7 @@ def kept_back(part: str) -> Callable[[str], dict[str, str]]:
     def parse(text: str) -> dict[str, str]:
         found: dict[str, str] = {}
         for entry in names(text):
-            resource, _, amount = (one.strip() for one in entry.partition("="))
+            resource, _, amount = (name.strip() for name in entry.partition("="))
             if resource not in ("cpu", "memory"):
                 raise ValueError(f"has '{entry}'; write e.g. cpu=500m, memory=4Gi")
             if (key := f"{part}_reserved_{resource}") in found:

@@ -108,7 +108,7 @@ def _with_events(config: Config, read: CalendarReading) -> Config:
     }
     return msgspec.structs.replace(
         config,
-        calendar_events=tuple(one for one in read.events if one.name not in of_no_use),
+        calendar_events=tuple(event for event in read.events if event.name not in of_no_use),
         unread_events={**read.unread, **of_no_use},
     )
 

@@ -61,10 +61,10 @@ def sick_signs(text: str) -> tuple[Step, ...]:
 
 
 def _steps(text: str, kinds: Mapping[str, str], has_time: bool) -> tuple[Step, ...]:
-    written = [one for line in re.split(r"[,\n]", text) if (one := " ".join(line.split()))]
+    written = [item for line in re.split(r"[,\n]", text) if (item := " ".join(line.split()))]
     if len(written) > _MOST_STEPS:
         raise ValueError(f"has {len(written)} steps; write {_MOST_STEPS} at most")
-    steps = tuple(_step(one, kinds, has_time) for one in written)
+    steps = tuple(_step(name, kinds, has_time) for name in written)
     names = [step.text for step in steps]
     twice = next((name for name in names if names.count(name) > 1), "")
     if twice:

@@ -37,7 +37,7 @@ def problem(section: str, key: str, text: str, why: object, has_value: bool = Tr
     a blank, it continues the value of the key, and the sentence is about that line."""
     from dnm.config.keys import BY_KIND
 
-    known = {one for keys in BY_KIND.values() for one in keys}
+    known = {key for keys in BY_KIND.values() for key in keys}
     for line in _CONTINUED.finditer(text):
         if "=" in text[: line.start()]:
             break  # a list of pairs, whose names may be those of keys

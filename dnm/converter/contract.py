@@ -80,7 +80,9 @@ def resume_command(config: Config, node: str, namespace: str, account: str = "")
 
 def book_command(config: Config, booking: Booking) -> list[str]:
     """Returns the `--book` command. Raises ConverterError for an unusable name."""
-    times = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for one in (booking.begins, booking.ends))
+    times = (
+        f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for moment in (booking.begins, booking.ends)
+    )
     begins, ends = times
     return _command(
         config, BOOK, booking.name, "--node-type", _checked(booking.node_type),

@@ -51,8 +51,12 @@ class NodeConvert:
         expected = frozenset(processes)
         if not expected:
             return expected
-        alive = {one.keeper for one in self._started() if one.is_alive}
-        return frozenset(one for one in expected if one in alive or is_alive(one))
+        alive = {start.keeper for start in self._started() if start.is_alive}
+        return frozenset(
+            converter_process
+            for converter_process in expected
+            if converter_process in alive or is_alive(converter_process)
+        )
 
     def find(self, key: str) -> ConverterProcess | None:
         """Returns the process that some run has started under this key."""
@@ -72,7 +76,7 @@ class NodeConvert:
     def end(self, process: ConverterProcess) -> bool:
         """Ends a converter of an earlier run and its children by TERM, and KILL some seconds later.
         Returns whether it has ended."""
-        matching = (one for one in self._started() if one.keeper == process)
+        matching = (start for start in self._started() if start.keeper == process)
         return end_started(next(matching, Started(keeper=process)))
 
     def listen(

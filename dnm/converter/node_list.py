@@ -239,9 +239,9 @@ def _words(listed: Any) -> tuple[str, ...] | None:
     entry could make a busy node look free."""
     if not isinstance(listed, list) or len(listed) > _MOST_WORDS:
         return None
-    if not all(isinstance(one, str) for one in listed):
+    if not all(isinstance(item, str) for item in listed):
         return None
-    return tuple(printable(one, 160) for one in listed)
+    return tuple(printable(item, 160) for item in listed)
 
 
 def _moments(listed: Any) -> dict[str, datetime]:
@@ -261,14 +261,14 @@ def _waiting_jobs(listed: list[_ListedJobs] | None) -> tuple[WaitingJobs, ...] |
         return None
     return tuple(
         WaitingJobs(
-            partition=printable(one.partition, 80),
-            node_type=printable(one.node_type, 80),
-            jobs=one.jobs,
-            nodes=one.nodes,
-            since=_in_utc(one.since),
+            partition=printable(listed_jobs.partition, 80),
+            node_type=printable(listed_jobs.node_type, 80),
+            jobs=listed_jobs.jobs,
+            nodes=listed_jobs.nodes,
+            since=_in_utc(listed_jobs.since),
         )
-        for one in listed[:_MOST_ROWS]
-        if one.jobs
+        for listed_jobs in listed[:_MOST_ROWS]
+        if listed_jobs.jobs
     )
 
 

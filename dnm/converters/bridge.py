@@ -77,7 +77,7 @@ def lend_refusal(name: str, at: BridgedNode | None, is_cordoned: bool = False) -
 
 def split_partitions(text: str | None) -> tuple[str, ...]:
     """Returns the names in the annotation, as slurm-bridge parses it."""
-    return tuple(filter(None, (one.strip() for one in (text or "").split(","))))
+    return tuple(filter(None, (name.strip() for name in (text or "").split(","))))
 
 
 def missing_for_return(at: BridgedNode, node: SlurmNode | None, partitions: Sequence[str]) -> str:
@@ -90,7 +90,7 @@ def missing_for_return(at: BridgedNode, node: SlurmNode | None, partitions: Sequ
     flags = plain_state(Machines.BRIDGED, node).state.flags - {"DRAIN", "RESERVED", "COMPLETING"}
     if node.state.base not in _BASES or flags:
         return f"Slurm has it {node.state.text} {node.reason}".rstrip()
-    if missing := [one for one in partitions if one not in node.features]:
+    if missing := [partition for partition in partitions if partition not in node.features]:
         return f"its features in Slurm lack {', '.join(missing)}"
     if not at.node.is_managed:
         return f"slurm-bridge has not put the taint {MANAGED_TAINT} on its Node yet"
@@ -100,20 +100,22 @@ def missing_for_return(at: BridgedNode, node: SlurmNode | None, partitions: Sequ
 def judge_bridged(judged: Sequence[Judged], at: Mapping[str, BridgedNode]) -> Sequence[Judged]:
     """Returns the verdicts with SKIP for a node that can't be moved. Adds a row for each lent Node,
     since Slurm does not list it any more."""
-    listed = {one.node.name for one in judged}
-    absent = [_absent(one) for name, one in sorted(at.items()) if one.taken and name not in listed]
-    names = (one.node.name for one in judged)
+    listed = {node.node.name for node in judged}
+    absent = [
+        _absent(node) for name, node in sorted(at.items()) if node.taken and name not in listed
+    ]
+    names = (node.node.name for node in judged)
     refusals = [lend_refusal(name, at.get(name)) for name in names]
     return [*map(held, judged, refusals), *absent]
 
 
-def _absent(one: BridgedNode) -> Judged:
-    assert one.taken is not None
+def _absent(node: BridgedNode) -> Judged:
+    assert node.taken is not None
     state = NodeState(base=ABSENT)
     return Judged(
-        node=SlurmNode(name=one.node.name, state=state, cpus_allocated=0, memory_allocated=0),
+        node=SlurmNode(name=node.node.name, state=state, cpus_allocated=0, memory_allocated=0),
         verdict=ListVerdict.SKIP,
-        reason=f"taken from slurm-bridge by instance {one.taken.instance}",
+        reason=f"taken from slurm-bridge by instance {node.taken.instance}",
         idle=None,
         in_service=False,
     )
@@ -141,7 +143,10 @@ def _read_taken(text: str | None) -> Taken | None:
 def read_bridged_page(page: memoryview | bytes) -> list[BridgedNode]:
     """Returns the nodes of a page."""
     annotated = msgspec.json.decode(page, type=ListPage[Described]).items
-    return [_make(node, one) for node, one in zip(read_node_page(page), annotated, strict=True)]
+    return [
+        _make(node, described)
+        for node, described in zip(read_node_page(page), annotated, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from dnm.model.slinky import (
 def find_slurm_node(conversion: NodeConversion) -> SlurmNode | None:
     """Returns Slurm's record of the node; None if there is none. Raises SlurmError."""
     nodes = conversion.slurm.read_nodes()
-    return next((one for one in nodes if one.name == conversion.node), None)
+    return next((node for node in nodes if node.name == conversion.node), None)
 
 
 def read_bridged(conversion: NodeConversion) -> BridgedNode:
@@ -207,7 +207,7 @@ def _lift_own_cordon(conversion: NodeConversion) -> None:
     node = read_bridged(conversion).node
     is_own = standing_node.is_our_cordon(conversion, node)
     if standing_node.is_fenced(node) or (is_own and node.is_cordoned):
-        taints = [one for one in node.taints if not standing_node.is_fence(one)]
+        taints = [taint for taint in node.taints if not standing_node.is_fence(taint)]
         conversion.kube.change(node, {}, taints, is_uncordoned=is_own)
 
 
@@ -234,7 +234,7 @@ def _require_partitions(conversion: NodeConversion, at: BridgedNode) -> None:
     if not partitions:
         return
     await_record = conversion.patiently(conversion.slurm.read_partitions)
-    if missing := [one for one in partitions if one not in await_record]:
+    if missing := [partition for partition in partitions if partition not in await_record]:
         raise ConverterError(
             f"Slurm has no partition {', '.join(missing)}, which the annotation {PARTITIONS} of "
             f"Node {conversion.node} names: slurm-bridge would not take the node back; make the "
@@ -329,7 +329,7 @@ def hand_over(conversion: NodeConversion) -> str:
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
     """Returns the verdicts by Kubernetes' state, with rows for lent nodes."""
-    at = {one.node.name: one for one in KubeSide(settings).bridge.read_nodes()}
+    at = {node.node.name: node for node in KubeSide(settings).bridge.read_nodes()}
     return bridge.judge_bridged(judged, at)
 
 

@@ -44,7 +44,7 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
     in the drain's Reason shows if it is not."""
     name = conversion.reservation
     existing = reservations_of(conversion)
-    if any(one.name == name for one in existing):
+    if any(reservation.name == name for reservation in existing):
         if conversion.journal.facts.get(RESERVING) == name:
             return
         raise NotClaimed(f"the reservation {name} is there already: another conversion has it")
@@ -56,7 +56,10 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
         try:
             return conversion.slurm.create_reservation(name, conversion.node, end, allowed)
         except SlurmRefused as error:
-            if not (is_lost and any(one.name == name for one in reservations_of(conversion))):
+            if not (
+                is_lost
+                and any(reservation.name == name for reservation in reservations_of(conversion))
+            ):
                 conversion.book.remember({RESERVING: ""})
                 raise NotClaimed(f"Slurm refuses to reserve it: {error.answer}") from error
         except SlurmOutcomeUnknown as error:
@@ -66,15 +69,17 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
             conversion.log(f"outcome unknown, reads Slurm's state: {error}")
         conversion.wait(conversion.settings.poll_seconds)
         existing = reservations_of(conversion)
-        if any(one.name == name for one in existing):
+        if any(reservation.name == name for reservation in existing):
             return
 
 
 def _is_booked(conversion: NodeConversion, existing: tuple[Reservation, ...]) -> bool:
     node, instance, now = conversion.node, conversion.settings.instance, datetime.now(UTC)
     return any(
-        is_own_booking(one, node, instance) and one.start is not None and one.start <= now
-        for one in existing
+        is_own_booking(reservation, node, instance)
+        and reservation.start is not None
+        and reservation.start <= now
+        for reservation in existing
     )
 
 
@@ -82,9 +87,11 @@ def _end_before(existing: tuple[Reservation, ...]) -> datetime | None:
     """Returns a minute before the node's next reservation: dnm's must not overlap it."""
     now = datetime.now(UTC)
     starts = [
-        one.start
-        for one in existing
-        if one.start and one.start > now and not {"MAINT", "OVERLAP"} & set(one.flags)
+        reservation.start
+        for reservation in existing
+        if reservation.start
+        and reservation.start > now
+        and not {"MAINT", "OVERLAP"} & set(reservation.flags)
     ]
     return min(starts) - timedelta(minutes=1) if starts else None
 
@@ -192,7 +199,7 @@ def check_claim(
     is_down = may_be_away or PREVIOUS_DRAIN in conversion.journal.facts  # after a reboot by a test
     bases = ("IDLE", "DOWN") if is_down else ("IDLE",)
     allowed = _WHILE_AWAY if may_be_away else _WHILE_TAKEN
-    if any(one.is_charged for one in state.own):
+    if any(reservation.is_charged for reservation in state.own):
         allowed |= {"MAINTENANCE"}
     if node.state.base not in bases or node.state.flags - allowed:
         raise NotClaimed(f"it is {node.state.text}")

@@ -42,7 +42,7 @@ class Claimed(NamedTuple):
     @property
     def errors(self) -> dict[str, str]:
         """The errors of nodes with a failed claim or an unreadable journal."""
-        return {node: one.error for node, one in (self.claims or {}).items() if one.error}
+        return {node: claim.error for node, claim in (self.claims or {}).items() if claim.error}
 
 
 def read_claims(settings: Settings, facts: SlurmFacts, log: Callable[[str], None]) -> Claimed:
@@ -76,10 +76,10 @@ def _reserved(facts: SlurmFacts, prefix: str) -> dict[str, str]:
     """Returns the nodes with a reservation of their own, each with its account. The predecessor's
     shared reservation is no claim: dnm or an administrator keeps the nodes in it."""
     return {
-        node: one.charged_to
-        for one in facts.reservations
-        for node in one.nodes
-        if one.name == f"{prefix}-{node}"
+        node: reservation.charged_to
+        for reservation in facts.reservations
+        for node in reservation.nodes
+        if reservation.name == f"{prefix}-{node}"
     }
 
 
@@ -142,12 +142,12 @@ def judge_all(
     facts = read_facts(connect_slurm(settings))
     judged: Sequence[Judged] = judge_nodes(facts, settings)
     judged = judge(judged, settings) if judge else judged
-    listed = msgspec.structs.replace(facts, nodes=tuple(one.node for one in judged))
+    listed = msgspec.structs.replace(facts, nodes=tuple(node.node for node in judged))
     claimed = read_claims(settings, listed, log)
     skips, shortest = claimed.errors, settings.min_idle_seconds
     for name, journal in () if is_named else claimed.journals.items():
         skips.setdefault(name, pause_reason(journal, shortest, facts.read_at))
-    return Survey(facts, [held(one, skips.get(one.node.name, "")) for one in judged], claimed)
+    return Survey(facts, [held(node, skips.get(node.node.name, "")) for node in judged], claimed)
 
 
 def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:

@@ -128,7 +128,7 @@ def parse_arguments(
         print(f"{machines.value} {_version()}")
         parser.exit(0)
     values_of_modes = (options.direction, options.book, options.unbook)
-    modes = sum((options.list, options.resume, *(one is not None for one in values_of_modes)))
+    modes = sum((options.list, options.resume, *(value is not None for value in values_of_modes)))
     if modes != 1:
         parser.error("one of --set k8s, --set batch, --list, --resume, --book, --unbook is needed")
     if is_booking(options):
@@ -223,18 +223,18 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
     of = ""
     if options.node_name:
         of = f" named '{options.node_name}'"
-        judged = [one for one in judged if one.node.name == options.node_name]
+        judged = [node for node in judged if node.node.name == options.node_name]
     elif options.node_type:
         of = f" of type '{options.node_type}'"
-        judged = [one for one in judged if settings.is_of_type(one.node.name, options.node_type)]
-    types = {settings.type_of(one.node.name) for one in judged}
+        judged = [node for node in judged if settings.is_of_type(node.node.name, options.node_type)]
+    types = {settings.type_of(node.node.name) for node in judged}
     jobs = listing.list_waiting_jobs(facts, settings.res_name, settings.type_of)
-    waiting = [one for one in jobs if one.node_type in types]
+    waiting = [job for job in jobs if job.node_type in types]
     if options.output == "json":
         reserved = listing.reservations_of(facts, settings.res_name)
         print(listing.list_as_json(judged, claims, waiting, reserved, _further_options(settings)))
     else:
-        shown = {one.node.name for one in judged}
+        shown = {node.node.name for node in judged}
         shown_claims = {node: claim for node, claim in (claims or {}).items() if node in shown}
         more = [
             *listing.describe_waiting(waiting, facts.read_at),

@@ -58,25 +58,33 @@ class ConvertCall:
         check_kubelets(self.settings, node_type)
         count, is_named = self.options.num_nodes or 1, bool(self.options.node_name)
         _, judged, _ = judge_all(self.settings, self.program.judge, self._log, is_named)
-        judged = [one for one in judged if self._is_meant(one)]
-        candidates = [one for one in self._unfinished() if one.node not in self.options.exclude]
+        judged = [node for node in judged if self._is_meant(node)]
+        candidates = [
+            candidate
+            for candidate in self._unfinished()
+            if candidate.node not in self.options.exclude
+        ]
         unfinished = {candidate.node for candidate in candidates}
-        candidates += [one for one in self._candidates(judged) if one.node not in unfinished]
+        candidates += [
+            candidate for candidate in self._candidates(judged) if candidate.node not in unfinished
+        ]
         if not candidates:
             raise ConverterError(self._describe_none(judged))
         if self.options.dry_run:
             chosen, lending = candidates[:count], self.program.lending
-            return self._show_plan(count, [(one.node, one.jobs, lending) for one in chosen])
+            return self._show_plan(
+                count, [(candidate.node, candidate.jobs, lending) for candidate in chosen]
+            )
         pool = self._pool()
         node_type, namespace = self.options.node_type or "", self.options.namespace or ""
         results = pool.lend(candidates, count, node_type, namespace)
         return self._end(results, count)
 
-    def _is_meant(self, one: Judged) -> bool:
+    def _is_meant(self, node: Judged) -> bool:
         if self.options.node_name:
-            return bool(one.node.name == self.options.node_name)
-        is_left_out = one.node.name in self.options.exclude
-        return not is_left_out and self.settings.is_of_type(one.node.name, self.options.node_type)
+            return bool(node.node.name == self.options.node_name)
+        is_left_out = node.node.name in self.options.exclude
+        return not is_left_out and self.settings.is_of_type(node.node.name, self.options.node_type)
 
     def _unfinished(self) -> list[Candidate]:
         """Returns interrupted conversions first: their nodes are out of service already."""
@@ -103,10 +111,10 @@ class ConvertCall:
         allowed = {ListVerdict.OK, *([ListVerdict.PREEMPT] if self.settings.allow_preempt else ())}
         return [
             Candidate(
-                node=one.node.name, why=_basis(one), jobs=",".join(job.id for job in one.jobs)
+                node=node.node.name, why=_basis(node), jobs=",".join(job.id for job in node.jobs)
             )
-            for one in judged
-            if one.verdict in allowed
+            for node in judged
+            if node.verdict in allowed
         ]
 
     def _describe_none(self, judged: Sequence[Judged]) -> str:
@@ -114,9 +122,9 @@ class ConvertCall:
             return "Slurm knows no node of this type that --exclude does not name"
         if not judged:
             return f"Slurm knows no node {self.options.node_name or 'of this type'}"
-        reasons = "; ".join(f"{one.node.name}: {one.reason}" for one in judged[:5])
+        reasons = "; ".join(f"{node.node.name}: {node.reason}" for node in judged[:5])
         hint = ""
-        if any(one.verdict is ListVerdict.PREEMPT for one in judged):
+        if any(node.verdict is ListVerdict.PREEMPT for node in judged):
             hint = "; --allow-preempt would free one of its job"
         program = self.settings.machines.value
         return f"no node can be lent now ({reasons}){hint}; '{program} --list' shows all"
@@ -136,11 +144,15 @@ class ConvertCall:
         """Returns the nodes to return: returns in progress, then nodes with few pods to evict."""
         seen = judge_all(self.settings, self.program.judge, self._log)
         lent = [
-            one.node.name
-            for one in seen.judged
-            if self._is_meant(one) and self._is_lent(one.node, seen)
+            node.node.name
+            for node in seen.judged
+            if self._is_meant(node) and self._is_lent(node.node, seen)
         ]
-        returning = {one.node for one in self._open_journals() if one.direction is Direction.BATCH}
+        returning = {
+            open_journal.node
+            for open_journal in self._open_journals()
+            if open_journal.direction is Direction.BATCH
+        }
         kube = KubeSide(self.settings)
         pods = {
             node: sum(not pod.stays for pod in kube.read_pods_to_evict(node))
@@ -165,7 +177,7 @@ class ConvertCall:
             and journal.node_type == (self.options.node_type or journal.node_type)
         ]
         if self.options.dry_run:
-            plans = [(one.node, "", self._way_back(one)) for one in journals]
+            plans = [(journal.node, "", self._way_back(journal)) for journal in journals]
             return self._show_plan(len(journals), plans)
         if not journals:
             self._log("nothing to resume")
@@ -231,8 +243,8 @@ class ConvertCall:
         return ExitCode.OK if done >= count else ExitCode.FAILED
 
 
-def _basis(one: Judged) -> str:
+def _basis(node: Judged) -> str:
     """Returns the reason why a node may be lent."""
-    if one.verdict is ListVerdict.PREEMPT:
-        return one.reason
-    return f"idle for {format_duration(one.idle)}" if one.idle is not None else "idle"
+    if node.verdict is ListVerdict.PREEMPT:
+        return node.reason
+    return f"idle for {format_duration(node.idle)}" if node.idle is not None else "idle"

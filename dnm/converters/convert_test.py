@@ -77,8 +77,8 @@ def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
             elif word == "unknown":
                 yield Rest(thing=thing, text=text or "the hook can't determine it")
         now, was = (
-            "; ".join(sorted(text for word, text in one.get(thing, ()) if word == "now"))
-            for one in (after, before)
+            "; ".join(sorted(text for word, text in entry.get(thing, ()) if word == "now"))
+            for entry in (after, before)
         )
         if now != was:
             yield Rest(thing=thing, text=f"{now or 'nothing'}, was {was or 'nothing'}", hook=hook)
@@ -114,7 +114,7 @@ class _Checks:
             self.rests = tuple(judge_rests(self.before, _ask(conversion)))
         except ConverterError as error:
             self.rests = tuple(Rest(thing=thing, text=str(error)) for thing in THINGS)
-        return f"{sum(bool(one.hook) for one in self.rests)} left over"
+        return f"{sum(bool(rest.hook) for rest in self.rests)} left over"
 
 
 def _ask(conversion: NodeConversion) -> Reports:
@@ -148,8 +148,8 @@ def drain_of(settings: Settings, node: str, log: Callable[[str], None]) -> str:
     """Returns the Reason of the drain that keeps a node out of service. Raises ConverterError if
     the node can't be tested: it has work, is in service, lent or claimed, or is faulty."""
     _, judged, (claims, _) = judge_all(settings, None, log)
-    one = next((one for one in judged if one.node.name == node), None)
-    if one is None:
+    current = next((item for item in judged if item.node.name == node), None)
+    if current is None:
         raise ConverterError(f"Slurm knows no node {node}")
     if claims is None:
         raise ConverterError(f"whether {node} is lent can't be read: nothing is done to it")
@@ -159,13 +159,13 @@ def drain_of(settings: Settings, node: str, log: Callable[[str], None]) -> str:
             f"{node} is lent or claimed {owner}: nothing is done to it; "
             f"'node-convert --set batch --node-name {node}' returns it"
         )
-    if refusal := foreign_reason(settings.machines, one.node):
+    if refusal := foreign_reason(settings.machines, current.node):
         raise ConverterError(f"{node}: {refusal}")
-    state, reason = one.node.state, one.node.reason
-    if one.in_service is not False:
+    state, reason = current.node.state, current.node.reason
+    if current.in_service is not False:
         raise ConverterError(
-            f"{node} is in Slurm's service ({state.text}, {len(one.jobs)} job(s)): only a node out "
-            f"of service is tested: 'scontrol update nodename={node} state=drain "
+            f"{node} is in Slurm's service ({state.text}, {len(current.jobs)} job(s)): only a node "
+            f"out of service is tested: 'scontrol update nodename={node} state=drain "
             "reason=convert-test', and repeat when no job is left on it"
         )
     # After a boot it is DOWN until it is resumed, and so never in service in between.

@@ -49,16 +49,21 @@ def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
 def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> frozenset[str]:
     """Returns the nodes that are reserved for the occurrence, but from a later time."""
     booked = _booked(facts.reservations, options.book, instance)
-    return frozenset(node for node, one in booked if is_late(one.start, options.begins))
+    return frozenset(
+        node for node, reservation in booked if is_late(reservation.start, options.begins)
+    )
 
 
 def _booked(
     reservations: Iterable[Reservation], name: str, instance: str
 ) -> Iterator[tuple[str, Reservation]]:
     """Yields the nodes of an occurrence, each with its reservation."""
-    for one in reservations:
-        if len(one.nodes) == 1 and booking_on(one.name, one.nodes[0], instance) == name:
-            yield one.nodes[0], one
+    for reservation in reservations:
+        if (
+            len(reservation.nodes) == 1
+            and booking_on(reservation.name, reservation.nodes[0], instance) == name
+        ):
+            yield reservation.nodes[0], reservation
 
 
 def book_nodes(
@@ -88,9 +93,9 @@ def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Names
 def unbook(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
     """Deletes an occurrence's reservations, but not of `exclude`'s nodes; prints the nodes."""
     _check_name(options.unbook, settings)
-    for node, one in _booked(slurm.read_reservations(), options.unbook, settings.instance):
+    for node, reservation in _booked(slurm.read_reservations(), options.unbook, settings.instance):
         if node not in options.exclude:
-            slurm.delete_reservation(one.name)
+            slurm.delete_reservation(reservation.name)
             print(node, flush=True)
     return ExitCode.OK
 

@@ -51,7 +51,7 @@ def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path 
     try:
         check_trust(path, ConverterError)
     except FileNotFoundError:
-        if any(one.is_symlink() and not one.exists() for one in (path, *path.parents)):
+        if any(parent.is_symlink() and not parent.exists() for parent in (path, *path.parents)):
             raise ConverterError(f"the hook {path} is behind a broken link: fix it") from None
         if not is_required:
             return None

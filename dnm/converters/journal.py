@@ -141,13 +141,17 @@ class JournalStore:
         """Returns this instance's conversions that were interrupted or need an administrator. An
         unreadable journal is reported and stops only its own node."""
         journals = self.load_all(lambda node, why: on_unreadable(why)).values()
-        return tuple(one for one in journals if one.is_open and one.instance == instance)
+        return tuple(
+            journal for journal in journals if journal.is_open and journal.instance == instance
+        )
 
     def load_all(self, on_unreadable: Callable[[str, str], None]) -> dict[str, Journal]:
         """Returns the last conversion of each node, by node. `on_unreadable` gets a node with an
         unreadable journal, and a message with the next step. Raises OSError."""
         journals = {}
-        for node in (one[:-5] for one in sorted(os.listdir(self.directory)) if one[-5:] == ".json"):
+        for node in (
+            name[:-5] for name in sorted(os.listdir(self.directory)) if name[-5:] == ".json"
+        ):
             try:
                 if journal := self.load(node):
                     journals[node] = journal

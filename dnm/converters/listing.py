@@ -68,11 +68,11 @@ def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datet
     """Returns for each node the reservations that are not over, however far ahead, and their
     begins. Reservations of conversions are left out."""
     by_node: dict[str, dict[str, datetime | None]] = defaultdict(dict)
-    for one in facts.reservations:
-        if one.end is None or one.end >= facts.read_at:
-            for node in one.nodes:
-                if not is_own_reservation(one, node, prefix):
-                    by_node[node][one.name] = one.start
+    for reservation in facts.reservations:
+        if reservation.end is None or reservation.end >= facts.read_at:
+            for node in reservation.nodes:
+                if not is_own_reservation(reservation, node, prefix):
+                    by_node[node][reservation.name] = reservation.start
     return by_node
 
 
@@ -81,17 +81,17 @@ def with_reasons(
 ) -> tuple[Judged, ...]:
     """Returns the verdicts with Slurm's Reasons. If a claimed node has a drain that is not dnm's,
     the verdict's reason adds it."""
-    return tuple(_with_reason(one, claims.get(one.node.name), settings) for one in judged)
+    return tuple(_with_reason(node, claims.get(node.node.name), settings) for node in judged)
 
 
-def _with_reason(one: Judged, claim: BatchClaim | None, settings: Settings) -> Judged:
+def _with_reason(node: Judged, claim: BatchClaim | None, settings: Settings) -> Judged:
     is_claimed = claim is not None and claim.instance == settings.instance
-    note = slurm_reason_of(settings, one.node, is_claimed)
-    one = msgspec.structs.replace(one, slurm_reason=note)
-    is_drained = "DRAIN" in one.node.state.flags
+    note = slurm_reason_of(settings, node.node, is_claimed)
+    node = msgspec.structs.replace(node, slurm_reason=note)
+    is_drained = "DRAIN" in node.node.state.flags
     if claim is None or note is None or note.instance or not is_drained:
-        return one
-    return msgspec.structs.replace(one, reason=f"{one.reason}; drained outside dnm: {note.line}")
+        return node
+    return msgspec.structs.replace(node, reason=f"{node.reason}; drained outside dnm: {note.line}")
 
 
 def list_as_json(
@@ -105,20 +105,20 @@ def list_as_json(
     of each node and their begins. `options`: supported options besides --exclude."""
     nodes = [
         {
-            "node": one.node.name,
-            "state": one.node.state.text,
-            "idle_seconds": None if one.idle is None else int(one.idle.total_seconds()),
-            "verdict": one.verdict.value,
-            "reason": one.reason,
-            "in_service": one.in_service,
-            "partitions": one.node.partitions,
-            "features": one.node.features,
-            "reservations": list(reserved.get(one.node.name, ())),
-            "reservations_begin": reserved.get(one.node.name, {}),
-            "slurm_reason": one.slurm_reason,
-            **({} if claims is None else {"claim": claims.get(one.node.name)}),
+            "node": node.node.name,
+            "state": node.node.state.text,
+            "idle_seconds": None if node.idle is None else int(node.idle.total_seconds()),
+            "verdict": node.verdict.value,
+            "reason": node.reason,
+            "in_service": node.in_service,
+            "partitions": node.node.partitions,
+            "features": node.node.features,
+            "reservations": list(reserved.get(node.node.name, ())),
+            "reservations_begin": reserved.get(node.node.name, {}),
+            "slurm_reason": node.slurm_reason,
+            **({} if claims is None else {"claim": claims.get(node.node.name)}),
         }
-        for one in judged
+        for node in judged
     ]
     document = {"schema": SCHEMA, "options": [LEAVE_OUT, *options], "nodes": nodes}
     return json_text({**document, "waiting_jobs": waiting})
@@ -142,24 +142,29 @@ def list_as_text(
 def describe_waiting(waiting: Sequence[WaitingJobs], now: datetime) -> list[str]:
     """Returns a line for each partition and node type that jobs wait for."""
     lines = []
-    for one in waiting:
-        since = f", the first for {format_duration(now - one.since)}" if one.since else ""
+    for waiting_jobs in waiting:
+        since = (
+            f", the first for {format_duration(now - waiting_jobs.since)}"
+            if waiting_jobs.since
+            else ""
+        )
         lines.append(
-            f"Partition {one.partition}: {count_of(one.jobs, 'job')} would start on "
-            f"{count_of(one.nodes, 'more node')} of type '{one.node_type}'{since}"
+            f"Partition {waiting_jobs.partition}: {count_of(waiting_jobs.jobs, 'job')} would start "
+            "on "
+            f"{count_of(waiting_jobs.nodes, 'more node')} of type '{waiting_jobs.node_type}'{since}"
         )
     return lines
 
 
-def _row(one: Judged) -> tuple[str, str, str, str, str]:
-    idle = "-" if one.idle is None else format_duration(one.idle)
-    return one.node.name, one.node.state.text, idle, one.verdict.value, printable(one.reason)
+def _row(node: Judged) -> tuple[str, str, str, str, str]:
+    idle = "-" if node.idle is None else format_duration(node.idle)
+    return node.node.name, node.node.state.text, idle, node.verdict.value, printable(node.reason)
 
 
 def _summary(
     judged: Sequence[Judged], jobs: Sequence[SlurmJob], settings: Settings, of: str
 ) -> list[str]:
-    count: Callable[[ListVerdict], int] = [one.verdict for one in judged].count
+    count: Callable[[ListVerdict], int] = [node.verdict for node in judged].count
     largest = max((job.node_count for job in jobs if job.state == "PENDING"), default=0)
     holders = f"{settings.preempt_user}/{settings.preempt_account}".strip("/")
     preemption = (

@@ -47,7 +47,7 @@ def other_instance(settings: Settings, node: SlurmNode) -> str:
     """Returns the other instance that the node's marks name; empty if none. Beside this instance's
     drain, other marks are leftovers."""
     marks = [] if is_own_reason(settings, reason_of_drain(node)) else instances_on(node)
-    return next((one for one in marks if one != settings.instance), "")
+    return next((mark for mark in marks if mark != settings.instance), "")
 
 
 def refuse_other_instance(settings: Settings, node: SlurmNode) -> None:
@@ -133,10 +133,10 @@ def foreign_reason(
 def maintained_nodes(reservations: Iterable[Reservation]) -> dict[str, str]:
     """Returns node -> the operator's reservation that names it, however far ahead it begins."""
     return {
-        node: one.name
-        for one in reservations
-        if one.name.startswith(MAINTENANCE)
-        for node in one.nodes
+        node: reservation.name
+        for reservation in reservations
+        if reservation.name.startswith(MAINTENANCE)
+        for node in reservation.nodes
     }
 
 

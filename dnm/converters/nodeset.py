@@ -103,7 +103,7 @@ def lend_refusal(name: str, at: OnNode, label: tuple[str, str]) -> str:
 
 def _pod_refusal(name: str, at: OnNode, label: tuple[str, str]) -> str:
     pod, (key, value) = at.pods[0], label
-    node_set = next((one for one in at.sets if one.key == pod.key_of_set), None)
+    node_set = next((node_set for node_set in at.sets if node_set.key == pod.key_of_set), None)
     if pod.is_terminating or not pod.is_ready:
         return f"pod {pod.key} is not Running and Ready"
     if pod.hostname != name:
@@ -227,9 +227,9 @@ def judge_places(
 ) -> Sequence[Judged]:
     """Returns the verdicts, with SKIP for a node that can't be moved or has a pod that the operator
     reports as not idle."""
-    return [held(one, _skip_reason(one, places[one.node.name], label)) for one in judged]
+    return [held(node, _skip_reason(node, places[node.node.name], label)) for node in judged]
 
 
-def _skip_reason(one: Judged, at: OnNode, label: tuple[str, str]) -> str:
-    refusal = lend_refusal(one.node.name, at, label)
-    return refusal or (busy_reason(at.pods[0]) if one.verdict is ListVerdict.OK else "")
+def _skip_reason(node: Judged, at: OnNode, label: tuple[str, str]) -> str:
+    refusal = lend_refusal(node.node.name, at, label)
+    return refusal or (busy_reason(at.pods[0]) if node.verdict is ListVerdict.OK else "")

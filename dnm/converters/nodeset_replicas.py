@@ -34,16 +34,22 @@ def stateful_set(conversion: NodeConversion) -> str:
     if scaled := conversion.journal.facts.get(SCALED):
         return scaled
     key, value = label_of(conversion.settings)
-    sets = [one for one in conversion.kube.node_sets.read_sets() if one.selector.get(key) == value]
+    sets = [
+        node_set
+        for node_set in conversion.kube.node_sets.read_sets()
+        if node_set.selector.get(key) == value
+    ]
     on = {pod.key_of_set for pod in _pods_on(conversion)}
-    of_pod = [one for one in sets if one.key in on] or sets
-    if len({one.key for one in of_pod}) > 1 and not all(one.is_daemon_set for one in of_pod):
+    of_pod = [node_set for node_set in sets if node_set.key in on] or sets
+    if len({node_set.key for node_set in of_pod}) > 1 and not all(
+        node_set.is_daemon_set for node_set in of_pod
+    ):
         raise ConverterError(
-            f"the NodeSets {', '.join(one.key for one in of_pod)} all choose by {key}={value}: "
+            f"the NodeSets {', '.join(item.key for item in of_pod)} all choose by {key}={value}: "
             f"dnm can't decide which of them has {conversion.node}; give each a label of "
             "its own"
         )
-    return "".join(one.key for one in of_pod if not one.is_daemon_set)
+    return "".join(node_set.key for node_set in of_pod if not node_set.is_daemon_set)
 
 
 def _pods_on(conversion: NodeConversion) -> Sequence[SlurmdPod]:
@@ -53,7 +59,7 @@ def _pods_on(conversion: NodeConversion) -> Sequence[SlurmdPod]:
 def _read(conversion: NodeConversion, key: str) -> tuple[NodeSet, list[SlurmdPod]]:
     """Returns the NodeSet and then its pods, so that a pod in between is seen."""
     side = conversion.kube.node_sets
-    node_set = next((one for one in side.read_sets() if one.key == key), None)
+    node_set = next((node_set for node_set in side.read_sets() if node_set.key == key), None)
     if node_set is None or node_set.is_daemon_set:
         raise ConverterError(f"there is no NodeSet {key} in StatefulSet mode (any more)")
     pods = [pod for pod in side.read_pods() if pod.key_of_set == key]

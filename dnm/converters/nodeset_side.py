@@ -113,7 +113,9 @@ def read_pod_page(page: memoryview | bytes) -> list[SlurmdPod]:
 
 
 def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
-    conditions = {one.type for one in pod.status.conditions or () if one.status == "True"}
+    conditions = {
+        condition.type for condition in pod.status.conditions or () if condition.status == "True"
+    }
     return SlurmdPod(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -123,7 +125,11 @@ def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
         node_set=node_set,
         is_ready=pod.status.phase == "Running" and "Ready" in conditions,
         is_terminating=pod.metadata.deletion_timestamp is not None,
-        states=frozenset(one.removeprefix(_STATE) for one in conditions if one.startswith(_STATE)),
+        states=frozenset(
+            condition.removeprefix(_STATE)
+            for condition in conditions
+            if condition.startswith(_STATE)
+        ),
         cost=_cost((pod.metadata.annotations or {}).get(COST, "")),
         is_condemned=(pod.metadata.annotations or {}).get(_CONDEMNED, "") == "true",
     )
@@ -149,39 +155,41 @@ def _cost(text: str) -> int:
 
 def read_set_page(page: memoryview | bytes) -> list[NodeSet]:
     """Returns the NodeSets of a page."""
-    return [_make_set(one) for one in msgspec.json.decode(page, type=ListPage[_Set]).items]
+    return [_make_set(item) for item in msgspec.json.decode(page, type=ListPage[_Set]).items]
 
 
-def _make_set(one: _Set) -> NodeSet:
-    spec, status = one.spec.template.spec, one.status
+def _make_set(item: _Set) -> NodeSet:
+    spec, status = item.spec.template.spec, item.status
     return NodeSet(
-        namespace=one.metadata.namespace,
-        name=one.metadata.name,
-        is_daemon_set=one.spec.scaling_mode == "DaemonSet",
-        is_deleting=one.metadata.deletion_timestamp is not None,
-        is_settled=status.observed_generation == one.metadata.generation
+        namespace=item.metadata.namespace,
+        name=item.metadata.name,
+        is_daemon_set=item.spec.scaling_mode == "DaemonSet",
+        is_deleting=item.metadata.deletion_timestamp is not None,
+        is_settled=status.observed_generation == item.metadata.generation
         and status.updated_replicas == status.replicas,
         selector=spec.node_selector or {},
         tolerations=spec.tolerations,
-        replicas=one.spec.replicas,
-        resource_version=one.metadata.resource_version,
-        scalers=tuple(sorted({*filter(None, map(_scaler, one.metadata.managed_fields or ()))})),
+        replicas=item.spec.replicas,
+        resource_version=item.metadata.resource_version,
+        scalers=tuple(sorted({*filter(None, map(_scaler, item.metadata.managed_fields or ()))})),
     )
 
 
-def _scaler(one: _Manager) -> str:
+def _scaler(manager: _Manager) -> str:
     """Returns the manager that owns `.spec.replicas` and would set it again, by server-side apply
     or the scale subresource. kubectl and dnm write it once; autoscalers are listed separately."""
-    writes_once = one.manager in (MANAGER, _AUTOSCALERS) or one.manager.startswith("kubectl")
-    is_scaling = one.subresource == "scale" and not writes_once
-    if not (one.operation == "Apply" or is_scaling):
+    writes_once = manager.manager in (MANAGER, _AUTOSCALERS) or manager.manager.startswith(
+        "kubectl"
+    )
+    is_scaling = manager.subresource == "scale" and not writes_once
+    if not (manager.operation == "Apply" or is_scaling):
         return ""
     try:
-        fields = msgspec.json.decode(one.fields_v1, type=dict[str, Any])
+        fields = msgspec.json.decode(manager.fields_v1, type=dict[str, Any])
     except msgspec.MsgspecError:
         return ""
     spec = fields.get("f:spec")
-    return one.manager if isinstance(spec, dict) and "f:replicas" in spec else ""
+    return manager.manager if isinstance(spec, dict) and "f:replicas" in spec else ""
 
 
 class _Target(msgspec.Struct, rename="camel"):
@@ -212,18 +220,18 @@ class Autoscaler(Value):
 def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
     """Returns each autoscaler of a NodeSet, also one that KEDA has made."""
     scalers = []
-    for one in msgspec.json.decode(page, type=ListPage[_Scaler]).items:
-        target = one.spec.scale_target_ref
+    for item in msgspec.json.decode(page, type=ListPage[_Scaler]).items:
+        target = item.spec.scale_target_ref
         if (target.api_version.partition("/")[0] or _NODE_SET[0], target.kind) != _NODE_SET:
             continue
-        shown = f"HorizontalPodAutoscaler {one.metadata.name}"
-        if keda := (one.metadata.labels or {}).get("scaledobject.keda.sh/name"):
+        shown = f"HorizontalPodAutoscaler {item.metadata.name}"
+        if keda := (item.metadata.labels or {}).get("scaledobject.keda.sh/name"):
             shown = f"KEDA's ScaledObject {keda}"
-        idle = [condition.reason for condition in one.status.conditions or ()
+        idle = [condition.reason for condition in item.status.conditions or ()
                 if (condition.type, condition.status) == ("ScalingActive", "False")]  # fmt: skip
         scalers.append(
             Autoscaler(
-                namespace=one.metadata.namespace,
+                namespace=item.metadata.namespace,
                 node_set=target.name,
                 shown=printable(f"{shown} ({idle[0]})" if idle and idle[0] else shown, 160),
                 is_idle=bool(idle),
@@ -255,20 +263,20 @@ class NodeSetConnection:
     def read_sets(self) -> Sequence[NodeSet]:
         request = List(path_of("nodesets", api=_API), "NodeSetList")
         sets = self._list("the NodeSets", "nodesets.slinky.slurm.net", request, read_set_page)
-        if all(one.is_daemon_set for one in sets):
+        if all(node_set.is_daemon_set for node_set in sets):
             return sets
         path = path_of("horizontalpodautoscalers", api="/apis/autoscaling/v2")
         of = "horizontalpodautoscalers.autoscaling"
         request = List(path, "HorizontalPodAutoscalerList")
         scalers = self._list("the autoscalers", of, request, read_scaler_page)
-        return [_with_scalers(one, scalers) for one in sets]
+        return [_with_scalers(node_set, scalers) for node_set in sets]
 
     def read_chosen(self, key: str, value: str) -> Sequence[str]:
         """Returns the names of Nodes with that label that are Ready and not cordoned."""
         label = f"{key}={value}"
         request = List(path_of("nodes"), "NodeList", {"labelSelector": label})
         nodes = self._list(f"the Nodes with {label}", "nodes", request, read_node_page)
-        return [one.name for one in nodes if one.is_ready and not one.is_cordoned]
+        return [node.name for node in nodes if node.is_ready and not node.is_cordoned]
 
     def _list(
         self, shown: str, of: str, request: List, read: Callable[[memoryview], Iterable[T]]
@@ -309,9 +317,9 @@ class NodeSetConnection:
             self.requests.session.write("PATCH", path, patch, kind)
 
 
-def _with_scalers(one: NodeSet, scalers: Sequence[Autoscaler]) -> NodeSet:
+def _with_scalers(entry: NodeSet, scalers: Sequence[Autoscaler]) -> NodeSet:
     own = [scaler for scaler in scalers
-           if (scaler.namespace, scaler.node_set) == (one.namespace, one.name)]  # fmt: skip
+           if (scaler.namespace, scaler.node_set) == (entry.namespace, entry.name)]  # fmt: skip
     active = tuple(scaler.shown for scaler in own if not scaler.is_idle)
     idle = tuple(scaler.shown for scaler in own if scaler.is_idle)
-    return msgspec.structs.replace(one, scalers=(*active, *one.scalers), idle_scalers=idle)
+    return msgspec.structs.replace(entry, scalers=(*active, *entry.scalers), idle_scalers=idle)

@@ -278,7 +278,7 @@ def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
         on.setdefault(pod.node, []).append(pod)
     places = {
         name: OnNode(node=by_name.get(name), pods=on.get(name, ()), sets=sets)
-        for name in (one.node.name for one in judged)
+        for name in (node.node.name for node in judged)
     }
     return nodeset.judge_places(judged, places, label)
 

@@ -194,7 +194,7 @@ class ConversionPool:
 
     def _in_parallel(self, work: Sequence[Callable[[], None]]) -> None:
         with ThreadPoolExecutor(max(1, min(len(work), self.settings.parallel))) as pool:
-            for future in [pool.submit(one) for one in work]:
+            for future in [pool.submit(function) for function in work]:
                 future.result()
 
     def new_journal(

@@ -120,7 +120,7 @@ def _is_requeued(conversion: NodeConversion, job: str) -> bool:
 def _is_on_node(conversion: NodeConversion, job: str) -> bool:
     """Returns whether the job is on the node and not completing."""
     running = conversion.read_jobs()
-    return any(one.id == job and one.state != "COMPLETING" for one in running)
+    return any(item.id == job and item.state != "COMPLETING" for item in running)
 
 
 def _wait_for_end(conversion: NodeConversion, job: str, patience: timedelta) -> None:

@@ -69,8 +69,12 @@ def _charge(conversion: NodeConversion, account: str) -> str:
 def _reserved_besides(conversion: NodeConversion) -> str:
     """Returns another reservation that holds the node, such as an event's; empty if none."""
     now = datetime.now(UTC)
-    besides = (one for one in reservations_of(conversion) if one.name != conversion.reservation)
-    return next((one.name for one in besides if one.holds_at(now)), "")
+    besides = (
+        reservation
+        for reservation in reservations_of(conversion)
+        if reservation.name != conversion.reservation
+    )
+    return next((reservation.name for reservation in besides if reservation.holds_at(now)), "")
 
 
 def _own(conversion: NodeConversion, name: str) -> Reservation | None:
@@ -103,7 +107,7 @@ def _uncharge(conversion: NodeConversion, keeps_flag: bool) -> None:
 def reservations_of(conversion: NodeConversion) -> tuple[Reservation, ...]:
     """Returns all reservations that name the node."""
     every = conversion.patiently(conversion.slurm.read_reservations)
-    return tuple(one for one in every if conversion.node in one.nodes)
+    return tuple(reservation for reservation in every if conversion.node in reservation.nodes)
 
 
 def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
@@ -111,11 +115,20 @@ def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
     node."""
     node, prefix = conversion.node, conversion.settings.res_name
     of_node = reservations_of(conversion)
-    return tuple(one for one in of_node if is_own_reservation(one, node, prefix))
+    return tuple(
+        reservation for reservation in of_node if is_own_reservation(reservation, node, prefix)
+    )
 
 
 def _named(conversion: NodeConversion, name: str) -> Reservation | None:
-    return next((one for one in conversion.slurm.read_reservations() if one.name == name), None)
+    return next(
+        (
+            reservation
+            for reservation in conversion.slurm.read_reservations()
+            if reservation.name == name
+        ),
+        None,
+    )
 
 
 def _turn(conversion: NodeConversion) -> str:
@@ -164,7 +177,7 @@ def _takes_turn(conversion: NodeConversion, name: str) -> bool:
 def release(conversion: NodeConversion) -> None:
     """Removes the node from dnm's reservation and from the predecessor's shared one. Conversions of
     all hosts change the shared one in turns, and each reads it again."""
-    if all(len(one.nodes) == 1 for one in own_reservations(conversion)):
+    if all(len(reservation.nodes) == 1 for reservation in own_reservations(conversion)):
         return _release(conversion)
     with our_turn(conversion):
         _release(conversion)

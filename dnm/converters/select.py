@@ -48,9 +48,9 @@ class SlurmFacts(Value, frozen=True):
         """Returns the nodes that dnm's reservations hold."""
         return {
             node
-            for one in self.reservations
-            for node in one.nodes
-            if is_own_reservation(one, node, prefix)
+            for reservation in self.reservations
+            for node in reservation.nodes
+            if is_own_reservation(reservation, node, prefix)
         }
 
 
@@ -66,12 +66,12 @@ class Judged(Value, frozen=True):
     slurm_reason: SlurmReason | None = None  # set for --list
 
 
-def held(one: Judged, refusal: str) -> Judged:
+def held(node: Judged, refusal: str) -> Judged:
     """Returns the verdict, changed to SKIP if `refusal` is not empty. A SKIP keeps its own
     reason."""
-    if one.verdict is ListVerdict.SKIP or not refusal:
-        return one
-    return msgspec.structs.replace(one, verdict=ListVerdict.SKIP, reason=refusal)
+    if node.verdict is ListVerdict.SKIP or not refusal:
+        return node
+    return msgspec.structs.replace(node, verdict=ListVerdict.SKIP, reason=refusal)
 
 
 class _Index:
@@ -135,10 +135,10 @@ def judge_nodes(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
     nodes = (plain_state(settings.machines, node) for node in facts.nodes)
     judged = [_judge(node, index) for node in nodes]
     booked = frozenset(index.booked)
-    judged.sort(key=lambda one: _rank(one, booked))
+    judged.sort(key=lambda node: _rank(node, booked))
     if settings.protect_largest_pending:
         judged = _protect(judged, facts.jobs, booked)
-        judged.sort(key=lambda one: _rank(one, booked))
+        judged.sort(key=lambda node: _rank(node, booked))
     return tuple(judged)
 
 
@@ -295,10 +295,10 @@ def _protect(
     for job in {job.id: job for job in largest.values()}.values():
         free = [
             place
-            for place, one in enumerate(verdicts)
-            if one.verdict is ListVerdict.OK
-            and one.node.name not in booked
-            and not set(one.node.partitions).isdisjoint(job.partitions)
+            for place, node in enumerate(verdicts)
+            if node.verdict is ListVerdict.OK
+            and node.node.name not in booked
+            and not set(node.node.partitions).isdisjoint(job.partitions)
         ]
         for place in free[-job.node_count :]:
             needs = count_of(job.node_count, "node")

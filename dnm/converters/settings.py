@@ -92,7 +92,7 @@ class Settings(Value, frozen=True):
         found_type = self.node_types.get(node_type)
         opens = (CLOSED,) if found_type and found_type.opens_when else ()
         own = found_type.taints_for(namespace) if found_type else ()
-        return (*(one for one in own if one.key), *opens)
+        return (*(taint for taint in own if taint.key), *opens)
 
     def is_of_type(self, node: str, node_type: str) -> bool:
         """Returns whether the name is the type's prefix followed only by digits."""

@@ -33,9 +33,9 @@ def read_weights(environ: Mapping[str, str]) -> dict[str, float]:
     for name, line in records(client.ask("scontrol", "-a", "-o", "show", "nodes"), "Node"):
         # The last match counts: OS=, free text from slurmd, comes before these fields.
         tres, of = (re.search(rf".* {key}=(\S*)", line) for key in ("CfgTRES", "Partitions"))
-        weighed = [weights[one] for one in (of[1].split(",") if of else ()) if one in weights]
+        weighed = [weights[item] for item in (of[1].split(",") if of else ()) if item in weights]
         if tres is not None and weighed:
-            amounts = dict(one.split("=", 1) for one in tres[1].split(",") if "=" in one)
+            amounts = dict(item.split("=", 1) for item in tres[1].split(",") if "=" in item)
             by_node[name] = _weigh(amounts, weighed[0], is_most)
     return by_node
 

@@ -86,12 +86,16 @@ def undress(
     are removed. A taint left over would keep Slurm's pods off."""
     settings, node_type = conversion.settings, conversion.journal.node_type
     served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
-    names = {name for one in served for name in settings.labels(node_type, one)}
-    own_taints = {taint for one in served for taint in settings.taints(node_type, one)}
+    names = {name for item in served for name in settings.labels(node_type, item)}
+    own_taints = {taint for name in served for taint in settings.taints(node_type, name)}
     labels: dict[str, str | None] = {name: None for name in names if name in node.labels}
     words = ("instance", "node-type", "namespace", "queue", "fenced") if node.mark else ()
     mark: dict[str, str | None] = {f"{MARK_PREFIX}{word}": None for word in words}
-    return labels, mark, [one for one in node.taints if one not in own_taints and not is_fence(one)]
+    return (
+        labels,
+        mark,
+        [taint for taint in node.taints if taint not in own_taints and not is_fence(taint)],
+    )
 
 
 def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:

@@ -67,8 +67,8 @@ def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 def _meets_term(term: NodeSelectorTerm, traits: NodeTraits) -> bool:
     fields = {"metadata.name": traits.name}
-    met = [meets(one, traits.labels) for one in term.expressions]
-    met += [meets(one, fields) for one in term.fields]
+    met = [meets(expression, traits.labels) for expression in term.expressions]
+    met += [meets(field, fields) for field in term.fields]
     return bool(met) and all(met)  # an empty term selects nothing
 
 
@@ -129,7 +129,7 @@ def describe_taint(taint: Taint) -> str:
 def _is_like_itself(shape: PodShape, affinity: PodAffinityTerm) -> bool:
     """Returns whether a term selects the pod's own labels. A term without expressions does."""
     labels = dict(shape.labels)
-    return all(meets(one, labels) for one in affinity.expressions)
+    return all(meets(expression, labels) for expression in affinity.expressions)
 
 
 def keeps_apart(shape: PodShape, namespace: str) -> bool:

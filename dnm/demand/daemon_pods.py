@@ -40,7 +40,7 @@ def verify_pods(
     own: Collection[str],
 ) -> tuple[Pod, ...]:
     """Returns the pods, in which those that only claim to be a DaemonSet's are work."""
-    known = {one.uid: one for one in daemon_sets}
+    known = {daemon_set.uid: daemon_set for daemon_set in daemon_sets}
     traits = {node.name: node for node in nodes}
     verdicts: dict[tuple[str, str, str], bool] = {}
 
@@ -65,9 +65,9 @@ def selects(daemon_set: DaemonSet, node: Node) -> bool:
     """Returns whether the controller leaves a pod of it on the node: a taint NoSchedule, which may
     have come later, removes none."""
     taints = tuple(
-        one
-        for one in node.taints
-        if one.effect == "NoExecute" and not one.key.startswith("node.kubernetes.io/")
+        taint
+        for taint in node.taints
+        if taint.effect == "NoExecute" and not taint.key.startswith("node.kubernetes.io/")
     )
     traits = NodeTraits(labels=node.labels, taints=taints, name=node.name)
     return why_unfit(daemon_set.shape, (), traits) is None

@@ -76,7 +76,7 @@ def split_countable(
     counted: list[GangApp] = []
     left_out: dict[int, NotCounted] = {}
     members: dict[str, int] = {}
-    for app in sorted(apps, key=lambda one: (one.first.created, one.namespace, one.app_id)):
+    for app in sorted(apps, key=lambda app: (app.first.created, app.namespace, app.app_id)):
         total = members.get(app.namespace, 0) + _members(app)
         if (is_beyond := is_beyond_counting(app)) or total > MOST_MEMBERS:
             why = NotCounted.GANG if is_beyond else NotCounted.GANGS

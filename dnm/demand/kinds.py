@@ -61,7 +61,7 @@ def count_kinds(
             add(group.queue, (request, 0), False, created, min(count, rest))
             rest -= min(count, rest)
     return {
-        queue: list_kinds(one for path, one in seen.items() if is_under(path, queue))
+        queue: list_kinds(entry for path, entry in seen.items() if is_under(path, queue))
         for queue in config.queues
     }
 
@@ -155,7 +155,7 @@ def list_rooms(
     rooms = Counter(
         tuple(sorted((key, amount - taken[name][key]) for key, amount in node.allocatable.items()))
         for name, node in there.items()
-        if name in ours or not any(one.effect != "PreferNoSchedule" for one in node.taints)
+        if name in ours or not any(taint.effect != "PreferNoSchedule" for taint in node.taints)
     )
     most = sorted(rooms, key=lambda room: (-rooms[room], room))[:MOST_ROOMS]
     return tuple(NodeRoom(free=dict(room), count=rooms[room]) for room in sorted(most))

@@ -61,12 +61,12 @@ def with_counted_names(pod: PodRequest) -> PodRequest | None:
     """Returns the request without the names beyond MOST_RESOURCES, those of extended resources
     first; None where nothing is to be left out. A tenant can invent any number of them."""
     containers = (*pod.containers, *pod.init_containers)
-    lists = [pod.pod_level, pod.overhead, *(one.requests for one in containers)]
+    lists = [pod.pod_level, pod.overhead, *(container.requests for container in containers)]
     for state in pod.states.values():
         lists += [state.allocated, state.requests or {}]
     if sum(map(len, lists)) <= MOST_RESOURCES:
         return None
-    names = {name for one in lists for name in one}
+    names = {name for entry in lists for name in entry}
     if len(names) <= MOST_RESOURCES:
         return None
     kept = frozenset(sorted(names, key=lambda name: ("/" in name, name))[:MOST_RESOURCES])
@@ -75,9 +75,12 @@ def with_counted_names(pod: PodRequest) -> PodRequest | None:
         return {name: text for name, text in amounts.items() if name in kept}
 
     return PodRequest(
-        containers=tuple(replace(one, requests=cut(one.requests)) for one in pod.containers),
+        containers=tuple(
+            replace(container, requests=cut(container.requests)) for container in pod.containers
+        ),
         init_containers=tuple(
-            replace(one, requests=cut(one.requests)) for one in pod.init_containers
+            replace(init_container, requests=cut(init_container.requests))
+            for init_container in pod.init_containers
         ),
         pod_level=cut(pod.pod_level),
         overhead=cut(pod.overhead),

@@ -52,20 +52,20 @@ def understand_devices(
 ) -> tuple[dict[int, Pod], PodWaits]:
     """Returns the waiting pods (by id) that are understood, with what they ask for, and the
     others' doubts. `lent`: node -> its type; `types`: namespace -> the types that it may have."""
-    waiting = [one for one in pods if one.devices and waits_to_know(one, types)]
+    waiting = [pod for pod in pods if pod.devices and waits_to_know(pod, types)]
     if isinstance(facts, Unreadable):
-        return {}, PodWaits(doubts={_title(one): facts.error for one in waiting})
-    shared = Counter((one.namespace, name) for one in waiting for name in set(one.devices))
+        return {}, PodWaits(doubts={_title(pod): facts.error for pod in waiting})
+    shared = Counter((pod.namespace, name) for pod in waiting for name in set(pod.devices))
     asks = [(pod, *_needs(pod, facts, shared)) for pod in waiting]
     asked = {name for _, needs, _ in asks for name in needs} & facts.classes.keys()
     classes = {name: _matcher(facts.classes[name]) for name in asked}
     offered = _count(facts.devices, classes)
-    allocates = any(one.uid in facts.holders for one in pods if one.node and one.is_yunikorn)
+    allocates = any(pod.uid in facts.holders for pod in pods if pod.node and pod.is_yunikorn)
     shapes: dict[tuple[int, tuple[tuple[str, int], ...]], PodShape] = {}
     understood: dict[int, Pod] = {}
     doubts: dict[str, str] = {}
     for pod, needs, why in asks:
-        why = why or next(filter(None, (_why_no_class(one, classes) for one in needs)), "")
+        why = why or next(filter(None, (_why_no_class(need, classes) for need in needs)), "")
         why = why or _why_unknown(needs, offered, lent, types[pod.namespace])
         if why or not allocates:
             doubts[_title(pod)] = why or _ANY_OTHER
@@ -149,12 +149,12 @@ def _matcher(expressions: Iterable[str]) -> Matches | None:
     for term in (term.strip() for text in expressions for term in text.split("&&")):
         driver, attribute = _DRIVER.fullmatch(term), _ATTRIBUTE.fullmatch(term)
         if driver:
-            tests.append(lambda one, name=driver[1][1:-1]: one.driver == name)  # type: ignore[misc]
+            tests.append(lambda item, name=driver[1][1:-1]: item.driver == name)  # type: ignore[misc]
         elif attribute:
             domain, name, value = attribute[1][1:-1], attribute[2], _literal(attribute[3])
             tests.append(
-                lambda one, domain=domain, name=name, value=value: (  # type: ignore[misc]
-                    _attribute(one, domain, name) == (type(value), value)
+                lambda item, domain=domain, name=name, value=value: (  # type: ignore[misc]
+                    _attribute(item, domain, name) == (type(value), value)
                 )
             )
         else:
@@ -183,7 +183,7 @@ def _count(
     """Node -> its devices of each class, where `among` are given only these."""
     found: dict[str, dict[str, int]] = {}
     for node, many in devices.items():
-        some = [one for one in many if among is None or one.key in among]
+        some = [device for device in many if among is None or device.key in among]
         for name, matches in classes.items():
             if matches is not None and (count := sum(map(matches, some))):
                 found.setdefault(node, {})[PREFIX + name] = count
@@ -206,7 +206,7 @@ def understand_groups(
     understood: dict[int, Pod] = {}
     doubts: dict[str, str] = {}
     for (namespace, group), many in members.items():
-        waiting = [one for one in many if waits_to_know(one, namespaces)]
+        waiting = [pod for pod in many if waits_to_know(pod, namespaces)]
         api_group, _, name = group.partition("/")
         listed = facts.get(api_group, {})
         if not waiting:
@@ -214,13 +214,13 @@ def understand_groups(
         if isinstance(listed, Unreadable) or (namespace, name) not in listed:
             why = f"there is no PodGroup {printable(name)} in namespace {namespace}"
             why = listed.error if isinstance(listed, Unreadable) else why
-            doubts |= {_title(one): f"{why}: of its group only pods that are there count"
-                       for one in waiting}  # fmt: skip
+            doubts |= {_title(pod): f"{why}: of its group only pods that are there count"
+                       for pod in waiting}  # fmt: skip
         elif (least := listed[namespace, name]) > 1:
-            first = min(waiting, key=lambda one: (one.created, one.name))
+            first = min(waiting, key=lambda pod: (pod.created, pod.name))
             asks = TaskGroup(name=group, min_member=least, min_resource=first.shape.request)
             understood |= {
-                id(one): msgspec.structs.replace(one, task_group=group, task_groups=(asks,))
-                for one in many
+                id(pod): msgspec.structs.replace(pod, task_group=group, task_groups=(asks,))
+                for pod in many
             }
     return understood, doubts

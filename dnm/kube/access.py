@@ -62,7 +62,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             settings = self.configuration.auth_settings()
         except (OSError, ConfigException) as error:  # of the service account of a pod
             raise KubeError(f"can't use {self.source}: {error}") from error
-        headers = {one["key"]: one["value"] for one in settings.values() if one["value"]}
+        headers = {
+            setting["key"]: setting["value"] for setting in settings.values() if setting["value"]
+        }
         for value in headers.values():
             if not (value.isascii() and value.isprintable() and value.count(" ") == 1):
                 raise KubeError(
@@ -164,12 +166,12 @@ def _merge(paths: Sequence[Path]) -> dict[str, Any]:
         merged["current-context"] = merged["current-context"] or document.current_context
         for kinds in ("clusters", "users", "contexts"):
             names = set()
-            for one in getattr(document, kinds) or ():
-                if one.name in names:
-                    raise ValueError(f"{kinds} of {path} have two entries {one.name!r}: keep one")
-                names.add(one.name)
-                value = getattr(one, kinds.removesuffix("s")) or {}
-                merged[kinds].setdefault(one.name, _Entry(value, path.absolute().parent))
+            for item in getattr(document, kinds) or ():
+                if item.name in names:
+                    raise ValueError(f"{kinds} of {path} have two entries {item.name!r}: keep one")
+                names.add(item.name)
+                value = getattr(item, kinds.removesuffix("s")) or {}
+                merged[kinds].setdefault(item.name, _Entry(value, path.absolute().parent))
     return merged
 
 

@@ -189,7 +189,9 @@ def find_differences(kept: View, listed: View) -> str:
     """Returns how many things differ and the first of them, each with both versions; empty where
     none does."""
     pods = (_pods_of(kept[1]), _pods_of(listed[1]))
-    nodes = ({one.name: (one.resource_version, one) for one in view[0]} for view in (kept, listed))
+    nodes = (
+        {node.name: (node.resource_version, node) for node in view[0]} for view in (kept, listed)
+    )
     found = [*_differing("pod", *pods), *_differing("node", *nodes)]
     if not found:
         return ""

@@ -92,7 +92,7 @@ class KubeClient(ClusterReader):
             patch["spec"] = {"unschedulable": True if cordon else None}
         if taints is not None:
             spec = patch.setdefault("spec", {})
-            spec["taints"] = [taint_fields(one) for one in taints] or None
+            spec["taints"] = [taint_fields(taint) for taint in taints] or None
         path = path_of("nodes", name)
 
         def change() -> None:

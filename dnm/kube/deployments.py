@@ -60,7 +60,11 @@ class Deployment(msgspec.Struct, frozen=True):
     @property
     def failure(self) -> str:
         """Why its pods cannot be created; empty if they can be created."""
-        found = [one for one in self.status.conditions or () if one.type == "ReplicaFailure"]
+        found = [
+            condition
+            for condition in self.status.conditions or ()
+            if condition.type == "ReplicaFailure"
+        ]
         return clean(found[0].message, _LONGEST) if found and found[0].status == "True" else ""
 
 
@@ -138,12 +142,16 @@ def count_wait_reasons(api: ApiRequests, namespace: str, selector: str) -> Count
 
 
 def _wait_reason(status: _PodStatus) -> str:
-    waiting = [one.state.waiting for one in status.container_statuses or () if one.state.waiting]
+    waiting = [
+        container_status.state.waiting
+        for container_status in status.container_statuses or ()
+        if container_status.state.waiting
+    ]
     if waiting:
         text = ": ".join(filter(None, (waiting[0].reason, waiting[0].message)))
     else:
-        unmet = (one for one in status.conditions or () if one.status != "True")
-        text = next((one.message or one.reason for one in unmet), "")
+        unmet = (condition for condition in status.conditions or () if condition.status != "True")
+        text = next((condition.message or condition.reason for condition in unmet), "")
     return clean(text, _LONGEST) or "no scheduler has reported a reason"
 
 

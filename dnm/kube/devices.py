@@ -149,29 +149,31 @@ def read_devices(api: ApiRequests, namespaces: Iterable[str]) -> DeviceFacts | U
         if isinstance(error, ApiRefused) and error.status == 404:
             return Unreadable(what="devices", error=f"the API server does not serve {PATH}")
         return Unreadable(what="devices", error=str(error))
-    allocated = [one.status for one in claims if one.status.allocation]
+    allocated = [claim.status for claim in claims if claim.status.allocation]
     return DeviceFacts(
         classes={
-            one.metadata.name: tuple(each.cel.expression for each in one.spec.selectors)
-            for one in classes
+            class_.metadata.name: tuple(each.cel.expression for each in class_.spec.selectors)
+            for class_ in classes
         },
         devices=_by_node(slices),
         claims={
-            _named(one): _ask(one.spec, one.status.allocation is not None)
-            for one in claims
-            if one.metadata.namespace in wanted
+            _named(claim): _ask(claim.spec, claim.status.allocation is not None)
+            for claim in claims
+            if claim.metadata.namespace in wanted
         },
         templates={
-            _named(one): _ask(one.spec.spec, False)
-            for one in templates
-            if one.metadata.namespace in wanted
+            _named(template): _ask(template.spec.spec, False)
+            for template in templates
+            if template.metadata.namespace in wanted
         },
         allocated=frozenset(
             (each.driver, each.pool, each.device)
-            for one in allocated
-            for each in (one.allocation.devices.results if one.allocation else ())
+            for claim_status in allocated
+            for each in (claim_status.allocation.devices.results if claim_status.allocation else ())
         ),
-        holders=frozenset(each.uid for one in allocated for each in one.reserved_for),
+        holders=frozenset(
+            each.uid for claim_status in allocated for each in claim_status.reserved_for
+        ),
     )
 
 
@@ -181,19 +183,19 @@ def _list(api: ApiRequests, rule: str, kind: str, of: type[T]) -> list[T]:
         return api.list_items(List(path, f"{kind}List"), of, most=MOST)
 
 
-def _named(one: _Claim | _Template) -> Named:
-    return one.metadata.namespace, one.metadata.name
+def _named(item: _Claim | _Template) -> Named:
+    return item.metadata.namespace, item.metadata.name
 
 
 def _ask(spec: _ClaimSpec, is_taken: bool) -> DeviceAsk:
     counts: dict[str, int] = {}
     why = "relates its devices to each other" if spec.devices.constraints else ""
-    for one in spec.devices.requests:
-        plain = one.exactly
+    for request in spec.devices.requests:
+        plain = request.exactly
         is_odd = plain is None or plain.selectors or plain.tolerations or plain.capacity
         is_plain = plain is not None and plain.allocation_mode == "ExactCount" and plain.count > 0
         if plain is None or is_odd or plain.admin_access or not is_plain:
-            why = why or f"asks in {one.name} for more than a count of one class"
+            why = why or f"asks in {request.name} for more than a count of one class"
         else:
             counts[plain.device_class_name] = counts.get(plain.device_class_name, 0) + plain.count
     return DeviceAsk(counts=tuple(sorted(counts.items())), why=why, is_taken=is_taken)
@@ -202,18 +204,20 @@ def _ask(spec: _ClaimSpec, is_taken: bool) -> DeviceAsk:
 def _by_node(slices: Iterable[_Slice]) -> dict[str, tuple[Device, ...]]:
     """Of each pool that is all there the slices of its last generation."""
     pools: dict[Named, list[_SliceSpec]] = {}
-    for one in slices:
-        pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one.spec)
+    for item in slices:
+        pools.setdefault((item.spec.driver, item.spec.pool.name), []).append(item.spec)
     found: dict[str, list[Device]] = {}
     for (driver, pool), specs in pools.items():
-        last = max(one.pool.generation for one in specs)
-        newest = [one for one in specs if one.pool.generation == last]
+        last = max(spec.pool.generation for spec in specs)
+        newest = [spec for spec in specs if spec.pool.generation == last]
         if len(newest) == newest[0].pool.resource_slice_count:
             for spec in newest:
                 usable = filter(_is_plain, spec.devices if spec.node_name else ())
                 found.setdefault(spec.node_name, []).extend(
-                    Device(driver=driver, pool=pool, name=one.name, attributes=_attributes(one))
-                    for one in usable
+                    Device(
+                        driver=driver, pool=pool, name=device.name, attributes=_attributes(device)
+                    )
+                    for device in usable
                 )
     return {node: tuple(devices) for node, devices in found.items() if devices}
 

@@ -190,7 +190,11 @@ def _reduce(node: _Node, has_capacity: bool = False) -> Node:
         is_cordoned=bool(spec.unschedulable),
         is_deleting=metadata.deletion_timestamp is not None,
         mark=(mark := _mark(metadata.annotations)),
-        conditions={one.type: one.status for one in (status.conditions or ())[:MOST_NAMES] if mark},
+        conditions={
+            condition.type: condition.status
+            for condition in (status.conditions or ())[:MOST_NAMES]
+            if mark
+        },
         capacity=_capacity(status) if has_capacity else {},
         unreadable=clean(why),
     )

@@ -138,12 +138,13 @@ def read_config_map(body: memoryview | bytes, namespace: str, name: str) -> Conf
         immutable=bool(found.immutable),
         owners=tuple(
             FieldOwner(
-                manager=one.manager,
-                operation=one.operation,
-                keys=_owned(one.fields_v1, "f:data") | _owned(one.fields_v1, "f:binaryData"),
-                annotations=_owned(one.fields_v1, "f:metadata", "f:annotations"),
+                manager=managed_field.manager,
+                operation=managed_field.operation,
+                keys=_owned(managed_field.fields_v1, "f:data")
+                | _owned(managed_field.fields_v1, "f:binaryData"),
+                annotations=_owned(managed_field.fields_v1, "f:metadata", "f:annotations"),
             )
-            for one in found.metadata.managed_fields or ()
+            for managed_field in found.metadata.managed_fields or ()
         ),
     )
 

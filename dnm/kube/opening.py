@@ -117,14 +117,14 @@ def look_closely(
     """Returns what was found of each node, or why it could not be looked at."""
     daemons: list[_DaemonSet] | None = None
     found: dict[str, CloseLook | Unreadable] = {}
-    for one in asked:
+    for request in asked:
         try:
-            if one.kinds & _OF_DAEMONS and daemons is None:
+            if request.kinds & _OF_DAEMONS and daemons is None:
                 daemons = _list_daemons(requests)
-            found[one.node] = _look(requests, one, daemons or [])
+            found[request.node] = _look(requests, request, daemons or [])
         except (KubeError, msgspec.MsgspecError) as error:
-            found[one.node] = Unreadable(
-                what=f"what node {one.node} lacks", error=clean(str(error))
+            found[request.node] = Unreadable(
+                what=f"what node {request.node} lacks", error=clean(str(error))
             )
     return found
 
@@ -145,9 +145,9 @@ def _look(requests: ApiRequests, asked: Asked, daemons: Sequence[_DaemonSet]) ->
         waiting = _list(requests, List(path, "PodList", chosen), "list pods", _Pod)
     images = (node.status.images or [])[:_MOST_IMAGES]
     return CloseLook(
-        conditions={one.type: one.status for one in node.status.conditions or ()},
+        conditions={condition.type: condition.status for condition in node.status.conditions or ()},
         images=frozenset(full_name(name) for image in images for name in image.names or ()),
-        daemons=tuple(_daemon_pods(one, pods) for one in daemons),
+        daemons=tuple(_daemon_pods(daemon, pods) for daemon in daemons),
         waiting=tuple(_users(pod) for pod in waiting if pod.spec.scheduler_name == "yunikorn"),
         pods={pod.key: _own(pod) for pod in pods if pod.key in asked.pods},
     )
@@ -155,7 +155,7 @@ def _look(requests: ApiRequests, asked: Asked, daemons: Sequence[_DaemonSet]) ->
 
 def list_daemons(requests: ApiRequests) -> list[DaemonPods]:
     """Returns every DaemonSet, as of a node that has none of their pods. Raises KubeError."""
-    return [_daemon_pods(one, ()) for one in _list_daemons(requests)]
+    return [_daemon_pods(daemon, ()) for daemon in _list_daemons(requests)]
 
 
 def _list_daemons(requests: ApiRequests) -> list[_DaemonSet]:
@@ -169,14 +169,16 @@ def _list(requests: ApiRequests, what: List, rule: str, of: type[T]) -> list[T]:
         return requests.list_items(what, of)
 
 
-def _daemon_pods(one: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
-    name = f"{one.metadata.namespace}/{one.metadata.name}"
-    shape = one.spec.template.spec.shape()
+def _daemon_pods(daemon_set: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
+    name = f"{daemon_set.metadata.namespace}/{daemon_set.metadata.name}"
+    shape = daemon_set.spec.template.spec.shape()
     mine = [
         pod
         for pod in pods
-        if pod.metadata.namespace == one.metadata.namespace  # a tenant may name any owner
-        and any(owner.uid == one.metadata.uid for owner in pod.metadata.owner_references or ())
+        if pod.metadata.namespace == daemon_set.metadata.namespace  # a tenant may name any owner
+        and any(
+            owner.uid == daemon_set.metadata.uid for owner in pod.metadata.owner_references or ()
+        )
         and pod.metadata.deletion_timestamp is None
     ]
     if any(READY in (pod.status.conditions or ()) for pod in mine):
@@ -191,11 +193,11 @@ def _trouble(pod: _Pod) -> str:
     status = pod.status
     statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     said = [(status.reason, status.message)] if status.reason else []
-    for one in statuses:
-        if one.state.waiting is not None:
-            said.append((one.state.waiting.reason, one.state.waiting.message))
-        elif one.state.terminated is not None and one.state.terminated.exit_code:
-            ended = one.state.terminated
+    for item in statuses:
+        if item.state.waiting is not None:
+            said.append((item.state.waiting.reason, item.state.waiting.message))
+        elif item.state.terminated is not None and item.state.terminated.exit_code:
+            ended = item.state.terminated
             said.append((f"exit {ended.exit_code}", ended.message or ended.reason))
     for reason, message in said:
         if reason not in ("", "ContainerCreating", "PodInitializing"):
@@ -207,19 +209,26 @@ def _users(pod: _Pod) -> ImageUsers:
     containers = (*(pod.spec.init_containers or ()), *pod.spec.containers)
     return ImageUsers(
         shape=pod.spec.shape(),
-        images=tuple(dict.fromkeys(one.image for one in containers if one.image)),
-        secrets=tuple(one.name for one in pod.spec.image_pull_secrets or () if one.name),
+        images=tuple(dict.fromkeys(container.image for container in containers if container.image)),
+        secrets=tuple(
+            image_pull_secret.name
+            for image_pull_secret in pod.spec.image_pull_secrets or ()
+            if image_pull_secret.name
+        ),
     )
 
 
 def _own(pod: _Pod) -> OwnPod:
     """A pod of dnm's own; containers that could not be started have their images nevertheless."""
     pulled = {
-        full_name(one.image)
-        for one in pod.status.container_statuses or ()
-        if one.image_id
-        or one.state.running is not None
-        or (one.state.waiting is not None and one.state.waiting.reason in _PULLED)
+        full_name(container_status.image)
+        for container_status in pod.status.container_statuses or ()
+        if container_status.image_id
+        or container_status.state.running is not None
+        or (
+            container_status.state.waiting is not None
+            and container_status.state.waiting.reason in _PULLED
+        )
     }
     return OwnPod(
         phase=pod.status.phase, why=_trouble(pod).removeprefix(": "), pulled=frozenset(pulled)

@@ -81,15 +81,20 @@ def _list_claims(api: ApiRequests, namespace: str, names: Set[str]) -> list[_Cla
     claims = List(path, "PersistentVolumeClaimList")
     what = f"list the volume claims of namespace {namespace}"
     with api.asking(what, "list persistentvolumeclaims"), fault_point("kube.list_claims"):
-        return api.list_items(claims, _Claim, lambda one: one.metadata.name in names)
+        return api.list_items(claims, _Claim, lambda claim: claim.metadata.name in names)
 
 
 def _list_affinities(api: ApiRequests, names: Set[str]) -> dict[str, tuple[NodeSelectorTerm, ...]]:
     volumes = List(path_of("persistentvolumes"), "PersistentVolumeList")
     what = "list the persistent volumes"
     with api.asking(what, "list persistentvolumes"), fault_point("kube.list_volumes"):
-        found = api.list_items(volumes, _BoundVolume, lambda one: one.metadata.name in names)
-        return {one.metadata.name: one.spec.node_affinity.terms for one in found}
+        found = api.list_items(
+            volumes, _BoundVolume, lambda bound_volume: bound_volume.metadata.name in names
+        )
+        return {
+            bound_volume.metadata.name: bound_volume.spec.node_affinity.terms
+            for bound_volume in found
+        }
 
 
 # --- NUMA nodes ----------------------------------------------------------------------------------
@@ -131,7 +136,7 @@ def read_zones(api: ApiRequests) -> Mapping[str, tuple[Amounts, ...]] | Unreadab
     try:
         with api.asking(what, "list noderesourcetopologies"), fault_point("kube.list_zones"):
             found = api.list_items(List(_ZONES, "NodeResourceTopologyList"), _Topology)
-        return {one.metadata.name: free for one in found if (free := one.free)}
+        return {topology.metadata.name: free for topology in found if (free := topology.free)}
     except KubeError as error:
         if isinstance(error, ApiRefused) and error.status in (403, 404):
             return {}  # there is no such exporter, or the role does not ask it

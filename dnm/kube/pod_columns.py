@@ -17,14 +17,16 @@ import msgspec
 from dnm.model.pod import Pod, PodShape
 
 _OWN = ("name", "uid", "created", "node")  # and its version: what a pod shares with no other
-_SHARED = tuple(one for one in msgspec.structs.fields(Pod) if one.name not in (*_OWN, "shape"))
-_shared_of = attrgetter(*(one.name for one in _SHARED))
+_SHARED = tuple(
+    field for field in msgspec.structs.fields(Pod) if field.name not in (*_OWN, "shape")
+)
+_shared_of = attrgetter(*(field_info.name for field_info in _SHARED))
 if TYPE_CHECKING:
     Kind = Any
 else:
     # What equal pods share: `shape` is a place in the list of shapes, the rest is as in Pod.
     Kind = msgspec.defstruct(
-        "Kind", [("shape", int), *((one.name, one.type) for one in _SHARED)],
+        "Kind", [("shape", int), *((item.name, item.type) for item in _SHARED)],
         frozen=True, array_like=True, forbid_unknown_fields=True,
     )  # fmt: skip
 
@@ -62,8 +64,10 @@ class PodColumns(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         """Returns the pods, in the order of the rows; equal shapes are one object."""
         kinds = self.all_kinds
         columns: dict[str, Iterable[Any]] = {
-            one.name: map([getattr(kind, one.name) for kind in kinds].__getitem__, self.kinds)
-            for one in _SHARED
+            field_info.name: map(
+                [getattr(kind, field_info.name) for kind in kinds].__getitem__, self.kinds
+            )
+            for field_info in _SHARED
         }
         shape_of = [self.shapes[kind.shape] for kind in kinds]
         columns |= {

@@ -110,4 +110,4 @@ def _list(api: ApiRequests, path: str, group: str) -> Minimums:
     what = f"list the PodGroups of {group}"
     with api.asking(what, "list podgroups"), fault_point("kube.list_pod_groups"):
         groups = api.list_items(List(path, "PodGroupList"), _Group, most=MOST)
-        return {(one.metadata.namespace, one.metadata.name): one.least for one in groups}
+        return {(group.metadata.namespace, group.metadata.name): group.least for group in groups}

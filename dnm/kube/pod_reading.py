@@ -71,11 +71,11 @@ def aligned_amounts(spec: Spec, is_guaranteed: bool) -> tuple[Amounts, Amounts] 
     def kept(containers: Sequence[Container] | None) -> tuple[ContainerRequest, ...]:
         found = map(_container_request, containers or ())
         return tuple(
-            msgspec.structs.replace(one, requests={
-                name: amount for name, amount in one.requests.items()
+            msgspec.structs.replace(container_request, requests={
+                name: amount for name, amount in container_request.requests.items()
                 if "/" in name or (is_pinned and _is_pinned(name, amount))
             })
-            for one in found
+            for container_request in found
         )  # fmt: skip
 
     asked = PodRequest(containers=kept(spec.containers), init_containers=kept(spec.init_containers))
@@ -332,7 +332,9 @@ def read_constraints(
         affinity=_decode_affinity(affinity) if affinity else _Affinity(),
     )
     spreads = _decode_spread(spread) if spread else []
-    keys = {one.topology_key for one in spreads if one.when_unsatisfiable == "DoNotSchedule"}
+    keys = {
+        spread.topology_key for spread in spreads if spread.when_unsatisfiable == "DoNotSchedule"
+    }
     return msgspec.structs.replace(
         rules.shape(),
         pod_affinity=(

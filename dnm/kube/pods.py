@@ -283,7 +283,10 @@ class ShapeBook:
         rules = spec.node_selector, spec.tolerations, spec.affinity
         raws = (*rules, spec.topology_spread_constraints)
         parts = [bytes(raw) if is_given(raw) else b"" for raw in raws]
-        ports = [bytes(one.ports) if is_given(one.ports) else b"" for one in spec.containers]
+        ports = [
+            bytes(container.ports) if is_given(container.ports) else b""
+            for container in spec.containers
+        ]
         own = tuple(sorted(labels.items()))
         if shape.is_cut or sum(map(len, (*parts, *ports))) > _LONGEST_RULES:
             return self.cut(shape)

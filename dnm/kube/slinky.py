@@ -86,7 +86,7 @@ def read_versions(api: ApiRequests) -> tuple[str, ...]:
         if answer is None:
             return ()
         found = msgspec.json.decode(answer.body, type=_Group)
-        return tuple(one.version for one in found.versions)
+        return tuple(version.version for version in found.versions)
 
 
 def list_node_sets(api: ApiRequests) -> tuple[NodeSet, ...]:
@@ -101,13 +101,13 @@ def read_node_set_page(page: memoryview | bytes) -> list[NodeSet]:
     """Returns the NodeSets of a page. Raises msgspec.MsgspecError for what is none."""
     return [
         NodeSet(
-            namespace=one.metadata.namespace,
-            name=one.metadata.name,
-            is_daemon_set=one.spec.scaling_mode == "DaemonSet",
-            is_deleting=one.metadata.deletion_timestamp is not None,
-            shape=one.spec.template.spec.shape(),
+            namespace=item.metadata.namespace,
+            name=item.metadata.name,
+            is_daemon_set=item.spec.scaling_mode == "DaemonSet",
+            is_deleting=item.metadata.deletion_timestamp is not None,
+            shape=item.spec.template.spec.shape(),
         )
-        for one in msgspec.json.decode(page, type=ListPage[_NodeSet]).items
+        for item in msgspec.json.decode(page, type=ListPage[_NodeSet]).items
     ]
 
 
@@ -120,7 +120,7 @@ def find_bridges(api: ApiRequests) -> tuple[str, ...]:
         fault_point("kube.slinky"),
     ):
         found = api.list_items(deployments, Described)
-        return tuple(sorted({one.metadata.namespace for one in found}))
+        return tuple(sorted({described.metadata.namespace for described in found}))
 
 
 def read_bridge(api: ApiRequests, namespace: str) -> BridgeSettings:

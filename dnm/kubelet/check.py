@@ -72,38 +72,38 @@ def _entries(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     """What the kubelet's validation refuses whatever its policy, and a negative amount, which it
     lets through."""
     key = "reserved_memory"
-    counts = Counter((one.numa_node, one.resource) for one in kubelet.reserved_memory)
+    counts = Counter((item.numa_node, item.resource) for item in kubelet.reserved_memory)
     for (node, resource), count in counts.items():
         if count > 1:
             text = f"names {resource} of NUMA node {node} {count} times; give one amount"
             yield KubeletProblem(key=key, text=text)
-    for one in kubelet.reserved_memory:
-        amount = parse_kubernetes("memory", one.amount)
-        if one.resource != "memory" and not one.resource.startswith("hugepages-"):
-            text = f"{_shown(one)} is neither memory nor hugepages-SIZE"
+    for reservation in kubelet.reserved_memory:
+        amount = parse_kubernetes("memory", reservation.amount)
+        if reservation.resource != "memory" and not reservation.resource.startswith("hugepages-"):
+            text = f"{_shown(reservation)} is neither memory nor hugepages-SIZE"
             yield KubeletProblem(key=key, text=text)
         elif amount == 0:
-            text = f"{_shown(one)}: the kubelet refuses zero; leave the NUMA node out"
+            text = f"{_shown(reservation)}: the kubelet refuses zero; leave the NUMA node out"
             yield KubeletProblem(key=key, text=text)
         elif amount < 0:
-            text = f"{_shown(one)} is negative: the kubelet takes it, and it means nothing"
+            text = f"{_shown(reservation)} is negative: the kubelet takes it, and it means nothing"
             yield KubeletProblem(key=key, text=text)
-        elif kubelet.is_static and not holds_int64(one.amount):
-            yield KubeletProblem(key=key, text=f"{_shown(one)}: {_other_spelling(amount)}")
+        elif kubelet.is_static and not holds_int64(reservation.amount):
+            yield KubeletProblem(key=key, text=f"{_shown(reservation)}: {_other_spelling(amount)}")
 
 
 def _other_spelling(amount: int) -> str:
     why = "the kubelet can't use this spelling as a whole number"
     for unit in ("Gi", "Mi", "Ki", ""):
-        one = parse_kubernetes("memory", f"1{unit}")
-        if amount % one == 0 and holds_int64(text := f"{amount // one}{unit}"):
+        kubernetes = parse_kubernetes("memory", f"1{unit}")
+        if amount % kubernetes == 0 and holds_int64(text := f"{amount // kubernetes}{unit}"):
             return f"{why}; write {text}"
     return f"{why}; write it in bytes"
 
 
-def _shown(one: ReservedMemory) -> str:
-    resource = "" if one.resource == "memory" else f"{one.resource}="
-    return f"{one.numa_node}: {resource}{one.amount}"
+def _shown(reserved_memory: ReservedMemory) -> str:
+    resource = "" if reserved_memory.resource == "memory" else f"{reserved_memory.resource}="
+    return f"{reserved_memory.numa_node}: {resource}{reserved_memory.amount}"
 
 
 # --- the static memory manager ----------------------------------------------------------------
@@ -132,11 +132,9 @@ def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     """Both sides must agree to the byte. Where a term is not named here, a base file of the site
     may set it, and nobody can tell beforehand."""
     key = "reserved_memory"
-    for one in kubelet.reserved_memory:
-        if one.resource.startswith("hugepages-"):
-            text = (
-                f"{_shown(one)}: with Static the kubelet compares huge pages with 0; leave it out"
-            )
+    for memory in kubelet.reserved_memory:
+        if memory.resource.startswith("hugepages-"):
+            text = f"{_shown(memory)}: with Static the kubelet compares huge pages with 0; omit it"
             yield KubeletProblem(key=key, text=text)
     sides = memory_sides(kubelet)
     eviction = kubelet.eviction_hard_memory_available or ""
@@ -165,7 +163,7 @@ def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
 
 
 def _unpinned_text(sides: MemorySides, allocatable: int) -> str:
-    keys = " and ".join(one.removesuffix("_memory") for one in sides.unpinned)
+    keys = " and ".join(name.removesuffix("_memory") for name in sides.unpinned)
     verb = "is" if len(sides.unpinned) == 1 else "are"
     left, right = in_one_unit(sides.reserved, allocatable)
     outcome = f"{left} = {right}, and it starts" if sides.is_equal else f"{left} is not {right}"
@@ -179,7 +177,7 @@ def _unequal_text(kubelet: KubeletSettings, sides: MemorySides, allocatable: int
     difference = sides.reserved - allocatable
     left, right, by = in_one_unit(sides.reserved, allocatable, abs(difference))
     word = "more" if difference > 0 else "less"
-    terms = " + ".join(one.removesuffix("_memory") for one in TERMS)
+    terms = " + ".join(term.removesuffix("_memory") for term in TERMS)
     return (
         f"adds up to {left}, {by} {word} than {terms} = {right}: the kubelet would not "
         f"start{_corrected(kubelet, difference)}"
@@ -188,11 +186,11 @@ def _unequal_text(kubelet: KubeletSettings, sides: MemorySides, allocatable: int
 
 def _corrected(kubelet: KubeletSettings, difference: int) -> str:
     """An example that fits: the difference is taken from, or put on, one entry that can bear it."""
-    for one in kubelet.reserved_memory:
-        amount = parse_kubernetes("memory", one.amount) - difference
-        room = kubelet.numa_memory.get(one.numa_node)
-        if one.resource == "memory" and amount > 0 and (room is None or amount < room):
-            return f"; e.g. {one.numa_node}: {in_one_unit(amount)[0]} there"
+    for reservation in kubelet.reserved_memory:
+        amount = parse_kubernetes("memory", reservation.amount) - difference
+        room = kubelet.numa_memory.get(reservation.numa_node)
+        if reservation.resource == "memory" and amount > 0 and (room is None or amount < room):
+            return f"; e.g. {reservation.numa_node}: {in_one_unit(amount)[0]} there"
     return ""
 
 
@@ -229,20 +227,20 @@ def _numa_nodes(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
             yield _warning("numa_memory", text)
         return
     pages = kubelet.huge_pages // len(kubelet.numa_memory)  # the kernel spreads them
-    for one in kubelet.reserved_memory:
-        room = kubelet.numa_memory.get(one.numa_node)
-        amount = parse_kubernetes("memory", one.amount)
+    for memory in kubelet.reserved_memory:
+        room = kubelet.numa_memory.get(memory.numa_node)
+        amount = parse_kubernetes("memory", memory.amount)
         if room is None:
-            text = f"{_shown(one)}: numa_memory has no NUMA node {one.numa_node}"
+            text = f"{_shown(memory)}: numa_memory has no NUMA node {memory.numa_node}"
             yield KubeletProblem(key="reserved_memory", text=text)
-        elif one.resource == "memory" and amount > room:
+        elif memory.resource == "memory" and amount > room:
             text = (
-                f"{_shown(one)}: the NUMA node has {shown(room)}; the kubelet does not look, and "
-                "would offer a huge amount"
+                f"{_shown(memory)}: the NUMA node has {shown(room)}; the kubelet does not look, "
+                "and would offer a huge amount"
             )
             yield KubeletProblem(key="reserved_memory", text=text)
-        elif one.resource == "memory" and amount + pages >= room:
-            text = f"{_shown(one)}: with huge pages nothing of this NUMA node is left for pods"
+        elif memory.resource == "memory" and amount + pages >= room:
+            text = f"{_shown(memory)}: with huge pages nothing of this NUMA node is left for pods"
             yield _warning("reserved_memory", text)
 
 

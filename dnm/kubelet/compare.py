@@ -75,7 +75,9 @@ def likely_refusal(node_type: NodeType | None) -> str:
         return ""
     problems = check_node_type(node_type)
     about = ("reserved_memory", "eviction_hard_memory_available", "numa_memory")
-    likely = next((one.sentence for one in problems if one.is_error or one.key in about), "")
+    likely = next(
+        (problem.sentence for problem in problems if problem.is_error or problem.key in about), ""
+    )
     if not likely and (kubelet.is_static or kubelet.cpu_manager_policy == "static"):
         likely = (
             "memory_manager_state or cpu_manager_state of an earlier start is left in its root "

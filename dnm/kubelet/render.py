@@ -71,12 +71,12 @@ def _reserved(entries: tuple[ReservedMemory, ...]) -> list[dict[str, Any]]:
     """One entry a NUMA node, in the order in which they are written. What is written twice stays
     twice, for the kubelet to refuse."""
     found: list[dict[str, Any]] = []
-    for one in entries:
+    for entry in entries:
         last = found[-1] if found else None
-        if last and last["numaNode"] == one.numa_node and one.resource not in last["limits"]:
-            last["limits"][one.resource] = one.amount
+        if last and last["numaNode"] == entry.numa_node and entry.resource not in last["limits"]:
+            last["limits"][entry.resource] = entry.amount
         else:
-            found.append({"numaNode": one.numa_node, "limits": {one.resource: one.amount}})
+            found.append({"numaNode": entry.numa_node, "limits": {entry.resource: entry.amount}})
     return found
 
 

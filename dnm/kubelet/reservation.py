@@ -50,9 +50,9 @@ def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemoryS
     named = _named("memory", kubelet.kube_reserved_memory, kubelet.system_reserved_memory)
     return MemorySides(
         reserved=sum(
-            parse_kubernetes("memory", one.amount)
-            for one in kubelet.reserved_memory
-            if one.resource == "memory"
+            parse_kubernetes("memory", reservation.amount)
+            for reservation in kubelet.reserved_memory
+            if reservation.resource == "memory"
         ),
         allocatable=None if eviction is None else sum(named) + eviction,
         unpinned=tuple(key for key in TERMS if getattr(kubelet, key) is None),
@@ -103,9 +103,9 @@ def _named(resource: str, *texts: str | None) -> list[int]:
 def in_one_unit(*amounts: int) -> tuple[str, ...]:
     """Returns amounts of memory in the largest binary unit in which all of them are whole."""
     for unit in _BINARY:
-        one = parse_kubernetes("memory", f"1{unit}")
-        if all(amount % one == 0 for amount in amounts) and any(amounts):
-            return tuple(f"{amount // one}{unit}" for amount in amounts)
+        kubernetes = parse_kubernetes("memory", f"1{unit}")
+        if all(amount % kubernetes == 0 for amount in amounts) and any(amounts):
+            return tuple(f"{amount // kubernetes}{unit}" for amount in amounts)
     return tuple(str(amount) for amount in amounts)
 
 
@@ -141,9 +141,9 @@ def numa_room(kubelet: KubeletSettings | None, size: Resources) -> NumaRoom | No
 
 def _memory(kubelet: KubeletSettings) -> Mapping[int, Resources]:
     reserved: Counter[int] = Counter()
-    for one in kubelet.reserved_memory:
-        if one.resource == "memory":
-            reserved[one.numa_node] += parse_kubernetes("memory", one.amount)
+    for reservation in kubelet.reserved_memory:
+        if reservation.resource == "memory":
+            reserved[reservation.numa_node] += parse_kubernetes("memory", reservation.amount)
     count = len(kubelet.numa_memory)
     pages = {}
     for name, total, page in (

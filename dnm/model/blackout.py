@@ -90,7 +90,7 @@ class Secrets:
             if flat[at] in self._firsts:
                 end = flat[at:]
                 behind = bisect_right(self._sorted, end)  # what begins so stands right there
-                if any(one.startswith(end) for one in self._sorted[behind : behind + 1]):
+                if any(chunk.startswith(end) for chunk in self._sorted[behind : behind + 1]):
                     return at
         return len(flat)
 

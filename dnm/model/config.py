@@ -145,20 +145,20 @@ class Config(Value):
     @property
     def has_shares(self) -> bool:
         """Returns whether a cap is a percentage of the nodes of the batch side."""
-        most = [one.max_nodes for one in self.namespaces.values()]
-        most += [one.max_nodes for one in self.node_types.values()]
-        return any(isinstance(one, Share) for one in (self.max_converted_nodes, *most))
+        most = [namespace.max_nodes for namespace in self.namespaces.values()]
+        most += [node_type.max_nodes for node_type in self.node_types.values()]
+        return any(isinstance(item, Share) for item in (self.max_converted_nodes, *most))
 
     @property
     def has_kubelets(self) -> bool:
         """Returns whether a node type has settings for its kubelets."""
-        return any(one.kubelet is not None for one in self.node_types.values())
+        return any(node_type.kubelet is not None for node_type in self.node_types.values())
 
     @property
     def has_aligned_pods(self) -> bool:
         """Returns whether pods of any node type must fit on one NUMA node."""
-        return any(one.kubelet is not None and one.kubelet.aligns_pods
-                   for one in self.node_types.values())  # fmt: skip
+        return any(node_type.kubelet is not None and node_type.kubelet.aligns_pods
+                   for node_type in self.node_types.values())  # fmt: skip
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -229,7 +229,7 @@ class Ended(Value):
         if not self.failures:
             return self.last_lines[-1][:LONGEST_REASON]
         more = len(self.failures) - _MOST_REASONS
-        said = "; ".join(one[:LONGEST_REASON] for one in self.failures[:_MOST_REASONS])
+        said = "; ".join(failure[:LONGEST_REASON] for failure in self.failures[:_MOST_REASONS])
         return f"{said}; and {more} more" if more > 0 else said
 
 

@@ -53,7 +53,7 @@ class Node(Value):
         is put on a lent Node makes it no less lent."""
         is_bridged = EXTERNAL_NODE in self.labels or BRIDGE_NODE in self.labels
         return (self.mark is None and is_bridged) or any(
-            one.key == BATCH_TAINT and one.effect == "NoSchedule" for one in self.taints
+            taint.key == BATCH_TAINT and taint.effect == "NoSchedule" for taint in self.taints
         )
 
     @property

@@ -68,11 +68,17 @@ class PodShape(Value, gc=False):
     def rules(self) -> int:
         """Returns the effort of a comparison with a node: its rules, where ten values count as
         one."""
-        terms = [one for term in self.node_affinity for one in (*term.expressions, *term.fields)]
-        terms += [one for affinity in self.pod_affinity for one in affinity.expressions]
+        terms = [
+            expression
+            for term in self.node_affinity
+            for expression in (*term.expressions, *term.fields)
+        ]
+        terms += [
+            expression for affinity in self.pod_affinity for expression in affinity.expressions
+        ]
         plain = (self.node_selector, self.tolerations, self.node_affinity, self.pod_affinity,
                  self.spread_keys, self.host_ports)  # fmt: skip
-        values = sum(len(one.values) for one in terms) + len(self.labels)
+        values = sum(len(term.values) for term in terms) + len(self.labels)
         return sum(map(len, plain)) + len(terms) + values // 10
 
 

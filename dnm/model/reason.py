@@ -132,4 +132,4 @@ class Reason:
     UNKNOWN = Why("can't be judged: a fact about it could not be read")
 
 
-OF_THE_SPINE = tuple(one for one in vars(Reason).values() if isinstance(one, Why))
+OF_THE_SPINE = tuple(var for var in vars(Reason).values() if isinstance(var, Why))

@@ -69,7 +69,7 @@ def list_actions(decided: Decided) -> list[Action]:
     if any(entry.emptying for _, entry in ours):
         actions += _evictions(decided)
     actions += fates.relabels
-    actions += [StartConversion(request=one) for one in decided.conversions.requests]
+    actions += [StartConversion(request=request) for request in decided.conversions.requests]
     actions += [ReturnNode(node=name) for name in fates.returned]
     return actions
 

@@ -54,7 +54,11 @@ def advance(inputs: Inputs) -> Advanced:
     failures = [*arrivals.failures, *_results(before, after), *refused.failures]
     registry = msgspec.structs.replace(
         inputs.registry,
-        nodes={name: one.entry for name, one in after.items() if one.entry is not None},
+        nodes={
+            name: transition.entry
+            for name, transition in after.items()
+            if transition.entry is not None
+        },
         requests=arrivals.requests,
         claimed=dict(claims.claimed),
         backoffs=after_conversions(config, inputs.registry.backoffs, failures, inputs.now)
@@ -68,22 +72,22 @@ def advance(inputs: Inputs) -> Advanced:
         registry=registry,
         nodes=after,
         verdicts={
-            **{name: claim_verdict(name, one) for name, one in claims.claimed.items()},
-            **{name: one.verdict for name, one in after.items()},
+            **{name: claim_verdict(name, claim) for name, claim in claims.claimed.items()},
+            **{name: transition.verdict for name, transition in after.items()},
             **{name: by_hand_verdict(inputs, name) for name in registry.by_hand},
         },
         notes=(
             *adopted.notes,
             *refused.notes,
             *claims.notes,
-            *(one.remark for one in after.values() if one.remark),
+            *(transition.remark for transition in after.values() if transition.remark),
         ),
         errors=(
             *arrivals.errors,
             *refused.errors,
             *adopted.errors,
             *claims.errors,
-            *(error for one in after.values() for error in _errors(config, one)),
+            *(error for transition in after.values() for error in _errors(config, transition)),
         ),
     )
 
@@ -166,8 +170,8 @@ def _breakers(
     inputs: Inputs, before: Mapping[str, LentNode], after: Mapping[str, NodeTransition]
 ) -> dict[str, Breaker]:
     breakers: Mapping[str, Breaker] = inputs.registry.breakers
-    for name, one in after.items():
-        breakers = after_transition(breakers, before[name], one.entry)
+    for name, transition in after.items():
+        breakers = after_transition(breakers, before[name], transition.entry)
     return dict(breakers)
 
 
@@ -176,19 +180,19 @@ def _results(
 ) -> list[ConversionResult]:
     """What the nodes say of the conversions that they came of."""
     results = []
-    for name, one in after.items():
+    for name, transition in after.items():
         node_type = before[name].node_type
-        if one.verdict.reason is Reason.JOINED:
+        if transition.verdict.reason is Reason.JOINED:
             results.append(ConversionResult(node_type=node_type))
-        if one.conversion_failed:
-            error = f"{name} {one.verdict.sentence}"
+        if transition.conversion_failed:
+            error = f"{name} {transition.verdict.sentence}"
             results.append(ConversionResult(node_type=node_type, error=error))
     return results
 
 
-def _errors(config: Config, one: NodeTransition) -> list[str]:
+def _errors(config: Config, transition: NodeTransition) -> list[str]:
     """Of a node that needs a person, for as long as it does, and of a call that failed."""
-    entry = one.entry
+    entry = transition.entry
     is_ours = entry is not None and entry.owner == config.instance_id
     errors = [entry.error] if entry and is_ours and entry.phase is Phase.FAILED else []
-    return [*errors, one.note] if one.note else errors
+    return [*errors, transition.note] if transition.note else errors

@@ -53,7 +53,9 @@ def judge_breaker(
         and entry.stays_until is None
         and entry.since <= had_its_time
     )
-    meant = sum(one.min_nodes for one in config.namespaces.values() if one.queue == queue)
+    meant = sum(
+        namespace.min_nodes for namespace in config.namespaces.values() if namespace.queue == queue
+    )
     unused = max(0, unused - meant)
     if breaker.unused + unused < config.breaker_strikes:
         return None

@@ -38,7 +38,9 @@ def bare_types(
 ) -> dict[str, str]:
     """Returns node type -> a node that could be lent of it, or gone on with, and is none of
     Kubernetes' yet."""
-    interrupted = {name: one.node_type for name, one in registry.claimed.items() if one.can_resume}
+    interrupted = {
+        name: claim.node_type for name, claim in registry.claimed.items() if claim.can_resume
+    }
     lendable = {
         name: config.type_of(name) or "" for name, row in batch.items() if row.verdict != "SKIP"
     }

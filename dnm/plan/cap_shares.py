@@ -42,11 +42,12 @@ def list_node_caps(config: Config) -> list[NodeCap]:
     most, of_all = config.max_converted_nodes, tuple(config.node_types)
     found = [NodeCap(section="", key="max_converted_nodes", cap=most, node_types=of_all)]
     kinds: list[tuple[str, int | Share | None, tuple[str, ...]]] = [
-        (f"node_type:{one.name}", one.max_nodes, (one.name,)) for one in config.node_types.values()
+        (f"node_type:{node_type.name}", node_type.max_nodes, (node_type.name,))
+        for node_type in config.node_types.values()
     ]
     kinds += [
-        (f"namespace:{one.name}", one.max_nodes, one.node_types)
-        for one in config.namespaces.values()
+        (f"namespace:{namespace.name}", namespace.max_nodes, namespace.node_types)
+        for namespace in config.namespaces.values()
     ]
     return found + [
         NodeCap(section=section, key="max_nodes", cap=cap, node_types=of)
@@ -71,7 +72,7 @@ def note_nodes(
     if batch is None or isinstance(batch, Unreadable):
         return registry
     found = map(config.type_of, batch)
-    count = Counter(one for one in found if one in config.node_types)
+    count = Counter(item for item in found if item in config.node_types)
     last_run = msgspec.structs.replace(registry.last_run, batch_nodes=dict(count))
     return msgspec.structs.replace(registry, last_run=last_run)
 
@@ -86,14 +87,15 @@ def as_last_read(config: Config, registry: Registry) -> Config:
 def _in_nodes(config: Config, count: Counter[Any]) -> Config:
     replace = msgspec.structs.replace
     types = {
-        name: one if one.max_nodes is None
-        else replace(one, max_nodes=most_of(one.max_nodes, count[name]))
-        for name, one in config.node_types.items()
+        name: node_type if node_type.max_nodes is None
+        else replace(node_type, max_nodes=most_of(node_type.max_nodes, count[name]))
+        for name, node_type in config.node_types.items()
     }  # fmt: skip
     namespaces = {
-        name: one if one.max_nodes is None
-        else replace(one, max_nodes=most_of(one.max_nodes, sum(count[of] for of in one.node_types)))
-        for name, one in config.namespaces.items()
+        name: policy if policy.max_nodes is None
+        else replace(policy, max_nodes=most_of(
+            policy.max_nodes, sum(count[of] for of in policy.node_types)))
+        for name, policy in config.namespaces.items()
     }  # fmt: skip
     total = sum(count[name] for name in types)
     most = most_of(config.max_converted_nodes, total)

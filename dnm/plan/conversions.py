@@ -53,11 +53,11 @@ def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) 
         ordered,
         verdicts={
             **sizing.verdicts,
-            **{queue: waiting(queue, one) for queue, one in objections.items()},
+            **{queue: waiting(queue, objection) for queue, objection in objections.items()},
         },
         errors=tuple(
-            one.detail
-            for queue, one in objections.items()
+            objection.detail
+            for queue, objection in objections.items()
             if queue not in limits.limits and not inputs.document.is_built_in
         ),
         sizing=sizing,

@@ -24,8 +24,12 @@ def nodes_of_order(order: LendOrder, registry: Registry) -> list[str]:
 
 def count_missing(order: LendOrder, registry: Registry) -> int:
     """Returns how many nodes of an order neither serve it nor are on their way."""
-    requests = (one for one in registry.requests if one.order == order.id and not one.is_given_up)
-    coming = sum(one.count for one in requests)
+    requests = (
+        request
+        for request in registry.requests
+        if request.order == order.id and not request.is_given_up
+    )
+    coming = sum(request.count for request in requests)
     return max(order.count - len(nodes_of_order(order, registry)) - coming, 0)
 
 
@@ -36,8 +40,12 @@ def count_missing_of_floor(queue: str, registry: Registry) -> int:
     if status is None or not status.floor:
         return 0
     nodes = registry.nodes.values()
-    had = sum(one.queue == queue and one.phase in _HERE for one in nodes)
-    had += sum(one.count for one in registry.requests if one.queue == queue and not one.is_given_up)
+    had = sum(node.queue == queue and node.phase in _HERE for node in nodes)
+    had += sum(
+        request.count
+        for request in registry.requests
+        if request.queue == queue and not request.is_given_up
+    )
     return max(status.floor - had, 0)
 
 
@@ -46,7 +54,7 @@ def count_missing_nodes(
 ) -> Counter[tuple[str, str]]:
     """Returns what is missing of each queue's `floor`, and of each `order` in force for it."""
     missing = Counter(
-        {(one, "floor"): count_missing_of_floor(one, registry) for one in config.queues}
+        {(queue, "floor"): count_missing_of_floor(queue, registry) for queue in config.queues}
     )
     for order in registry.orders:
         if order.namespace in config.namespaces and now < order.until:

@@ -133,7 +133,7 @@ def _doubt_pods(
     hidden = _hidden_queues(snapshot, pods, {entry.queue.lower() for entry in in_use.values()})
     return _Doubt(
         missed=frozenset(missed.intersection(lent)),
-        hidden=frozenset(name for name, one in in_use.items() if one.queue.lower() in hidden),
+        hidden=frozenset(name for name, node in in_use.items() if node.queue.lower() in hidden),
         emptied=frozenset(ready.intersection(emptied)),
     )
 

@@ -65,7 +65,7 @@ def _list_doubted(config: Config, waits: PodWaits, pods: Iterable[Pod]) -> tuple
                 namespace=first.namespace, name=first.name, uid=first.uid, count=len(many),
                 sentence=f"it asks for devices, which dnm does not understand: {why}",
             ))  # fmt: skip
-    return tuple(one for many in found.values() for one in many)
+    return tuple(waiting_pods for many in found.values() for waiting_pods in many)
 
 
 def _by_doubt(
@@ -78,4 +78,4 @@ def _by_doubt(
         if why and pod.namespace in config.namespaces:
             found.setdefault((pod.namespace, why), []).append(pod)
     for (_, why), many in sorted(found.items()):
-        yield why, sorted(many, key=lambda one: (one.created, one.name))
+        yield why, sorted(many, key=lambda pod: (pod.created, pod.name))

@@ -101,9 +101,9 @@ def _why_not_counted(inputs: Inputs, pod: Pod) -> str | None:
     if alone is not None and alone.uncounted:
         return alone.uncounted[0].why.value
     demand = inputs.demand
-    for one in demand.uncounted if demand else ():
-        if one.namespace == pod.namespace and pod.name in one.names:
-            return one.why.value
+    for uncounted in demand.uncounted if demand else ():
+        if uncounted.namespace == pod.namespace and pod.name in uncounted.names:
+            return uncounted.why.value
     return None
 
 
@@ -115,12 +115,12 @@ def _group_of(inputs: Inputs, pod: Pod) -> PendingGroup | None:
 
 def _of_group(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str]:
     """What the pods that are equal to it lack."""
-    inputs, one = decided.inputs, decided.conversions.sizing.queues.get(queue)
+    inputs, sizing = decided.inputs, decided.conversions.sizing.queues.get(queue)
     if group.young and not group.count:
         yield "it has been pending for a few seconds only"
-    if one is None or inputs.demand is None:
+    if sizing is None or inputs.demand is None:
         return
-    fits = one.fits.get(group.fingerprint, 0)
+    fits = sizing.fits.get(group.fingerprint, 0)
     if fits:
         yield (
             f"{fits} of {group.count} equal pods have room and quota on nodes that are there: "
@@ -136,8 +136,8 @@ def _of_group(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str
                     f"quota: {path} has {amount_text(resource, left)} left of "
                     f"{amount_text(resource, limit)}, it asks for {amount_text(resource, asked)}"
                 )
-    if one.no_room and fits < group.count:
-        pods = count_of(one.no_room, "pod")
+    if sizing.no_room and fits < group.count:
+        pods = count_of(sizing.no_room, "pod")
         yield f"room: the nodes that are there have none for {pods} of its queue"
 
 
@@ -220,6 +220,6 @@ def _who_wants(decided: Decided, name: str, node_type: str) -> Iterator[str]:
         could = order.node_type == node_type and name in (order.nodes or (name,))
         if could and known.now < order.until and count_missing(order, known.registry):
             yield order.id
-    for queue, one in decided.conversions.sizing.queues.items():
-        if any(pool.node_type == node_type for pool in one.wanted):
+    for queue, sizing in decided.conversions.sizing.queues.items():
+        if any(pool.node_type == node_type for pool in sizing.wanted):
             yield queue

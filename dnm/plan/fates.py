@@ -60,7 +60,7 @@ class Fates(Value):
 
     def fated(self, fate: Fate) -> list[str]:
         """Returns the nodes of this fate, in the order of their names."""
-        return sorted(name for name, one in self.of.items() if one is fate)
+        return sorted(name for name, item in self.of.items() if item is fate)
 
 
 def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fates:
@@ -172,7 +172,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
         return False
     rules = rules_of(inputs.config, registry, inputs.facts)
     reasons = (rule.leave for rule in rules if rule.leave)
-    found = next((one for one in reasons if one.word == leaves), None)
+    found = next((reason for reason in reasons if reason.word == leaves), None)
     return found is None or bool(found.is_over and found.is_over(inputs, registry, name))
 
 
@@ -183,10 +183,10 @@ def _judge_fenced(look: Look, fates: Fates) -> Fates:
     """Whatever has come to speak for a fenced node before the converter was asked, wins."""
     fenced, inputs = _ours(look, fates, Phase.RELEASING, Phase.RETURNING), look.inputs
     stays = {
-        name: one
-        for name, one in fenced.items()
-        if one.phase is Phase.RELEASING and not one.leaves
-        if is_sound(inputs.config, inputs.facts.node(name), one.node_type)
+        name: node
+        for name, node in fenced.items()
+        if node.phase is Phase.RELEASING and not node.leaves
+        if is_sound(inputs.config, inputs.facts.node(name), node.node_type)
     }
     wanted: Mapping[str, NodeVerdict] = {}
     if stays and inputs.demand is not None and inputs.facts.nodes is not None:
@@ -292,13 +292,13 @@ def _keep_ready(look: Look, fates: Fates) -> Fates:
     """Reports that `min_nodes` keeps an idle node before its idle time is over: it does not go back
     then."""
     policies = look.inputs.config.namespaces
-    if not any(one.min_nodes for one in policies.values()):
+    if not any(policy.min_nodes for policy in policies.values()):
         return fates
     nodes = _ours(look, fates, Phase.JOINING, Phase.SERVING)
     verdicts = dict(fates.verdicts)
     for namespace, policy in policies.items():
-        here = {name: one for name, one in nodes.items() if one.namespace == namespace}
-        ready = Counter(one.node_type for one in here.values() if not one.leaves)
+        here = {name: node for name, node in nodes.items() if node.namespace == namespace}
+        ready = Counter(node.node_type for node in here.values() if not node.leaves)
         for request in fates.registry.requests:
             ready[request.node_type] += request.count * (request.namespace == namespace)
         for name, entry in here.items():

@@ -127,7 +127,7 @@ def _is_anothers(inputs: Inputs, name: str) -> bool:
 def by_hand_verdict(inputs: Inputs, name: str) -> NodeVerdict:
     """What is said of such a node, with the namespace whose label it carries."""
     labels = (inputs.facts.nodes or {})[name].labels if inputs.facts.nodes else {}
-    named = [one for one in inputs.config.namespaces if labels.get(one) == "true"]
+    named = [namespace for namespace in inputs.config.namespaces if labels.get(namespace) == "true"]
     detail = f"`dnm adopt {name} --namespace {named[0] if named else 'NAMESPACE'}` takes it in"
     return node_verdict(name, Verdict.WAIT, Reason.BY_HAND, detail)
 
@@ -181,21 +181,21 @@ class Case(Value):
         return self.name in (self.facts.nodes or {})
 
     def counts(self, why: str, *, can_resume: bool = False, error: str = "") -> Found:
-        one = ClaimedNode(
+        node = ClaimedNode(
             node_type=self.node_type,
             namespace=self.claim.namespace,
             since=self.claim.since,
             why=why,
             can_resume=can_resume,
         )
-        return Found(claimed={self.name: one}, errors=(error,) if error else ())
+        return Found(claimed={self.name: node}, errors=(error,) if error else ())
 
     def lent(self, phase: Phase, *, note: str = "", error: str = "") -> Found:
         now, namespace = self.facts.now, self.claim.namespace
-        one = _newly_recorded(self.config, self.node_type, namespace, phase, now)
-        one = changed(one, error=error)
+        node = _newly_recorded(self.config, self.node_type, namespace, phase, now)
+        node = changed(node, error=error)
         return Found(
-            nodes={self.name: one},
+            nodes={self.name: node},
             notes=(f"node={self.name} {note}",) if note else (),
             errors=(error,) if error else (),
         )
@@ -260,9 +260,9 @@ def _judge_ended(case: Case) -> Found:
     return case.counts(why, error=f"{name} is claimed: {why}")
 
 
-def claim_verdict(name: str, one: ClaimedNode) -> NodeVerdict:
+def claim_verdict(name: str, node: ClaimedNode) -> NodeVerdict:
     """What is said of a node that only counts."""
-    return node_verdict(name, Verdict.WAIT, Reason.CLAIMED, one.why)
+    return node_verdict(name, Verdict.WAIT, Reason.CLAIMED, node.why)
 
 
 # --- interrupted lendings ----------------------------------------------------------------------
@@ -273,10 +273,10 @@ _NOT_WANTED = "its conversion was interrupted and is not wanted any more: it goe
 def resumable_nodes(config: Config, registry: Registry) -> dict[NodePool, list[str]]:
     """Returns the nodes that can be gone on with, by what they would be lent as."""
     found: dict[NodePool, list[str]] = defaultdict(list)
-    for name, one in sorted(registry.claimed.items()):
-        policy = config.namespaces.get(one.namespace)
-        if one.can_resume and policy is not None:
-            found[NodePool(policy.queue, one.namespace, one.node_type)].append(name)
+    for name, claim in sorted(registry.claimed.items()):
+        policy = config.namespaces.get(claim.namespace)
+        if claim.can_resume and policy is not None:
+            found[NodePool(policy.queue, claim.namespace, claim.node_type)].append(name)
     return dict(found)
 
 

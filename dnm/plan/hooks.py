@@ -109,7 +109,9 @@ class Change(Value):
 
 def in_a_run(record: Callable[[Inputs, Registry], Registry]) -> Callable[[Change], Registry]:
     """Returns the hook `records` of a rule that records something in runs alone."""
-    return lambda one: one.after if one.inputs is None else record(one.inputs, one.after)
+    return lambda change: (
+        change.after if change.inputs is None else record(change.inputs, change.after)
+    )
 
 
 class Rule(Value):

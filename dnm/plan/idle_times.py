@@ -34,7 +34,7 @@ _NONE = LentAgain()
 def idle_times(config: Config, registry: Registry) -> dict[str, timedelta]:
     """Returns how long each lent node is kept once it is idle, by name. Those of a queue that have
     been idle for longest are kept for longest."""
-    kept = {queue: sorted(one.kept) for queue, one in registry.lent_again.items()}
+    kept = {queue: sorted(memory.kept) for queue, memory in registry.lent_again.items()}
     times: dict[str, timedelta] = {}
     for name, entry in sorted(registry.nodes.items(), key=_idle_first):
         policy = config.namespaces.get(entry.namespace)
@@ -81,13 +81,20 @@ def note_returns(config: Config, before: Registry, after: Registry, now: datetim
         if request.id not in asked and not request.order and known.gone:
             soon = now - longest_pause(after, request.node_type)
             noted[request.queue] = _asked_again(known, request.count, soon, now)
-    noted = {queue: one for queue, one in noted.items() if queue in config.queues and one != _NONE}
+    noted = {
+        queue: memory
+        for queue, memory in noted.items()
+        if queue in config.queues and memory != _NONE
+    }
     return msgspec.structs.replace(after, lent_again=noted)
 
 
 def _let_go(known: LentAgain, idle_since: datetime, now: datetime) -> LentAgain:
     """A node went that had been idle since then; if it was kept for longer, it was in vain."""
-    vain = max((one for one in known.kept if timedelta(seconds=one) <= now - idle_since), default=0)
+    vain = max(
+        (number for number in known.kept if timedelta(seconds=number) <= now - idle_since),
+        default=0,
+    )
     kept = list(known.kept)
     if vain > IDLE_TIME.total_seconds():
         kept.remove(vain)

@@ -143,9 +143,9 @@ def offered_resources(
     nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes
     return frozenset({"pods"}).union(
         *(node.allocatable for node in nodes),
-        *(one.size for one in config.node_types.values()),
-        *(one.max for one in limits.values()),
-        *(one.guaranteed for one in limits.values()),
+        *(node_type.size for node_type in config.node_types.values()),
+        *(limit.max for limit in limits.values()),
+        *(limit.guaranteed for limit in limits.values()),
     )
 
 
@@ -178,7 +178,7 @@ def _unscheduled(snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
     if demand is None or not isinstance(snapshot.yunikorn, Unreadable):
         return frozenset()
     waiting = {group.queue for group in demand.groups}
-    return frozenset(q for q in demand.queues if any(is_under(one, q) for one in waiting))
+    return frozenset(q for q in demand.queues if any(is_under(name, q) for name in waiting))
 
 
 def without_future(config: Config, registry: Registry, now: datetime) -> Registry:
@@ -203,15 +203,15 @@ def without_future(config: Config, registry: Registry, now: datetime) -> Registr
         ),
         breakers={
             queue: msgspec.structs.replace(
-                one, tripped_at=one.tripped_at and min(one.tripped_at, now)
+                breaker, tripped_at=breaker.tripped_at and min(breaker.tripped_at, now)
             )
-            for queue, one in registry.breakers.items()
+            for queue, breaker in registry.breakers.items()
         },
         backoffs={
             name: msgspec.structs.replace(
-                one, until=min(one.until, now + conversion_delay(config, one.failures))
+                backoff, until=min(backoff.until, now + conversion_delay(config, backoff.failures))
             )
-            for name, one in registry.backoffs.items()
+            for name, backoff in registry.backoffs.items()
         },
     )
 
@@ -225,12 +225,14 @@ def _longest_wait(config: Config, entry: LentNode) -> timedelta:
 
 def without_expired(registry: Registry, now: datetime) -> Registry:
     """Returns the registry without what a person has said for a time that is over."""
-    over = {name for name, one in registry.holds.items() if not one.is_in_force(now)}
+    over = {name for name, hold in registry.holds.items() if not hold.is_in_force(now)}
     return msgspec.structs.replace(
         registry,
         held=tuple(name for name in registry.held if name not in over),
-        holds={name: one for name, one in registry.holds.items() if name not in over},
-        excluded={name: one for name, one in registry.excluded.items() if one.is_in_force(now)},
+        holds={name: hold for name, hold in registry.holds.items() if name not in over},
+        excluded={
+            name: keeping for name, keeping in registry.excluded.items() if keeping.is_in_force(now)
+        },
         orders=tuple(order for order in registry.orders if now < order.until),
     )
 

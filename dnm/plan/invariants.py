@@ -41,7 +41,7 @@ def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
     what is lent already: then nothing is asked for.)"""
     known = {request.id for request in before.requests}
     new = [request for request in plan.registry.requests if request.id not in known]
-    asked = {one.request.id for one in plan.actions if isinstance(one, StartConversion)}
+    asked = {action.request.id for action in plan.actions if isinstance(action, StartConversion)}
     if asked - {request.id for request in plan.registry.requests}:
         yield "a conversion is started that the record does not hold"
     held = before.claimed.keys() | before.nodes.keys()  # each has its place under the caps
@@ -49,10 +49,10 @@ def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
     if not fresh:
         return
     registry = plan.registry
-    lent = [(one.node_type, one.namespace) for one in registry.nodes.values()]
+    lent = [(node.node_type, node.namespace) for node in registry.nodes.values()]
     lent += [
-        (one.node_type, one.namespace)
-        for name, one in registry.claimed.items()
+        (claim.node_type, claim.namespace)
+        for name, claim in registry.claimed.items()
         if name not in registry.nodes
     ]
     for request in registry.requests:
@@ -61,8 +61,8 @@ def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
     for request in fresh:
         node_type = config.node_types.get(request.node_type)
         policy = config.namespaces.get(request.namespace)
-        of_type = sum(one == request.node_type for one, _ in lent)
-        of_namespace = sum(one == request.namespace for _, one in lent)
+        of_type = sum(name == request.node_type for name, _ in lent)
+        of_namespace = sum(name == request.namespace for _, name in lent)
         if node_type is not None and node_type.max_nodes is not None:
             caps.append((f"max_nodes of type {node_type.name}", node_type.max_nodes, of_type))
         if policy is not None and policy.max_nodes is not None:

@@ -181,4 +181,4 @@ def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple
 
 def needs_lease(plan: Plan) -> bool:
     """Returns whether a plan does anything that only one registry may do."""
-    return plan.backs_up or not all(isinstance(one, EndConverter) for one in plan.actions)
+    return plan.backs_up or not all(isinstance(action, EndConverter) for action in plan.actions)

@@ -46,11 +46,11 @@ def conversion_budget(
     and whatever is at hand. A batch side that can't be read bounds nothing here: then no conversion
     is started at all."""
     claimed = registry.claimed
-    resumable = {} if anew else {name: one for name, one in claimed.items() if one.can_resume}
-    others = {name: one for name, one in claimed.items() if name not in resumable}
+    resumable = {} if anew else {name: claim for name, claim in claimed.items() if claim.can_resume}
+    others = {name: claim for name, claim in claimed.items() if name not in resumable}
     lent = counted_as_lent(config, msgspec.structs.replace(registry, claimed=others), facts)
     at_hand = {} if anew else _at_hand(config, registry, facts)
-    resumed = Counter(one.node_type for one in resumable.values())
+    resumed = Counter(claim.node_type for claim in resumable.values())
     for node_type, count in resumed.items() if at_hand else ():
         at_hand[node_type] += count
     asked = CountedFrom(config=config, registry=registry, facts=facts, resumable=resumed)
@@ -114,9 +114,9 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
         for _ in range(r.count)
     ]
     incoming += [
-        _incoming(inputs, name, one)
+        _incoming(inputs, name, node)
         for phase in (Phase.JOINING, Phase.MOVING)
-        for name, one in registry.nodes_of(instance, phase).items()
+        for name, node in registry.nodes_of(instance, phase).items()
     ]
     leaving = registry.nodes_of(instance, Phase.RELEASING, Phase.RETURNING, Phase.FAILED)
     there = tuple(_opened(nodes[name], serving.get(name)) for name in sorted(nodes))
@@ -204,6 +204,6 @@ def why_not_counted(
         return None
     incoming = node_supply(inputs, registry).incoming
     types = [pool.node_type] * count
-    types += [one.node_type for one in incoming if one.queue == pool.queue]
+    types += [item.node_type for item in incoming if item.queue == pool.queue]
     sizes = [known[name].size for name in types if name in known]
     return why_no_growth(inputs.document, asked.wants, pool.queue, sizes)

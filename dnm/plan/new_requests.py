@@ -74,7 +74,7 @@ def ask_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conv
         so_far, objection = _judge(so_far, sizing.queues[pool.queue], pool, count, before)
         asked = so_far
         so_far = _wait_or_request(so_far, pool, share, objection)
-        new = sum(one.count for one in so_far.requests[len(asked.requests) :])
+        new = sum(request.count for request in so_far.requests[len(asked.requests) :])
         is_wanted = objection is None or objection.reason is not Reason.BREAKER
         wanted[pool] = count - new if is_wanted else 0
         if new < share:
@@ -94,7 +94,7 @@ def _share_of_run(
 
     held = Counter((name, node_type) for node_type, name in lent_in(so_far.registry))
     bound = Bound(name="max_conversions_per_run", left=so_far.left)
-    priorities = {queue: one.priority for queue, one in sizing.queues.items()}
+    priorities = {queue: item.priority for queue, item in sizing.queues.items()}
     return dict(divide_fairly(budget_of([bound]), granted, held, priorities))
 
 
@@ -131,7 +131,9 @@ def _judge_breaker(
     breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now)
     is_new = breaker != (known := so_far.registry.breakers.get(queue))
     is_of_image = breaker is not None and not (is_new or breaker.demand)
-    is_coming = sizing.relies_on_incoming or any(one.queue == queue for one in so_far.requests)
+    is_coming = sizing.relies_on_incoming or any(
+        request.queue == queue for request in so_far.requests
+    )
     if breaker is None and known and known.trips and sizing.for_pods and is_coming:
         return so_far, Objection(reason=Reason.RETRY, detail="one node is tried first, on its way")
     if breaker is None or not (sizing.for_pods or is_of_image):
@@ -290,7 +292,7 @@ def with_request(
     """With one request more: for any nodes but those left out, or for the one named; `order`: a
     person's, for which it is."""
     inputs, registry = before.inputs, before.registry
-    claimed = {other: one for other, one in registry.claimed.items() if other != name}
+    claimed = {other: claim for other, claim in registry.claimed.items() if other != name}
     request = ConversionRequest(
         id=f"{inputs.now:%Y%m%dT%H%M%S%f}-{len(before.requests) + 1}",
         node_type=pool.node_type,

@@ -93,7 +93,7 @@ def _tightest(so_far: Conversions, pool: NodePool) -> Bound:
     inputs = so_far.inputs
     budget = conversion_budget(inputs.config, so_far.registry, inputs.facts, anew=True)
     of_run = Bound(name="max_conversions_per_run", left=so_far.left)
-    return min((*budget.bounds_of(pool), of_run), key=lambda one: one.left)
+    return min((*budget.bounds_of(pool), of_run), key=lambda bound: bound.left)
 
 
 def _written(before: Conversions, order: LendOrder, pool: NodePool, count: int) -> Conversions:

@@ -198,7 +198,7 @@ def _holders(inputs: Inputs, registry: Registry) -> dict[str, NodePods]:
 def _seen_kinds(inputs: Inputs) -> dict[str, tuple[PodKind, ...]]:
     """Of a queue whose pods could not all be read nothing is said: they have not ended."""
     kinds = inputs.demand.kinds if inputs.demand else {}
-    return {queue: one for queue, one in kinds.items() if not inputs.unreadable_namespaces(queue)}
+    return {queue: kind for queue, kind in kinds.items() if not inputs.unreadable_namespaces(queue)}
 
 
 def _seen_rooms(inputs: Inputs) -> tuple[NodeRoom, ...]:

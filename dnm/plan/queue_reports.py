@@ -62,7 +62,7 @@ def _status(
     rebuilt from them if it is lost."""
     demand = inputs.demand.queues.get(queue) if inputs.demand else None
     groups = inputs.demand.groups if inputs.demand else ()
-    waiting = [one for one in groups if is_under(one.queue, queue)]
+    waiting = [group for group in groups if is_under(group.queue, queue)]
     last = inputs.registry.last_run.queues.get(queue)
     known = last or _NOTHING
     is_known = numbers is not None or last is None
@@ -78,9 +78,13 @@ def _status(
         code=known.code,
         is_demand_known=inputs.demand is not None and not inputs.unreadable_namespaces(queue),
         is_judged=numbers is not None or (last is not None and last.is_judged),
-        waits_since=min((one.oldest for one in waiting), default=""),
-        young_pods=sum(one.young for one in waiting),
-        floor=sum(one.min_nodes for one in inputs.config.namespaces.values() if one.queue == queue),
+        waits_since=min((group.oldest for group in waiting), default=""),
+        young_pods=sum(group.young for group in waiting),
+        floor=sum(
+            namespace.min_nodes
+            for namespace in inputs.config.namespaces.values()
+            if namespace.queue == queue
+        ),
     )
 
 
@@ -100,15 +104,15 @@ def holders_of(pods: Iterable[Pod], nodes: Container[str]) -> dict[str, NodePods
 
 
 def _holders(pods: Sequence[Pod]) -> NodePods:
-    work = [one for one in pods if one.counts_as_work]
-    work.sort(key=lambda one: (one.created, one.namespace, one.name))  # of any order
-    counts = Counter(one.namespace for one in work)
+    work = [pod for pod in pods if pod.counts_as_work]
+    work.sort(key=lambda pod: (pod.created, pod.namespace, pod.name))  # of any order
+    counts = Counter(pod.namespace for pod in work)
     return NodePods(
         count=len(work),
         namespaces=dict(counts.most_common(_MOST_NAMESPACES)),
-        names=tuple(f"{one.namespace}/{one.name}"[:_LONGEST_NAME] for one in work[:3]),
+        names=tuple(f"{pod.namespace}/{pod.name}"[:_LONGEST_NAME] for pod in work[:3]),
         oldest=work[0].created if work else "",
-        apart=sum(not one.counts_as_work for one in pods),
+        apart=sum(not pod.counts_as_work for pod in pods),
     )
 
 
@@ -131,7 +135,7 @@ def headroom(
 def list_decisions(decided: Decided, statuses: Mapping[str, QueueStatus]) -> dict[str, Decision]:
     """Returns the numbers of every monitored queue, as the run found and decided them."""
     inputs, demand = decided.inputs, decided.inputs.demand
-    used = {path: one.used for path, one in demand.queues.items()} if demand else {}
+    used = {path: queue.used for path, queue in demand.queues.items()} if demand else {}
     return {
         queue: _decision(inputs, status, decided.conversions.sizing.of(queue), used)
         for queue, status in statuses.items()

@@ -173,7 +173,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Found:
     behind: dict[str, ClaimedNode] = {}
     left, failures, errors = [], [], []
     reported = {request.id: with_report(request, facts) for request in registry.requests}
-    for request in sorted(registry.requests, key=lambda one: reported[one.id].is_given_up):
+    for request in sorted(registry.requests, key=lambda request: reported[request.id].is_given_up):
         report = reported[request.id]
         others = [other for other in reported.values() if other.id != request.id]
         after = advance_request(config, request, frozenset(nodes), facts, others)
@@ -272,11 +272,11 @@ def take_in_claims(
 ) -> Found:
     """Returns what becomes of each claim of this instance that neither `nodes` nor `requests` hold.
     `before`: as the last run left it. While the batch side can't be read all stays as it was."""
-    remembered = {name: one for name, one in before.claimed.items() if name not in nodes}
+    remembered = {name: claim for name, claim in before.claimed.items() if name not in nodes}
     if facts.batch is None or facts.nodes is None:
         return Found(claimed=remembered)
     held = _held(requests)
-    running = _held(one for one in requests if facts.is_running(one.converter))
+    running = _held(request for request in requests if facts.is_running(request.converter))
     found = Found(claimed=_left_behind(remembered, facts))
     out = unwelcome_nodes(config, before, facts)
     for name, row in sorted(facts.batch.items()):
@@ -309,7 +309,9 @@ def _is_marked(config: Config, name: str, facts: Facts) -> bool:
 def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
     """The requests, and the nodes that they have named or are to go on with: what their converter
     has claimed and not left in the middle, they wait for."""
-    return frozenset(text for one in requests for text in (one.id, *one.names, one.node) if text)
+    return frozenset(
+        text for request in requests for text in (request.id, *request.names, request.node) if text
+    )
 
 
 def _left_behind(remembered: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
@@ -318,8 +320,8 @@ def _left_behind(remembered: Mapping[str, ClaimedNode], facts: Facts) -> dict[st
     assert facts.batch is not None
     rows = facts.batch
     return {
-        name: one
-        for name, one in remembered.items()
+        name: node
+        for name, node in remembered.items()
         if name not in rows or not (rows[name].tells_claim or rows[name].in_service)
     }
 

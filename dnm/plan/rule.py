@@ -39,7 +39,9 @@ def _keeps_nodes_out(config: Config, registry: Registry, facts: Facts | None) ->
     return any(keys) or bool(
         registry.excluded
         or registry.held
-        or any(one.leaves == Leaving.KEPT_OUT or one.is_unjudged for one in registry.nodes.values())
+        or any(
+            node.leaves == Leaving.KEPT_OUT or node.is_unjudged for node in registry.nodes.values()
+        )
     )
 
 
@@ -48,30 +50,32 @@ def _has_floors(config: Config, registry: Registry, facts: Facts | None) -> bool
 
 
 def _has_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    budgets = ("node_hours_per_week" in one.options for one in config.namespaces.values())
+    budgets = (
+        "node_hours_per_week" in namespace.options for namespace in config.namespaces.values()
+    )
     return any(budgets) or bool(registry.spent_hours)
 
 
 def _moves(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return config.move_in_place or any(
-        one.phase is Phase.MOVING or one.move is not None or one.moved_at is not None
-        for one in registry.nodes.values()
+        node.phase is Phase.MOVING or node.move is not None or node.moved_at is not None
+        for node in registry.nodes.values()
     )
 
 
 def _opens(config: Config, registry: Registry, facts: Facts | None) -> bool:
     types, nodes = config.node_types.values(), registry.nodes.values()
-    return any(one.opens_when for one in types) or any(one.opening for one in nodes)
+    return any(node_type.opens_when for node_type in types) or any(node.opening for node in nodes)
 
 
 def _has_sick(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    return bool(config.sick_when) or any(one.sick for one in registry.nodes.values())
+    return bool(config.sick_when) or any(node.sick for node in registry.nodes.values())
 
 
 def _charges(config: Config, registry: Registry, facts: Facts | None) -> bool:
     lent: list[Any] = [*registry.orders, *registry.nodes.values()]
-    named = (one.charge_account for one in config.namespaces.values())
-    return any(named) or any(one.account for one in lent)
+    named = (namespace.charge_account for namespace in config.namespaces.values())
+    return any(named) or any(item.account for item in lent)
 
 
 SPARE_FOR = timedelta(minutes=10)  # until a half-empty node gets no new pods
@@ -83,9 +87,9 @@ def _consolidates(config: Config, registry: Registry, facts: Facts | None) -> bo
     if not config.consolidate or facts is None:
         return False
     return bool(registry.spare_nodes) or any(
-        one.leaves == CONSOLIDATED
-        or (one.idle_since is None and facts.now - one.since >= SPARE_FOR)
-        for one in registry.nodes.values()
+        node.leaves == CONSOLIDATED
+        or (node.idle_since is None and facts.now - node.since >= SPARE_FOR)
+        for node in registry.nodes.values()
     )
 
 
@@ -94,7 +98,7 @@ SITS = timedelta(hours=2)  # until people are told of who uses little of what he
 
 def _serve_for_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
     sits, nodes = bool(registry.sitting), registry.nodes.values()
-    return sits or any(facts and facts.now - one.since >= SITS for one in nodes)
+    return sits or any(facts and facts.now - node.since >= SITS for node in nodes)
 
 
 # The file of each rule below `plan/rules`, and whether it is on.
@@ -136,13 +140,13 @@ def nodes_kept_out(
 ) -> dict[str, str]:
     """Returns why each node that is kept out may not be lent, by name; `batch` None: what Slurm
     says of the nodes is not known."""
-    return {name: one.why for name, one in _kept_out(config, registry, batch, now)}
+    return {name: exclusion.why for name, exclusion in _kept_out(config, registry, batch, now)}
 
 
 def unwelcome_nodes(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
     """Returns why each node goes back that has come although it is kept out, by name."""
     out = _kept_out(config, registry, facts.batch, facts.now)
-    return {name: one.why for name, one in out if one.goes_back}
+    return {name: exclusion.why for name, exclusion in out if exclusion.goes_back}
 
 
 def _kept_out(

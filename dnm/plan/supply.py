@@ -65,14 +65,16 @@ def supply_of(config: Config, registry: Registry, facts: Facts, node_type: str) 
     )
     budget = conversion_budget(config, registry, facts)
     pools = [
-        NodePool(one.queue, one.name, node_type)
-        for one in config.namespaces.values()
-        if node_type in one.node_types
+        NodePool(namespace.queue, namespace.name, node_type)
+        for namespace in config.namespaces.values()
+        if node_type in namespace.node_types
     ]
     of_pools = map(budget.bounds_of, pools)
-    widest = max(of_pools, key=lambda some: min(one.left for one in some), default=[])
-    now = min((one.left for one in widest), default=to_be_had)
+    widest = max(of_pools, key=lambda some: min(bound.left for bound in some), default=[])
+    now = min((bound.left for bound in widest), default=to_be_had)
     if now >= to_be_had:
         return supply
-    tight = (one for one in widest if one.left == now and one.reason is not Reason.NO_BATCH_NODE)
-    return msgspec.structs.replace(supply, now=now, bounds=tuple(one.name for one in tight))
+    tight = (
+        bound for bound in widest if bound.left == now and bound.reason is not Reason.NO_BATCH_NODE
+    )
+    return msgspec.structs.replace(supply, now=now, bounds=tuple(bound.name for bound in tight))

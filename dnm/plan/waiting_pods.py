@@ -26,7 +26,7 @@ def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
         if verdict.reason.pods_are_told
         for group in groups_lacking(decided.inputs, sizing.of(verdict.queue))
     ]
-    groups.sort(key=lambda one: (-one[0].count, one[0].fingerprint))
+    groups.sort(key=lambda pair: (-pair[0].count, pair[0].fingerprint))
     groups = _in_turn(groups)
     uids = _uids(decided, {_first_pod(group) for group, _ in groups})
     return tuple(

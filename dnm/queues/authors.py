@@ -118,7 +118,7 @@ def _choose_for_edited_text(document: QueueDocument, then: Ledger, instance: str
 def with_totals(chosen: ChosenLedger, then: Ledger) -> ChosenLedger:
     """Adds the earlier totals that only the registry has."""
     known = all_totals(chosen.ledger)
-    more = [one for one in all_totals(then) if one not in known]
+    more = [total for total in all_totals(then) if total not in known]
     free = MOST_TOTALS - len(chosen.ledger.totals)
     if not more or free <= 0:
         return chosen
@@ -178,13 +178,13 @@ def _restore_own_section(document: QueueDocument, then: Ledger, instance: str) -
 
 
 def _have_different_baselines(
-    tree: DocumentTree, places: Set[LimitPlace], one: Ledger, other: Ledger
+    tree: DocumentTree, places: Set[LimitPlace], item: Ledger, other: Ledger
 ) -> bool:
     """Returns whether the ledgers give one of these limits, at its current value, two baselines."""
     for place in places & tree.places.keys():
         now = current(tree, place)[0]
         first, second = (
-            ledger.entries.get(place, LedgerEntry(now, now)).baseline for ledger in (one, other)
+            ledger.entries.get(place, LedgerEntry(now, now)).baseline for ledger in (item, other)
         )
         if parse_yunikorn(place.resource, first) != parse_yunikorn(place.resource, second):
             return True
@@ -232,13 +232,13 @@ def _sort_by_content(
     """Sorts the limits that nodes move: by whether they contain the nodes in `sections` that are
     not in `found` (`with`), don't contain them (`without`), or have another value (`neither`)."""
     was, is_now, would = (
-        lent_amounts(one.values()) for one in (then.sections, found.sections, sections)
+        lent_amounts(entry.values()) for entry in (then.sections, found.sections, sections)
     )
     held: dict[str, list[LimitPlace]] = {}
     for place, entry in then.entries.items():
         if place not in tree.places:
             continue
-        baseline, written = (parse_yunikorn(place.resource, one) for one in entry)
+        baseline, written = (parse_yunikorn(place.resource, name) for name in entry)
         with_it = written - was.at(place) + would.at(place)
         without = baseline + is_now.at(place)
         if with_it != without:
@@ -298,8 +298,10 @@ def _owners(source: SourceDocument) -> tuple[FieldOwner, ...]:
 
 def _find_writers(source: SourceDocument) -> tuple[set[str], set[str]]:
     """Returns the field managers of the text and of the ledger. Writing a field makes its owner."""
-    of_text = {one.manager for one in _owners(source) if source.key in one.keys}
-    of_ledger = {one.manager for one in _owners(source) if LEDGER_ANNOTATION in one.annotations}
+    of_text = {owner.manager for owner in _owners(source) if source.key in owner.keys}
+    of_ledger = {
+        owner.manager for owner in _owners(source) if LEDGER_ANNOTATION in owner.annotations
+    }
     return of_text, of_ledger
 
 

@@ -250,7 +250,7 @@ def _foresee(
 def _is_reset(known: Mapping[LimitPlace, Baseline], texts: Mapping[LimitPlace, str]) -> bool:
     """Returns whether the edit changes limits that are back at their baselines, while no other
     limit has been changed."""
-    news = {one.news for one in known.values()} - {""}
+    news = {baseline.news for baseline in known.values()} - {""}
     return news == {"reapplied"} and any(known[place].news for place in texts)
 
 
@@ -328,9 +328,11 @@ def _totals(
     """Returns the earlier totals that dnm or an administrator wrote, the newest last. A limit that
     equals its own baseline is no total."""
     settled = {
-        total_hash(place, one.amount) for place, one in known.items() if place not in entries
+        total_hash(place, baseline.amount)
+        for place, baseline in known.items()
+        if place not in entries
     }
-    changed = sorted(place for place, one in known.items() if one.news == "changed")
+    changed = sorted(place for place, baseline in known.items() if baseline.news == "changed")
     seen = dict.fromkeys(total_hash(place, current(tree, place)[1]) for place in changed)
     gone = settled | standing_totals(entries).keys()
-    return tuple(one for one in all_totals(ledger) | seen if one not in gone)
+    return tuple(total for total in all_totals(ledger) | seen if total not in gone)

@@ -32,7 +32,7 @@ def changes_of(
     ledger's before and after the edit."""
     if not texts:
         return ()
-    counted = tuple(_nodes_by_queue(one.values()) for one in sections)
+    counted = tuple(_nodes_by_queue(section.values()) for section in sections)
     return tuple(
         LimitChange(
             queue=place.queue,
@@ -98,8 +98,10 @@ def limits_of(
     if not fixed:
         return limits
     return {
-        path: msgspec.structs.replace(one, fixed=frozenset(fixed.get(path, ())) & one.max.keys())
-        for path, one in limits.items()
+        path: msgspec.structs.replace(
+            limit, fixed=frozenset(fixed.get(path, ())) & limit.max.keys()
+        )
+        for path, limit in limits.items()
     }
 
 

@@ -243,7 +243,7 @@ def lent_amounts(sections: Iterable[Section]) -> Lent:
     maximum = _sum_up_the_tree(sections)
     if all(section.guaranteed for section in sections):
         return Lent(maximum, maximum)
-    return Lent(maximum, _sum_up_the_tree([one for one in sections if one.guaranteed]))
+    return Lent(maximum, _sum_up_the_tree([section for section in sections if section.guaranteed]))
 
 
 def _sum_up_the_tree(sections: Iterable[Section]) -> dict[str, dict[str, int]]:

@@ -68,7 +68,7 @@ def compare(
         for place in tree.places
         if is_limit(tree, place)
     }
-    told = [place for place, one in known.items() if one.news or _is_moved(ledger, place)]
+    told = [place for place, pair in known.items() if pair.news or _is_moved(ledger, place)]
     if _is_manifest(tree, ledger, told) or (is_applied and not _stands(tree, ledger, told)):
         _take_as_baselines(tree, ledger, known, [place for place in known if lent.at(place)])
         return known
@@ -212,7 +212,7 @@ class _Fitting:
         for resource in new:
             new[resource] = self._moved(LimitPlace(path, "max", resource))
         if any(old.values()) and not any(new.values()):
-            kept = next(one for one in (*_SMALLEST_FIRST, *old) if old.get(one))
+            kept = next(name for name in (*_SMALLEST_FIRST, *old) if old.get(name))
             new[kept] = 1
             why = "zero in all resources would mean no limit"
             self._hold(LimitPlace(path, "max", kept), 1, 0, why)
@@ -247,7 +247,7 @@ class _Fitting:
                 yield amount, f"the limit {limit.limit!r} in it"
 
     def _hold(self, place: LimitPlace, amount: int, target: int, reason: str) -> None:
-        stays, instead = (format_amount(place.resource, one) for one in (amount, target))
+        stays, instead = (format_amount(place.resource, number) for number in (amount, target))
         self.held[place] = (
             f"{place.kind} {place.resource} stays at {stays} instead of {instead}: {reason}"
         )
@@ -293,7 +293,9 @@ def aim_at(
     frozen = frozenset(
         place for place, baseline in known.items() if baseline.is_frozen and lent.at(place)
     )
-    fixed = frozen.union(place for place, one in known.items() if is_closed(place, one.amount))
+    fixed = frozen.union(
+        place for place, baseline in known.items() if is_closed(place, baseline.amount)
+    )
     targets = {
         place: baseline.amount + lent.at(place)
         for place, baseline in known.items()

@@ -162,7 +162,9 @@ def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> s
 def default_partition(scheduler: SchedulerConfig) -> Partition | None:
     """Returns the partition that the Kubernetes shim uses, if it is there."""
     partitions = scheduler.partitions or []
-    return next((one for one in partitions if one.name.lower() in ("", "default")), None)
+    return next(
+        (partition for partition in partitions if partition.name.lower() in ("", "default")), None
+    )
 
 
 def root_of(partition: Partition) -> Queue:

@@ -60,7 +60,7 @@ class Accounts(Value):
     @property
     def longest_waits(self) -> list[Wait]:
         """Returns the longest waits, the longest first."""
-        return sorted(self.waits, key=lambda one: one.begin - (one.end or self.until))[
+        return sorted(self.waits, key=lambda wait: wait.begin - (wait.end or self.until))[
             :_LONGEST_WAITS
         ]
 

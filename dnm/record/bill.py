@@ -103,7 +103,7 @@ def _hours_of(
     kind: str, spans: Iterable[tuple[str, datetime, datetime]], begin: datetime, stop: datetime
 ) -> float:
     inside = (min(last, stop) - max(first, begin) for of, first, last in spans if of == kind)
-    return sum(max(one, timedelta()) / _HOUR for one in inside)
+    return sum(max(item, timedelta()) / _HOUR for item in inside)
 
 
 class Biller:
@@ -174,7 +174,9 @@ class Biller:
             charge = entry.charge if entry is not None else None
             self._close(name, None, charge.used_until(now) if charge else None)
         return tuple(
-            sorted(self._lends, key=lambda one: (one.account, one.namespace, one.begin, one.node))
+            sorted(
+                self._lends, key=lambda lend: (lend.account, lend.namespace, lend.begin, lend.node)
+            )
         )
 
 
@@ -217,13 +219,13 @@ def sums_of(lends: Iterable[Lend], weights: Mapping[str, float]) -> Iterator[Sum
     """Yields the node-hours, by account, namespace and queue. `weights`: billing units an hour of
     each node."""
     groups: dict[tuple[str, str, str], list[Lend]] = {}
-    for one in lends:
-        groups.setdefault((one.account, one.namespace, one.queue), []).append(one)
+    for lend in lends:
+        groups.setdefault((lend.account, lend.namespace, lend.queue), []).append(lend)
     for (account, namespace, queue), of in sorted(groups.items()):
-        is_known = all(one.node in weights for one in of)
+        is_known = all(item.node in weights for item in of)
         yield Sum(
             account=account, namespace=namespace, queue=queue, lends=len(of),
-            lent=sum(one.hours for one in of), booting=sum(one.booting for one in of),
-            used=sum(one.used_hours for one in of), idle=sum(one.idle for one in of),
-            billed=sum(one.hours * weights[one.node] for one in of) if is_known else None,
+            lent=sum(item.hours for item in of), booting=sum(item.booting for item in of),
+            used=sum(item.used_hours for item in of), idle=sum(item.idle for item in of),
+            billed=sum(item.hours * weights[item.node] for item in of) if is_known else None,
         )  # fmt: skip

@@ -58,7 +58,7 @@ def list_demand(
 def _counts(numbers: Any) -> list[dict[str, Any]]:
     """Leaves out arrivals: if they are the only difference, no line is written."""
     kinds, left_out = msgspec.to_builtins(numbers)["kinds"], ("came", "came_at", "sums")
-    return [{name: one[name] for name in one if name not in left_out} for one in kinds]
+    return [{name: kind[name] for name in kind if name not in left_out} for kind in kinds]
 
 
 def _as_read(numbers: Mapping[str, object]) -> Any:

@@ -44,14 +44,17 @@ def mark_new(
 ) -> tuple[Memory, tuple[WaitingPods, ...]]:
     """Returns the memory with these kinds, and the pods, with `is_new` set for kinds that were not
     in it. A kind that reappears after a week is new."""
-    here = {one.kind for one in waiting}
+    here = {waiting_pods.kind for waiting_pods in waiting}
     known = {
         kind: told
         for kind, told in memory.waiting.items()
         if kind in here or now - told < _NEW_AGAIN
     }
-    marked = tuple(msgspec.structs.replace(one, is_new=one.kind not in known) for one in waiting)
-    new = {one.kind: now for one in marked if one.is_new}
+    marked = tuple(
+        msgspec.structs.replace(waiting_pods, is_new=waiting_pods.kind not in known)
+        for waiting_pods in waiting
+    )
+    new = {waiting_pods.kind: now for waiting_pods in marked if waiting_pods.is_new}
     remembered = dict([*known.items(), *new.items()][-_MOST_KINDS:])
     return msgspec.structs.replace(memory, waiting=remembered), marked
 
@@ -86,18 +89,18 @@ def _of_pods(
 ) -> Iterator[KubeEvent]:
     """Yields one pod of each new kind, and one pod of each queue with a new decision."""
     changed = {line.queue for line in lines if line.kind == "queue"}
-    for one in waiting:
-        if one.is_new or one.queue in changed:
-            changed.discard(one.queue)
-            yield _of_pod(one, now)
+    for waiting_pods in waiting:
+        if waiting_pods.is_new or waiting_pods.queue in changed:
+            changed.discard(waiting_pods.queue)
+            yield _of_pod(waiting_pods, now)
 
 
-def _of_pod(one: WaitingPods, now: datetime) -> KubeEvent:
-    others = f" ({count_of(one.count, 'equal pod')} waiting)" if one.count > 1 else ""
+def _of_pod(pods: WaitingPods, now: datetime) -> KubeEvent:
+    others = f" ({count_of(pods.count, 'equal pod')} waiting)" if pods.count > 1 else ""
     return KubeEvent(
-        kind="Pod", namespace=one.namespace, name=one.name, uid=one.uid, is_warning=False,
+        kind="Pod", namespace=pods.namespace, name=pods.name, uid=pods.uid, is_warning=False,
         reason="NoNodeLent", action="Wait", time=now,
-        note=_note(f"no node is lent for queue {one.queue}: {one.sentence}{others}"),
+        note=_note(f"no node is lent for queue {pods.queue}: {pods.sentence}{others}"),
     )  # fmt: skip
 
 

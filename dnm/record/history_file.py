@@ -38,7 +38,7 @@ def within_bound(line: HistoryLine) -> HistoryLine:
         return line
     fields = msgspec.structs.asdict(line)
     texts = {name: text[:500] for name, text in fields.items() if isinstance(text, str)}
-    numbers = {name: one for name, one in line.numbers.items() if len(str(one)) < 50}
+    numbers = {name: number for name, number in line.numbers.items() if len(str(number)) < 50}
     return msgspec.structs.replace(line, **texts, numbers=numbers)
 
 

@@ -34,11 +34,13 @@ def limit_lines(changes: Sequence[LimitChange], cause: Cause) -> list[HistoryLin
 
 def _by_queue(changes: Sequence[LimitChange]) -> dict[str, list[LimitChange]]:
     queues = sorted({change.queue for change in changes})
-    return {queue: [one for one in changes if one.queue == queue] for queue in queues}
+    return {queue: [change for change in changes if change.queue == queue] for queue in queues}
 
 
 def _text(changes: Sequence[LimitChange], side: str) -> str:
-    return ", ".join(f"{one.kind} {one.resource} {getattr(one, side)}" for one in changes)
+    return ", ".join(
+        f"{change.kind} {change.resource} {getattr(change, side)}" for change in changes
+    )
 
 
 def settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:

@@ -133,7 +133,7 @@ def _nodes(facts: Facts) -> Samples:
 
 def _claimed(facts: Facts) -> Samples:
     """Yields claims that no run continues or releases."""
-    return _by_type(facts, Counter(one.node_type for one in facts.registry.claimed.values()))
+    return _by_type(facts, Counter(claim.node_type for claim in facts.registry.claimed.values()))
 
 
 def _oldest(facts: Facts) -> Samples:
@@ -201,8 +201,8 @@ def _by_type(facts: Facts, counts: Mapping[str, int]) -> Samples:
 def _results(facts: Facts, counts: Mapping[str, Mapping[str, int]], went_well: str) -> Samples:
     for result in (went_well, "failed"):
         found = {node_type: of.get(result, 0) for node_type, of in counts.items()}
-        for one in _by_type(facts, found):
-            yield Sample(value=one.value, labels={**one.labels, "result": result})
+        for sample in _by_type(facts, found):
+            yield Sample(value=sample.value, labels={**sample.labels, "result": result})
 
 
 def _lent_seconds(facts: Facts) -> Samples:
@@ -341,9 +341,9 @@ def make_families(facts: Facts) -> Iterator[Family]:
     """Yields every metric with its current value."""
     for name, type_, meaning, make in TABLE:
         samples = tuple(
-            Sample(value=one.value, suffix=one.suffix,
-                   labels={"instance_id": facts.config.instance_id, **one.labels})
-            for one in make(facts)
+            Sample(value=sample.value, suffix=sample.suffix,
+                   labels={"instance_id": facts.config.instance_id, **sample.labels})
+            for sample in make(facts)
         )  # fmt: skip
         yield Family(name=name, type=type_, help=meaning, samples=samples)
 

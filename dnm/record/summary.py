@@ -57,7 +57,7 @@ def _limits(lines: Iterable[HistoryLine]) -> Iterator[str]:
     for line in changed:
         before, after = _amounts(line.before), _amounts(line.after)
         # Cores say enough, if they change.
-        name = next((one for one in ("max vcore", *after) if one in after), "")
+        name = next((name for name in ("max vcore", *after) if name in after), "")
         queue = f" of {line.queue}" if len(changed) > 1 else ""
         resource = name.partition(" ")[2]
         yield f"limit{queue} {before.get(name, 'none')} -> {after.get(name, '?')} {resource}"
@@ -65,4 +65,4 @@ def _limits(lines: Iterable[HistoryLine]) -> Iterator[str]:
 
 def _amounts(text: str) -> dict[str, str]:
     """Parses the limits in a line, for example `max vcore` -> `80`."""
-    return {name: amount for name, _, amount in (one.rpartition(" ") for one in text.split(", "))}
+    return {name: amount for name, _, amount in (name.rpartition(" ") for name in text.split(", "))}

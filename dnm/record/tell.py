@@ -62,7 +62,7 @@ def tell_operation(before: Registry, after: Registry, done: Operation, cause: Ca
     name = done.object
     old, new = before.nodes.get(name), after.nodes.get(name)
     lines = list_transitions(before, after, cause)
-    owed = next((one.numbers for one in lines if one.object == name and new is None), {})
+    owed = next((line.numbers for line in lines if line.object == name and new is None), {})
     line = cause.line(
         "verb", done.verb, name, who=done.who, host=done.host,
         reason=done.reason, numbers={**done.numbers, **owed},

@@ -22,12 +22,12 @@ def remember(
     """Returns the memory of `before` with everything that has happened since."""
     memory = before.memory
     requests = {request.id for request in after.requests}
-    asked = {id_: one for id_, one in memory.asked.items() if id_ in requests}
+    asked = {id_: request for id_, request in memory.asked.items() if id_ in requests}
     for request in after.requests:
         if request.id not in asked:
             reason, code = why_requested(after, request)
             asked[request.id] = Asked(since=now, code=code, reason=reason)
-    lent = {name: one for name, one in memory.lent.items() if name in after.nodes}
+    lent = {name: lent for name, lent in memory.lent.items() if name in after.nodes}
     for name, entry in after.nodes.items():
         if name not in lent:
             came_of = request_of(before, name, entry)

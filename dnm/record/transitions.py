@@ -94,7 +94,7 @@ def _requests(before: Registry, after: Registry, cause: Cause) -> Iterator[Histo
 
 def why_requested(after: Registry, request: ConversionRequest) -> tuple[str, str]:
     """Returns sentence and code: an administrator's order, or the need of the queue."""
-    order = next((one for one in after.orders if one.id == request.order), None)
+    order = next((order for order in after.orders if order.id == request.order), None)
     if order is not None:
         said = f": {order.reason}" if order.reason else ""
         return f"{order.who} asked for it{said}", Reason.ASKED_FOR.name
@@ -120,11 +120,11 @@ def count_arrivals(before: Registry, after: Registry, request: ConversionRequest
         for name, entry in after.nodes.items()
         if name not in before.nodes
     )
-    left = {one.id: one.count for one in after.requests}
+    left = {request.id: request.count for request in after.requests}
     others = sum(
-        one.count - left[one.id]
-        for one in before.requests
-        if one.id in left and one.id != request.id and (one.node_type, one.namespace) == pool
+        item.count - left[item.id]
+        for item in before.requests
+        if item.id in left and item.id != request.id and (item.node_type, item.namespace) == pool
     )
     return max(arrived - others, 0)
 
@@ -192,7 +192,9 @@ def request_of(before: Registry, name: str, entry: LentNode) -> ConversionReques
         for request in before.requests
         if (request.node_type, request.namespace) == (entry.node_type, entry.namespace)
     ]
-    return next((one for one in alike if name in one.names), alike[0] if alike else None)
+    return next(
+        (request for request in alike if name in request.names), alike[0] if alike else None
+    )
 
 
 def _departure(after: Registry, name: str, entry: LentNode, cause: Cause) -> HistoryLine:

@@ -48,10 +48,14 @@ def _read_directory(
     except (OSError, ConfigError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         trouble = f"calendar = {directory}: can't be read: {why}"
-        below = {path: one for path, one in kept.items() if Path(path).parent == directory}
+        below = {
+            path: kept_calendar
+            for path, kept_calendar in kept.items()
+            if Path(path).parent == directory
+        }
         below.setdefault(str(directory), KeptCalendar())
         unread = Unreadable(what=str(directory), error=trouble)
-        return {path: keep_calendar(one, unread) for path, one in below.items()}
+        return {path: keep_calendar(kept_calendar, unread) for path, kept_calendar in below.items()}
     found: dict[str, KeptCalendar] = {}
     shown = {name: os.fsencode(name).decode(errors="replace") for name in names}
     left_out = [
@@ -65,9 +69,9 @@ def _read_directory(
         f"not {name} and what comes after it"
         for name in names[_MOST_FILES : _MOST_FILES + 1]
     ]
-    for one in (str(directory / name) for name in names[_MOST_FILES:]):
-        if one in kept:  # what it said last
-            found[one] = msgspec.structs.replace(kept[one], troubles=())
+    for item in (str(directory / name) for name in names[_MOST_FILES:]):
+        if item in kept:  # what it said last
+            found[item] = msgspec.structs.replace(kept[item], troubles=())
     if left_out:
         found[str(directory)] = KeptCalendar(troubles=tuple(left_out[:_MOST_SAID]))
     events, text = MOST_EVENTS, _MOST_TEXT

@@ -105,8 +105,8 @@ def _signed(registry: Registry) -> Registry:
         return here if process is None else replace(process, host=process.host or here.host)
 
     requests = tuple(
-        one if one.ended else replace(one, converter=sign(one.converter))
-        for one in registry.requests
+        request if request.ended else replace(request, converter=sign(request.converter))
+        for request in registry.requests
     )
     nodes = {
         name: entry if entry.converter is None else replace(entry, converter=sign(entry.converter))

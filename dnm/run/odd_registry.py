@@ -127,10 +127,10 @@ def _remake(config: Config, where: str, now: datetime) -> Registry:
     try:
         if next(read_history(history), None) is None:
             return Registry()
-        lines = [one for one in read_history(history, holding=(_VERBS,)) if one.kind == "verb"]
+        lines = [line for line in read_history(history, holding=(_VERBS,)) if line.kind == "verb"]
     except OSError:
         return Registry()
-    return _replay([one for one in lines if one.instance == config.instance_id], where, now)
+    return _replay([line for line in lines if line.instance == config.instance_id], where, now)
 
 
 def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry:
@@ -160,8 +160,8 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
                 named.pop(line.object, None)
             case "lend" | "extend" | "event add" if until is None or until > now:
                 named[line.object] = printable(f"{line.event} {line.object} by {who}", _LONGEST)
-    held = {node: one for node, one in held.items() if one.is_in_force(now)}
-    excluded = {node: one for node, one in excluded.items() if one.is_in_force(now)}
+    held = {node: keeping for node, keeping in held.items() if keeping.is_in_force(now)}
+    excluded = {node: keeping for node, keeping in excluded.items() if keeping.is_in_force(now)}
     return Registry(
         pause=_pause(pause if pause and pause.stops(None, now) else None, named, where, now),
         held=tuple(sorted(held)),

@@ -58,7 +58,7 @@ def _for_state(config: Config) -> Iterator[Permission]:
 
 def _for_opening(config: Config) -> Iterator[Permission]:
     """What the steps take by which nodes are opened."""
-    kinds = {step.kind for one in config.node_types.values() for step in one.opens_when}
+    kinds = {step.kind for node_type in config.node_types.values() for step in node_type.opens_when}
     if "probe" in kinds:
         why = "no node is opened whose type has a probe"
         yield Permission(verb="get", resource="podtemplates", without=why)

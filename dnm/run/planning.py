@@ -101,7 +101,9 @@ def make_pass_plan(
 
 def lacks_batch_side(facts: Snapshot, verdicts: Iterable[QueueVerdict]) -> bool:
     """Whether nodes are wanted by what only a plan can tell, e.g. the headroom mark alone."""
-    return facts.batch is None and any(one.reason is Reason.BATCH_NOT_ASKED for one in verdicts)
+    return facts.batch is None and any(
+        verdict.reason is Reason.BATCH_NOT_ASKED for verdict in verdicts
+    )
 
 
 def look(
@@ -142,7 +144,7 @@ def look(
             recorded = registry = with_loss(registry, facts, traces)
         nodes = () if isinstance(facts.nodes, Unreadable) else facts.nodes
         looks = [rule.looks_at(config, registry, nodes) for rule in rules if rule.looks_at]
-        if asked := [one for look in looks for one in look]:
+        if asked := [request for look in looks for request in look]:
             from dnm.kube.opening import look_closely
 
             facts = msgspec.structs.replace(facts, close=look_closely(edges[0].requests, asked))

@@ -26,16 +26,16 @@ def understand_pods(
     nodes: tuple[Node, ...],
 ) -> tuple[PodList, PodWaits | None]:
     """Returns the pods as they ask for nodes, and what is to be known besides; None: none waits."""
-    waiting = [one for one in pods.pods if waits_to_know(one, config.namespaces)]
-    if not any(one.devices or one.group for one in waiting):
+    waiting = [pod for pod in pods.pods if waits_to_know(pod, config.namespaces)]
+    if not any(pod.devices or pod.group for pod in waiting):
         return pods, None
-    found = read_groups(api, (one.group.partition("/")[0] for one in waiting if one.group))
+    found = read_groups(api, (pod.group.partition("/")[0] for pod in waiting if pod.group))
     grouped, doubts = understand_groups(pods.pods, found, config.namespaces)
     pods, waits = _with(pods, grouped), PodWaits(doubts=doubts)
-    if namespaces := {one.namespace for one in waiting if one.devices}:
-        lent = {name: one.node_type for name, one in registry.nodes.items()}
+    if namespaces := {pod.namespace for pod in waiting if pod.devices}:
+        lent = {name: node.node_type for name, node in registry.nodes.items()}
         lent |= {node.name: node.mark.node_type for node in nodes if node.mark}
-        types = {one.name: one.node_types for one in config.namespaces.values()}
+        types = {namespace.name: namespace.node_types for namespace in config.namespaces.values()}
         facts = read_devices(api, namespaces)
         asking, waits = understand_devices(pods.pods, facts, lent, types)
         pods = _with(pods, asking)
@@ -46,5 +46,5 @@ def understand_pods(
 def _with(pods: PodList, changed: Mapping[int, Pod]) -> PodList:
     if not changed:
         return pods
-    each = tuple([changed.get(id(one), one) for one in pods.pods])
+    each = tuple([changed.get(id(pod), pod) for pod in pods.pods])
     return msgspec.structs.replace(pods, pods=each)

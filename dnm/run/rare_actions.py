@@ -68,7 +68,7 @@ def _hold(step: Step, name: str, is_closed: bool) -> None:
     entry = step.registry.nodes[name]
 
     def taints(node: Node) -> list[Taint]:
-        others = [one for one in node.taints if one.key != OPENING_TAINT]
+        others = [taint for taint in node.taints if taint.key != OPENING_TAINT]
         return [*others, CLOSED] if is_closed else others
 
     is_ours = step.patch(

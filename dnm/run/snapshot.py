@@ -59,7 +59,7 @@ def take_snapshot(
     nodes, unread_zones = _with_zones(config, kube, nodes, pods)
     pods, verified = _verify(config, registry, kube, nodes, pods)
     waits = None
-    if isinstance(pods, PodList) and any(one.devices or one.group for one in pods.pods):
+    if isinstance(pods, PodList) and any(pod.devices or pod.group for pod in pods.pods):
         from dnm.run.pod_waits import understand_pods
 
         pods, waits = understand_pods(config, registry, kube.requests, pods, nodes)

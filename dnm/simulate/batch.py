@@ -54,7 +54,7 @@ class BatchSide:
         longest first."""
         idle = [name for name, since in self.idle.items() if now - since >= MIN_IDLE]
         planned = self._promise()[1] if idle and self.waiting else frozenset()
-        return sorted((one for one in idle if one not in planned),
+        return sorted((name for name in idle if name not in planned),
                       key=lambda name: (self.idle[name], name))  # fmt: skip
 
     def start_jobs(self, now: float) -> None:

@@ -55,16 +55,16 @@ def side_by_side(
     nobody, _ = played[NOBODY]
     prices = {
         name: Price(
-            pods_saved=nobody.pods.total - one.pods.total,
-            jobs_paid=one.jobs.total - nobody.jobs.total,
+            pods_saved=nobody.pods.total - figures.pods.total,
+            jobs_paid=figures.jobs.total - nobody.jobs.total,
         )
-        for name, (one, _) in played.items()
+        for name, (figures, _) in played.items()
         if name != NOBODY
     }
     errors = dict.fromkeys(error for _, some in played.values() for error in some)
     return Comparison(
         workload=workload.name,
-        figures={name: one for name, (one, _) in played.items()},
+        figures={name: figures for name, (figures, _) in played.items()},
         prices=prices if workload.jobs else {},
         errors=tuple(errors),
     )
@@ -84,11 +84,11 @@ def as_one(configs: Mapping[str, Config]) -> Config:
     return first
 
 
-def _larger(one: int | Share, other: int | Share) -> int | Share:
+def _larger(share: int | Share, other: int | Share) -> int | Share:
     """A percentage goes first: it is said of it where nobody knows how many nodes there are."""
-    if isinstance(one, Share) or isinstance(other, Share):
-        return one if isinstance(one, Share) else other
-    return max(one, other)
+    if isinstance(share, Share) or isinstance(other, Share):
+        return share if isinstance(share, Share) else other
+    return max(share, other)
 
 
 def as_played(config: Config, workload: Workload) -> Config:

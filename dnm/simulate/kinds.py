@@ -86,7 +86,7 @@ class KindReplay:
             waiting = ((came, self._last[queue], gang) for came, gang in kind.waiting)
             self._spans += _spans(queue, request, (*kind.running, *waiting), None)
         self._kinds = {}
-        return sorted(self._spans, key=lambda one: (one.came, one.began))
+        return sorted(self._spans, key=lambda span: (span.came, span.began))
 
     def _move(self, key: _Key, told: PodKind, now: datetime) -> None:
         kind = self._kinds[key]
@@ -130,7 +130,7 @@ def _moments(
     kind: _Kind, told: PodKind, count: int, before: datetime, now: datetime
 ) -> Iterator[datetime]:
     """When the new ones came; who is not told to have since the run before, as it was made."""
-    yield from (datetime.fromtimestamp(one, UTC) for one in told.came_at[:count])
+    yield from (datetime.fromtimestamp(number, UTC) for number in told.came_at[:count])
     for number in range(count - len(told.came_at)):
         kind.came += not kind.size or number % kind.size == 0
         spread = 0.0 if told.came is None else 1.0 if told.sums else (kind.came * _GOLDEN) % 1
@@ -157,7 +157,7 @@ def _sums(
         return running, None
     if len(kind.waiting) + len(arrived) - begun > told.pending:  # some went before they had begun
         return None, None if begun else -running
-    begun_at = sum(one.timestamp() for one in arrived) - waiting
+    begun_at = sum(moment.timestamp() for moment in arrived) - waiting
     return begun_at, begun_at - running
 
 
@@ -165,10 +165,10 @@ def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
     """Takes so many of them out: the first, or those whose moments come nearest to a sum."""
     if total is None or count in (0, len(pods)) or count * len(pods) > 20 * _MOST_TRIED:
         return [pods.popleft() for _ in range(count)]
-    chosen = _nearest([one[0].timestamp() for one in pods], count, total)
-    found = [pods[one] for one in chosen]
-    for one in reversed(chosen):
-        del pods[one]
+    chosen = _nearest([pod[0].timestamp() for pod in pods], count, total)
+    found = [pods[item] for item in chosen]
+    for number in reversed(chosen):
+        del pods[number]
     return found
 
 
@@ -177,13 +177,15 @@ def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
     places = range(len(moments))
     if comb(len(moments), count) <= _MOST_TRIED:
         some = combinations(places, count)
-        return list(min(some, key=lambda one: abs(sum(moments[at] for at in one) - total)))
-    chosen = {int((one + 0.5) * len(moments) / count) for one in range(count)}
+        return list(
+            min(some, key=lambda iterable: abs(sum(moments[at] for at in iterable) - total))
+        )
+    chosen = {int((number + 0.5) * len(moments) / count) for number in range(count)}
     for _ in range(count):
-        off = total - sum(moments[one] for one in chosen)
+        off = total - sum(moments[number] for number in chosen)
         swaps = ((moments[new] - moments[old], old, new) for old in chosen for new in places)
-        gain, old, new = min((one for one in swaps if one[2] not in chosen),
-                             key=lambda one: (abs(off - one[0]), *one))  # fmt: skip
+        gain, old, new = min((swap for swap in swaps if swap[2] not in chosen),
+                             key=lambda swap: (abs(off - swap[0]), *swap))  # fmt: skip
         if abs(off - gain) >= abs(off):
             break
         chosen = chosen - {old} | {new}

@@ -55,6 +55,6 @@ def play(
 
 def sum_up(seconds: Iterable[float]) -> Waits:
     """Returns what these waits come to; nothing where there is none."""
-    minutes = sorted(one / 60 for one in seconds) or [0.0]
+    minutes = sorted(second / 60 for second in seconds) or [0.0]
     late = minutes[int(0.95 * (len(minutes) - 1))]
     return Waits(total=sum(minutes), late=late, longest=minutes[-1])

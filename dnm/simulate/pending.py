@@ -27,7 +27,7 @@ class PendingPods:
         self._kinds.setdefault(kind, deque()).append((self._number, pod))
 
     def __iter__(self) -> Iterator[PodState]:
-        return (pod for _, pod in sorted(chain(*self._kinds.values()), key=lambda one: one[0]))
+        return (pod for _, pod in sorted(chain(*self._kinds.values()), key=lambda kind: kind[0]))
 
     def __bool__(self) -> bool:
         return bool(self._kinds)

@@ -122,11 +122,11 @@ class DnmPolicy:
     def _watch(self, world: World) -> None:
         """Notes of what: of each pod, or of how many idle nodes the limits could do without."""
         nodes = self._registry.nodes.values()
-        self._idle = [one for one in nodes if one.idle_since is not None or one.is_needed]
+        self._idle = [node for node in nodes if node.idle_since is not None or node.is_needed]
         self._is_watchful = (
             bool(world.pending or self._config.calendar_events or self._config.headroom < 1)
-            or len({tuple(one.counted.items()) for one in self._idle}) > 1
-            or any(one.leaves or self._config.consolidate for one in nodes)
+            or len({tuple(node.counted.items()) for node in self._idle}) > 1
+            or any(node.leaves or self._config.consolidate for node in nodes)
         )
         self._seen = self._changed(world)
 
@@ -144,19 +144,23 @@ class DnmPolicy:
         is_settled = (
             self.may_rest
             and not need_lent_since(rules_of(self._config, self._registry))
-            and all(one.reason in _LASTING for one in plan.queues)
-            and all(one.phase in (Phase.SERVING, Phase.RETURNING) for one in nodes)
-            and all(key in self._calls for key in (one.id for one in self._registry.requests))
+            and all(queue.reason in _LASTING for queue in plan.queues)
+            and all(node.phase in (Phase.SERVING, Phase.RETURNING) for node in nodes)
+            and all(
+                key in self._calls for key in (request.id for request in self._registry.requests)
+            )
             and not any(world.now - pod.ask.at < young for pod in world.pending)
         )
         if not is_settled:
             return 0.0
         moments = [moment for name in self._registry.nodes for moment in self._moments(name)]
-        moments += [one.since + self._config.convert_timeout for one in self._registry.requests]
+        moments += [
+            request.since + self._config.convert_timeout for request in self._registry.requests
+        ]
         now = self._begins + timedelta(seconds=world.now)
         moments += filter(None, [next_change(self._config, self._registry, now)])
         seconds = [(moment - self._begins).total_seconds() for moment in moments]
-        return min((one for one in seconds if one > world.now), default=float("inf"))
+        return min((second for second in seconds if second > world.now), default=float("inf"))
 
     def _moments(self, name: str) -> list[datetime]:
         """When something may become of an idle node, or of one that is on its way back."""
@@ -305,7 +309,7 @@ class DnmPolicy:
         call = world.convert(self, request.node_type, request.namespace, request.count)
         self._calls[request.id] = call
         started = msgspec.structs.replace(request, converter=_process(request.id))
-        others = (one for one in self._registry.requests if one.id != request.id)
+        others = (item for item in self._registry.requests if item.id != request.id)
         self._record(requests=(*others, started))
 
     def _return(self, world: World, name: str) -> None:

@@ -231,7 +231,7 @@ def make_workload(
     classes = classes_of(config, recorded.nodes, jobs)
     return Workload(
         name="the record",
-        asks=(*background, *sorted(asks, key=lambda one: one.at)),
+        asks=(*background, *sorted(asks, key=lambda request: request.at)),
         limits=limits,
         namespaces=namespaces_of(config, limits),
         free=_rooms(recorded) or (_room(own.values()),),
@@ -240,7 +240,7 @@ def make_workload(
         lasts=lasts,
         nothing_ends_after=float("inf"),
         jobs=jobs.jobs,
-        cap=most_of(config.max_converted_nodes, sum(one.count for one in classes.values())),
+        cap=most_of(config.max_converted_nodes, sum(class_.count for class_ in classes.values())),
         fails=recorded.fails,
         conversions=recorded.conversions,
         returns=recorded.returns,
@@ -298,8 +298,8 @@ def _rooms(recorded: Recorded) -> tuple[dict[str, int], ...]:
     """The permanent nodes, one by one, as they were last."""
     if not recorded.spans:
         return ()
-    rooms = ({"vcore": 0, "pods": PODS_ON_A_NODE, **one.free} for one in recorded.rooms
-             for _ in range(one.count))  # fmt: skip
+    rooms = ({"vcore": 0, "pods": PODS_ON_A_NODE, **item.free} for item in recorded.rooms
+             for _ in range(item.count))  # fmt: skip
     return tuple(rooms)
 
 

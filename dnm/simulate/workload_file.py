@@ -78,10 +78,10 @@ def _check(file: WorkloadFile, config: Config) -> None:
         raise SimulationError(f"schema = {file.schema!r}: this dnm plays {SCHEMA}")
     if file.begins.tzinfo is None or not 1970 <= file.begins.year < 2500:
         raise SimulationError(f"begins = {file.begins}: write e.g. 2026-03-02T00:00:00Z")
-    count = sum(one.count for one in file.pods) + sum(one.count for one in file.jobs)
+    count = sum(pod.count for pod in file.pods) + sum(job.count for job in file.jobs)
     if count > MOST_PODS:
         raise SimulationError(f"it has more than {MOST_PODS:,} pods and jobs")
-    for queue in sorted({one.queue for one in file.pods}):
+    for queue in sorted({pod.queue for pod in file.pods}):
         if queue not in file.queues or queue not in config.queues:
             raise SimulationError(
                 f"pods ask for the queue {queue}, which must be in queues and be monitored; "
@@ -97,12 +97,18 @@ def _check(file: WorkloadFile, config: Config) -> None:
 
 def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
     asks = []
-    for number, one in enumerate(file.pods, start=1):
-        request = tuple(_amounts(one.request).items())
-        gang = number if one.gang else 0
-        asks += [Ask(at=one.at, lasts=one.lasts, request=request, queue=one.queue, gang=gang)] * (
-            one.count
-        )
+    for number, pods_of_file in enumerate(file.pods, start=1):
+        request = tuple(_amounts(pods_of_file.request).items())
+        gang = number if pods_of_file.gang else 0
+        asks += [
+            Ask(
+                at=pods_of_file.at,
+                lasts=pods_of_file.lasts,
+                request=request,
+                queue=pods_of_file.queue,
+                gang=gang,
+            )
+        ] * (pods_of_file.count)
     jobs: list[Job] = []
     for job in file.jobs:
         limit = max(job.limit or job.lasts, job.lasts)
@@ -110,7 +116,7 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
         jobs += [Job(**fields, limit=limit, node_type=job.node_type)] * job.count
     return Workload(
         name="the file",
-        asks=tuple(sorted(asks, key=lambda one: one.at)),
+        asks=tuple(sorted(asks, key=lambda request: request.at)),
         limits={queue: _amounts(limit) for queue, limit in file.queues.items()},
         namespaces=namespaces_of(config, file.queues),
         free=tuple({"vcore": 0, "pods": 110, **_amounts(free)} for free in file.permanent),
@@ -125,7 +131,7 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
         seed=seed,
         lasts=file.seconds,
         nothing_ends_after=float("inf"),
-        jobs=tuple(sorted(jobs, key=lambda one: one.at)),
+        jobs=tuple(sorted(jobs, key=lambda job: job.at)),
         cap=most_of(config.max_converted_nodes, sum(file.nodes.values())),
         fails=file.fails,
         conversion=file.conversion_seconds,

@@ -225,9 +225,9 @@ class World:
         gang = self._gangs.get(pod.ask.gang)
         if gang is None or pod.ask.gang in self._working_gangs:
             self._work(pod)
-        elif all(one.node for one in gang):
+        elif all(pod_state.node for pod_state in gang):
             self._work_together(pod.ask.gang)
-        elif sum(bool(one.node) for one in gang) == 1:
+        elif sum(bool(pod_state.node) for pod_state in gang) == 1:
             self.at(self.now + GANG_PATIENCE, lambda: self._work_together(pod.ask.gang))
 
     def _work_together(self, gang: int) -> None:

@@ -46,8 +46,10 @@ class Allotment:
         self._quota = Quota(demand, queues)
         for incoming, size in zip(node_supply.incoming, packing_input.incoming_sizes, strict=True):
             self._quota.grow(incoming.queue, size)
-        self._lent = Counter((one.namespace, one.node_type) for one in node_supply.lent.values())
-        self._lent.update((one.namespace, one.node_type) for one in node_supply.incoming)
+        self._lent = Counter((node.namespace, node.node_type) for node in node_supply.lent.values())
+        self._lent.update(
+            (incoming.namespace, incoming.node_type) for incoming in node_supply.incoming
+        )
         self._budget = UNBOUNDED
 
     def serve_within(
@@ -57,7 +59,7 @@ class Allotment:
         what it would get now if there were no budget. Namespaces of equal priority share what is
         scarce."""
         self._budget = budget
-        names = {one.pool.namespace for backlog in backlogs for one in backlog.options}
+        names = {option.pool.namespace for backlog in backlogs for option in backlog.options}
         if len(names) > 1:
             return list(self._serve_shares(backlogs))
         return [self._serve_share(backlog, {}) for backlog in backlogs]
@@ -66,7 +68,7 @@ class Allotment:
         from dnm.sizing.fair_shares import bounds_of_shares, divide_fairly, list_scarce_bounds
 
         claims = self._list_claims(backlogs)
-        priorities = {one.queue: one.priority for one in backlogs}
+        priorities = {backlog.queue: backlog.priority for backlog in backlogs}
         shares: Mapping[NodePool, int] | None = None
         for backlog in backlogs:
             if shares is None:
@@ -103,7 +105,7 @@ class Allotment:
         left = {name: self._budget.left[name] for name in whole.left}
         self._budget = msgspec.structs.replace(whole, left=left)
         is_of_spent = {name for name, (_, bound) in shares.items() if bound in got.spent}
-        spent = tuple(one for one in got.spent if one.name not in is_of_spent)
+        spent = tuple(bound for bound in got.spent if bound.name not in is_of_spent)
         return msgspec.structs.replace(wanted, granted=got.wanted, spent=spent)
 
     def _copy(self, budget: ConversionBudget) -> Allotment:
@@ -132,7 +134,7 @@ class Allotment:
         self._add_for_min_nodes(backlog, opened)
         pools = Counter(backlog.options[option].pool for option in sorted(opened))
         pods = sum(count for _, count in groups)
-        there = [one for placed in packing.placed for one in placed if one[0] < len(self._bins)]
+        there = [pair for placed in packing.placed for pair in placed if pair[0] < len(self._bins)]
         below = [policy for policy, _ in self._below_min_nodes(backlog, ())]
         self._book(backlog, groups, packing, opened)
         return QueueSizing(
@@ -144,7 +146,9 @@ class Allotment:
             no_quota=pods - sum(has_quota),
             opened_for_room=len(packing.opened),
             shortage=min(shortages, key=lambda short: short.is_early, default=None),
-            below_min_nodes=tuple(one.min_nodes_by or f"min_nodes of {one.name}" for one in below),
+            below_min_nodes=tuple(
+                policy.min_nodes_by or f"min_nodes of {policy.name}" for policy in below
+            ),
             relies_on_incoming=has_quota_now != has_quota
             or any(number >= self._packing_input.existing for number, _ in there),
             waits_since=_waits_since(groups, fits),
@@ -159,15 +163,17 @@ class Allotment:
     ) -> Groups:
         """Returns the schedulable groups, each with the pods that no limit keeps out which no node
         raises; the others go to `unschedulable`."""
-        groups = [(one.group, one.group.count) for one in backlog.schedulable]
+        groups = [
+            (schedulable.group, schedulable.group.count) for schedulable in backlog.schedulable
+        ]
         brought = {
-            one.group.fingerprint: frozenset(
+            schedulable.group.fingerprint: frozenset(
                 resource
-                for option in one.options
+                for option in schedulable.options
                 for resource, amount in backlog.options[option].size.items()
                 if amount > 0
             )
-            for one in backlog.schedulable
+            for schedulable in backlog.schedulable
         }
         answers = self._quota.admit_under_unraisable_limits(backlog.queue, groups, brought)
         for (group, whole), (count, why) in zip(groups, answers, strict=True):
@@ -230,8 +236,12 @@ class Allotment:
 
     def _spent(self, backlog: QueueBacklog) -> tuple[Bound, ...]:
         left = self._budget.left
-        held = [one for option in backlog.options for one in self._budget.bounds_of(option.pool)]
-        return tuple(one for one in self._budget.bounds if left[one.name] <= 0 and one in held)
+        held = [
+            bound for option in backlog.options for bound in self._budget.bounds_of(option.pool)
+        ]
+        return tuple(
+            bound for bound in self._budget.bounds if left[bound.name] <= 0 and bound in held
+        )
 
     def _left_of(self, backlog: QueueBacklog, option: int, opened: Sequence[int]) -> int:
         """Counts how many more nodes of an option can be had beside those that are opened for this
@@ -280,15 +290,15 @@ class Allotment:
                 msgspec.structs.replace(
                     self._packing_input.items[group.fingerprint],
                     count=count,
-                    bin_types=one.options,
+                    bin_types=schedulable.options,
                 )
-                for one, (group, count) in zip(backlog.schedulable, groups, strict=True)
+                for schedulable, (group, count) in zip(backlog.schedulable, groups, strict=True)
             ),
             bins=tuple(self._bins),
             bin_types=tuple(
                 BinType(
                     free=self._packing_input.vector(expected.free),
-                    budgets=("", *(one.name for one in self._budget.bounds_of(expected.pool))),
+                    budgets=("", *(bound.name for bound in self._budget.bounds_of(expected.pool))),
                 )
                 for expected in backlog.options
             ),
@@ -325,11 +335,11 @@ class Allotment:
         for (group, _), placed in zip(groups, packing.placed, strict=True):
             request = self._packing_input.items[group.fingerprint].request
             for number, count in placed:
-                one = self._bins[number]
+                item = self._bins[number]
                 free = tuple(
-                    have - ask * count for have, ask in zip(one.free, request, strict=True)
+                    have - ask * count for have, ask in zip(item.free, request, strict=True)
                 )
-                self._bins[number] = Bin(free=free, node_class=one.node_class)
+                self._bins[number] = Bin(free=free, node_class=item.node_class)
             self._quota.use([(group, sum(count for _, count in placed))])
 
 
@@ -338,9 +348,9 @@ def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[i
     any do."""
     asking = {
         option
-        for one, (group, count) in zip(backlog.schedulable, groups, strict=True)
+        for schedulable, (group, count) in zip(backlog.schedulable, groups, strict=True)
         if count and group.request.get(resource, 0)
-        for option in one.options
+        for option in schedulable.options
     }
     return sorted(asking) if asking else list(range(len(backlog.options)))
 

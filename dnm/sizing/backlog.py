@@ -52,7 +52,7 @@ class QueueBacklog(Value):
     @property
     def oldest(self) -> str:
         """When the oldest pod was created that a new node would help; sorts last without one."""
-        return min((one.group.oldest for one in self.schedulable), default="~")
+        return min((schedulable.group.oldest for schedulable in self.schedulable), default="~")
 
 
 def make_backlogs(
@@ -73,14 +73,18 @@ def make_backlogs(
     backlogs = []
     for queue in config.queues:
         if queue in queues:
-            policies = [one for one in config.namespaces.values() if one.queue == queue]
+            policies = [
+                namespace for namespace in config.namespaces.values() if namespace.queue == queue
+            ]
             schedulable, unschedulable = _sort_out(
                 groups.get(queue, ()), packing_input.options[queue]
             )
             backlogs.append(
                 QueueBacklog(
                     queue=queue,
-                    policies=tuple(sorted(policies, key=lambda one: (-one.priority, one.name))),
+                    policies=tuple(
+                        sorted(policies, key=lambda policy: (-policy.priority, policy.name))
+                    ),
                     options=packing_input.options[queue],
                     schedulable=schedulable,
                     unschedulable=unschedulable,

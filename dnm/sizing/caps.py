@@ -63,7 +63,7 @@ class ConversionBudget(Value):
 
     def bounds_of(self, pool: NodePool) -> list[Bound]:
         """Returns the bounds that hold for nodes of the pool."""
-        return [one for one in self.bounds if one.holds_for(pool.node_type, pool.namespace)]
+        return [bound for bound in self.bounds if bound.holds_for(pool.node_type, pool.namespace)]
 
     def changed(self, pools: Iterable[NodePool], by: int) -> ConversionBudget:
         """Returns what is left when one more node of each of these pools is lent (`by` -1), or has
@@ -86,7 +86,7 @@ class ConversionBudget(Value):
 def budget_of(bounds: Iterable[Bound]) -> ConversionBudget:
     """Returns the budget that these bounds are."""
     every = tuple(bounds)
-    return ConversionBudget(bounds=every, left={one.name: one.left for one in every})
+    return ConversionBudget(bounds=every, left={bound.name: bound.left for bound in every})
 
 
 UNBOUNDED = ConversionBudget()
@@ -111,9 +111,11 @@ def lent_in(registry: Registry) -> list[tuple[str, str]]:
     claimed nodes and conversions under way. One that changes its queue counts for both namespaces,
     since it may go either way: without a type, for the other one."""
     nodes, claimed = registry.nodes, registry.claimed
-    lent = [(one.node_type, one.namespace) for one in nodes.values()]
-    lent += [("", one.heads_for) for one in nodes.values() if one.heads_for != one.namespace]
-    lent += [(one.node_type, one.namespace) for name, one in claimed.items() if name not in nodes]
+    lent = [(node.node_type, node.namespace) for node in nodes.values()]
+    lent += [("", node.heads_for) for node in nodes.values() if node.heads_for != node.namespace]
+    lent += [
+        (claim.node_type, claim.namespace) for name, claim in claimed.items() if name not in nodes
+    ]
     for request in registry.requests:
         lent += [(request.node_type, request.namespace)] * request.count
     return lent
@@ -135,9 +137,9 @@ def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount
 def _caps(config: Config) -> Iterator[tuple[str, str, int | Share | None, dict[str, Any]]]:
     """Each cap, the words for it in a verdict, what it is, and what it is of."""
     yield "all", "max_converted_nodes", config.max_converted_nodes, {}
-    for name, one in config.node_types.items():
+    for name, node_type in config.node_types.items():
         of = {"node_types": frozenset((name,))}
-        yield f"type {name}", f"max_nodes of node type {name}", one.max_nodes, of
+        yield f"type {name}", f"max_nodes of node type {name}", node_type.max_nodes, of
     for name, policy in config.namespaces.items():
         of = {"namespaces": frozenset((name,))}
         yield f"namespace {name}", f"max_nodes of namespace {name}", policy.max_nodes, of
@@ -161,10 +163,10 @@ def count_left(
     `more`: what the rules leave; what is closed whatever is lent is said where nothing else is."""
     more = tuple(more)
     return budget_of((
-        *(one for one in more if not one.why),
+        *(bound for bound in more if not bound.why),
         *(cap.bound for cap in count_caps(config, lent)),
         *bounds_at_hand(at_hand),
-        *(one for one in more if one.why),
+        *(bound for bound in more if bound.why),
     ))  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def divide_fairly(
     heapify(turns)
     while turns:
         first, known, rank, pool = heappop(turns)
-        if given[pool] >= claims[pool] or any(left[one.name] <= 0 for one in bounds[pool]):
+        if given[pool] >= claims[pool] or any(left[bound.name] <= 0 for bound in bounds[pool]):
             continue
         if known == level(pool):  # another pool of the namespace may have got a node meanwhile
             given[pool] += 1
@@ -71,7 +71,9 @@ def list_scarce_bounds(budget: ConversionBudget, claims: Claims) -> dict[NodePoo
         for name, counts in claimed.items()
         if len(counts) > 1 and 0 < budget.left[name] < counts.total()
     }
-    return {pool: [one for one in budget.bounds_of(pool) if one.name in scarce] for pool in claims}
+    return {
+        pool: [bound for bound in budget.bounds_of(pool) if bound.name in scarce] for pool in claims
+    }
 
 
 def bounds_of_shares(

@@ -102,7 +102,10 @@ def numa_rooms(config: Config) -> dict[str, NumaRoom]:
         return {}
     from dnm.kubelet.reservation import numa_room
 
-    rooms = {name: numa_room(one.kubelet, one.size) for name, one in config.node_types.items()}
+    rooms = {
+        name: numa_room(node_type.kubelet, node_type.size)
+        for name, node_type in config.node_types.items()
+    }
     return {name: room for name, room in rooms.items() if room is not None}
 
 
@@ -171,10 +174,12 @@ def _daemon_requests(
     """Yields what the DaemonSets that select such a node request of it. Those of a monitored
     namespace are a tenant's, and only count on the nodes that are lent to it."""
     found = node_supply.daemon_sets
-    for one in found if isinstance(found, tuple) else ():
-        is_of_another = one.namespace != namespace and one.namespace in config.namespaces
-        if not is_of_another and why_unfit(one.shape, (), traits) is None:
-            yield one.shape.request
+    for daemon_set in found if isinstance(found, tuple) else ():
+        is_of_another = (
+            daemon_set.namespace != namespace and daemon_set.namespace in config.namespaces
+        )
+        if not is_of_another and why_unfit(daemon_set.shape, (), traits) is None:
+            yield daemon_set.shape.request
 
 
 def _usual_size(node_type: NodeType, like_it: Sequence[Node]) -> dict[str, int]:
@@ -190,19 +195,19 @@ def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, i
     """Returns the median of each resource: of the two in the middle the first in this order."""
     middle = (len(many) - 1) // 2
     return {
-        name: sorted((one.get(name, 0) for one in many), reverse=largest_first)[middle]
-        for name in dict.fromkeys(name for one in many for name in one)
+        name: sorted((resources.get(name, 0) for resources in many), reverse=largest_first)[middle]
+        for name in dict.fromkeys(name for resources in many for name in resources)
     }
 
 
 def _least(many: Iterable[Resources]) -> dict[str, int]:
     """Resource by resource the least; what one of them lacks, none is expected to have."""
     least: dict[str, int] | None = None
-    for one in many:
+    for resources in many:
         if least is None:
-            least = dict(one)
+            least = dict(resources)
         elif least:
-            least = {name: min(least[name], one[name]) for name in least if name in one}
+            least = {name: min(least[name], resources[name]) for name in least if name in resources}
     return least or {}
 
 
@@ -243,7 +248,7 @@ def _expected_traits(
 
 def _most_common(many: Iterable[Iterable[T]], configured: Iterable[T]) -> list[T]:
     """Returns what more than half of them have; what is configured, if half of them have it."""
-    sets = [dict.fromkeys(one) for one in many]
-    counts = Counter(item for one in sets for item in one)
+    sets = [dict.fromkeys(iterable) for iterable in many]
+    counts = Counter(item for entry in sets for item in entry)
     expected = set(configured)
     return [item for item, count in counts.items() if 2 * count + (item in expected) > len(sets)]

@@ -41,7 +41,9 @@ def _orders(problem: Problem) -> list[list[int]]:
     """Orders in which to place the items: the most constrained first, then the largest by several
     measures of size, each relative to the largest node in sight."""
     axes = range(len(problem.items[0].request)) if problem.items else range(0)
-    vectors = [one.free for one in problem.bin_types] or [one.free for one in problem.bins]
+    vectors = [node_type.free for node_type in problem.bin_types] or [
+        item.free for item in problem.bins
+    ]
     scale = [max((vector[axis] for vector in vectors), default=1) or 1 for axis in axes]
     shares = [
         [amount / whole for amount, whole in zip(item.request, scale, strict=True)]
@@ -80,7 +82,7 @@ class _Bins:
     """The bins while they are being filled."""
 
     def __init__(self, problem: Problem) -> None:
-        self.free = [one.free for one in problem.bins]
+        self.free = [item.free for item in problem.bins]
         self.opened: list[int] = []
         self.budgets = dict(problem.budgets)
         self.exclusive: dict[int, set[str]] = {}
@@ -136,9 +138,9 @@ def _pack(problem: Problem, order: Sequence[int], fit: Fit) -> Packing:
         item = problem.items[index]
         if item.node_classes not in usable:
             usable[item.node_classes] = [
-                one
+                number
                 for node_class in sorted(item.node_classes)
-                for one in by_class.get(node_class, ())
+                for number in by_class.get(node_class, ())
             ]
         there = usable[item.node_classes]
         news = [base + n for n, bin_type in enumerate(state.opened) if bin_type in item.bin_types]
@@ -165,7 +167,7 @@ def _pack(problem: Problem, order: Sequence[int], fit: Fit) -> Packing:
             new_used += 1
     return Packing(
         opened=tuple(state.opened),
-        placed=tuple(tuple(one) for one in placed),
+        placed=tuple(tuple(row) for row in placed),
         left=tuple(left),
     )
 
@@ -188,9 +190,9 @@ def _usable_bins(problem: Problem) -> dict[int, list[int]]:
         return {}
     least = [min(column) for column in zip(*(item.request for item in problem.items), strict=True)]
     by_class: dict[int, list[int]] = {}
-    for number, one in enumerate(problem.bins):
-        if all(map(ge, one.free, least)):
-            by_class.setdefault(one.node_class, []).append(number)
+    for number, entry in enumerate(problem.bins):
+        if all(map(ge, entry.free, least)):
+            by_class.setdefault(entry.node_class, []).append(number)
     return by_class
 
 
@@ -201,11 +203,11 @@ def lower_bound(problem: Problem) -> int:
     if not problem.bin_types or not problem.items:
         return wanted
     for axis in range(len(problem.items[0].request)):
-        whole = max(one.free[axis] for one in problem.bin_types)
+        whole = max(node_type.free[axis] for node_type in problem.bin_types)
         if whole <= 0:
             continue
         asks = [(item.request[axis], item.count) for item in problem.items]
-        free = [one.free[axis] for one in problem.bins if one.free[axis] > 0]
+        free = [item.free[axis] for item in problem.bins if item.free[axis] > 0]
         total = sum(ask * count for ask, count in asks) - sum(free)
         wanted = max(wanted, -(-total // whole))
         large = [(ask, count) for ask, count in asks if 2 * ask > whole]

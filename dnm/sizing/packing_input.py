@@ -86,7 +86,7 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
     names: list[str] = []
     there = _by_preference(node_supply) if groups else []
     offered = {"pods"}.union(
-        *(node.allocatable for node in there), *(one.free for one in expected_ones.values())
+        *(node.allocatable for node in there), *(node.free for node in expected_ones.values())
     )
     # Of what nobody offers nobody gets anything: tenants can invent any number of names.
     hopeless = {group.fingerprint for group in groups if _lacks_one(group, offered)}
@@ -94,7 +94,7 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
     axes = tuple(sorted({name for group in helped for name in group.request} & offered))
     least = [min(group.request.get(name, 0) for group in helped) for name in axes]
     carried = [node.labels for node in there]
-    carried += [one.traits.labels for one in expected_ones.values()]
+    carried += [node.traits.labels for node in expected_ones.values()]
     classes, rooms = NodeClasses(helped, carried), numa_rooms(config)
     for node in there if helped else ():
         used, have = demand.nodes.get(node.name, NO_USE).used, node.allocatable
@@ -105,7 +105,7 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
             bins.append(Bin(free=vector, node_class=classes.add(traits_of(node, room))))
             names.append(node.name)
     existing = len(bins)
-    for expected in (one for many in options.values() for one in many):
+    for expected in (node for many in options.values() for node in many):
         classes.add(expected.traits)
     sizes: list[Resources] = []
     for incoming in node_supply.incoming:
@@ -141,23 +141,25 @@ def _options(
 ) -> dict[str, tuple[ExpectedNode, ...]]:
     """Returns per monitored queue the new nodes it may get: by each namespace's order of types, the
     namespaces of high priority first."""
-    policies = sorted(config.namespaces.values(), key=lambda one: (-one.priority, one.name))
+    policies = sorted(
+        config.namespaces.values(), key=lambda namespace: (-namespace.priority, namespace.name)
+    )
     options: dict[str, list[tuple[int, ExpectedNode]]] = {}
     for policy in policies:
         for rank, type_name in enumerate(policy.node_types):
             found = options.setdefault(policy.queue, [])
             found.append((rank, expected[policy.name, type_name]))
     return {
-        queue: tuple(one for _, one in sorted(found, key=lambda ranked: ranked[0]))
+        queue: tuple(node for _, node in sorted(found, key=lambda ranked: ranked[0]))
         for queue, found in options.items()
     }
 
 
 def _by_preference(node_supply: NodeSupply) -> list[Node]:
     """Returns the nodes that take pods: lent ones first, since they are reserved for few."""
-    incoming = {one.name for one in node_supply.incoming if one.name}
-    nodes = (one for one in node_supply.nodes if takes_pods(one, node_supply))
-    there = (one for one in nodes if one.name not in incoming)
+    incoming = {incoming.name for incoming in node_supply.incoming if incoming.name}
+    nodes = (node for node in node_supply.nodes if takes_pods(node, node_supply))
+    there = (node for node in nodes if node.name not in incoming)
     return sorted(there, key=lambda node: node.name not in node_supply.lent)
 
 
@@ -169,7 +171,7 @@ def _keys(group: PendingGroup) -> Iterable[str]:
     """Yields the label keys that decide where a group may go."""
     shape = group.shape
     yield from (key for key, _ in shape.node_selector)
-    yield from (one.key for term in _terms(group) for one in term.expressions)
+    yield from (expression.key for term in _terms(group) for expression in term.expressions)
     yield from shape.spread_keys
     yield from (affinity.topology_key for affinity in shape.pod_affinity)
 

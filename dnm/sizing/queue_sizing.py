@@ -80,16 +80,16 @@ class Sizing(Value):
 
     def wanted(self) -> dict[NodePool, int]:
         """Returns how many nodes of each pool are wanted, in the order of handing out."""
-        return {p: n for one in self.queues.values() for p, n in one.wanted.items()}
+        return {p: n for queue in self.queues.values() for p, n in queue.wanted.items()}
 
     def granted(self) -> dict[NodePool, int]:
         """Returns how many nodes of each pool can be had, in the order of handing out."""
-        return {p: n for one in self.queues.values() for p, n in one.granted.items()}
+        return {p: n for queue in self.queues.values() for p, n in queue.granted.items()}
 
     def fits(self) -> dict[str, int]:
         """Returns, by the fingerprint of a group of pending pods, how many of them have room and
         quota on nodes that are there."""
-        return {name: n for one in self.queues.values() for name, n in one.fits.items()}
+        return {name: n for queue in self.queues.values() for name, n in queue.fits.items()}
 
 
 def count_by_type(pools: Mapping[NodePool, int]) -> dict[str, int]:
@@ -120,12 +120,16 @@ def size_at_rest(
     sizings = [
         QueueSizing(
             queue=queue,
-            priority=max(one.priority for one in config.namespaces.values() if one.queue == queue),
+            priority=max(
+                namespace.priority
+                for namespace in config.namespaces.values()
+                if namespace.queue == queue
+            ),
             fingerprint=pending_fingerprint(demand, queue),
         )
         for queue in there
     ]
-    sizings.sort(key=lambda one: (-one.priority, one.queue))
+    sizings.sort(key=lambda sizing: (-sizing.priority, sizing.queue))
     return answer(demand, sizings)
 
 
@@ -137,8 +141,10 @@ def answer(
     """Returns the answer with what is said of each queue. `told`: by queue, of those that want
     nodes."""
     return Sizing(
-        queues={one.queue: one for one in sizings},
-        verdicts={one.queue: _verdict(demand, one, told.get(one.queue)) for one in sizings},
+        queues={sizing.queue: sizing for sizing in sizings},
+        verdicts={
+            sizing.queue: _verdict(demand, sizing, told.get(sizing.queue)) for sizing in sizings
+        },
     )
 
 
@@ -172,8 +178,8 @@ def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Why, str
 def _unschedulable(sizing: QueueSizing) -> list[str]:
     """Names the pods that no node helps: one of each kind, of a few kinds."""
     kinds = [
-        f"no node helps {one.count} like {one.group.namespace}/{one.group.names[0]}: {one.why}"
-        for one in sizing.unschedulable[:_MOST_KINDS]
+        f"no node helps {pods.count} like {pods.group.namespace}/{pods.group.names[0]}: {pods.why}"
+        for pods in sizing.unschedulable[:_MOST_KINDS]
     ]
     if (more := len(sizing.unschedulable) - _MOST_KINDS) > 0:
         kinds.append(f"and {count_of(more, 'kind')} more, which `dnm check` names")
@@ -184,8 +190,8 @@ def _left_out(demand: Demand, queue: str) -> list[str]:
     """Counts the pods that ask for nothing, by reason, and names one of each."""
     counts: Counter[str] = Counter()
     like: dict[str, str] = {}
-    for one in demand.uncounted:
-        if is_under(one.queue, queue):
-            counts[one.why.value] += one.count
-            like.setdefault(one.why.value, f"{one.namespace}/{one.names[0]}")
+    for uncounted in demand.uncounted:
+        if is_under(uncounted.queue, queue):
+            counts[uncounted.why.value] += uncounted.count
+            like.setdefault(uncounted.why.value, f"{uncounted.namespace}/{uncounted.names[0]}")
     return [f"{count} not counted, {why}: {like[why]}" for why, count in sorted(counts.items())]

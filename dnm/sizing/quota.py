@@ -46,7 +46,7 @@ class Quota:
         self._queues = queues
         self._own = {path: demand.queues.get(path, QueueDemand(queue=path)).used for path in queues}
         self._used = {path: dict(used) for path, used in self._own.items()}
-        self.now = {path: dict(one.max) for path, one in queues.items()}
+        self.now = {path: dict(queue.max) for path, queue in queues.items()}
         self.limits = {path: dict(limit) for path, limit in self.now.items()}
 
     def copy(self) -> Quota:

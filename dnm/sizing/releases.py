@@ -174,12 +174,14 @@ def _why_kept(
     entry = node_supply.lent[name]
     policy = config.namespaces.get(entry.namespace)
     ready = Counter(
-        one.node_type for one in node_supply.incoming if one.namespace == entry.namespace
+        incoming.node_type
+        for incoming in node_supply.incoming
+        if incoming.namespace == entry.namespace
     )
     ready.update(
-        one.node_type
-        for node, one in node_supply.lent.items()
-        if one.namespace == entry.namespace and node not in gone
+        lent_node.node_type
+        for node, lent_node in node_supply.lent.items()
+        if lent_node.namespace == entry.namespace and node not in gone
     )
     return keeps_ready(policy, entry, ready) or objection
 
@@ -202,9 +204,9 @@ def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, d
     """Of each queue the moment whose nodes have seen its candidates idle for their whole time."""
     bounds: dict[str, datetime] = {}
     for name in candidates.names:
-        one = node_supply.lent[name]
-        if one.idle_since:
-            bounds[one.queue] = max(one.idle_since, bounds.get(one.queue, one.idle_since))
+        node = node_supply.lent[name]
+        if node.idle_since:
+            bounds[node.queue] = max(node.idle_since, bounds.get(node.queue, node.idle_since))
     return bounds
 
 
@@ -264,7 +266,7 @@ class RemovalSimulation:
         own = {name: pool_of(supply.lent[name]) for name in names}
         node_supply = msgspec.structs.replace(
             supply,
-            lent={name: one for name, one in supply.lent.items() if name not in own},
+            lent={name: node for name, node in supply.lent.items() if name not in own},
             leaving=supply.leaving | own.keys(),
         )
         budget = self._budget.changed(own.values(), 1)
@@ -290,22 +292,24 @@ class RemovalSimulation:
         """Yields the limits (path, resource) that would be below what they are to be at least, and
         are not now, with that."""
         queues = (self._node_supply.lent[name].queue for name in names)
-        for path in dict.fromkeys(one for queue in queues for one in known_lineage(queue, limits)):
+        for path in dict.fromkeys(
+            name for queue in queues for name in known_lineage(queue, limits)
+        ):
             least = least_of(self._demand.queues[path]) if path in self._demand.queues else {}
             for resource, limit in limits[path].max.items():
                 if limit < least.get(resource, 0) <= self._queues[path].max[resource]:
                     yield path, resource, least.get(resource, 0)
 
     def _limits_without(self, names: Sequence[str]) -> dict[str, QueueLimits]:
-        limits = {path: dict(one.max) for path, one in self._queues.items()}
+        limits = {path: dict(queue.max) for path, queue in self._queues.items()}
         for name in names:
             entry = self._node_supply.lent[name]
             for path in known_lineage(entry.queue, self._queues):
                 for resource in limits[path].keys() - self._queues[path].fixed:
                     limits[path][resource] -= entry.counted.get(resource, 0)
         return {
-            path: msgspec.structs.replace(one, max=limits[path])
-            for path, one in self._queues.items()
+            path: msgspec.structs.replace(queue, max=limits[path])
+            for path, queue in self._queues.items()
         }
 
 

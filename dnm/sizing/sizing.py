@@ -72,11 +72,17 @@ def size_wanting(
     backlogs = make_backlogs(config, demand, queues, packing_input)
     allotment = Allotment(demand, queues, node_supply, packing_input)
     sizings = [allotment.serve(backlog) for backlog in backlogs]
-    wanted = {pool: count for one in sizings for pool, count in one.wanted.items()}
+    wanted = {pool: count for sizing in sizings for pool, count in sizing.wanted.items()}
     if not budget.covers(wanted):
-        since = {one.queue: one.waits_since or "~" for one in sizings}
-        backlogs.sort(key=lambda one: (-one.priority, since[one.queue], one.queue))
+        since = {sizing.queue: sizing.waits_since or "~" for sizing in sizings}
+        backlogs.sort(
+            key=lambda queue_backlog: (
+                -queue_backlog.priority,
+                since[queue_backlog.queue],
+                queue_backlog.queue,
+            )
+        )
         allotment = Allotment(demand, queues, node_supply, packing_input)
         sizings = allotment.serve_within(budget, backlogs)
-    told = {one.queue: tell_wanted(one) for one in sizings if one.wanted}
+    told = {sizing.queue: tell_wanted(sizing) for sizing in sizings if sizing.wanted}
     return answer(demand, sizings, told)

@@ -27,8 +27,8 @@ def find_stalled(
     fits = base.fits()
     for queue, bound in sorted(bounds.items()):
         is_settled = not (
-            any(one.since > bound for one in node_supply.lent.values() if one.queue == queue)
-            or any(one.queue == queue for one in node_supply.incoming)
+            any(node.since > bound for node in node_supply.lent.values() if node.queue == queue)
+            or any(incoming.queue == queue for incoming in node_supply.incoming)
         )
         if not is_settled:
             continue
@@ -47,7 +47,11 @@ def find_stalled(
 
 def leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
     """Returns the demand without the pods that wait for something else."""
-    left_out = {name: one.count for found in stalled.values() for name, one in found.items()}
+    left_out = {
+        name: stalled_pods.count
+        for found in stalled.values()
+        for name, stalled_pods in found.items()
+    }
     kept = (group.without_oldest(left_out.get(group.fingerprint, 0)) for group in demand.groups)
     groups = tuple(group for group in kept if group is not None)
     return msgspec.structs.replace(demand, groups=groups)

@@ -21,15 +21,17 @@ def tell_wanted(sizing: QueueSizing) -> tuple[Verdict, Why, str]:
     if not granted:
         details[0] = f"{reason.text}: {detail}"
         # Where there were some, other queues have them.
-        reason = next((one.reason for one in sizing.spent if one.left <= 0), Reason.OTHERS_FIRST)
+        reason = next(
+            (bound.reason for bound in sizing.spent if bound.left <= 0), Reason.OTHERS_FIRST
+        )
     return verdict, reason, "; ".join(filter(None, details))
 
 
 def _what_stops(sizing: QueueSizing, granted: int) -> str:
     """Names the bounds that leave no more, those last that say it in words of their own."""
-    used_up = sorted(one.name for one in sizing.spent if not one.why)
+    used_up = sorted(bound.name for bound in sizing.spent if not bound.why)
     words = [f"{', '.join(used_up)} used up"] if used_up else []
-    words += [one.why for one in sizing.spent if one.why]
+    words += [bound.why for bound in sizing.spent if bound.why]
     return f"{granted} can be had: {'; '.join(words)}"
 
 

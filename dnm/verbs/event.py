@@ -61,9 +61,9 @@ def _why_double(config: Config, registry: Registry, name: str) -> Refusal | None
     if name in registry.events:
         how = f"`dnm event remove {name}` takes it away"
         return Refusal(f"there is an event {name} already: {how}")
-    for one in list_events(config, registry):
-        if one.name == name:
-            where = f"there is an event {name} in {place_of_event(config, one)} already"
+    for event in list_events(config, registry):
+        if event.name == name:
+            where = f"there is an event {name} in {place_of_event(config, event)} already"
             return Refusal(f"{where}; name this one otherwise")
     if len(registry.events) >= MOST_EVENTS:
         return Refusal(f"there are {MOST_EVENTS} events already; remove some that are over")

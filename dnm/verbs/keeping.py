@@ -53,7 +53,9 @@ def _why_no_node(config: Config, registry: Registry, node: str) -> Refusal | Non
     """Of a name that no node of this configuration can have: a mistyped one would keep nothing."""
     if node in registry.nodes or node in registry.claimed or config.type_of(node):
         return None
-    types = ", ".join(f"{one.name_prefix or one.name}…" for one in config.node_types.values())
+    types = ", ".join(
+        f"{node_type.name_prefix or node_type.name}…" for node_type in config.node_types.values()
+    )
     return Refusal(
         f"{node!r} is not lent, and no name of a node that could be: these are {types}; "
         "`dnm nodes` shows them; nothing is done"

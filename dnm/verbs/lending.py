@@ -62,7 +62,7 @@ def orders_of(
         if refusal := _why_not_free(config, registry, name, now):
             return refusal
     counts = {node_type: len(nodes) or wanted.count for node_type, nodes in named.items()}
-    each = [(one, wanted.namespace) for one, count in counts.items() for _ in range(count)]
+    each = [(name, wanted.namespace) for name, count in counts.items() for _ in range(count)]
     if why := why_never_so_many(config, each):
         return Refusal(f"{count_of(len(each), 'node')} can never be had: {why}")
     return tuple(
@@ -152,14 +152,14 @@ def extend(config: Config, registry: Registry, name: str, until: datetime) -> Re
     if not any(order.id == name for order in registry.orders):
         return _node_extended(config, registry, name, until)
 
-    def longer(one: E) -> E:
-        stays = one.order == name and one.stays_until is not None
-        return replace(one, stays_until=until) if stays else one
+    def longer(node: E) -> E:
+        stays = node.order == name and node.stays_until is not None
+        return replace(node, stays_until=until) if stays else node
 
     return replace(
         registry,
         orders=tuple(
-            replace(one, until=until) if one.id == name else one for one in registry.orders
+            replace(order, until=until) if order.id == name else order for order in registry.orders
         ),
         requests=tuple(map(longer, registry.requests)),
         nodes={node: longer(entry) for node, entry in registry.nodes.items()},
@@ -235,10 +235,12 @@ def give_back(
         return refusal
     gone = replace(entry, leaves=Leaving.BY_HAND, emptying=emptying, stays_until=None, order="")
     orders = [
-        replace(one, count=one.count - 1, nodes=tuple(node for node in one.nodes if node != name))
-        if one.id == entry.order
-        else one
-        for one in registry.orders
+        replace(
+            order, count=order.count - 1, nodes=tuple(node for node in order.nodes if node != name)
+        )
+        if order.id == entry.order
+        else order
+        for order in registry.orders
     ]
     left = tuple(order for order in orders if order.count > 0)
     return replace(_with_node(registry, name, gone), orders=left)
@@ -246,8 +248,10 @@ def give_back(
 
 def _is_order(registry: Registry, name: str) -> bool:
     """Whether there is such an order, or anything that came of one."""
-    named = {one.id for one in registry.orders} | {one.order for one in registry.requests}
-    return name in named | {one.order for one in registry.nodes.values()}
+    named = {order.id for order in registry.orders} | {
+        request.order for request in registry.requests
+    }
+    return name in named | {node.order for node in registry.nodes.values()}
 
 
 def _why_not_returned(registry: Registry, name: str, entry: LentNode) -> Refusal | None:
@@ -273,12 +277,12 @@ def why_not_emptied(name: str, node: Node | None) -> Refusal | None:
 def _order_ended(registry: Registry, name: str, now: datetime) -> Registry:
     """What is on its way for it comes, and what could not be returned may mend: neither stays."""
 
-    def ended(one: E) -> E:
-        return replace(one, stays_until=now) if one.order == name else one
+    def ended(node: E) -> E:
+        return replace(node, stays_until=now) if node.order == name else node
 
     return replace(
         registry,
-        orders=tuple(one for one in registry.orders if one.id != name),
+        orders=tuple(order for order in registry.orders if order.id != name),
         requests=tuple(map(ended, registry.requests)),
         nodes={node: ended(entry) for node, entry in registry.nodes.items()},
     )

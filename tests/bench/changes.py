@@ -65,7 +65,7 @@ def measure_size(size: Size, repeat: int) -> Mapping[str, Sample]:
 
 def find_misses(results: Results) -> list[str]:
     """A sentence for each goal that was missed at the largest size."""
-    size = max(results, key=lambda one: one.pods)
+    size = max(results, key=lambda result: result.pods)
     listed, changed, curl = (results[size][name] for name in (LIST, HUNDRED, CURL))
     goals = (  # half of the first and of the last is the import of the client
         ("processor time against the list", changed.cpu / listed.cpu, 1 / 3),
@@ -90,7 +90,9 @@ def make_part(results: Results, repeat: int, before: float) -> str:
     rows = []
     for name in next(iter(results.values())):
         found = [samples[name] for samples in results.values()]
-        rows.append([name, *(f"{one.cpu:.2f} s, {one.bytes_read / 1e6:.2f} MB" for one in found)])
+        rows.append(
+            [name, *(f"{sample.cpu:.2f} s, {sample.bytes_read / 1e6:.2f} MB" for sample in found)]
+        )
     lines = [
         CHANGES,
         "",

@@ -223,11 +223,11 @@ class Application:
 
     def _spec(self, token: str, node: str) -> Object:
         volumes = list(self._rest["volumes"])
-        mounts = [{"name": one["name"], "mountPath": f"/{one['name']}"} for one in volumes]
+        mounts = [{"name": volume["name"], "mountPath": f"/{volume['name']}"} for volume in volumes]
         if not self._is_bare:
             volumes.append({"name": token, "projected": _PROJECTED})
             mounts.append({"name": token, "readOnly": True, "mountPath": _TOKEN_PATH})
-        containers = [{**one, "volumeMounts": mounts} for one in self._containers]
+        containers = [{**container, "volumeMounts": mounts} for container in self._containers]
         spec = {**self._rest, "containers": containers, "volumes": volumes}
         return {**spec, "nodeName": node} if node else spec
 
@@ -247,10 +247,11 @@ class Application:
         if place.phase != "Pending":
             status |= {"podIP": address, "podIPs": [{"ip": address}]}
             status["containerStatuses"] = [
-                _container_status(chance, one, place.phase, created) for one in self._containers
+                _container_status(chance, container, place.phase, created)
+                for container in self._containers
             ]
-            for one in status["containerStatuses"] if self._is_bare else ():
-                del one["allocatedResources"], one["resources"]  # as before Kubernetes 1.33
+            for item in status["containerStatuses"] if self._is_bare else ():
+                del item["allocatedResources"], item["resources"]  # as before Kubernetes 1.33
         return status
 
 

@@ -116,7 +116,8 @@ def _figures(results: Results) -> str:
     for name in next(iter(results.values())):
         found = [samples.get(name) for samples in results.values()]
         cells = [
-            f"{one.wall:.2f} s, {one.peak_bytes / 1e6:.0f} MB" if one else "–" for one in found
+            f"{sample.wall:.2f} s, {sample.peak_bytes / 1e6:.0f} MB" if sample else "–"
+            for sample in found
         ]
         rows.append([WORDS[name], *cells])
     return table(["", *(size.name for size in results)], rows)

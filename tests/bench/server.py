@@ -202,7 +202,7 @@ class StaticServer:
         """The list of one name."""
         name = query["fieldSelector"].partition(",")[0].partition("=")[2]
         kind = "Pod" if path.endswith("pods") else "Node"
-        changed = [one.item for one in self._changes.get(twin, []) if one.name == name]
+        changed = [changed.item for changed in self._changes.get(twin, []) if changed.name == name]
         item = changed[-1] if changed else self._found_item(twin, kind, name)
         metadata = json.dumps({"resourceVersion": str(self._version(twin))}).encode()
         return b'{"kind":"%sList","metadata":%s,"items":[%s]}' % (kind.encode(), metadata, item)

@@ -41,20 +41,20 @@ def test_what_can_not_be_read_is_as_it_was(
     read: CalendarReading | Unreadable, nodes: dict[str, int], troubles: tuple[str, ...]
 ) -> None:
     kept = keep_calendar(BEFORE, read)
-    assert {one.name: one.nodes for one in kept.events} == nodes and kept.troubles == troubles
+    assert {item.name: item.nodes for item in kept.events} == nodes and kept.troubles == troubles
     assert keep_calendar(kept, read) == kept  # and it is rest
 
 
 def test_the_configuration_is_a_calendar_too(tmp_path: Path) -> None:
     config = a_config(tmp_path, calendar_events=(event("a"), event("b")))
     registry = with_calendars(config, Registry(), {})
-    assert [one.name for one in list_events(config, registry)] == ["a", "b"]
+    assert [item.name for item in list_events(config, registry)] == ["a", "b"]
     bad = msgspec.structs.replace(
         config, calendar_events=(event("a"),), unread_events={"b": ("why",)}
     )
     kept = with_calendars(bad, registry, {})
     for known in (registry, kept, with_calendars(bad, kept, {})):
-        assert [one.name for one in list_events(bad, known)] == ["a", "b"]
+        assert [item.name for item in list_events(bad, known)] == ["a", "b"]
     assert list_troubles(bad, kept) == (f"{config.path}: why",)
     gone = msgspec.structs.replace(config, calendar_events=())
     assert with_calendars(gone, kept, {}) == Registry()
@@ -84,7 +84,7 @@ def test_what_the_configuration_says_of_events_has_a_bound_in_the_record(
     long = msgspec.structs.replace(config, calendar_events=(a,), unread_events=unread)
     kept = with_calendars(long, before, {})
     assert len(msgspec.json.encode(kept)) < 2**19 and kept == with_calendars(long, kept, {})
-    assert [one.name for one in list_events(long, kept)] == ["a", "b"]
+    assert [item.name for item in list_events(long, kept)] == ["a", "b"]
     (why,) = list_troubles(long, kept)
     assert why.startswith(f"{config.path}: says more than 512 KiB about events")
     assert with_calendars(config, kept, {}) == before and not list_troubles(config, before)

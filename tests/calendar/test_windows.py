@@ -29,7 +29,7 @@ def utc(text: str) -> datetime:
 
 
 def shown(found: list[windows.Window]) -> list[str]:
-    return [f"{one.begins:%m-%d %H:%M} {one.ends:%m-%d %H:%M}" for one in found]
+    return [f"{window.begins:%m-%d %H:%M} {window.ends:%m-%d %H:%M}" for window in found]
 
 
 # from, until, zone, other keys -> the windows in UTC
@@ -76,11 +76,11 @@ def test_wall_times_are_moments(
     begins: str, until: str, zone: str, more: dict[str, str], expected: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    one = event(begins, until, zone, **more)
+    item = event(begins, until, zone, **more)
     for host in ("UTC", "Asia/Kathmandu"):  # whatever zone the host is in
         monkeypatch.setenv("TZ", host)
         year = int(begins[:4])
-        found = list_windows([one], utc(f"{year}-01-01"), utc(f"{year + 1}-01-01"))
+        found = list_windows([item], utc(f"{year}-01-01"), utc(f"{year + 1}-01-01"))
         assert shown(found) == expected
 
 

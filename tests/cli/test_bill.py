@@ -68,11 +68,13 @@ def test_sheet_and_document_have_the_same_lends(bill: Run) -> None:
     for total in document["accounts"]:
         whose = [total[key] for key in ("account", "namespace", "queue")]
         of = [
-            one for one in document["lends"]
-            if [one[key] for key in ("account", "namespace", "queue")] == whose
+            lend for lend in document["lends"]
+            if [lend[key] for key in ("account", "namespace", "queue")] == whose
         ]  # fmt: skip
         assert total["lends"] == len(of)
-        assert total["lent_hours"] == pytest.approx(sum(one["lent_hours"] for one in of), abs=0.01)
+        assert total["lent_hours"] == pytest.approx(
+            sum(item["lent_hours"] for item in of), abs=0.01
+        )
         assert total["billed"] == pytest.approx(total["lent_hours"] * WEIGHT, rel=0.001)
 
 
@@ -100,7 +102,7 @@ def test_what_can_not_be_asked_is_one_sentence(
 
 def test_without_slurm_nothing_is_weighed(site: Site, tmp_path: Path) -> None:
     done = site.command("report", *SPAN, "--format", "json", PATH="/nonexistent")
-    assert {one["billed"] for one in json.loads(done.stdout)["lends"]} == {None}
+    assert {lend["billed"] for lend in json.loads(done.stdout)["lends"]} == {None}
     assert done.returncode == 0 and "nothing is weighed" in done.stderr
     assert "nothing is done" not in done.stderr
 

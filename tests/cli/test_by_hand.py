@@ -404,7 +404,7 @@ def test_an_order_before_the_first_run_is_reported_alike_everywhere(site: Site) 
     assert "Last run none yet warning: no run yet" in status
     printed = (status, site.command("plan").stdout, site.command("explain", order.id).stdout)
     progress = [
-        re.findall(r"\d nodes there, .*?\d missing", " ".join(one.split())) for one in printed
+        re.findall(r"\d nodes there, .*?\d missing", " ".join(name.split())) for name in printed
     ]
     assert progress == [["0 nodes there, 2 missing"]] * 3, printed
     (planned,) = json.loads(site.command("plan", "-o", "json").stdout)["orders"]
@@ -439,8 +439,8 @@ def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
     status = site.command("status").stdout
     assert "2 nodes there, 0 missing" in " ".join(status.split()), status
     document = json.loads(site.command("status", "-o", "json").stdout)
-    assert [one["missing"] for one in document["orders"]] == [0]
-    assert all(one["stays_until"] for one in document["nodes"])
+    assert [order["missing"] for order in document["orders"]] == [0]
+    assert all(node["stays_until"] for node in document["nodes"])
     lent = sorted(site.registry.nodes)
     assert len(lent) == 2 and all(n.phase is Phase.SERVING for n in site.registry.nodes.values())
     assert site.command("extend", lent[0], "--for", "3h").returncode == 0

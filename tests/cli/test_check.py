@@ -272,7 +272,7 @@ def test_broken(site: CheckedSite, name: str, capsys: pytest.CaptureFixture[str]
     break_it, found, text, exit_code = BROKEN[name]
     break_it(site)
     assert check(site.ini, "json") == exit_code
-    shown = [" ".join(one.values()) for one in json.loads(capsys.readouterr().out)["checks"]]
+    shown = [" ".join(item.values()) for item in json.loads(capsys.readouterr().out)["checks"]]
     matching = [line for line in shown if line.startswith(f"{found} ") and text in line]
     assert matching, "\n".join(shown)
 
@@ -325,7 +325,7 @@ def test_limits_that_only_the_scheduler_counts_are_named(site: CheckedSite, name
     before, after = LIMITED[name]
     site.sandbox.set_queues(QUEUES.replace(before, after, 1))
     shown = [finding for finding in site.findings() if "can't see these limits" in finding.text]
-    assert [one.remedy for one in shown] == ["set yunikorn_url"], site.findings()
+    assert [finding.remedy for finding in shown] == ["set yunikorn_url"], site.findings()
     ask_the_scheduler(site)
     assert not [finding for finding in site.findings() if "can't see these limits" in finding.text]
 

@@ -58,6 +58,6 @@ def test_the_accounting_is_looked_at(
     changes: dict[str, Any] = {"namespaces": namespace_policy(a_config(), charge_account=account)}
     listed = BatchList(nodes=listed.nodes, charges=charges)
     found = check_charges(a_config(**changes), registry, listed, {"PATH": f"{tmp_path}:/bin"})
-    texts = [one.text for one in found]
+    texts = [finding.text for finding in found]
     assert len(texts) == len(said), texts
     assert all(text.startswith(begin) for text, begin in zip(texts, said, strict=True)), texts

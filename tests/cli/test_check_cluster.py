@@ -36,13 +36,14 @@ def test_the_role_that_a_site_copies_is_enough(site: CheckedSite) -> None:
 def test_each_permission_is_missed(site: CheckedSite, number: int) -> None:
     wanted = permissions(load_config(site.ini, {}))
     missing = wanted[number]
-    granted = [one for one in wanted if one != missing]
+    granted = [permission for permission in wanted if permission != missing]
     rules = [
-        {"kind": "Role" if one.namespace else "ClusterRole",
-         "metadata": {"name": "r", "namespace": one.namespace or "*"},
-         "rules": [{"apiGroups": [one.group], "resources": [one.resource], "verbs": [one.verb],
-                    "resourceNames": [one.name] if one.name else []}]}
-        for one in granted
+        {"kind": "Role" if needed.namespace else "ClusterRole",
+         "metadata": {"name": "r", "namespace": needed.namespace or "*"},
+         "rules": [{"apiGroups": [needed.group], "resources": [needed.resource],
+                    "verbs": [needed.verb],
+                    "resourceNames": [needed.name] if needed.name else []}]}
+        for needed in granted
     ]  # fmt: skip
     site.sandbox.access.restrict_to_manifests(rules)
     shown = results_of(site.findings())
@@ -57,7 +58,9 @@ def test_pods_by_namespace_where_the_cluster_is_forbidden(site: CheckedSite) -> 
     site.write("map.json", '{"dev": "root.dev", "test": "root.dev"}')
     site.write("dnm.ini", INI.replace("= dev\n", "= dev, test\n"))
     wanted = permissions(load_config(site.ini, {}))
-    rights = {(one.verb, one.resource, one.namespace or "*") for one in wanted}
+    rights = {
+        (permission.verb, permission.resource, permission.namespace or "*") for permission in wanted
+    }
     site.sandbox.access.restrict(rights - {("list", "pods", "*")} | {("list", "pods", "dev")})
     shown = results_of(site.findings())
     assert shown["list pods in dev"] is CheckResult.OK
@@ -84,9 +87,11 @@ def test_the_role_of_the_test_load_is_optional(
     site: CheckedSite, granted: tuple[str, ...], result: CheckResult, text: str
 ) -> None:
     wanted = permissions(load_config(site.ini, {}))
-    rights = {(one.verb, one.resource, one.namespace or "*") for one in wanted}
+    rights = {
+        (permission.verb, permission.resource, permission.namespace or "*") for permission in wanted
+    }
     site.sandbox.access.restrict(rights | {(verb, "deployments", "dev") for verb in granted})
-    (finding,) = [one for one in site.findings() if "test-load" in one.text]
+    (finding,) = [finding for finding in site.findings() if "test-load" in finding.text]
     assert finding.result is result and text in finding.text
 
 
@@ -107,7 +112,7 @@ def test_a_change_that_is_not_admitted_is_known_before_a_run(
         raise ApiError(code, message)
 
     site.sandbox.admission.webhooks["configmaps"] = refuse
-    (told,) = [one for one in site.findings() if says in one.text]
+    (told,) = [finding for finding in site.findings() if says in finding.text]
     assert (told.check, told.result) == ("queue document", expected)
     assert bool(told.remedy) is (expected is CheckResult.FAILED)
 

@@ -34,7 +34,7 @@ def node_set(mode: str = "DaemonSet", **spec: Any) -> NodeSet:
 
 
 def shown(findings: Any) -> list[tuple[CheckResult, str]]:
-    return [(one.result, one.text) for one in findings]
+    return [(finding.result, finding.text) for finding in findings]
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def node_sets(*specs: Any) -> dict[str, Any]:
 def test_a_site_without_slinky(site: CheckedSite) -> None:
     """The bridge's role is enough to tell."""
     paths = (ROOT / "etc" / "rbac.yaml", ROOT / "etc" / "rbac-slinky.yaml")
-    documents = [one for path in paths for one in yaml.safe_load_all(path.read_text())]
+    documents = [item for path in paths for item in yaml.safe_load_all(path.read_text())]
     site.sandbox.access.restrict_to_manifests(documents)
-    (one,) = slinky_of(site)
-    assert (one.result, one.text) == (
+    (finding,) = slinky_of(site)
+    assert (finding.result, finding.text) == (
         OK, "no sign of it: no API group slinky.slurm.net, no managed Node",
     )  # fmt: skip
 
@@ -126,31 +126,35 @@ def test_a_site_without_slinky(site: CheckedSite) -> None:
 def test_what_may_not_be_read_is_not_taken_for_none(site: CheckedSite) -> None:
     forbidden = Fault(kind="status", path="deployments$|nodesets$", code=403, message="no right")
     site.sandbox.faults.add(forbidden)
-    (one,) = slinky_of(site)
-    assert one.result is OK and "whether slurm-bridge is installed can't be told" in one.text
+    (finding,) = slinky_of(site)
+    assert (
+        finding.result is OK and "whether slurm-bridge is installed can't be told" in finding.text
+    )
     serve(site, "^/apis/slinky.slurm.net$", GROUP)
     found = slinky_of(site)
-    assert [one.result for one in found] == [WARNING, WARNING]
+    assert [item.result for item in found] == [WARNING, WARNING]
     assert found[0].text.startswith("whether a NodeSet takes lent nodes")
     assert found[1].text.startswith("which namespaces slurm-bridge manages")
-    assert {one.remedy for one in found} == {"grant it as etc/rbac-slinky.yaml does"}
+    assert {item.remedy for item in found} == {"grant it as etc/rbac-slinky.yaml does"}
 
 
 def test_a_node_set_is_found_by_its_selector(site: CheckedSite) -> None:
     serve(site, "^/apis/slinky.slurm.net$", GROUP)
     serve(site, "nodesets$", node_sets(template(nodeSelector={"slurm": "yes"})))
-    assert [one.result for one in slinky_of(site)] == [OK]
+    assert [item.result for item in slinky_of(site)] == [OK]
     site.sandbox.faults.clear()
     serve(site, "^/apis/slinky.slurm.net$", GROUP)
     serve(site, "nodesets$", node_sets(template()))
-    (one,) = slinky_of(site)
-    assert one.result is FAILED and "the NodeSet slurm/batch starts a slurmd on" in one.text
+    (finding,) = slinky_of(site)
+    assert finding.result is FAILED and "the NodeSet slurm/batch starts a slurmd on" in finding.text
 
 
 def test_an_operator_of_another_time(site: CheckedSite) -> None:
     serve(site, "^/apis/slinky.slurm.net$", {**GROUP, "versions": [{"version": "v1alpha1"}]})
-    (one,) = slinky_of(site)
-    assert one.result is WARNING and "served as v1alpha1, which dnm does not know" in one.text
+    (finding,) = slinky_of(site)
+    assert (
+        finding.result is WARNING and "served as v1alpha1, which dnm does not know" in finding.text
+    )
 
 
 BRIDGE = {
@@ -181,8 +185,8 @@ def test_a_namespace_that_the_bridge_manages(
 ) -> None:
     serve(site, "^/apis/apps/v1/deployments$", BRIDGE)
     serve(site, "slurm-bridge-config$", {"kind": "ConfigMap", "data": {"config.yaml": settings}})
-    (one,) = slinky_of(site)
-    assert one.result is result and says in one.text
+    (finding,) = slinky_of(site)
+    assert finding.result is result and says in finding.text
 
 
 def test_slurm_is_asked_for_its_names_where_the_bridge_is_at_work(site: CheckedSite) -> None:
@@ -191,5 +195,5 @@ def test_slurm_is_asked_for_its_names_where_the_bridge_is_at_work(site: CheckedS
     node = site.sandbox.store.get("nodes", "", "x1")
     assert node is not None
     node["spec"]["taints"] = [taint]
-    (one,) = slinky_of(site)
-    assert one.result is OK and "on no Node that this Slurm knows by name" in one.text
+    (finding,) = slinky_of(site)
+    assert finding.result is OK and "on no Node that this Slurm knows by name" in finding.text

@@ -145,7 +145,7 @@ def test_whose_pods_hold_a_node(scene: Scene) -> None:
         for p in scene.sandbox.objects("pods")
         if p["spec"].get("nodeName") == node and not p["metadata"].get("ownerReferences")
     ]
-    oldest = min(one["creationTimestamp"] for one in on_it)
+    oldest = min(item["creationTimestamp"] for item in on_it)
     wide = scene.site.command("status", "--wide").stdout
     for answer in (scene.explain(node), wide):
         assert f"{len(on_it)} pods on it: {len(on_it)} of dev; dev/session-" in answer
@@ -179,7 +179,7 @@ def test_anything_else(scene: Scene, name: str, said: str) -> None:
     }
     if word in statuses:
         (pod,) = sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="1G", name=word)
-        sandbox.edit("pods", pod, lambda one: one["status"].update(statuses[word]), "dev")
+        sandbox.edit("pods", pod, lambda entry: entry["status"].update(statuses[word]), "dev")
         name, said = f"dev/{pod}", said.replace(f"dev/{word}", f"dev/{pod}")
     assert said in scene.explain(name)
 

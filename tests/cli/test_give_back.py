@@ -31,8 +31,8 @@ def pod_of(name: str, owner: str = "", **labels: str) -> dict[str, object]:
         metadata["annotations"] = {"kubernetes.io/config.mirror": "x"}
     if owner:
         version, _, kind = owner.rpartition(" ")
-        one = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
-        metadata["ownerReferences"] = [one]
+        entry = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
+        metadata["ownerReferences"] = [entry]
     return {
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {"nodeName": "a001", "terminationGracePeriodSeconds": 20,
@@ -161,7 +161,9 @@ def test_without_a_terminal_yes_is_needed(site: Site, monkeypatch: pytest.Monkey
 
 def test_an_administrator_s_cordon_is_refused(sandbox: Sandbox, site: Site) -> None:
     with sandbox.store.lock:
-        sandbox.store.edit("nodes", "", "a001", lambda one: one["spec"].update(unschedulable=True))
+        sandbox.store.edit(
+            "nodes", "", "a001", lambda entry: entry["spec"].update(unschedulable=True)
+        )
     with pytest.raises(RefusedError, match="a001 is cordoned by an administrator, so dnm does not"):
         return_(site.config, ["a001"], evicts=True, yes=True)
 

@@ -49,7 +49,7 @@ def test_the_numbers_are_those_of_the_days(site: Site) -> None:
     assert sum(row["nodes"] for row in report["to_serving"]) == 2 * NODES * DAYS
     assert report["to_serving"][0]["median_seconds"] == 600
     assert report["to_serving"][0]["p95_seconds"] == 660
-    assert [(one["code"], one["times"], one["hours"]) for one in report["refused"]] == [
+    assert [(item["code"], item["times"], item["hours"]) for item in report["refused"]] == [
         ("CAPPED", DAYS, round(DAYS * 40 / 60, 2))
     ] * 2
     (first, _) = report["waits"]
@@ -64,12 +64,12 @@ def test_what_jobs_paid_as_runs_saw_their_queue(site: Site) -> None:
     other, then for four nodes for three hours. Sixteen pods on each node, from the join until 11
     minutes before the fence."""
     report = json.loads(site.command("report", "--since", "52w", "-o", "json").stdout)
-    (one,) = report["price_as_seen"]
+    (item,) = report["price_as_seen"]
     hours = sum(row["hours"] for row in report["nodes"])
-    assert one == {
+    assert item == {
         "node_type": "a",
         "lent_node_minutes": pytest.approx(hours * 60),
-        "known_node_minutes": one["lent_node_minutes"],
+        "known_node_minutes": item["lent_node_minutes"],
         "jobs_paid_node_minutes": DAYS * (705 + 525 + 4 * 180),
         "pods_saved_minutes": DAYS * 2 * 16 * 3 * sum(580 - 117 * wave for wave in range(4)),
         "saved_per_paid": 79.66,

@@ -49,7 +49,9 @@ def said(directory: Path, ini: str, *arguments: str, given: str = "") -> tuple[i
 
 def test_json_has_the_keys_of_the_configuration(tmp_path: Path) -> None:
     code, out, _ = said(tmp_path, GOOD, "check", "-o", "json")
-    (settings,) = (one["settings"] for one in json.loads(out)["types"] if one["settings"])
+    (settings,) = (
+        node_type["settings"] for node_type in json.loads(out)["types"] if node_type["settings"]
+    )
     assert code == 0 and settings["kube_reserved"] == "memory=8500Mi", out
     assert "kube_reserved_memory" not in settings and settings["system_reserved"] == "memory=0"
 

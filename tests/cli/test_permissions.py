@@ -24,9 +24,9 @@ def roles(*parts: str) -> list[dict[str, Any]]:
     """Those of dnm itself, and of these parts: -state, -evict, -conditions."""
     names = [NAME, *(f"{NAME}{part}" for part in parts)]
     return [
-        one
-        for one in yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
-        if one["kind"] in ("Role", "ClusterRole") and one["metadata"]["name"] in names
+        item
+        for item in yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
+        if item["kind"] in ("Role", "ClusterRole") and item["metadata"]["name"] in names
     ]
 
 

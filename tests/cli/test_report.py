@@ -77,7 +77,7 @@ PLAN = Plan(
 )
 
 
-@pytest.mark.parametrize(("action", "line"), LINES, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(("action", "line"), LINES, ids=lambda item: type(item).__name__)
 def test_each_action_is_a_line(action: Action, line: str) -> None:
     assert action_lines(action) == [line]
     assert describe_action(action)["action"] == type(action).__name__
@@ -249,7 +249,7 @@ def test_batch_nodes_that_can_be_lent_come_first(capsys: pytest.CaptureFixture[s
 _OTHER = re.compile(r"\b(conver[ts]\w*|conversions?|rever[ts]\w*|gives? back|given back)\b", re.I)
 
 
-@pytest.mark.parametrize("reason", [*list_reasons()], ids=lambda one: one.name)
+@pytest.mark.parametrize("reason", [*list_reasons()], ids=lambda item: item.name)
 def test_a_reason_lends_and_returns(reason: Why) -> None:
     assert not _OTHER.search(reason.text)
 
@@ -259,7 +259,7 @@ def test_help_lends_and_returns(words: tuple[str, ...]) -> None:
     if words[0] in ("simulate", "sandbox", "demo"):
         return  # they speak of the converter's calls
     command = LEAVES[words]
-    said = [command.help or "", *(getattr(one, "help", "") or "" for one in command.params)]
+    said = [command.help or "", *(getattr(param, "help", "") or "" for param in command.params)]
     assert not _OTHER.search(" ".join(said))
 
 

@@ -105,7 +105,7 @@ def test_help_shows_each_verb_once_by_what_it_is_for(site: Site) -> None:
     assert list(verbs) == ["Look", "Act", "By hand", "Set up"]
     assert {"plan", "status", "explain"} <= set(verbs["Look"])
     assert {"lend", "return", "exclude", "event"} <= set(verbs["By hand"])
-    assert sorted(one for many in verbs.values() for one in many) == VERBS
+    assert sorted(item for many in verbs.values() for item in many) == VERBS
     assert "..." not in shown.partition("Look:")[2]
 
 
@@ -129,8 +129,10 @@ def test_the_kinds_of_the_history_are_all_named() -> None:
 def test_what_looks_takes_no_reason() -> None:
     """Nothing that a Ctrl-C leaves unfinished is kept silent."""
     for word in LOOKS - {""}:
-        of = [one for words, one in LEAVES.items() if f"{' '.join(words)} ".startswith(f"{word} ")]
-        assert of and not any(param.name == "reason" for one in of for param in one.params)
+        of = [
+            leaf for words, leaf in LEAVES.items() if f"{' '.join(words)} ".startswith(f"{word} ")
+        ]
+        assert of and not any(param.name == "reason" for item in of for param in item.params)
 
 
 SILENT = {
@@ -171,7 +173,7 @@ def test_a_verb_that_writes_tells_what_it_did_as_a_document(site: Site) -> None:
     done = site.command("hold", "a[001-002]", "-o", "json", "--reason", "disk", SUDO_USER="erin")
     told = json.loads(done.stdout)
     assert told["lines"] == ["each of a[001-002] is held until `dnm unhold a[001-002]`"]
-    assert [(one["verb"], one["object"], one["who"]) for one in told["deeds"]] == [
+    assert [(item["verb"], item["object"], item["who"]) for item in told["deeds"]] == [
         ("hold", "a001", "erin"), ("hold", "a002", "erin")
     ]  # fmt: skip
     assert "held: a[001-002]" in site.command("status").stdout
@@ -347,7 +349,7 @@ def test_a_run_tells_its_actions_as_the_plan_has_them(sandbox: Sandbox, tmp_path
     planned = json.loads(site.command("plan", "-o", "json").stdout)["actions"]
     done = json.loads(site.command("run", "-o", "json").stdout)
     assert done["schema"] == "dnm.run/2" and len(planned) == 1
-    assert [{**one, "id": ""} for one in done["actions"]] == [{**planned[0], "id": ""}]
+    assert [{**action, "id": ""} for action in done["actions"]] == [{**planned[0], "id": ""}]
     assert [line.split()[0] for line in done["lines"]] == ["action=convert"]
 
 
@@ -374,7 +376,7 @@ def test_each_command_is_there_with_the_help_of_its_table(name: str) -> None:
 
 
 def test_the_commands_are_few() -> None:
-    assert len([one for one in TABLE.values() if one.target]) <= 36
+    assert len([pair for pair in TABLE.values() if pair.target]) <= 36
 
 
 def test_a_named_command_imports_no_other() -> None:

@@ -135,7 +135,7 @@ def test_two_files_are_played_side_by_side(site: Site) -> None:
     site.write(new, f"{site.path.read_text()}max_converted_nodes = 6\n")
     by_file = document(site, "--since", "3d", "--against", str(new))["configurations"]
     by_key = document(site, "--since", "3d", "--set", "max_converted_nodes=6")["configurations"]
-    assert [one["name"] for one in by_file] == ["configured", "new", "nobody lends"]
+    assert [item["name"] for item in by_file] == ["configured", "new", "nobody lends"]
     assert {**by_file[1], "name": ""} == {**by_key[1], "name": ""}
 
 
@@ -156,7 +156,7 @@ def test_what_jobs_pay_is_told(site: Site, tmp_path: Path) -> None:
     for hour in range(22, 1, -1):
         times = (begin - timedelta(hours=hour), begin - timedelta(hours=hour),
                  begin - timedelta(hours=hour, minutes=-40))  # fmt: skip
-        lines.append("|".join([*(f"{one:%Y-%m-%dT%H:%M:%S}" for one in times), "16", "60",
+        lines.append("|".join([*(f"{moment:%Y-%m-%dT%H:%M:%S}" for moment in times), "16", "60",
                                "a[001-024]"]))  # fmt: skip
     (tmp_path / "jobs.txt").write_text("\n".join([*lines, "none of them"]))
     told = document(site, "--since", "3d", "--jobs", str(tmp_path / "jobs.txt"))
@@ -231,8 +231,8 @@ def test_whatever_ends_it_leaves_nothing_running(site: Site, tmp_path: Path, nam
         wait_until(lambda: not any(map(is_alive, workers)))
     finally:
         playing.kill()
-        for one in filter(is_alive, workers):
-            os.kill(int(one), signal.SIGKILL)
+        for worker in filter(is_alive, workers):
+            os.kill(int(worker), signal.SIGKILL)
 
 
 QUESTIONS = {

@@ -49,9 +49,9 @@ def test_who_sits_for_hours_is_named_with_the_next_step(site: Site) -> None:
     (row,) = (line.split() for line in lines if line.endswith("1%"))
     assert row == [QUEUE, f"{told.since:%m-%d}", f"{told.since:%H:%M}", "1", "1%"]
     for verb in ("plan", "status", "report"):
-        (one,) = json.loads(site.command(verb, "-o", "json").stdout)["sitting"]
-        since = one.pop("since")
-        assert one == {"queue": QUEUE, "percent": 1, "nodes": 1}
+        (item,) = json.loads(site.command(verb, "-o", "json").stdout)["sitting"]
+        since = item.pop("since")
+        assert item == {"queue": QUEUE, "percent": 1, "nodes": 1}
         assert since.startswith(f"{told.since:%Y-%m-%dT%H:%M}")
 
 

@@ -77,7 +77,7 @@ def test_live_status_tells_what_is_and_not_what_a_run_would_do(
     assert "coming" not in shown and "all: 0 of" in shown
     live = json.loads(site.command("status", "--live", "-o", "json").stdout)
     assert live["requests"] == live["nodes"] == []
-    (queue,) = [one for one in live["queues"] if one["queue"] == QUEUE]
+    (queue,) = [queue for queue in live["queues"] if queue["queue"] == QUEUE]
     assert queue["pending_pods"] == 40 and queue["limit"] == queue["baseline"]
 
 

@@ -141,8 +141,8 @@ def test_what_was_given_up_is_not_coming(capsys: pytest.CaptureFixture[str]) -> 
 def test_more_lent_than_the_cap_allows_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     registry = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()})
     assert "warning: all: 2 nodes lent or coming, and the cap is 1" in shown(capsys, registry)
-    one = shown(capsys, Registry(nodes={"a001": a_lent_node()}))
-    assert "all: 1 of 1 node lent" in one and "the cap is" not in one
+    name = shown(capsys, Registry(nodes={"a001": a_lent_node()}))
+    assert "all: 1 of 1 node lent" in name and "the cap is" not in name
 
 
 def test_the_host_of_a_converter_is_named_where_it_is_another(
@@ -167,8 +167,8 @@ def test_the_host_of_a_converter_is_named_where_it_is_another(
     assert "  request r1: its converter was started on west; its output is there" in text
     assert text.count("its converter was started on") == 2
     document = status_document(a_config(), registry, NOW)
-    assert [one["converter_host"] for one in document["nodes"]] == ["east", "", ""]
-    assert [one["converter_host"] for one in document["requests"]] == ["west", ""]
+    assert [node["converter_host"] for node in document["nodes"]] == ["east", "", ""]
+    assert [request["converter_host"] for request in document["requests"]] == ["west", ""]
 
 
 def test_a_pause_that_is_over_is_none(capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,7 +331,7 @@ def test_how_the_last_run_has_ended(
     (line,) = run_lines(document["last_run"], NOW + timedelta(minutes=2))
     assert line == told
     assert (document["last_run"]["exit_code"] is None) == (ended < 0)
-    assert [warning in one for one in document["warnings"]] == ([True] if warning else [])
+    assert [warning in item for item in document["warnings"]] == ([True] if warning else [])
 
 
 TO_DO = {

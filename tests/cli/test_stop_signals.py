@@ -98,7 +98,9 @@ def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
     slow = script(tmp_path, f'{waits}; exec {real} "$@"')
     site.change(shutdown_grace_seconds="1", node_convert_path=str(slow))
     registry, run = site.config.converted_nodes_path, start_run(site)
-    wait_until(lambda: registry.exists() and any(one.converter for one in site.registry.requests))
+    wait_until(
+        lambda: registry.exists() and any(request.converter for request in site.registry.requests)
+    )
     at_work = site.command("status").stdout
     assert "a run is at work since " in at_work and "exit code" not in at_work
     run.send(signal.SIGTERM)

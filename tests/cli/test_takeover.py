@@ -48,11 +48,15 @@ def west(sandbox: Sandbox, east: Site, tmp_path: Path) -> Site:
 
 def versions(sandbox: Sandbox) -> list[str]:
     found = [sandbox.get(*MAP, "yunikorn"), sandbox.get(*LEASE, "yunikorn")]
-    return [str(one["metadata"]["resourceVersion"]) for one in found if one]
+    return [str(entry["metadata"]["resourceVersion"]) for entry in found if entry]
 
 
 def found_by_check(site: Site, check: str) -> Finding:
-    (found,) = [one for one in find_everything(site.path, dict(os.environ)) if one.check == check]
+    (found,) = [
+        finding
+        for finding in find_everything(site.path, dict(os.environ))
+        if finding.check == check
+    ]
     return found
 
 
@@ -140,8 +144,8 @@ def test_without_the_role_nothing_is_lent_and_check_names_it(east: Site) -> None
     assert ended.returncode == ExitCode.FAILED
     assert "get leases" in ended.stderr + ended.stdout and "etc/rbac.yaml" in ended.stderr
     assert changing(east) == calls
-    found = [one.text for one in find_everything(east.path, dict(os.environ))
-             if one.result is CheckResult.FAILED and "leases" in one.text]  # fmt: skip
+    found = [finding.text for finding in find_everything(east.path, dict(os.environ))
+             if finding.result is CheckResult.FAILED and "leases" in finding.text]  # fmt: skip
     for verb in ("get", "patch", "create"):
         assert any(f"may not {verb} leases" in text for text in found), found
 

@@ -129,7 +129,7 @@ def let_time_pass(sandbox: Sandbox) -> Callable[[float], None]:
 def loads(sandbox: Sandbox) -> dict[str, int]:
     """Name of each Deployment -> its replicas."""
     found = sandbox.objects("deployments")
-    return {one["metadata"]["name"]: one["spec"]["replicas"] for one in found}
+    return {entry["metadata"]["name"]: entry["spec"]["replicas"] for entry in found}
 
 
 def run(config: Config, sandbox: Sandbox, wait: int = 60, **options: Any) -> int:
@@ -169,7 +169,7 @@ def test_pods_that_the_server_refuses_are_explained(
     run(config, cluster, replicas=2)
     failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods=2"}
     cluster.edit("deployments", "dnm-test-load",
-                 lambda one: one["status"].update(conditions=[failed]), "dev")  # fmt: skip
+                 lambda entry: entry["status"].update(conditions=[failed]), "dev")  # fmt: skip
     capsys.readouterr()
     assert run(config, cluster, wait=0, replicas=3) == 1
     assert "more cannot be created: exceeded quota: pods=2" in capsys.readouterr().out
@@ -261,16 +261,16 @@ def test_a_load_needs_its_role_and_nothing_else_of_deployments(
     cluster: Sandbox, config: Config
 ) -> None:
     manifests = list(yaml.safe_load_all((Path(__file__).parents[2] / "etc/rbac.yaml").read_text()))
-    role = [one for one in manifests if one["metadata"]["name"] == ROLE]
+    role = [manifest for manifest in manifests if manifest["metadata"]["name"] == ROLE]
     names = ("dynamic-node-manager", ROLE)
     cluster.access.restrict_to_manifests(
-        one for one in manifests if one["metadata"]["name"] in names
+        manifest for manifest in manifests if manifest["metadata"]["name"] in names
     )
     assert len(role) == 1
     assert run(config, cluster, replicas=1) == 0
     assert run(config, cluster, replicas=2) == 0
     delete_loads(config, "dev")
-    used = {one.verb for one in cluster.access.used if one.resource == "deployments"}
+    used = {pair.verb for pair in cluster.access.used if pair.resource == "deployments"}
     assert used == set(role[0]["rules"][0]["verbs"])
     cluster.access.rules = (Rule(("get", "list"), ("*",)),)
     with pytest.raises(KubeError, match="the permission to create deployments"):

@@ -34,7 +34,9 @@ def load(tmp_path: Path, text: str) -> tuple[CalendarEvent, ...]:
 
 def test_an_event_has_the_zone_of_the_site(tmp_path: Path) -> None:
     events = load(tmp_path, f"events_zone = Europe/Berlin\n{EVENT}nodes = 2\n")
-    assert [(one.name, one.nodes, one.zone) for one in events] == [("w", 2, "Europe/Berlin")]
+    assert [(event.name, event.nodes, event.zone) for event in events] == [
+        ("w", 2, "Europe/Berlin")
+    ]
 
 
 # what stands in the file -> events that can be read, and of the others why not
@@ -102,7 +104,7 @@ def test_a_bad_event_is_told_and_stops_nothing(
     tmp_path: Path, text: str, names: list[str], expected: dict[str, str]
 ) -> None:
     config = load_all(tmp_path, text + "[namespace:dev]\nmax_nodes = 3\n")
-    assert [one.name for one in config.calendar_events] == names
+    assert [calendar_event.name for calendar_event in config.calendar_events] == names
     assert config.unread_events.keys() == expected.keys()
     for name, sentence in expected.items():
         assert any(sentence in text for text in config.unread_events[name])
@@ -155,8 +157,8 @@ def test_none_costs_more_the_more_there_are(file: Callable[[int], str], most: in
 
 
 def test_many_keys_are_read_and_too_many_sections_are_counted() -> None:
-    (one, _), (many, _) = map(parse_events_alone, (keys_of_one(900), sections(10_000)))
-    assert len(one["event:a"][0]) == 900 and len(many) == 10_000
+    (entry, _), (many, _) = map(parse_events_alone, (keys_of_one(900), sections(10_000)))
+    assert len(entry["event:a"][0]) == 900 and len(many) == 10_000
     assert not many["event:e9999"][0]  # it is counted, not parsed
 
 

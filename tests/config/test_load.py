@@ -564,7 +564,7 @@ def test_any_bytes_give_a_configuration_or_a_sentence(
 
 def test_a_list_of_what_a_node_opens_by() -> None:
     steps = opening_steps("daemonsets within 5m\ncondition a.example/Up=True, images within 90s")
-    assert [(one.kind, one.text, one.within.total_seconds()) for one in steps] == [
+    assert [(step.kind, step.text, step.within.total_seconds()) for step in steps] == [
         ("daemonsets", "daemonsets", 300),
         ("condition", "condition a.example/Up=True", 900),
         ("images", "images", 90),

@@ -47,7 +47,7 @@ def limit(sandbox: Sandbox) -> str:
     found = sandbox.get("configmaps", "site-queues", "sched")
     assert found is not None
     root = yaml.safe_load(found["data"]["queues.yaml"])["partitions"][0]["queues"][0]
-    (dev,) = [one for one in root["queues"][0]["queues"] if one["name"] == "dev"]
+    (dev,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
     return str(dev["resources"]["max"]["vcore"])
 
 
@@ -78,7 +78,7 @@ def test_each_key_at_another_value_on_the_predecessors_own_paths(
         })  # fmt: skip
     record = tmp_path / "host" / ETC / "converted_nodes.json"
     seen = json.loads(host("plan", "-o", "json").stdout)
-    assert [one["queue"] for one in seen["queues"]] == sorted(
+    assert [queue["queue"] for queue in seen["queues"]] == sorted(
         ["root.anvil.services.dev", "root.anvil.services.notebook"]
     )
     grown, lent = [], []
@@ -87,7 +87,7 @@ def test_each_key_at_another_value_on_the_predecessors_own_paths(
         lent.append(json.loads(record.read_text())["nodes"])
     assert "144" in grown and set(grown) <= {"80", "144", "208"}
     assert 1 <= max(map(len, lent)) <= 2
-    assert {one["namespace"] for nodes in lent for one in nodes.values()} == {"dev"}
+    assert {node["namespace"] for nodes in lent for node in nodes.values()} == {"dev"}
     calls = (tmp_path / "calls").read_text()
     assert "--set k8s" in calls and "--namespace dev" in calls
     for number in range(15):
@@ -176,7 +176,7 @@ def test_a_run_is_one_idempotent_pass(sandbox: Sandbox, tmp_path: Path) -> None:
     sandbox.add_pods(80, "dev", queue=QUEUE, cpu="4", memory="4G")
     site.run()
     first = site.registry
-    assert len(first.nodes) + sum(one.count for one in first.requests) == 1
+    assert len(first.nodes) + sum(request.count for request in first.requests) == 1
     site.change(max_converted_nodes="1")
     site.run_until_rest()
     before = sandbox.queues_text()
@@ -199,6 +199,6 @@ def test_status_is_a_table_for_people(sandbox: Sandbox, tmp_path: Path) -> None:
 
 
 def test_cron_and_a_timer_start_it_every_minute() -> None:
-    files = [one.read_text() for one in (ROOT / "cron").iterdir() if one.is_file()]
+    files = [path.read_text() for path in (ROOT / "cron").iterdir() if path.is_file()]
     assert any("* * * * *" in text for text in files)
     assert any("OnCalendar=" in text or "OnUnitActiveSec=" in text for text in files)

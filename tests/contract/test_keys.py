@@ -62,7 +62,7 @@ def wait_in(sandbox: Sandbox, count: int, **more: Any) -> list[str]:
 def limit(text: str) -> dict[str, str]:
     """`max` of the queue of dev."""
     root = yaml.safe_load(text)["partitions"][0]["queues"][0]
-    (found,) = [one for one in root["queues"][0]["queues"] if one["name"] == "dev"]
+    (found,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
     return {name: str(amount) for name, amount in found["resources"]["max"].items()}
 
 
@@ -72,7 +72,7 @@ def pending(site: Site) -> dict[str, int]:
 
 def conversions(site: Site) -> int:
     registry = site.registry
-    return len(registry.nodes) + sum(one.count for one in registry.requests)
+    return len(registry.nodes) + sum(request.count for request in registry.requests)
 
 
 def minimal(directory: Path) -> Config:
@@ -129,7 +129,7 @@ def test_monitored_namespaces(sandbox: Sandbox, workshop: Site) -> None:
     assert set(workshop.plan().plan.seen) == {QUEUE, notebook}
     workshop.run_until_rest()
     lent = workshop.registry.nodes.values()
-    assert {one.namespace for one in lent} == {"dev", "notebook"}
+    assert {node.namespace for node in lent} == {"dev", "notebook"}
 
 
 def test_reversion_idle_seconds(sandbox: Sandbox, workshop: Site) -> None:
@@ -177,13 +177,17 @@ def test_yunikorn_cm_name(sandbox: Sandbox, workshop: Site, name: str) -> None:
     wait_in(sandbox, 25)
     workshop.run_until_rest()
     limits = {
-        one: limit(sandbox.queues_text(name=one))["vcore"]
-        for one in ("yunikorn-configs", "site-queues")
+        item: limit(sandbox.queues_text(name=item))["vcore"]
+        for item in ("yunikorn-configs", "site-queues")
     }
     assert limits == {**dict.fromkeys(limits, "80"), name: "208"}
     shown = workshop.command("queues", "show", "-o", "json").stdout
     assert f"configmap/yunikorn/{name}/queues.yaml" in shown
-    asked = {one.name for one in permissions(workshop.config) if one.verb == "update"}
+    asked = {
+        permission.name
+        for permission in permissions(workshop.config)
+        if permission.verb == "update"
+    }
     assert asked == {name}
 
 

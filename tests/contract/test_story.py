@@ -65,14 +65,14 @@ def host(sandbox: Sandbox, tmp_path: Path) -> Iterator[Host]:
 
 def limits(sandbox: Sandbox) -> dict[str, dict[str, object]]:
     root = yaml.safe_load(sandbox.queues_text())["partitions"][0]["queues"][0]
-    (found,) = [one for one in root["queues"][0]["queues"] if one["name"] == "dev"]
+    (found,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
     return dict(found["resources"])
 
 
 def nodes(host: Host) -> dict[str, str]:
     """Returns the lent nodes of the record, and their phases."""
     return {
-        name: one["phase"] for name, one in json.loads(host.record.read_text())["nodes"].items()
+        name: node["phase"] for name, node in json.loads(host.record.read_text())["nodes"].items()
     }
 
 

@@ -76,72 +76,96 @@ class BridgeWorld(World):
 
     def step(self) -> None:
         super().step()
-        for one in self.machines.values():
-            if one.is_open and self.random.random() < self.tenant_chance:
-                one.tenants.append(f"t{self.random.randrange(10**9)}")
+        for machine in self.machines.values():
+            if machine.is_open and self.random.random() < self.tenant_chance:
+                machine.tenants.append(f"t{self.random.randrange(10**9)}")
 
-    def _is_open(self, one: Machine) -> bool:
-        assert isinstance(one, BridgedMachine)
-        return one.is_open
+    def _is_open(self, machine: Machine) -> bool:
+        assert isinstance(machine, BridgedMachine)
+        return machine.is_open
 
-    def _is_reserved(self, one: Machine) -> bool:
-        return any(node == one.name for node, _ in self.reservations.values())
+    def _is_reserved(self, machine: Machine) -> bool:
+        return any(node == machine.name for node, _ in self.reservations.values())
 
-    def _reconcile(self, one: Machine) -> None:
-        assert isinstance(one, BridgedMachine)
-        self._register(one)
-        self._taint(one)
-        self._follow_cordon(one)
+    def _reconcile(self, machine: Machine) -> None:
+        assert isinstance(machine, BridgedMachine)
+        self._register(machine)
+        self._taint(machine)
+        self._follow_cordon(machine)
 
-    def _register(self, one: BridgedMachine) -> None:
-        may_go = "DRAIN" in one.flags and not one.jobs and not self._is_reserved(one)
-        if one.is_labelled:
-            if self.recreates and one.is_in_slurm and may_go and self.random.random() < 0.05:
-                one.is_in_slurm = False
-            wanted = tuple(name.strip() for name in one.annotations.get(PARTITIONS, "").split(","))
+    def _register(self, bridged_machine: BridgedMachine) -> None:
+        may_go = (
+            "DRAIN" in bridged_machine.flags
+            and not bridged_machine.jobs
+            and not self._is_reserved(bridged_machine)
+        )
+        if bridged_machine.is_labelled:
+            if (
+                self.recreates
+                and bridged_machine.is_in_slurm
+                and may_go
+                and self.random.random() < 0.05
+            ):
+                bridged_machine.is_in_slurm = False
+            wanted = tuple(
+                name.strip() for name in bridged_machine.annotations.get(PARTITIONS, "").split(",")
+            )
             if wanted != ("",) and not set(wanted) <= set(self.partitions):
                 return
-            if not one.is_in_slurm:
-                one.is_in_slurm, one.base, one.flags = True, "IDLE", set()
-                one.reason = one.comment = one.extra = ""
-            one.features = wanted
-        elif one.is_in_slurm:
-            if "DRAIN" not in one.flags:
-                one.flags.add("DRAIN")
-                one.reason = f"slurm-bridge: slurm-bridge: removing external node {one.name}"
+            if not bridged_machine.is_in_slurm:
+                bridged_machine.is_in_slurm, bridged_machine.base, bridged_machine.flags = (
+                    True,
+                    "IDLE",
+                    set(),
+                )
+                bridged_machine.reason = bridged_machine.comment = bridged_machine.extra = ""
+            bridged_machine.features = wanted
+        elif bridged_machine.is_in_slurm:
+            if "DRAIN" not in bridged_machine.flags:
+                bridged_machine.flags.add("DRAIN")
+                bridged_machine.reason = (
+                    f"slurm-bridge: slurm-bridge: removing external node {bridged_machine.name}"
+                )
             elif may_go:
-                one.is_in_slurm, one.since_gone = False, 0
-                self.lost += one.jobs
+                bridged_machine.is_in_slurm, bridged_machine.since_gone = False, 0
+                self.lost += bridged_machine.jobs
 
-    def _taint(self, one: BridgedMachine) -> None:
-        if one.is_in_slurm:
-            if not one.is_managed:
-                one.taints, one.version = (*one.taints, MANAGED), one.version + 1
-            self.evicted += one.tenants
-            one.tenants.clear()
+    def _taint(self, bridged_machine: BridgedMachine) -> None:
+        if bridged_machine.is_in_slurm:
+            if not bridged_machine.is_managed:
+                bridged_machine.taints, bridged_machine.version = (
+                    (*bridged_machine.taints, MANAGED),
+                    bridged_machine.version + 1,
+                )
+            self.evicted += bridged_machine.tenants
+            bridged_machine.tenants.clear()
             return
-        one.since_gone += 1
-        if one.is_managed and one.since_gone > self.taint_lag:
-            one.taints = tuple(taint for taint in one.taints if taint != MANAGED)
-            one.version += 1
-
-    def _follow_cordon(self, one: BridgedMachine) -> None:
-        if not one.is_in_slurm:
-            return
-        if one.is_cordoned and "DRAIN" not in one.flags:
-            one.flags.add("DRAIN")
-            one.reason = (
-                f"slurm-bridge: Corresponding Kubernetes node (/{one.name}) is unschedulable"
+        bridged_machine.since_gone += 1
+        if bridged_machine.is_managed and bridged_machine.since_gone > self.taint_lag:
+            bridged_machine.taints = tuple(
+                taint for taint in bridged_machine.taints if taint != MANAGED
             )
-        is_theirs = not one.reason or "slurm-bridge:" in one.reason
-        if not one.is_cordoned and "DRAIN" in one.flags and is_theirs:
-            one.flags.discard("DRAIN")
-            one.reason = f"slurm-bridge: Corresponding Kubernetes node (/{one.name}) is schedulable"
-            self.flaps += [one.name] if not one.is_labelled else []
+            bridged_machine.version += 1
 
-    def _takes_jobs(self, one: Machine) -> bool:
-        assert isinstance(one, BridgedMachine)
-        return one.is_in_slurm and super()._takes_jobs(one)
+    def _follow_cordon(self, bridged: BridgedMachine) -> None:
+        if not bridged.is_in_slurm:
+            return
+        if bridged.is_cordoned and "DRAIN" not in bridged.flags:
+            bridged.flags.add("DRAIN")
+            bridged.reason = (
+                f"slurm-bridge: Corresponding Kubernetes node (/{bridged.name}) is unschedulable"
+            )
+        is_theirs = not bridged.reason or "slurm-bridge:" in bridged.reason
+        if not bridged.is_cordoned and "DRAIN" in bridged.flags and is_theirs:
+            bridged.flags.discard("DRAIN")
+            bridged.reason = (
+                f"slurm-bridge: Corresponding Kubernetes node (/{bridged.name}) is schedulable"
+            )
+            self.flaps += [bridged.name] if not bridged.is_labelled else []
+
+    def _takes_jobs(self, machine: Machine) -> bool:
+        assert isinstance(machine, BridgedMachine)
+        return machine.is_in_slurm and super()._takes_jobs(machine)
 
 
 class SlurmSide(nodeset_world.SlurmSide):
@@ -149,19 +173,19 @@ class SlurmSide(nodeset_world.SlurmSide):
 
     world: BridgeWorld
 
-    def _node(self, one: Machine) -> SlurmNode:
-        assert isinstance(one, BridgedMachine)
-        if not one.is_in_slurm:
-            raise SlurmError(f"Node {one.name} not found")
-        node = super()._node(one)
+    def _node(self, machine: Machine) -> SlurmNode:
+        assert isinstance(machine, BridgedMachine)
+        if not machine.is_in_slurm:
+            raise SlurmError(f"Node {machine.name} not found")
+        node = super()._node(machine)
         flags = (node.state.flags - {"DYNAMIC_NORM"}) | {"EXTERNAL"}
         return nodeset_world.changed(
-            node, state=nodeset_world.changed(node.state, flags=flags), features=one.features
+            node, state=nodeset_world.changed(node.state, flags=flags), features=machine.features
         )
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         def read() -> tuple[SlurmNode, ...]:
-            known = [one for one in self.world.machines.values() if one.is_in_slurm]
+            known = [machine for machine in self.world.machines.values() if machine.is_in_slurm]
             return tuple(map(self._node, known))
 
         return self.world.call("read nodes", read)
@@ -187,8 +211,11 @@ class KubeSide(nodeset_world.KubeSide):
 
     def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
         def read() -> list[PodOnNode]:
-            one = self.world.machines[node]
-            return [a_tenant(name) for name in (*one.tenants, *(f"job-{job}" for job in one.jobs))]
+            machine = self.world.machines[node]
+            return [
+                a_tenant(name)
+                for name in (*machine.tenants, *(f"job-{job}" for job in machine.jobs))
+            ]
 
         return self.world.call("read pods", read)
 

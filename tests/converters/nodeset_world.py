@@ -105,80 +105,86 @@ class World:
     def step(self) -> None:
         if not self.is_stuck:
             self._operate()
-        for one in self.machines.values():
-            self._run_jobs(one)
-            if self._is_open(one) and self._takes_jobs(one):
-                self.shared.append(one.name)
+        for machine in self.machines.values():
+            self._run_jobs(machine)
+            if self._is_open(machine) and self._takes_jobs(machine):
+                self.shared.append(machine.name)
 
     def _operate(self) -> None:
-        for one in self.machines.values():
-            self._reconcile(one)
+        for machine in self.machines.values():
+            self._reconcile(machine)
 
-    def _is_open(self, one: Machine) -> bool:
-        return FENCE not in one.taints and not one.is_cordoned
+    def _is_open(self, machine: Machine) -> bool:
+        return FENCE not in machine.taints and not machine.is_cordoned
 
-    def _reconcile(self, one: Machine) -> None:
-        matches = all(one.labels.get(key) == value for key, value in self.selector.items())
-        pod = one.pod
+    def _reconcile(self, machine: Machine) -> None:
+        matches = all(machine.labels.get(key) == value for key, value in self.selector.items())
+        pod = machine.pod
         if pod is None:
-            tolerated = all(t.key == FENCE.key and self.tolerations for t in one.taints)
-            if matches and tolerated and not one.is_cordoned:
+            tolerated = all(t.key == FENCE.key and self.tolerations for t in machine.taints)
+            if matches and tolerated and not machine.is_cordoned:
                 uid = f"u{self.random.randrange(10**9)}"
-                one.pod = {"uid": uid, "age": 0, "going": False}
+                machine.pod = {"uid": uid, "age": 0, "going": False}
         elif pod["going"]:
-            self._end_pod(one)
+            self._end_pod(machine)
         elif pod["age"] == 0:
             pod["age"] = 1  # slurmd registers, and the operator writes the new record
-            one.base, one.flags, one.reason = "IDLE", set(), ""
-            one.comment = f'{{"namespace":"slurm","podName":"b-{pod["uid"]}","node":"{one.name}"}}'
+            machine.base, machine.flags, machine.reason = "IDLE", set(), ""
+            machine.comment = (
+                f'{{"namespace":"slurm","podName":"b-{pod["uid"]}","node":"{machine.name}"}}'
+            )
         elif not matches:
-            is_drained = "DRAIN" in one.flags and not one.jobs
+            is_drained = "DRAIN" in machine.flags and not machine.jobs
             if is_drained or self.fails_open:
                 pod["going"] = True
             else:
-                one.flags.add("DRAIN")
-                one.reason = "slurm-operator: Pod is pending termination for scale-in"
-        elif not one.reason or one.reason.startswith("slurm-operator:"):
-            if one.is_cordoned:
-                one.flags.add("DRAIN")
-                one.reason = "slurm-operator: Node was cordoned"
+                machine.flags.add("DRAIN")
+                machine.reason = "slurm-operator: Pod is pending termination for scale-in"
+        elif not machine.reason or machine.reason.startswith("slurm-operator:"):
+            if machine.is_cordoned:
+                machine.flags.add("DRAIN")
+                machine.reason = "slurm-operator: Node was cordoned"
             else:
-                one.flags.discard("DRAIN")
-                one.reason = ""
+                machine.flags.discard("DRAIN")
+                machine.reason = ""
         elif self.lifts_drains and self.random.random() < 0.03:
-            one.flags.discard("DRAIN")
-            one.base, one.reason = "IDLE", ""
+            machine.flags.discard("DRAIN")
+            machine.base, machine.reason = "IDLE", ""
 
-    def _end_pod(self, one: Machine) -> None:
+    def _end_pod(self, machine: Machine) -> None:
         """Ends a pod. preStop sets the node down, and Slurm kills its jobs. With slurm-operator 1.1
         it also deletes the node, which Slurm refuses while the node is shown as reserved."""
-        one.pod = None
-        self.lost += one.jobs
-        one.jobs.clear()
-        one.base, one.flags = "DOWN", {"NOT_RESPONDING", *(one.flags & {"DRAIN"})}
-        one.reason = "slurm-operator: Pod is terminating"
-        if self.deletes_nodes and not self.is_seen_reserved(one):
-            self.deleted.append(one.name)
+        machine.pod = None
+        self.lost += machine.jobs
+        machine.jobs.clear()
+        machine.base, machine.flags = "DOWN", {"NOT_RESPONDING", *(machine.flags & {"DRAIN"})}
+        machine.reason = "slurm-operator: Pod is terminating"
+        if self.deletes_nodes and not self.is_seen_reserved(machine):
+            self.deleted.append(machine.name)
 
-    def is_seen_reserved(self, one: Machine) -> bool:
+    def is_seen_reserved(self, machine: Machine) -> bool:
         return any(
-            node == one.name and self.calls >= self.made.get(name, 0) + self.delay
+            node == machine.name and self.calls >= self.made.get(name, 0) + self.delay
             for name, (node, _) in self.reservations.items()
         )
 
-    def _takes_jobs(self, one: Machine) -> bool:
-        is_reserved = any(node == one.name for node, _ in self.reservations.values())
-        return one.base == "IDLE" and not one.flags and not is_reserved
+    def _takes_jobs(self, machine: Machine) -> bool:
+        is_reserved = any(node == machine.name for node, _ in self.reservations.values())
+        return machine.base == "IDLE" and not machine.flags and not is_reserved
 
-    def _run_jobs(self, one: Machine) -> None:
-        for job in list(one.jobs):
-            one.jobs[job] -= 1
-            if one.jobs[job] <= 0:
-                del one.jobs[job]
+    def _run_jobs(self, machine: Machine) -> None:
+        for job in list(machine.jobs):
+            machine.jobs[job] -= 1
+            if machine.jobs[job] <= 0:
+                del machine.jobs[job]
                 self.ended += 1
-        if self._takes_jobs(one) and not one.jobs and self.random.random() < self.job_chance:
+        if (
+            self._takes_jobs(machine)
+            and not machine.jobs
+            and self.random.random() < self.job_chance
+        ):
             self.jobs += 1
-            one.jobs[str(self.jobs)] = self.random.randrange(1, 12)
+            machine.jobs[str(self.jobs)] = self.random.randrange(1, 12)
 
 
 class SlurmSide:
@@ -187,41 +193,45 @@ class SlurmSide:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def _node(self, one: Machine) -> SlurmNode:
-        is_reserved = self.world.is_seen_reserved(one)
-        base = "ALLOCATED" if one.jobs else one.base
-        flags = {"DYNAMIC_NORM", *one.flags} | ({"RESERVED"} if is_reserved else set())
+    def _node(self, machine: Machine) -> SlurmNode:
+        is_reserved = self.world.is_seen_reserved(machine)
+        base = "ALLOCATED" if machine.jobs else machine.base
+        flags = {"DYNAMIC_NORM", *machine.flags} | ({"RESERVED"} if is_reserved else set())
         return SlurmNode(
-            name=one.name,
+            name=machine.name,
             state=NodeState(base=base, flags=frozenset(flags)),
-            cpus_allocated=len(one.jobs),
+            cpus_allocated=len(machine.jobs),
             memory_allocated=0,
             slurmd_started=BOOTED,
             last_busy=BOOTED,
-            reason=one.reason,
-            comment=one.comment,
-            extra=one.extra,
+            reason=machine.reason,
+            comment=machine.comment,
+            extra=machine.extra,
         )
 
-    def _job(self, job: str, one: Machine) -> SlurmJob:
+    def _job(self, job: str, machine: Machine) -> SlurmJob:
         return SlurmJob(
             id=job, display_id=job, state="RUNNING", user="u", account="a", partitions=("b",),
-            node_count=1, priority=1, start=BOOTED, reservation="", nodes=(one.name,),
+            node_count=1, priority=1, start=BOOTED, reservation="", nodes=(machine.name,),
             planned_nodes=(),
         )  # fmt: skip
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
-        return tuple(self._node(one) for one in self.world.machines.values())
+        return tuple(self._node(machine) for machine in self.world.machines.values())
 
     def read_node(self, name: str) -> SlurmNode:
         return self.world.call("read node", lambda: self._node(self.world.machines[name]))
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
-        return tuple(self._job(j, one) for one in self.world.machines.values() for j in one.jobs)
+        return tuple(
+            self._job(j, machine) for machine in self.world.machines.values() for j in machine.jobs
+        )
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
-        one = self.world.machines[node]
-        return self.world.call("read jobs", lambda: tuple(self._job(j, one) for j in one.jobs))
+        machine = self.world.machines[node]
+        return self.world.call(
+            "read jobs", lambda: tuple(self._job(j, machine) for j in machine.jobs)
+        )
 
     def read_reservations(self) -> tuple[Reservation, ...]:
         def read() -> tuple[Reservation, ...]:
@@ -236,10 +246,10 @@ class SlurmSide:
         self, name: str, node: str, end: datetime | None = None, flags: str = ""
     ) -> None:
         def create() -> None:
-            one = self.world.machines[node]
+            machine = self.world.machines[node]
             if name in self.world.reservations:
                 raise SlurmRefused("create", "Duplicate reservation name")
-            if one.jobs and not flags:
+            if machine.jobs and not flags:
                 raise SlurmRefused("create", "Requested nodes are busy")
             self.world.reservations[name] = (node, bool(flags))
             self.world.made[name] = self.world.calls
@@ -251,25 +261,25 @@ class SlurmSide:
 
     def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
         def drain() -> None:
-            one = self.world.machines[node]
-            one.flags.add("DRAIN")
-            one.reason = reason
-            self._mark(one, marks)
+            machine = self.world.machines[node]
+            machine.flags.add("DRAIN")
+            machine.reason = reason
+            self._mark(machine, marks)
 
         self.world.call("drain", drain)
 
-    def _mark(self, one: Machine, marks: Mapping[str, str]) -> None:
-        one.extra = marks.get("extra", one.extra)
-        one.comment = marks.get("comment", one.comment)
+    def _mark(self, machine: Machine, marks: Mapping[str, str]) -> None:
+        machine.extra = marks.get("extra", machine.extra)
+        machine.comment = marks.get("comment", machine.comment)
 
     def resume(self, node: str, marks: Mapping[str, str]) -> None:
         def resume() -> None:
-            one = self.world.machines[node]
-            one.flags.discard("DRAIN")
-            one.reason = ""
-            if one.base == "DOWN" and one.pod is not None:
-                one.base = "IDLE"
-            self._mark(one, marks)
+            machine = self.world.machines[node]
+            machine.flags.discard("DRAIN")
+            machine.reason = ""
+            if machine.base == "DOWN" and machine.pod is not None:
+                machine.base = "IDLE"
+            self._mark(machine, marks)
 
         self.world.call("resume", resume)
 
@@ -289,14 +299,17 @@ class KubeSide:
 
     def read_node(self, name: str) -> Node | None:
         def read() -> Node | None:
-            one, world = self.world.machines.get(name), self.world
-            if one is None:
+            machine, world = self.world.machines.get(name), self.world
+            if machine is None:
                 return None
             node = Node(
-                name=name, allocatable={}, labels=dict(one.labels), taints=one.taints,
-                is_cordoned=one.is_cordoned, mark=one.mark, resource_version=str(one.version),
+                name=name, allocatable={}, labels=dict(machine.labels), taints=machine.taints,
+                is_cordoned=machine.is_cordoned, mark=machine.mark,
+                resource_version=str(machine.version),
             )  # fmt: skip
-            one.version += bool(world.second_writer and world.random.random() < world.second_writer)
+            machine.version += bool(
+                world.second_writer and world.random.random() < world.second_writer
+            )
             return node
 
         return self.world.call("read Node", read)
@@ -304,18 +317,23 @@ class KubeSide:
     def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
         def read() -> list[SlurmdPod]:
             machines = self.world.machines.values()
-            return [self._pod(one) for one in machines if one.pod and node in ("", one.name)]
+            return [
+                self._pod(machine)
+                for machine in machines
+                if machine.pod and node in ("", machine.name)
+            ]
 
         return self.world.call("read slurmd", read)
 
-    def _pod(self, one: Machine) -> SlurmdPod:
-        assert one.pod is not None
-        states = {"Allocated" if one.jobs else one.base.capitalize()}
-        states |= {flag.capitalize() for flag in one.flags if flag == "DRAIN"}
+    def _pod(self, machine: Machine) -> SlurmdPod:
+        assert machine.pod is not None
+        states = {"Allocated" if machine.jobs else machine.base.capitalize()}
+        states |= {flag.capitalize() for flag in machine.flags if flag == "DRAIN"}
         return SlurmdPod(
-            namespace="slurm", name=f"b-{one.pod['uid']}", uid=one.pod["uid"], node=one.name,
-            hostname=one.name, node_set="b", is_ready=one.pod["age"] > 0,
-            is_terminating=one.pod["going"],
+            namespace="slurm", name=f"b-{machine.pod['uid']}", uid=machine.pod["uid"],
+            node=machine.name,
+            hostname=machine.name, node_set="b", is_ready=machine.pod["age"] > 0,
+            is_terminating=machine.pod["going"],
             states=frozenset(states) if self.world.tells else frozenset(),
         )  # fmt: skip
 
@@ -329,9 +347,9 @@ class KubeSide:
 
     def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
         def read() -> list[PodOnNode]:
-            one = self.world.machines[node]
-            pods = [a_tenant(name) for name in one.tenants]
-            if one.pod:
+            machine = self.world.machines[node]
+            pods = [a_tenant(name) for name in machine.tenants]
+            if machine.pod:
                 pods.append(msgspec.structs.replace(a_tenant("slurmd"), stays=True))
             return pods
 
@@ -339,8 +357,8 @@ class KubeSide:
 
     def set_cordon(self, node: str, cordon: bool) -> None:
         def act() -> None:
-            one = self.world.machines[node]
-            one.is_cordoned, one.version = cordon, one.version + 1
+            machine = self.world.machines[node]
+            machine.is_cordoned, machine.version = cordon, machine.version + 1
 
         self.world.call("cordon" if cordon else "uncordon", act)
 
@@ -348,9 +366,9 @@ class KubeSide:
         assert not pod.stays, "a pod of slurmd is never evicted"
 
         def act() -> str:
-            for one in self.world.machines.values():
-                if pod.name in one.tenants:
-                    one.tenants.remove(pod.name)
+            for machine in self.world.machines.values():
+                if pod.name in machine.tenants:
+                    machine.tenants.remove(pod.name)
             return ""
 
         return self.world.call("evict", act)
@@ -360,11 +378,11 @@ class KubeSide:
 
     def remove_label(self, node: str, key: str, value: str) -> None:
         def act() -> None:
-            one = self.world.machines[node]
-            if one.labels.get(key) != value:
+            machine = self.world.machines[node]
+            if machine.labels.get(key) != value:
                 raise KubeError("the test of the patch failed")
-            del one.labels[key]
-            one.version += 1
+            del machine.labels[key]
+            machine.version += 1
 
         self.world.call("remove label", act)
 
@@ -377,24 +395,24 @@ class KubeSide:
         annotations: Mapping[str, str | None] = {},
     ) -> None:
         def act() -> None:
-            world, one = self.world, self.world.machines[node.name]
-            if str(one.version) != node.resource_version:
+            world, machine = self.world, self.world.machines[node.name]
+            if str(machine.version) != node.resource_version:
                 world.conflicts += 1
                 raise KubeConflict("the Node has changed meanwhile")
             for key, value in labels.items():
                 if value is None:
-                    one.labels.pop(key, None)
+                    machine.labels.pop(key, None)
                 else:
-                    one.labels[key] = value
-            one.taints = tuple(taints)
-            one.is_cordoned = one.is_cordoned and not is_uncordoned
+                    machine.labels[key] = value
+            machine.taints = tuple(taints)
+            machine.is_cordoned = machine.is_cordoned and not is_uncordoned
             for key, text in annotations.items():
                 if text is None:
-                    one.annotations.pop(key, None)
+                    machine.annotations.pop(key, None)
                 else:
-                    one.annotations[key] = text
-            one.mark = None if f"{MARK_PREFIX}instance" in annotations else one.mark
-            one.version += 1
+                    machine.annotations[key] = text
+            machine.mark = None if f"{MARK_PREFIX}instance" in annotations else machine.mark
+            machine.version += 1
 
         self.world.call("change", act)
 

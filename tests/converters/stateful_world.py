@@ -31,22 +31,22 @@ class StatefulWorld(World):
         super().__init__(seed, machines)
 
     def step(self) -> None:
-        for one in self._with_pod():
-            assert one.pod is not None
-            is_well = one.pod["age"] > 0 and one.name not in self.broken
-            one.pod["ready"] = is_well and self.random.random() >= self.flickers
+        for machine in self._with_pod():
+            assert machine.pod is not None
+            is_well = machine.pod["age"] > 0 and machine.name not in self.broken
+            machine.pod["ready"] = is_well and self.random.random() >= self.flickers
         super().step()
 
     def _operate(self) -> None:
         self._scale()
-        for one in self.machines.values():
-            self._live(one)
+        for machine in self.machines.values():
+            self._live(machine)
 
     def _with_pod(self) -> list[Machine]:
-        return [one for one in self.machines.values() if one.pod]
+        return [machine for machine in self.machines.values() if machine.pod]
 
     def _scale(self) -> None:
-        ordinals = {one.pod["ordinal"]: one for one in self._with_pod() if one.pod}
+        ordinals = {entry.pod["ordinal"]: entry for entry in self._with_pod() if entry.pod}
         excess = len(ordinals) + len(self.waiting) - self.replicas
         while excess > 0 and self.waiting:
             self.waiting.pop()
@@ -55,54 +55,59 @@ class StatefulWorld(World):
         for _ in range(-excess):
             self.waiting.append(next(free))
         order = sorted(ordinals.values(), key=self._rank)
-        for place, one in enumerate(order):
-            self._condemn(one) if place < excess else self._keep(one)
+        for place, machine in enumerate(order):
+            self._condemn(machine) if place < excess else self._keep(machine)
         for ordinal in sorted(self.waiting):
-            if nodes := [one for one in self.machines.values() if self._has_room(one)]:
-                one = self.random.choice(nodes)
+            if nodes := [entry for entry in self.machines.values() if self._has_room(entry)]:
+                item = self.random.choice(nodes)
                 uid = f"u{self.random.randrange(10**9)}"
-                one.pod = {"uid": uid, "ordinal": ordinal, "age": 0, "going": False, "cost": 0,
+                item.pod = {"uid": uid, "ordinal": ordinal, "age": 0, "going": False, "cost": 0,
                            "condemned": False, "ready": False}  # fmt: skip
                 self.waiting.remove(ordinal)
 
-    def _rank(self, one: Machine) -> tuple[Any, ...]:
-        assert one.pod is not None
-        return one.pod["ready"], one.pod["cost"], not one.pod["condemned"], -one.pod["ordinal"]
+    def _rank(self, machine: Machine) -> tuple[Any, ...]:
+        assert machine.pod is not None
+        return (
+            machine.pod["ready"],
+            machine.pod["cost"],
+            not machine.pod["condemned"],
+            -machine.pod["ordinal"],
+        )
 
-    def _has_room(self, one: Machine) -> bool:
-        matches = one.labels.get(LABEL[0]) == LABEL[1] and not one.is_cordoned
-        return matches and one.pod is None and all(taint == FENCE for taint in one.taints)
+    def _has_room(self, machine: Machine) -> bool:
+        matches = machine.labels.get(LABEL[0]) == LABEL[1] and not machine.is_cordoned
+        return matches and machine.pod is None and all(taint == FENCE for taint in machine.taints)
 
-    def _condemn(self, one: Machine) -> None:
-        assert one.pod is not None
-        if one.pod["going"]:
+    def _condemn(self, machine: Machine) -> None:
+        assert machine.pod is not None
+        if machine.pod["going"]:
             return
-        if self.fails_open or ("DRAIN" in one.flags and not one.jobs):
-            one.pod["going"] = True
+        if self.fails_open or ("DRAIN" in machine.flags and not machine.jobs):
+            machine.pod["going"] = True
             return
-        one.pod["condemned"] = True
-        one.flags.add("DRAIN")
-        one.reason = f"{OPERATOR} Pod is pending termination for scale-in"
+        machine.pod["condemned"] = True
+        machine.flags.add("DRAIN")
+        machine.reason = f"{OPERATOR} Pod is pending termination for scale-in"
 
-    def _keep(self, one: Machine) -> None:
-        assert one.pod is not None
-        one.pod["condemned"] = False
-        if one.reason.startswith(OPERATOR) and not one.pod["going"]:
-            one.flags.discard("DRAIN")
-            one.reason = f"{OPERATOR} Pod was uncordoned" if one.base == "DOWN" else ""
+    def _keep(self, machine: Machine) -> None:
+        assert machine.pod is not None
+        machine.pod["condemned"] = False
+        if machine.reason.startswith(OPERATOR) and not machine.pod["going"]:
+            machine.flags.discard("DRAIN")
+            machine.reason = f"{OPERATOR} Pod was uncordoned" if machine.base == "DOWN" else ""
 
-    def _live(self, one: Machine) -> None:
-        pod = one.pod
+    def _live(self, machine: Machine) -> None:
+        pod = machine.pod
         if pod and pod["going"]:
-            self._end_pod(one)
+            self._end_pod(machine)
         elif pod and pod["age"] == 0:
             pod["age"] = 1
-            one.flags.discard("NOT_RESPONDING")
+            machine.flags.discard("NOT_RESPONDING")
             name = f"b-{pod['ordinal']}"
-            comment = f'{{"namespace":"slurm","podName":"{name}","node":"{one.name}"}}'
-            if one.comment != comment:  # else the node stays as the pod's end has left it
-                one.base, one.flags, one.reason = "IDLE", set(), ""
-            one.comment = comment
+            comment = f'{{"namespace":"slurm","podName":"{name}","node":"{machine.name}"}}'
+            if machine.comment != comment:  # else the node stays as the pod's end has left it
+                machine.base, machine.flags, machine.reason = "IDLE", set(), ""
+            machine.comment = comment
 
 
 class KubeSide(nodeset_world.KubeSide):
@@ -110,11 +115,11 @@ class KubeSide(nodeset_world.KubeSide):
 
     world: StatefulWorld
 
-    def _pod(self, one: Machine) -> SlurmdPod:
-        assert one.pod is not None
+    def _pod(self, machine: Machine) -> SlurmdPod:
+        assert machine.pod is not None
         return changed(
-            super()._pod(one), is_ready=one.pod["ready"], cost=one.pod["cost"],
-            is_condemned=one.pod["condemned"],
+            super()._pod(machine), is_ready=machine.pod["ready"], cost=machine.pod["cost"],
+            is_condemned=machine.pod["condemned"],
         )  # fmt: skip
 
     def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
@@ -133,24 +138,25 @@ class KubeSide(nodeset_world.KubeSide):
         world = self.world
         return [
             changed(
-                one, is_daemon_set=False, replicas=world.replicas, scalers=world.scalers,
+                node_set, is_daemon_set=False, replicas=world.replicas, scalers=world.scalers,
                 idle_scalers=world.idle_scalers,
                 resource_version=str(world.version),
             )
-            for one in super().read_sets()
+            for node_set in super().read_sets()
         ]  # fmt: skip
 
     def read_chosen(self, key: str, value: str) -> Sequence[str]:
         machines = self.world.machines.values()
         return self.world.call(
-            "read chosen", lambda: [one.name for one in machines if one.labels.get(key) == value]
+            "read chosen",
+            lambda: [machine.name for machine in machines if machine.labels.get(key) == value],
         )
 
     def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
         def act() -> None:
-            for one in self.world.machines.values():
-                if one.pod and one.pod["uid"] == pod.uid:
-                    one.pod["cost"] = cost or 0
+            for machine in self.world.machines.values():
+                if machine.pod and machine.pod["uid"] == pod.uid:
+                    machine.pod["cost"] = cost or 0
                     return
             raise KubeError("no such pod")
 

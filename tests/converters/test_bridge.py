@@ -64,19 +64,24 @@ def assert_batch(world: BridgeWorld) -> None:
     """Asserts that slurm-bridge has the node as before."""
     for _ in range(6):
         world.step()
-    one = world.machines[NODE]
-    assert (one.is_in_slurm, one.base, one.flags, one.features) == (True, "IDLE", set(), ("b", "c"))
-    assert not one.reason or one.reason.startswith("slurm-bridge:")
-    assert one.labels == {LABEL: "yes", "kubernetes.io/hostname": NODE}
-    assert one.annotations == {PARTITIONS: "b, c"} and one.taints == (MANAGED,)
-    assert not one.is_cordoned and not world.reservations
+    machine = world.machines[NODE]
+    assert (machine.is_in_slurm, machine.base, machine.flags, machine.features) == (
+        True,
+        "IDLE",
+        set(),
+        ("b", "c"),
+    )
+    assert not machine.reason or machine.reason.startswith("slurm-bridge:")
+    assert machine.labels == {LABEL: "yes", "kubernetes.io/hostname": NODE}
+    assert machine.annotations == {PARTITIONS: "b, c"} and machine.taints == (MANAGED,)
+    assert not machine.is_cordoned and not world.reservations
 
 
 def assert_lent(world: BridgeWorld) -> None:
-    one = world.machines[NODE]
-    assert not one.is_in_slurm and not world.reservations
-    assert one.labels == {"dev": "true", "kubernetes.io/hostname": NODE}
-    assert one.is_open and set(one.annotations) == {PARTITIONS, TAKEN}
+    machine = world.machines[NODE]
+    assert not machine.is_in_slurm and not world.reservations
+    assert machine.labels == {"dev": "true", "kubernetes.io/hostname": NODE}
+    assert machine.is_open and set(machine.annotations) == {PARTITIONS, TAKEN}
 
 
 @pytest.mark.parametrize("names", [(LONG_LABEL,), (LABEL, LONG_LABEL)], ids=["long", "both"])
@@ -99,9 +104,9 @@ def test_removes_and_restores_both_names_of_the_label(
 def test_removing_only_the_label_would_let_a_busy_node_flap() -> None:
     """This is the reason for the order of stages: the model has the trap."""
     world = BridgeWorld()
-    one = world.machines[NODE]
-    one.jobs["1"] = 10
-    del one.labels[LABEL]
+    machine = world.machines[NODE]
+    machine.jobs["1"] = 10
+    del machine.labels[LABEL]
     for _ in range(8):
         world.step()
     assert len(world.flaps) >= 4
@@ -137,9 +142,9 @@ class Cordoning(KubeSide):
 
     def change(self, node: Node, *given: Any, **options: Any) -> None:
         super().change(node, *given, **options)
-        one = self.world.machines[NODE]
-        if FENCE in node.taints and FENCE not in one.taints:
-            one.is_cordoned, one.version = True, one.version + 1
+        machine = self.world.machines[NODE]
+        if FENCE in node.taints and FENCE not in machine.taints:
+            machine.is_cordoned, machine.version = True, machine.version + 1
             if self.is_killed:
                 raise Killed
 
@@ -161,9 +166,9 @@ class Unlabelling(KubeSide):
         self.unlabel()
 
     def unlabel(self) -> None:
-        one = self.world.machines[NODE]
-        if one.labels.pop(LABEL, ""):
-            one.version += 1
+        machine = self.world.machines[NODE]
+        if machine.labels.pop(LABEL, ""):
+            machine.version += 1
 
 
 @pytest.mark.parametrize("is_lent", [False, True], ids=["while-lending", "while-returning"])
@@ -181,8 +186,12 @@ def test_gives_up_a_node_after_its_label_is_removed_outside_dnm(
     assert found.result == "skipped" and "was removed outside dnm" in found.error
     for _ in range(6):
         made.world.step()
-    one = made.one
-    assert LABEL not in one.labels and one.is_open and not one.is_in_slurm
+    bridged_machine = made.one
+    assert (
+        LABEL not in bridged_machine.labels
+        and bridged_machine.is_open
+        and not bridged_machine.is_in_slurm
+    )
     assert not made.world.reservations and not made.world.flaps
 
 
@@ -241,9 +250,15 @@ def test_node_returned_outside_dnm_is_not_touched(tmp_path: Path, jobs: dict[int
     assert seen_of(made.one) == before
 
 
-def seen_of(one: BridgedMachine) -> tuple[Any, ...]:
+def seen_of(bridged_machine: BridgedMachine) -> tuple[Any, ...]:
     """Returns the state that the converter may change."""
-    return one.is_cordoned, dict(one.labels), dict(one.annotations), one.taints, set(one.flags)
+    return (
+        bridged_machine.is_cordoned,
+        dict(bridged_machine.labels),
+        dict(bridged_machine.annotations),
+        bridged_machine.taints,
+        set(bridged_machine.flags),
+    )
 
 
 def test_drain_outside_dnm_stays(tmp_path: Path) -> None:
@@ -268,22 +283,22 @@ def test_drain_outside_dnm_stays(tmp_path: Path) -> None:
     assert any("left drained" in text for text in made.said)
 
 
-def lift(one: BridgedMachine) -> None:
-    one.flags.discard("DRAIN")
-    one.reason = ""
+def lift(bridged_machine: BridgedMachine) -> None:
+    bridged_machine.flags.discard("DRAIN")
+    bridged_machine.reason = ""
 
 
-def make_anew(one: BridgedMachine) -> None:
-    one.reason = "slurm-bridge: Corresponding Kubernetes node (/a000) is unschedulable"
+def make_anew(bridged_machine: BridgedMachine) -> None:
+    bridged_machine.reason = "slurm-bridge: Corresponding Kubernetes node (/a000) is unschedulable"
 
 
-def start_job(one: BridgedMachine) -> None:
-    one.jobs["77"] = 10**6
+def start_job(bridged_machine: BridgedMachine) -> None:
+    bridged_machine.jobs["77"] = 10**6
 
 
-def uncordon(one: BridgedMachine) -> None:
-    one.is_cordoned = False
-    one.version += 1
+def uncordon(bridged_machine: BridgedMachine) -> None:
+    bridged_machine.is_cordoned = False
+    bridged_machine.version += 1
 
 
 @pytest.mark.parametrize("spoil", [lift, make_anew, start_job, uncordon])
@@ -347,10 +362,10 @@ def test_node_that_slurm_has_again_is_not_opened(tmp_path: Path, spoil: str) -> 
     class Taken(KubeSide):
         def change(self, *given: Any, **options: Any) -> None:
             super().change(*given, **options)
-            one = self.world.machines[NODE]
-            if LABEL not in one.labels and FENCE in one.taints:
+            machine = self.world.machines[NODE]
+            if LABEL not in machine.labels and FENCE in machine.taints:
                 if spoil == "label":
-                    one.labels[LABEL] = "yes"
+                    machine.labels[LABEL] = "yes"
                 else:
                     self.world.taint_lag = 10**6
 
@@ -436,17 +451,17 @@ def test_list_includes_lent_nodes_unknown_to_slurm(tmp_path: Path) -> None:
     world.machines["a003"].is_in_slurm = False
     slurm, kube = SlurmSide(world), KubeSide(world)
     facts = SlurmFacts(
-        nodes=tuple(slurm._node(one) for one in world.machines.values() if one.is_in_slurm),
+        nodes=tuple(slurm._node(item) for item in world.machines.values() if item.is_in_slurm),
         jobs=(), reservations=(), read_at=datetime.now(UTC),
     )  # fmt: skip
-    at = {one.node.name: one for one in kube.bridge.read_nodes()}
+    at = {node.node.name: node for node in kube.bridge.read_nodes()}
     judged = judge_bridged(judge_nodes(facts, Settings(machines=Machines.BRIDGED)), at)
-    found = {one.node.name: one for one in judged}
+    found = {node.node.name: node for node in judged}
     assert (found["a002"].verdict.value, found["a002"].node.state.text) == ("OK", "IDLE")
     assert found["a001"].reason == "its Node is cordoned"
     assert found[NODE].node.state.text == ABSENT and found[NODE].in_service is False
     assert found[NODE].reason == "taken from slurm-bridge by instance prod"
-    listed = changed(facts, nodes=tuple(one.node for one in judged))
+    listed = changed(facts, nodes=tuple(node.node for node in judged))
     claims = read_claims(made.settings, listed, made.said.append).claims
     assert claims is not None and set(claims) == {NODE} and claims[NODE].namespace == "dev"
 
@@ -458,10 +473,12 @@ def test_moves_only_nodes_of_slurm_bridge() -> None:
     facts = SlurmFacts(
         nodes=(own, slurm.read_node("a001")), jobs=(), reservations=(), read_at=datetime.now(UTC)
     )
-    found = {one.node.name: one for one in judge_nodes(facts, Settings(machines=Machines.BRIDGED))}
+    found = {
+        node.node.name: node for node in judge_nodes(facts, Settings(machines=Machines.BRIDGED))
+    }
     assert "slurm-bridge has not put it into Slurm" in found[NODE].reason
     assert found["a001"].verdict.value == "OK"
-    found = {one.node.name: one for one in judge_nodes(facts, Settings())}
+    found = {node.node.name: node for node in judge_nodes(facts, Settings())}
     assert (found[NODE].verdict.value, found["a001"].verdict.value) == ("OK", "SKIP")
 
 
@@ -471,6 +488,6 @@ def test_node_without_slurm_record_is_out_of_service() -> None:
 
 def test_dry_run_shows_all_stages() -> None:
     run = DryRun(Settings(), NODE)
-    deeds = {one.name: one.lines(run)[-1] for one in (*PROGRAM.lending, *PROGRAM.returning)}
+    deeds = {stage.name: stage.lines(run)[-1] for stage in (*PROGRAM.lending, *PROGRAM.returning)}
     assert deeds["leave"].startswith("label node a000 scheduler.slinky.slurm.net/external-node-")
     assert deeds["return"].startswith("uncordon a000")

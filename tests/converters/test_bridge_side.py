@@ -54,7 +54,7 @@ def test_node_list_includes_bridge_annotations(kube: KubeSide, sandbox: Sandbox)
     node = sandbox.store.get("nodes", "", "a001")
     assert node is not None
     node["metadata"]["annotations"] = {TAKEN: "not ours"}
-    found = {one.node.name: one for one in kube.bridge.read_nodes()}
+    found = {node.node.name: node for node in kube.bridge.read_nodes()}
     assert (found["a000"].partitions, found["a000"].is_labelled) == ("b,c", True)
     assert (found["a001"].taken, found["a001"].partitions) == (None, None)
 

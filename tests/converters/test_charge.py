@@ -50,9 +50,9 @@ class World(nodeset_world.World):
 class SlurmSide(nodeset_world.SlurmSide):
     world: World
 
-    def _node(self, one: Machine) -> SlurmNode:
-        node = super()._node(one)
-        if f"k8s-{one.name}" not in self.world.charged:
+    def _node(self, machine: Machine) -> SlurmNode:
+        node = super()._node(machine)
+        if f"k8s-{machine.name}" not in self.world.charged:
             return node
         flags = node.state.flags | {"MAINTENANCE"}
         return msgspec.structs.replace(node, state=msgspec.structs.replace(node.state, flags=flags))
@@ -61,10 +61,10 @@ class SlurmSide(nodeset_world.SlurmSide):
         charged = self.world.charged
         return tuple(
             msgspec.structs.replace(
-                one, flags=("MAINT",) if one.name in charged else (),
-                accounts=charged.get(one.name, ""), start=BOOTED,
+                reservation, flags=("MAINT",) if reservation.name in charged else (),
+                accounts=charged.get(reservation.name, ""), start=BOOTED,
             )
-            for one in super().read_reservations()
+            for reservation in super().read_reservations()
         )  # fmt: skip
 
     def delete_reservation(self, name: str) -> None:
@@ -87,7 +87,11 @@ class SlurmSide(nodeset_world.SlurmSide):
 
     def _uncharge(self, name: str, keeps_flag: bool) -> None:
         node, _ = self.world.reservations[name]
-        others = [one for one, (held, _) in self.world.reservations.items() if held == node]
+        others = [
+            reservation
+            for reservation, (held, _) in self.world.reservations.items()
+            if held == node
+        ]
         if len(others) > 1 and not keeps_flag:
             raise SlurmRefused("update", OVERLAPS)
         if keeps_flag:
@@ -220,7 +224,7 @@ def test_charged_node_is_not_claimed_twice(tmp_path: Path) -> None:
     assert (found.result, "it is IDLE+DRAIN" in found.error) == ("skipped", True), found.error
     assert made.world.charged == {OURS: "proj"} and list(made.world.reservations) == [OURS]
     made.slurm = SlurmSide
-    assert [one.result for one in made.resume()] == ["ok"]
+    assert [node_result.result for node_result in made.resume()] == ["ok"]
     assert_batch(made.world)
     assert not (made.world.charged or made.world.open)
 

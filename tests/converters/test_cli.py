@@ -140,7 +140,7 @@ def test_table_and_json_of_the_list_agree(host: Host) -> None:
         from_json.nodes["a004"].reason == from_table.nodes["a004"].reason == "reservation dnm_a004"
     )
     assert "Viable now: 1 of 8 node(s)\n" in table.stdout
-    reasons = {one["node"]: one["slurm_reason"] for one in json.loads(document.stdout)["nodes"]}
+    reasons = {node["node"]: node["slurm_reason"] for node in json.loads(document.stdout)["nodes"]}
     assert reasons["a005"] is None and reasons["b002"]["since"]
     assert (reasons["b002"]["text"], reasons["b002"]["by"]) == ("bad disk", "root")
 

@@ -129,7 +129,9 @@ class TestSite:
         found = self.site.lab.client.read_node(node)
         assert found.state.base in ("IDLE", "DOWN") and "DRAIN" in found.state.flags, found.state
         assert (found.reason, found.comment) == (WHY, "")
-        assert not any(node in one.nodes for one in self.site.lab.client.read_reservations())
+        assert not any(
+            node in reservation.nodes for reservation in self.site.lab.client.read_reservations()
+        )
         assert self.site.sandbox.get("nodes", node) is None
 
 
@@ -157,11 +159,13 @@ def test_judges_reports_of_the_hook(case: str) -> None:
     none = dict.fromkeys(THINGS, "none")
     said = [
         parse_reports(
-            ["Warning: host added", *(f"{key} {text}" for key, text in {**none, **one}.items())]
+            ["Warning: host added", *(f"{key} {text}" for key, text in {**none, **entry}.items())]
         )
-        for one in (before, after)
+        for entry in (before, after)
     ]
-    assert {(one.thing, one.text, one.hook) for one in judge_rests(*said)} == left
+    assert {
+        (judge_rest.thing, judge_rest.text, judge_rest.hook) for judge_rest in judge_rests(*said)
+    } == left
 
 
 @pytest.mark.parametrize("rounds", by_night(2, 10))
@@ -224,7 +228,7 @@ def test_refuses_nodes_in_service_or_in_use(tested: TestSite) -> None:
     assert site.run("--set", "k8s", "--node-name", "a003").returncode == 0
     lab.run("scontrol", "update", "nodename=a004", "state=drain", "reason=dnm:other x op=1")
     lab.run("scontrol", "update", "nodename=a005", "state=down", f"reason={WHY}")
-    before, calls = {one.name: one for one in lab.read_nodes()}, site.hook_calls
+    before, calls = {node.name: node for node in lab.read_nodes()}, site.hook_calls
     for node, said in {
         "a002": "a002 is in Slurm's service (MIXED+DRAIN, 1 job(s)): only a node out of service",
         "a003": "a003 is lent or claimed by 'test': nothing is done to it; 'node-convert --set",
@@ -240,7 +244,7 @@ def test_refuses_nodes_in_service_or_in_use(tested: TestSite) -> None:
     done = tested.run("a001")
     assert (done.returncode, done.stdout) == (1, "") and "there is no hook" in done.stderr
     tested.assert_as_before()
-    after = {one.name: one for one in lab.read_nodes()}
+    after = {node.name: node for node in lab.read_nodes()}
     assert {name: after[name].reason for name in after} == {
         name: before[name].reason for name in before
     }

@@ -33,7 +33,7 @@ UNREADABLE = {"a004": BatchClaim(instance="prod", error="the journal can't be re
 def booked(claimed: Claimed, *changed: SlurmNode, held: str = "", **states: str) -> list[str]:
     names = ("a001", "a002", "a003", "a004", "a005", "a006", "b001")
     nodes = {name: node(name, states.get(name, "IDLE")) for name in names}
-    nodes |= {one.name: one for one in changed}
+    nodes |= {slurm_node.name: slurm_node for slurm_node in changed}
     own = (reservation(f"k8s-{held}", -HOUR, held),) if held else ()
     facts = SlurmFacts(nodes=tuple(nodes.values()), jobs=(), reservations=own, read_at=NOW)
     options = Namespace(node_type="a", exclude=frozenset(("a006",)), begins=BEGINS)
@@ -88,7 +88,7 @@ class Slurm:
 
 def test_unbook_deletes_only_reservations_of_the_occurrence() -> None:
     slurm: Any = Slurm(a001=BEGINS, a002=BEGINS)
-    others = {f"{booking_name('w', BEGINS, one)}-a003": BEGINS for one in ("other", "test2")}
+    others = {f"{booking_name('w', BEGINS, item)}-a003": BEGINS for item in ("other", "test2")}
     others[f"{booking_name('x', BEGINS, 'test')}-a004"] = BEGINS
     slurm.begins |= others
     settings = Settings(instance="test")

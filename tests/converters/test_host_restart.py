@@ -136,7 +136,11 @@ class Place:
 
     def claimed(self) -> list[str]:
         """Returns the nodes that are not Slurm's alone, by Slurm's own state."""
-        reserved = {name for one in self.lab.client.read_reservations() for name in one.nodes}
+        reserved = {
+            name
+            for reservation in self.lab.client.read_reservations()
+            for name in reservation.nodes
+        }
         marked = {node.name for node in self.lab.client.read_nodes()
                   if "DRAIN" in node.state.flags and node.reason.startswith("dnm:")}  # fmt: skip
         return sorted(reserved | marked)
@@ -154,9 +158,9 @@ class Place:
         ended = self.site.command("check", "--output", "json", **self.lab.environ)
         found = json.loads(ended.stdout)["checks"]
         return ended.returncode, {
-            one["text"]: one["remedy"]
-            for one in found
-            if one["check"] == "claims" and one["result"] == "failed"
+            item["text"]: item["remedy"]
+            for item in found
+            if item["check"] == "claims" and item["result"] == "failed"
         }
 
 

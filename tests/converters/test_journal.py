@@ -33,10 +33,10 @@ def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_open_journals_are_found_by_instance(tmp_path: Path) -> None:
     store = JournalStore(tmp_path)
-    for one in (journal("a001"), journal("a002", is_open=False), journal("a003", instance="x")):
-        store.save(one)
+    for item in (journal("a001"), journal("a002", is_open=False), journal("a003", instance="x")):
+        store.save(item)
     said: list[str] = []
-    assert [one.node for one in store.load_open("prod", said.append)] == ["a001"] and not said
+    assert [entry.node for entry in store.load_open("prod", said.append)] == ["a001"] and not said
 
 
 def test_unreadable_journal_directory_is_an_error(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_unreadable_journal_hides_no_other(tmp_path: Path) -> None:
     store.save(journal("a002"))
     (tmp_path / "a001.json").touch(mode=0o600)
     said: list[str] = []
-    assert [one.node for one in store.load_open("prod", said.append)] == ["a002"]
+    assert [item.node for item in store.load_open("prod", said.append)] == ["a002"]
     assert len(said) == 1 and "a001.json can't be read" in said[0]
 
 

@@ -53,18 +53,18 @@ def assert_batch(world: World, node: str = NODE) -> None:
     """Asserts that Slurm has the node as before."""
     for _ in range(6):
         world.step()
-    one = world.machines[node]
-    assert (one.base, one.flags, one.reason, one.extra) == ("IDLE", set(), "", "")
-    assert one.labels == {LABEL[0]: LABEL[1], "kubernetes.io/hostname": node}
-    assert one.taints == (FENCE,) and not one.is_cordoned and one.pod
+    machine = world.machines[node]
+    assert (machine.base, machine.flags, machine.reason, machine.extra) == ("IDLE", set(), "", "")
+    assert machine.labels == {LABEL[0]: LABEL[1], "kubernetes.io/hostname": node}
+    assert machine.taints == (FENCE,) and not machine.is_cordoned and machine.pod
     assert not world.reservations
 
 
 def assert_lent(world: World, node: str = NODE) -> None:
-    one = world.machines[node]
-    assert one.base == "DOWN" and one.pod is None
-    assert one.labels == {"dev": "true", "kubernetes.io/hostname": node}
-    assert FENCE not in one.taints
+    machine = world.machines[node]
+    assert machine.base == "DOWN" and machine.pod is None
+    assert machine.labels == {"dev": "true", "kubernetes.io/hostname": node}
+    assert FENCE not in machine.taints
     assert world.reservations == {f"k8s-{node}": (node, False)}
 
 
@@ -75,10 +75,10 @@ def test_moved_node_loses_labels_of_both_namespaces(
     taints = (Taint(key="for", value="{namespace}", effect="NoSchedule"),)
     made = program(tmp_path, node_types={"a": NodeType(name="a", size={}, taints=taints)})
     made.lend()
-    one = made.world.machines[NODE]
-    one.labels["ops"] = one.labels.pop("dev")
-    one.taints = (Taint(key="for", value="ops", effect="NoSchedule"),)
-    one.mark = Mark(instance="prod", node_type="a", namespace="ops", queue="q")
+    machine = made.world.machines[NODE]
+    machine.labels["ops"] = machine.labels.pop("dev")
+    machine.taints = (Taint(key="for", value="ops", effect="NoSchedule"),)
+    machine.mark = Mark(instance="prod", node_type="a", namespace="ops", queue="q")
     found = made.bring_back()
     assert found.result == "ok", found.error
     assert_batch(made.world)
@@ -155,14 +155,14 @@ def test_reservation_after_a_lost_answer_is_adopted(tmp_path: Path, answer: str)
 def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
     """An attempt with an unknown outcome lasts half a minute, and is then repeated."""
     made = program(tmp_path)
-    (one,) = made.world.machines.values()
+    (machine,) = made.world.machines.values()
     lost = ["drain", "resume"]
 
     def lose(word: str) -> None:
         if word in lost:
             lost.remove(word)
-            one.flags.add("DRAIN")
-            one.reason = "bad DIMM"
+            machine.flags.add("DRAIN")
+            machine.reason = "bad DIMM"
             raise SlurmOutcomeUnknown("timed out")
 
     class Slow(SlurmSide):
@@ -177,12 +177,12 @@ def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
     made.slurm = Slow
     found = made.lend()
     assert found.result == "skipped" and "now bad DIMM" in found.error
-    assert one.reason == "bad DIMM" and not made.world.reservations
-    one.flags.clear()
-    one.reason = ""
+    assert machine.reason == "bad DIMM" and not made.world.reservations
+    machine.flags.clear()
+    machine.reason = ""
     to_batch.undo_claim(made.under_way())
-    assert ("DRAIN" in one.flags, one.reason, lost) == (True, "bad DIMM", [])
-    assert not made.world.reservations and not one.extra
+    assert ("DRAIN" in machine.flags, machine.reason, lost) == (True, "bad DIMM", [])
+    assert not made.world.reservations and not machine.extra
 
 
 @pytest.mark.parametrize("kind", ["Slurm refuses the reservation", "a job got in"])
@@ -282,8 +282,8 @@ def test_lent_node_in_an_unknown_state_is_left(tmp_path: Path) -> None:
 def test_lent_node_with_work_is_left(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
-    one = made.world.machines[NODE]
-    one.jobs["77"] = 10**6
+    machine = made.world.machines[NODE]
+    machine.jobs["77"] = 10**6
     found = made.bring_back()
     assert found.result == "failed" and "there is work on a000" in found.error
     assert "change" not in made.world.log[-4:]
@@ -439,8 +439,8 @@ def test_a_cordon_after_the_label_is_on_stays(tmp_path: Path) -> None:
         def change(self, node: Node, *given: Any, **options: Any) -> None:
             super().change(node, *given, **options)
             if options.get("is_uncordoned"):
-                one = self.world.machines[NODE]
-                one.is_cordoned, one.version = True, one.version + 1
+                machine = self.world.machines[NODE]
+                machine.is_cordoned, machine.version = True, machine.version + 1
                 raise Killed
 
     made.kube = Cordoning
@@ -468,13 +468,19 @@ def test_list_shows_reasons(tmp_path: Path) -> None:
         name: OnNode(node=kube.read_node(name), pods=kube.read_pods(name), sets=kube.read_sets())
         for name in world.machines
     }
-    found = {one.node.name: one for one in judge_places(judge_nodes(facts, rules), places, LABEL)}
+    found = {
+        judge_place.node.name: judge_place
+        for judge_place in judge_places(judge_nodes(facts, rules), places, LABEL)
+    }
     assert found[NODE].verdict is ListVerdict.OK and found[NODE].node.state.text == "IDLE"
     assert "drained by slurm-operator" in found["a001"].reason
     assert found["a002"].reason == "its slurmd runs in no pod of slurm-operator's"
     world.tells = False
     places[NODE] = place(world)
-    found = {one.node.name: one for one in judge_places(judge_nodes(facts, rules), places, LABEL)}
+    found = {
+        judge_place.node.name: judge_place
+        for judge_place in judge_places(judge_nodes(facts, rules), places, LABEL)
+    }
     assert "reports no Slurm state" in found[NODE].reason
 
 
@@ -482,6 +488,6 @@ def test_missing_label_setting_is_an_error() -> None:
     with pytest.raises(ConfigError, match="nodeset_label is missing"):
         program_of(Machines.PODS).check_settings(Settings())
     run = DryRun(Settings(nodeset_label=LABEL), NODE)
-    deeds = {one.name: one.lines(run)[-1] for one in (*PROGRAM.lending, *PROGRAM.returning)}
+    deeds = {stage.name: stage.lines(run)[-1] for stage in (*PROGRAM.lending, *PROGRAM.returning)}
     assert deeds["leave"].startswith("label node a000 slurm-")
     assert deeds["back"].startswith("label")

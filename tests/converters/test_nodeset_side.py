@@ -137,10 +137,14 @@ def a_set(status: dict[str, Any], **metadata: Any) -> bytes:
     ],
 )
 def test_a_node_set(status: dict[str, Any], is_settled: bool) -> None:
-    (one,) = read_set_page(a_set(status))
-    assert one.is_settled is is_settled
-    assert (one.is_daemon_set, one.is_deleting, one.selector) == (True, False, {"slurm": "yes"})
-    assert one.tolerations == (Toleration(key=FENCE.key, operator="Exists"),)
+    (set_page,) = read_set_page(a_set(status))
+    assert set_page.is_settled is is_settled
+    assert (set_page.is_daemon_set, set_page.is_deleting, set_page.selector) == (
+        True,
+        False,
+        {"slurm": "yes"},
+    )
+    assert set_page.tolerations == (Toleration(key=FENCE.key, operator="Exists"),)
 
 
 @pytest.fixture
@@ -218,7 +222,7 @@ def test_the_node_sets_of_all_namespaces(kube: KubeSide, sandbox: Sandbox) -> No
     body = json.loads(a_set({}))
     body["metadata"] = {"resourceVersion": "7"}
     sandbox.faults.add(Fault(kind="garbage", path="/nodesets$", body=json.dumps(body)))
-    assert [one.name for one in kube.node_sets.read_sets()] == ["b"]
+    assert [node_set.name for node_set in kube.node_sets.read_sets()] == ["b"]
 
 
 def managed(manager: str, operation: str = "Update", subresource: str = "") -> dict[str, Any]:
@@ -247,8 +251,8 @@ def managed(manager: str, operation: str = "Update", subresource: str = "") -> d
 def test_recognises_other_managers_of_replicas(
     entry: dict[str, Any], named: tuple[str, ...]
 ) -> None:
-    (one,) = read_set_page(a_set({}, managedFields=[entry], resourceVersion="9"))
-    assert (one.scalers, one.replicas, one.resource_version) == (named, 1, "9")
+    (set_page,) = read_set_page(a_set({}, managedFields=[entry], resourceVersion="9"))
+    assert (set_page.scalers, set_page.replicas, set_page.resource_version) == (named, 1, "9")
 
 
 def an_autoscaler(kind: str = "NodeSet", group: str = "slinky.slurm.net", **more: Any) -> Any:
@@ -324,6 +328,6 @@ def test_a_set_that_scales_is_read_with_its_autoscalers(kube: KubeSide, sandbox:
         kube.node_sets.read_sets()
     path = "/horizontalpodautoscalers$"
     sandbox.faults.add(Fault(kind="garbage", path=path, body=json.dumps(listed)))
-    (one,) = kube.node_sets.read_sets()
-    assert (one.scalers, one.idle_scalers) == (("HorizontalPodAutoscaler h",), ())
-    assert not one.is_daemon_set
+    (sets,) = kube.node_sets.read_sets()
+    assert (sets.scalers, sets.idle_scalers) == (("HorizontalPodAutoscaler h",), ())
+    assert not sets.is_daemon_set

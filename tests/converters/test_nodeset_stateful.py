@@ -44,7 +44,7 @@ def assert_whole(world: StatefulWorld) -> None:
     for name in world.machines:
         assert_batch(world, name)
     assert (world.replicas, world.waiting) == (len(world.machines), [])
-    assert not any(one.pod["cost"] for one in world.machines.values() if one.pod)
+    assert not any(machine.pod["cost"] for machine in world.machines.values() if machine.pod)
 
 
 def test_the_last_replica_is_lent_and_comes_back(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_wrong_pod_is_kept_by_restoring_the_number(tmp_path: Path) -> None:
     made.kube = Late
     found = made.lend()
     assert found.result == "skipped" and "slurm-operator ends pod" in found.error
-    assert [one for one in world.log if one.startswith("scale")] == ["scale -1", "scale +1"]
+    assert [name for name in world.log if name.startswith("scale")] == ["scale -1", "scale +1"]
     assert not world.lost and world.machines["a002"].jobs
     world.machines["a002"].jobs.clear()
     world.broken.clear()
@@ -95,7 +95,7 @@ def test_concurrent_scale_down_is_kept(tmp_path: Path) -> None:
     found = made.lend()
     assert found.result != "ok" and "has 3 pods of 2" in found.error
     assert world.replicas == 2 and world.version == 2
-    assert [one for one in world.log if one.startswith("scale")] == ["scale -1"]
+    assert [name for name in world.log if name.startswith("scale")] == ["scale -1"]
     journal = made.store.load(NODE)
     assert journal is not None and not journal.is_open and not journal.facts[SCALED]
 
@@ -124,8 +124,8 @@ def test_refuses_to_scale_with_a_spare_node(tmp_path: Path) -> None:
     made.world.step()
     for _ in range(4):
         made.world.step()
-    gone = next(one.name for one in made.world.machines.values() if not one.pod)
-    name = next(one.name for one in made.world.machines.values() if one.pod)
+    gone = next(machine.name for machine in made.world.machines.values() if not machine.pod)
+    name = next(machine.name for machine in made.world.machines.values() if machine.pod)
     found = made.lend(name)
     assert found.result == "failed" and f"has no slurmd on {gone}, which it" in found.error
     assert made.world.replicas == 2 and not made.world.machines[name].pod["cost"]  # type: ignore[index]
@@ -136,7 +136,7 @@ def assert_untouched(made: StatefulProgram, found: NodeResult) -> None:
     journal = made.store.load(NODE)
     assert found.result == "skipped" and journal is not None
     assert not journal.is_open and carry_over(journal) == {}
-    assert not any(one.startswith("scale") for one in made.world.log)
+    assert not any(name.startswith("scale") for name in made.world.log)
     assert_whole(made.world)
 
 

@@ -111,7 +111,7 @@ def test_rows_are_by_type_and_partition() -> None:
 
 def test_a_job_of_two_partitions_counts_once_a_type() -> None:
     found = waiting(pending(partitions=("main", "big")))
-    assert [(one.node_type, one.partition, one.jobs) for one in found] == [
+    assert [(waiting.node_type, waiting.partition, waiting.jobs) for waiting in found] == [
         ("a", "main", 1), ("b", "big", 1)
     ]  # fmt: skip
 
@@ -128,12 +128,14 @@ def test_job_that_requires_a_claimed_node_is_counted() -> None:
     wants = pending("ReqNodeNotAvail,_UnavailableNodes:a002")
     assert waiting(wants) == ()
     ours = reservation("k8s-a002", -timedelta(hours=1), "a002")
-    assert [one.node_type for one in waiting(wants, reservations=[ours])] == ["a"]
+    assert [waiting_jobs.node_type for waiting_jobs in waiting(wants, reservations=[ours])] == ["a"]
 
 
 def test_number_of_counted_jobs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dnm.converters.listing.MOST_JOBS", 3)
-    assert [one.jobs for one in waiting(*(pending(id=str(n)) for n in range(9)))] == [3]
+    assert [
+        waiting_jobs.jobs for waiting_jobs in waiting(*(pending(id=str(n)) for n in range(9)))
+    ] == [3]
 
 
 def test_many_jobs_with_many_nodes_are_counted_fast() -> None:

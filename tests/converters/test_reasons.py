@@ -42,8 +42,8 @@ WORDS = "lent to Kubernetes"
 def test_recognises_the_instance_of_a_reason(
     state: str, reason: str, is_claimed: bool, instance: str | None
 ) -> None:
-    one = node(state=state, reason=reason, reason_by="root", reason_at=NOW)
-    found = slurm_reason_of(OURS, one, is_claimed)
+    slurm_node = node(state=state, reason=reason, reason_by="root", reason_at=NOW)
+    found = slurm_reason_of(OURS, slurm_node, is_claimed)
     assert (found and found.instance) == instance
     if found is not None:
         assert found.line == f"{reason} [root@2026-11-20T12:00:00Z]"
@@ -51,8 +51,8 @@ def test_recognises_the_instance_of_a_reason(
 
 def test_leftover_reason_in_service_is_no_mark() -> None:
     found = [node(state=state, reason="dnm:other op=1") for state in ("IDLE+DRAIN", "IDLE")]
-    assert [other_instance(OURS, one) for one in found] == ["other", ""]
-    assert [reason_of_drain(one) for one in found] == ["dnm:other op=1", ""]
+    assert [other_instance(OURS, slurm_node) for slurm_node in found] == ["other", ""]
+    assert [reason_of_drain(slurm_node) for slurm_node in found] == ["dnm:other op=1", ""]
 
 
 def test_leftover_mark_does_not_change_the_owner() -> None:
@@ -64,9 +64,13 @@ def test_leftover_mark_does_not_change_the_owner() -> None:
             ("IDLE+DRAIN", "dnm:prod op=2"), ("DOWN+DRAIN", "bad fan"), ("IDLE+RESERVED", "")
         )
     )  # fmt: skip
-    assert [other_instance(OURS, one) for one in (ours, theirs, left)] == ["", "west", "west"]
+    assert [other_instance(OURS, slurm_node) for slurm_node in (ours, theirs, left)] == [
+        "",
+        "west",
+        "west",
+    ]
     journal = a_journal(direction=Direction.BATCH)
-    claims = [_claim_of(one, {"a001"}, journal) for one in (ours, theirs, left)]
+    claims = [_claim_of(slurm_node, {"a001"}, journal) for slurm_node in (ours, theirs, left)]
     assert [claim.instance for claim in claims if claim] == ["prod"] * 3
     west = _claim_of(theirs, {"a001"}, None)
     assert west is not None and west.instance == "west"
@@ -83,8 +87,8 @@ def test_leftover_mark_does_not_change_the_owner() -> None:
 def test_mark_uses_a_free_field_and_clears_old_marks(
     comment: str, extra: str, written: dict[str, str]
 ) -> None:
-    one = node(comment=comment, extra=extra, has_last_busy=True)
-    assert _marks(one, "x") == written
+    slurm_node = node(comment=comment, extra=extra, has_last_busy=True)
+    assert _marks(slurm_node, "x") == written
     older = node(comment=comment, extra=extra, has_last_busy=False)
     assert _marks(older, "x") == {key: text for key, text in written.items() if key != "extra"}
 

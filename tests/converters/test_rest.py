@@ -98,16 +98,16 @@ def test_rest_answers_agree_with_commands(sample: Path) -> None:
     found = rest.parse_reservations(of("reservations.json").encode())
     assert len(found) == 4 and found == text.parse_reservations(of("reservations.txt"))
     facts = SlurmFacts(nodes=nodes, jobs=jobs, reservations=found, read_at=datetime.now(UTC))
-    free = {one["name"] for one in json.loads(of("nodes.json"))["nodes"] if is_free(one)}
+    free = {node["name"] for node in json.loads(of("nodes.json"))["nodes"] if is_free(node)}
     judged = judge_nodes(facts, Settings(min_idle_seconds=timedelta(0)))
-    assert {one.node.name for one in judged if one.verdict is ListVerdict.OK} == free
+    assert {node.node.name for node in judged if node.verdict is ListVerdict.OK} == free
 
 
 def is_free(node: dict[str, Any]) -> bool:
     """Returns whether Slurm has the node idle, without flags and without work."""
     words = [node["state"]] if isinstance(node["state"], str) else node["state"]
     words = [*words, *node.get("state_flags", ())]
-    return [one.upper() for one in words] == ["IDLE"] and not (
+    return [item.upper() for item in words] == ["IDLE"] and not (
         node["alloc_cpus"] or node["alloc_memory"]
     )
 
@@ -172,7 +172,7 @@ def test_many_jobs_that_require_many_nodes_take_no_time() -> None:
     job = {**JOB, "job_state": ["PENDING"], "nodes": "", "required_nodes": "a[0001-5000]"}
     body = json.dumps({"jobs": [job] * 2_000}).encode()
     began = time.process_time()
-    assert {one.node_count for one in rest.parse_jobs(body)} == {5_000}
+    assert {job.node_count for job in rest.parse_jobs(body)} == {5_000}
     assert time.process_time() - began < 2
 
 
@@ -352,12 +352,12 @@ def test_all_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch)
         asked.append((place[0], seconds))
         raise TimeoutError("timed out")
 
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 80)) for one in addresses]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in addresses]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *more, **options: found)
     monkeypatch.setattr("dnm.http.reader.create_connection", silent)
     with pytest.raises(SlurmError, match="timed out"):
         SlurmRestClient("http://slurm.example.org", None, timedelta(seconds=600)).read_nodes()
-    assert [one for one, _ in asked] == addresses
+    assert [name for name, _ in asked] == addresses
     assert all(seconds <= 600 / (6 - number) for number, (_, seconds) in enumerate(asked))
 
 

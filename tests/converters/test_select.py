@@ -67,7 +67,10 @@ def facts(*nodes: SlurmNode, jobs: Any = (), reservations: Any = ()) -> SlurmFac
 
 
 def judge(*nodes: SlurmNode, rules: Settings = RULES, **more: Any) -> dict[str, Judged]:
-    return {one.node.name: one for one in judge_nodes(facts(*nodes, **more), rules)}
+    return {
+        judged_node.node.name: judged_node
+        for judged_node in judge_nodes(facts(*nodes, **more), rules)
+    }
 
 
 def busy(**fields: Any) -> SlurmNode:
@@ -239,7 +242,10 @@ def test_largest_pending_job_keeps_no_reserved_node() -> None:
     pending = job(state="PENDING", nodes=(), start=None, node_count=9)
     there = reservation(BOOKED, timedelta(minutes=-1))
     found = judge(node(), node("a002"), jobs=[pending], reservations=[there], rules=rules)
-    assert {name: one.verdict for name, one in found.items()} == {"a001": OK, "a002": SKIP}
+    assert {name: judged_node.verdict for name, judged_node in found.items()} == {
+        "a001": OK,
+        "a002": SKIP,
+    }
 
 
 def test_the_largest_pending_job_keeps_what_it_needs() -> None:
@@ -249,7 +255,7 @@ def test_the_largest_pending_job_keeps_what_it_needs() -> None:
 
     def kept(*jobs: SlurmJob) -> list[str]:
         found = judge(*nodes, jobs=jobs, rules=rules)
-        return sorted(name for name, one in found.items() if one.verdict is SKIP)
+        return sorted(name for name, judged_node in found.items() if judged_node.verdict is SKIP)
 
     pending = {"state": "PENDING", "nodes": (), "start": None}
     assert kept() == []
@@ -302,7 +308,7 @@ def test_dnm_parses_both_forms_of_the_list() -> None:
     from_json = parse_list(list_as_json(judged).encode())
     from_text = parse_list(list_as_text(judged, (), Settings(), "").encode())
     assert from_json is not None and from_text is not None
-    assert {name: one.verdict for name, one in from_text.nodes.items()} == {
+    assert {name: batch_node.verdict for name, batch_node in from_text.nodes.items()} == {
         "a001": "OK",
         "a002": "SKIP",
     }
@@ -341,8 +347,8 @@ def calls_of_a_list(count: int) -> int:
     """Returns the calls. A quarter of the nodes has work; a tenth of the pending jobs is
     planned."""
     names = [f"a{n:05}" for n in range(count)]
-    nodes = [busy(name=one) if n % 4 == 1 else node(one) for n, one in enumerate(names)]
-    jobs = [job(id=f"r{n}", nodes=(one,)) for n, one in enumerate(names) if n % 4 == 1]
+    nodes = [busy(name=name) if n % 4 == 1 else node(name) for n, name in enumerate(names)]
+    jobs = [job(id=f"r{n}", nodes=(name,)) for n, name in enumerate(names) if n % 4 == 1]
     waits = {"state": "PENDING", "nodes": (), "start": None}
     jobs += [
         job(id=str(n), node_count=n % 32 + 1, planned_nodes=tuple(names[n : n + 4 * (n % 10 == 0)]),

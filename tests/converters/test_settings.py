@@ -99,7 +99,7 @@ def test_stages_may_last_longer_if_a_conversion_may(
     environ = ini(tmp_path, f"[settings]\nconvert_timeout_seconds = {seconds}\n")
     made = load_settings({}, environ)
     found = (made.stage_timeout_seconds, made.drain_timeout_seconds, made.boot_timeout_seconds)
-    assert found == tuple(timedelta(minutes=one) for one in minutes)
+    assert found == tuple(timedelta(minutes=minute) for minute in minutes)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,11 @@ def foreign(lab: SlurmLab) -> tuple[list[tuple[object, ...]], list[Reservation]]
     nodes = [node for node in lab.client.read_nodes() if node.reason.startswith("admin")]
     return (
         [(node.name, node.state.base, "DRAIN" in node.state.flags, node.reason) for node in nodes],
-        [one for one in lab.client.read_reservations() if one.name.startswith("admin")],
+        [
+            reservation
+            for reservation in lab.client.read_reservations()
+            if reservation.name.startswith("admin")
+        ],
     )
 
 
@@ -171,10 +175,10 @@ def test_a_node_is_lent_and_returned_with_jobs_before_and_after(site: SlurmSite)
     assert returned.returncode == 0, returned.stderr
     document = json.loads(returned.stdout)
     assert document["schema"] == "node-convert.result/1"
-    assert sorted((one["node"], one["result"]) for one in document["nodes"]) == [
+    assert sorted((node["node"], node["result"]) for node in document["nodes"]) == [
         (node, "ok") for node in nodes
     ]
-    assert [one["stage"] for one in document["nodes"][0]["stages"]] == [
+    assert [stage["stage"] for stage in document["nodes"][0]["stages"]] == [
         "check", "drain", "reset", "delete", "boot", "health", "return",
     ]  # fmt: skip
     site.assert_in_service(*nodes)
@@ -206,7 +210,11 @@ def test_nodes_of_other_owners_are_not_touched(site: SlurmSite) -> None:
         lab.wait_for(lambda: lab.client.read_node("a002").state.text == "IDLE")
     assert site.kube_nodes == {"a010", "a002"}
     assert lab.client.read_node("a002").state.text == "IDLE"
-    assert not [one for one in lab.client.read_reservations() if one.name.startswith("k8s")]
+    assert not [
+        reservation
+        for reservation in lab.client.read_reservations()
+        if reservation.name.startswith("k8s")
+    ]
     assert foreign(lab) == before
     assert site.hook_calls == []
 
@@ -229,7 +237,7 @@ def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) ->
         for turn in range(turns):
             lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE")
             facts = read_facts(lab.client)
-            judged = {one.node.name: one for one in judge_nodes(facts, settings)}
+            judged = {entry.node.name: entry for entry in judge_nodes(facts, settings)}
             assert judged[node].verdict is ListVerdict.OK, judged[node]
             is_late = turn == turns - 1
             script = "sleep 3" if is_late else "sleep 0.3"
@@ -277,9 +285,9 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
     keeps them apart."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other", instance="other")
     arguments = ("--set", "k8s", "--node-type", "a", "--num-nodes", "7", "--namespace", "dev")
-    answers = [one.wait() for one in [made.begin(*arguments) for made in (site, other)]]
+    answers = [child.wait() for child in [made.begin(*arguments) for made in (site, other)]]
     mine, others = (set(answer.out.split()) for answer in answers)
-    assert len(mine | others) == 10 and not mine & others, [one.err for one in answers]
+    assert len(mine | others) == 10 and not mine & others, [answer.err for answer in answers]
     joins = [call for made in (site, other) for call in made.hook_calls if "join" in call]
     assert sorted(joins) == sorted(f"join {node}" for node in NODES[:10])
     foreign_one = min(others)
@@ -343,7 +351,7 @@ def test_two_hosts_take_the_shared_reservation_apart(site: SlurmSite, tmp_path: 
         for node, made in zip(nodes, [site, other] * 2, strict=True)
     ]
     answers = [process.wait() for process in processes]
-    assert [answer.code for answer in answers] == [0] * 4, [one.err for one in answers]
+    assert [answer.code for answer in answers] == [0] * 4, [answer.err for answer in answers]
     site.assert_in_service(*nodes)
     assert not site.lab.client.read_reservations()
 
@@ -357,7 +365,7 @@ def test_abandoned_turn_ends_after_a_minute(site: SlurmSite, tmp_path: Path) -> 
     arguments = ("--set", "batch", "--node-name")
     killed = site.run(*arguments, "a001", DNM_FAULT="slurm.update_reservation:before:kill")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert any(one.name == "k8s_turn" for one in lab.client.read_reservations())
+    assert any(reservation.name == "k8s_turn" for reservation in lab.client.read_reservations())
     for made, node in ((other, "a002"), (site, "a001")):
         answer = made.run(*arguments, node)
         assert answer.returncode == 0, answer.stderr
@@ -382,11 +390,11 @@ def test_predecessors_reservation_is_emptied_node_by_node(
         site.assert_in_service(node)
         left = nodes[position:]
         found = lab.client.read_reservations()
-        assert sorted(name for one in found for name in one.nodes) == list(left)
+        assert sorted(name for reservation in found for name in reservation.nodes) == list(left)
         shared = ["k8s"] if left else []
         split = [f"k8s-{other}" for other in left]
         can_leave = lab.version >= (23, 2)
-        assert sorted(one.name for one in found) == (shared if can_leave else split)
+        assert sorted(reservation.name for reservation in found) == (shared if can_leave else split)
         assert site.kube_nodes == set(left)
         for other in left:
             assert "DRAIN" in lab.client.read_node(other).state.flags

@@ -29,7 +29,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     wide = lab.submit("-w", "a003,a004", "-N2", "-n2", *pinned)
     other = lab.submit("-w", "a005", "-n1", "--mem=100", "--uid=games", "-A", "paying")
     kept = (fixed, wide, other)
-    lab.wait_for(lambda: all(is_running(lab, one) for one in (job, *kept)))
+    lab.wait_for(lambda: all(is_running(lab, name) for name in (job, *kept)))
     found = site.verdicts(**allowed)
     assert [found[f"a00{number}"][0] for number in range(1, 6)] == [
         "PREEMPT", "PREEMPT", "SKIP", "SKIP", "SKIP",
@@ -44,7 +44,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     for node in ("a002", "a003", "a005"):
         refused = site.run("--set", "k8s", "--node-name", node, "--allow-preempt", **allowed)
         assert refused.returncode == 1, refused.stderr
-    assert all(is_running(lab, one) for one in kept)
+    assert all(is_running(lab, name) for name in kept)
 
     lent = site.run(*arguments, "--allow-preempt", **allowed)
     assert (lent.returncode, lent.stdout) == (0, "a001\n"), lent.stderr
@@ -55,7 +55,7 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     # Slurm would start it again two minutes after the requeue; the test does not wait for that.
     lab.run("scontrol", "update", f"jobid={job}", "ReqNodeList=a006", "StartTime=now")
     lab.wait_for(lambda: is_running(lab, job))
-    assert all(is_running(lab, one) for one in kept)
+    assert all(is_running(lab, name) for name in kept)
     returned = site.run("--set", "batch", "--node-name", "a001")
     assert returned.returncode == 0, returned.stderr
 

@@ -19,7 +19,7 @@ LEAVE = "a[004-010]"  # what the tests don't need
 
 def book(site: SlurmSite, begins: datetime, count: int, **environment: str) -> list[str]:
     name = booking_name("w", begins, "test")
-    times = [f"{one:%Y-%m-%dT%H:%M:%SZ}" for one in (begins, begins + timedelta(hours=1))]
+    times = [f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (begins, begins + timedelta(hours=1))]
     answer = site.run(
         "--book", name, "--node-type", "a", "--num-nodes", str(count), "--from", times[0],
         "--until", times[1], "--exclude", LEAVE, **environment,
@@ -28,7 +28,9 @@ def book(site: SlurmSite, begins: datetime, count: int, **environment: str) -> l
 
 
 def reservations(site: SlurmSite) -> dict[str, tuple[str, ...]]:
-    return {one.name: one.nodes for one in site.lab.client.read_reservations()}
+    return {
+        reservation.name: reservation.nodes for reservation in site.lab.client.read_reservations()
+    }
 
 
 def test_reservation_waits_for_running_jobs(site: SlurmSite) -> None:
@@ -46,7 +48,7 @@ def test_reservation_waits_for_running_jobs(site: SlurmSite) -> None:
     before = lab.submit("-w", "a003", "--exclusive", "-t", "10")
     lab.wait_for(lambda: lab.client.read_job(before).state == "RUNNING")
     assert lab.client.read_job(into).state == "PENDING"
-    assert {lab.client.read_job(one).state for one in (long, short)} == {"RUNNING"}
+    assert {lab.client.read_job(name).state for name in (long, short)} == {"RUNNING"}
     verdicts = site.verdicts()
     assert verdicts["a003"][0] == "SKIP" and verdicts["a010"] == ("OK", "-")
 
@@ -76,7 +78,9 @@ def test_late_reservation_is_moved_if_no_job_conflicts(
     assert killed == ([], -signal.SIGKILL)
     found, code = ask(times[1])
     assert (sorted(found), code) == (["a002", "a003"], 0)
-    begins = {one.nodes[0]: one.start for one in lab.client.read_reservations()}
+    begins = {
+        reservation.nodes[0]: reservation.start for reservation in lab.client.read_reservations()
+    }
     assert begins == {"a001": times[0], "a002": times[1], "a003": times[1]}
     assert lab.client.read_job(job).state == "RUNNING"
 

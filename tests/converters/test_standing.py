@@ -78,15 +78,15 @@ def test_node_is_lent_and_returned(tmp_path: Path, kind: Kind) -> None:
     made = kind.program(tmp_path)
     assert made.lend().result == "ok"
     kind.assert_lent(made.world)
-    one, log = made.world.machines[NODE], made.world.log
-    one.tenants.append("last")
-    one.mark = Mark(instance="prod", node_type="a", namespace="dev", queue="q", fenced=True)
-    one.is_cordoned = True
+    item, log = made.world.machines[NODE], made.world.log
+    item.tenants.append("last")
+    item.mark = Mark(instance="prod", node_type="a", namespace="dev", queue="q", fenced=True)
+    item.is_cordoned = True
     log.clear()
     assert made.bring_back().result == "ok"
     assert log.index("change") < log.index("evict") < len(log) - 1 - log[::-1].index("change")
     assert_in_peace(kind, made.world)
-    assert not one.tenants and one.mark is None
+    assert not item.tenants and item.mark is None
     assert made.bring_back().result == "skipped"
 
 
@@ -233,7 +233,7 @@ def test_faulty_node_stays_drained_until_resumed(tmp_path: Path, name: str) -> N
     made.bring_back()
     for at in (0, *range(lent_by + 1, made.world.calls + 1)):
         made = kind.program(tmp_path / str(at), leave_drained="Healthy:False")
-        world, one = made.world, made.world.machines[NODE]
+        world, item = made.world, made.world.machines[NODE]
         made.lend()
         world.kill_at, world.job_chance = at, 1
         with suppress(Killed):
@@ -242,9 +242,9 @@ def test_faulty_node_stays_drained_until_resumed(tmp_path: Path, name: str) -> N
         assert made.bring_back().result in ("ok", "skipped"), made.said
         for _ in range(6):
             world.step()
-        assert (one.base, one.flags, one.extra) == ("IDLE", {"DRAIN"}, ""), f"killed at {at}"
-        assert one.reason == "sick in Kubernetes: Healthy:False"
-        assert one.is_open is False if name == "slurm-bridge" else one.pod
+        assert (item.base, item.flags, item.extra) == ("IDLE", {"DRAIN"}, ""), f"killed at {at}"
+        assert item.reason == "sick in Kubernetes: Healthy:False"
+        assert item.is_open is False if name == "slurm-bridge" else item.pod
         assert not world.reservations and not world.jobs and not world.shared
 
 
@@ -263,12 +263,12 @@ def test_second_lend_of_a_lent_node_is_skipped(tmp_path: Path, kind: Kind) -> No
 def test_administrators_cordon_is_not_lifted(tmp_path: Path, kind: Kind) -> None:
     made = kind.program(tmp_path)
     made.lend()
-    one = made.world.machines[NODE]
-    one.is_cordoned = True
+    machine = made.world.machines[NODE]
+    machine.is_cordoned = True
     found = made.bring_back()
     assert found.result == "failed" and "cordoned by an administrator" in found.error
-    assert one.is_cordoned and kind.label not in one.labels
-    one.is_cordoned = False
+    assert machine.is_cordoned and kind.label not in machine.labels
+    machine.is_cordoned = False
     assert made.bring_back().result == "ok"
     assert_in_peace(kind, made.world)
 

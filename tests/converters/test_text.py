@@ -134,7 +134,7 @@ def test_a_task_of_an_array_is_named_as_that() -> None:
     (22.05)."""
     line = "{0}|{1}|RUNNING|fill|spare|main|1|100|1795318591|(null)|a001||1795318590|None\n"
     shown = (("1", "1_4"), ("3", "1_2"), ("4", "4"), ("5", "5+0"), ("6", "6_[2-3]"))
-    found = parse_jobs("".join(line.format(*one) for one in shown))
+    found = parse_jobs("".join(line.format(*pair) for pair in shown))
     assert [job.id for job in found] == ["1_4", "1_2", "4", "5", "6"]
 
 

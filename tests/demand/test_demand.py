@@ -230,7 +230,7 @@ BURSTS = {
 @pytest.mark.parametrize("case", BURSTS)
 def test_a_burst_that_is_seen_in_part_counts_as_a_whole(case: str) -> None:
     ages, counting = BURSTS[case]
-    burst = [one for ago in ages for one in pods(1, SMALL, ago=ago, name=f"p{ago}-")]
+    burst = [pod for ago in ages for pod in pods(1, SMALL, ago=ago, name=f"p{ago}-")]
     (group,) = gather(burst).groups
     assert (group.count, group.young) == (counting, 3 - counting)
 
@@ -255,10 +255,10 @@ def test_what_differs_is_another_group(other: dict[str, Any]) -> None:
 
 
 def test_a_fingerprint_is_of_what_the_group_is_not_of_its_pods() -> None:
-    (one,) = gather(pods(1, SMALL, ago=100)).groups
+    (group,) = gather(pods(1, SMALL, ago=100)).groups
     (other,) = gather(pods(7, SMALL, ago=900, name="other", app="b")).groups
-    assert one.fingerprint == other.fingerprint
-    assert one.fingerprint == "52337c5d32c6c95c"  # the same in every process and version
+    assert group.fingerprint == other.fingerprint
+    assert group.fingerprint == "52337c5d32c6c95c"  # the same in every process and version
 
 
 NOT_COUNTED = {
@@ -277,7 +277,8 @@ def test_what_is_not_counted_is_named(why: NotCounted) -> None:
     found = gather(pods(14, SMALL, **NOT_COUNTED[why]))
     assert found.groups == ()
     ((namespace, reason, count, names),) = [
-        (one.namespace, one.why, one.count, one.names) for one in found.uncounted
+        (uncounted.namespace, uncounted.why, uncounted.count, uncounted.names)
+        for uncounted in found.uncounted
     ]
     first_ten = tuple(f"p{n}" for n in range(10))
     assert (namespace, reason, count, names) == ("dev", why, 14, first_ten)
@@ -301,7 +302,7 @@ def test_claims_that_no_node_can_have_leave_their_pods_out(
         pods(1, SMALL, claims=("data",)) + pods(1, SMALL, name="free"), config(), tree(), facts
     )
     assert [group.names for group in found.groups] == [("free0",)]
-    assert [one.why for one in found.uncounted] == [NotCounted.CLAIM]
+    assert [uncounted.why for uncounted in found.uncounted] == [NotCounted.CLAIM]
 
 
 def test_volumes_of_equal_affinity_do_not_split_a_group() -> None:

@@ -69,8 +69,8 @@ def test_of_many_kinds_those_with_the_most_pods_are_kept() -> None:
         seen.add(False, NEW_AT, number, True)
     found = list_kinds([some])
     assert len(found) == MOST_KINDS
-    assert min(one.pending for one in found) == 11
-    assert max(len(one.came_at) for one in list_kinds([some, some])) == MOST_CAME
+    assert min(pod_kind.pending for pod_kind in found) == 11
+    assert max(len(kind.came_at) for kind in list_kinds([some, some])) == MOST_CAME
 
 
 def test_one_whose_creation_nobody_can_read_is_counted() -> None:

@@ -38,4 +38,4 @@ def test_they_count_again_once_they_are_not_exactly_the_same(
     found = demand(now, CONFIG, tree(), stalled=memory)
     assert sum(group.count for group in found.groups) == counted
     assert found.stalled == (memory if is_remembered else {})
-    assert sum(one.count for one in found.uncounted) == (3 if is_remembered else 0)
+    assert sum(uncounted.count for uncounted in found.uncounted) == (3 if is_remembered else 0)

@@ -42,8 +42,8 @@ def first_pod(*groups: TaskGroup, **changes: Any) -> list[Pod]:
 
 def test_a_hundred_thousand_members_are_one_number() -> None:
     found = demand(first_pod(group(MOST_MEMBERS)), config(), tree())
-    assert sum(one.total for one in found.groups) == MOST_MEMBERS
-    assert all(len(one.created) == 1 for one in found.groups), "members are multiplied"
+    assert sum(item.total for item in found.groups) == MOST_MEMBERS
+    assert all(len(item.created) == 1 for item in found.groups), "members are multiplied"
     assert found.queues[DEV].pending["vcore"] == 4000 * MOST_MEMBERS
     assert found.queues[DEV].pending_pods == MOST_MEMBERS
 
@@ -86,7 +86,7 @@ def test_a_gang_beyond_counting_is_named_and_asks_for_nothing(groups: Any) -> No
     found = demand([*first_pod(*groups), *others], config(), tree())
     (left_out,) = found.uncounted
     assert (left_out.why, left_out.count, left_out.names) == (NotCounted.GANG, 1, ("p0",))
-    assert [one.total for one in found.groups] == [2], "the others count as ever"
+    assert [item.total for item in found.groups] == [2], "the others count as ever"
     assert found.queues[DEV].largest_gang == {}, "no limit is kept up for it"
 
 
@@ -114,7 +114,9 @@ def test_the_gangs_of_a_namespace_are_bounded_together_and_the_oldest_count() ->
     assert (left_out.why, left_out.count) == (NotCounted.GANGS, 6)
     other = first_pod(group(3), app="mine", namespace="other", name="mine")
     again = demand([*few, *other], config(), tree())
-    assert {one.why for one in again.uncounted if one.namespace == "other"} <= {NotCounted.NO_QUEUE}
+    assert {uncounted.why for uncounted in again.uncounted if uncounted.namespace == "other"} <= {
+        NotCounted.NO_QUEUE
+    }
     assert again.queues[DEV].pending_pods == MOST_MEMBERS
 
 
@@ -123,8 +125,8 @@ def test_who_names_another_s_application_is_not_of_its_gang() -> None:
     alone = demand(mine, config(), tree())
     theirs = first_pod(group(50_000), app="gang", name="a", namespace="other", ago=500)
     both = demand([*theirs, *mine], config(), tree())
-    of_mine = [one for one in both.groups if one.namespace == "dev"]
-    assert [one.total for one in of_mine] == [one.total for one in alone.groups] == [3]
+    of_mine = [item for item in both.groups if item.namespace == "dev"]
+    assert [item.total for item in of_mine] == [item.total for item in alone.groups] == [3]
     assert both.queues[DEV].largest_gang["vcore"] >= alone.queues[DEV].largest_gang["vcore"]
 
 
@@ -178,7 +180,7 @@ def test_an_annotation_is_cut_where_it_is_beyond_counting() -> None:
     ]
     read = task_groups(json.dumps(groups))
     assert len(read) == MOST_TASK_GROUPS + 1
-    assert {len(one.min_resource) for one in read} == {MOST_RESOURCES + 2}
+    assert {len(task_group.min_resource) for task_group in read} == {MOST_RESOURCES + 2}
 
 
 def test_a_quantity_is_no_longer_than_any_that_the_server_prints() -> None:

@@ -56,7 +56,7 @@ def test_adding_a_rule_is_told_as_it_is() -> None:
     assert of_file[0] == "dnm/plan/rules/node_hours.py"
     given = {name for name in Rule.__struct_fields__ if getattr(RULE, name)}
     assert given == {*of_file} & {*Rule.__struct_fields__}
-    assert [one.name for one in RULE.reasons] == of_file[1:2]
+    assert [reason.name for reason in RULE.reasons] == of_file[1:2]
     assert of_line == ["TABLE", "dnm/plan/rule.py"]
     policy = NamespacePolicy(name="x", queue="root.x", node_types=())
     plain = Config(path=Path("x"), namespaces={"x": policy}, node_types={})

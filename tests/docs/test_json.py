@@ -83,9 +83,9 @@ def _when(entry: tuple[str, list[str]]) -> int:
 def shortened(value: Any) -> Any:
     """As the page shows it: of a list of objects the last one; made-up times, ids and places."""
     if isinstance(value, dict):
-        return {key: _made_up(key, shortened(one)) for key, one in value.items()}
+        return {key: _made_up(key, shortened(item)) for key, item in value.items()}
     if isinstance(value, list):
-        return [shortened(one) for one in (value[-1:] if value and _is_object(value) else value)]
+        return [shortened(item) for item in (value[-1:] if value and _is_object(value) else value)]
     if isinstance(value, str):
         value = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "2026-03-02T12:00:00Z", value)
         value = re.sub(r"\d{8}T\d{6}\.\d+Z", "20260302T120000.000000Z", value)

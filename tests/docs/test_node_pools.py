@@ -55,7 +55,7 @@ def test_a_machine_is_right_and_its_numbers_are_what_dnm_computes(
     tmp_path: Path, title: str, name: str
 ) -> None:
     node_type = machine(tmp_path, name)
-    assert not [one for one in check_node_type(node_type) if one.is_error]
+    assert not [problem for problem in check_node_type(node_type) if problem.is_error]
     kubelet = node_type.kubelet
     assert kubelet is not None
     told = {row[0]: row[1] for row in rows(section(PAGE, title)) if len(row) == 2 and row[0]}
@@ -68,8 +68,8 @@ def test_a_machine_is_right_and_its_numbers_are_what_dnm_computes(
         each = kubelet.huge_pages // len(kubelet.numa_memory)
         free = [
             size - each - sum(
-                int(one.amount.removesuffix("Mi")) * MI
-                for one in kubelet.reserved_memory if one.numa_node == node
+                int(reservation.amount.removesuffix("Mi")) * MI
+                for reservation in kubelet.reserved_memory if reservation.numa_node == node
             )
             for node, size in kubelet.numa_memory.items()
         ]  # fmt: skip

@@ -84,7 +84,7 @@ def test_a_queue_gets_as_many_nodes_as_the_row_says(row: list[str]) -> None:
     if free != "none":
         nodes.append(node("k1", *cores_and_memory(free)))
     made = plan(config(headroom=0.95, max_conversions_per_run=50), limit, some, nodes)
-    (answer,) = (one for one in made.queues if one.queue == DEV)
+    (answer,) = (queue for queue in made.queues if queue.queue == DEV)
     assert (answer.verdict.value, answer.reason.text) == (verdict, reason)
     assert asked_for(made) == int(number)
 
@@ -129,7 +129,7 @@ def test_a_cap_leaves_as_many_as_the_row_says(row: list[str]) -> None:
     nodes = [lent(name, "gpu") for name in names]
     made = plan(conf, "10000 / 100000G", some, nodes, registry)
     assert asked_for(made) == started
-    (answer,) = (one for one in made.queues if one.queue == DEV)
+    (answer,) = (queue for queue in made.queues if queue.queue == DEV)
     assert f"wants {wanted} of type a" in answer.sentence
 
 
@@ -182,7 +182,7 @@ def test_a_node_is_lent_and_given_back_as_the_rows_say(sandbox: Sandbox, tmp_pat
         result = site.run()
         assert result.outcome is not None
         registry = result.outcome.registry
-        phases = [one.phase.value for one in registry.nodes.values()]
+        phases = [lent_node.phase.value for lent_node in registry.nodes.values()]
         phase = (phases or ["requested" if registry.requests else "forgotten"])[0]
         words = dict.fromkeys(
             line.split()[0].removeprefix("action=") for line in result.outcome.actions
@@ -265,5 +265,5 @@ PAUSES = table_of(DECISIONS, "When a node goes back", "pauses")
 
 @pytest.mark.parametrize(("pauses", "goes_after"), PAUSES)
 def test_the_idle_time_follows_from_the_pauses(pauses: str, goes_after: str) -> None:
-    _, kept = paid([int(one) * 60 for one in pauses.split(", ")])
+    _, kept = paid([int(name) * 60 for name in pauses.split(", ")])
     assert kept == timedelta(minutes=int(goes_after))

@@ -30,8 +30,8 @@ class Pulling(Kubelet):
         node = self.store.get("nodes", "", pod["spec"]["nodeName"])
         assert node is not None
         name, status = node["metadata"]["name"], node["status"]
-        there = {one for image in status.get("images") or () for one in image["names"]}
-        wanted = {one["image"] for one in pod["spec"]["containers"]} - there
+        there = {name for image in status.get("images") or () for name in image["names"]}
+        wanted = {container["image"] for container in pod["spec"]["containers"]} - there
         if pod["metadata"].get("deletionTimestamp") or not wanted:
             super()._advance(pod)
             return
@@ -76,13 +76,13 @@ def play(site: Site, broken: frozenset[str]) -> Seen:
         if len(running) == PEOPLE:
             break
         sandbox.tick(STEP)
-        for one in sandbox.objects("pods"):
-            name, node = one["metadata"]["name"], one["spec"].get("nodeName", "")
+        for entry in sandbox.objects("pods"):
+            name, node = entry["metadata"]["name"], entry["spec"].get("nodeName", "")
             if node.startswith("a") and not name.startswith("dnm-"):
                 bound.setdefault(name, second)
-                if one["status"].get("phase") == "Running":
+                if entry["status"].get("phase") == "Running":
                     running.setdefault(name, second)
-                assert one["status"].get("phase") != "Failed"
+                assert entry["status"].get("phase") != "Failed"
     assert not sandbox.violations
     stood = [running[name] - begun for name, begun in bound.items() if name in running]
     lost = {*bound} - {*running}

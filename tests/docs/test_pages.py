@@ -202,10 +202,12 @@ PROMISED = ("cooldown", "breaker", "back-off", "jobs")  # of what holds lending 
 
 def test_force_is_promised_to_pass_what_the_page_of_the_verbs_says() -> None:
     """Jobs that wait hold nothing back: nothing can be forced past them, or come before them."""
-    (row,) = (one for one in rows(PAGES["docs/by-hand.md"]) if one[-1] == "yes")
+    (row,) = (row for row in rows(PAGES["docs/by-hand.md"]) if row[-1] == "yes")
     help_text = " ".join(help_of("dnm", "lend").split()).partition("--force")[2][:120]
     assert [word in help_text for word in PROMISED] == [word in row[0] for word in PROMISED]
-    (about,) = (row.about for one in reference.GROUPS for row in one.rows if row.key == "priority")
+    (about,) = (
+        row.about for group in reference.GROUPS for row in group.rows if row.key == "priority"
+    )
     assert "jobs" not in about
 
 

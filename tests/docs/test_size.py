@@ -19,7 +19,7 @@ LINES = {"converters": 7_500, "lab": 6_458, "simulate": 1_987}
 
 def test_the_pages_only_get_shorter() -> None:
     words = {page: len(text.split()) for page, text in PAGES.items() if page.startswith("docs/")}
-    assert sum(words.values()) <= WORDS, sorted(words.items(), key=lambda one: -one[1])
+    assert sum(words.values()) <= WORDS, sorted(words.items(), key=lambda pair: -pair[1])
 
 
 def test_there_are_only_ever_fewer_keys() -> None:

@@ -96,17 +96,19 @@ class KarpenterPolicy(ClusterAutoscalerPolicy):
                 self._return(world, name)
         if world.pending or any(self._coming.values()):
             return
-        for name in sorted(self._idle, key=lambda one: len(world.nodes[one].pods)):
+        for name in sorted(self._idle, key=lambda name: len(world.nodes[name].pods)):
             if self._may_empty(world, world.nodes[name]):
                 world.nodes[name].cordoned = True
-                for pod in sorted(world.nodes[name].pods, key=lambda one: one.number):
+                for pod in sorted(world.nodes[name].pods, key=lambda pod: pod.number):
                     world.move(pod)
                 return
 
     def _may_empty(self, world: World, node: NodeState) -> bool:
         """Whether its pods fit elsewhere, by room and by the quota that is left without it."""
-        others = [one for one in _open_to(world, node.namespace) if one is not node]
-        pods = sorted(node.pods, key=lambda one: one.number)
+        others = [
+            node_state for node_state in _open_to(world, node.namespace) if node_state is not node
+        ]
+        pods = sorted(node.pods, key=lambda pod: pod.number)
         queue, _ = world.workload.namespaces[node.namespace]
         within = all(
             world.used[path].get(name, 0) <= limit - node.size.get(name, 0)
@@ -115,7 +117,7 @@ class KarpenterPolicy(ClusterAutoscalerPolicy):
         )
         if not within or any(pod.ask.gang for pod in pods):
             return False
-        return _pack(pods, [dict(one.free) for one in others], {}) == 0
+        return _pack(pods, [dict(other.free) for other in others], {}) == 0
 
 
 def _open_to(world: World, namespace: str) -> list[NodeState]:
@@ -151,7 +153,9 @@ def _for_quota(world: World, queue: str, pending: list[PodState], size: dict[str
     most = 0
     for path in world.path(queue):
         for name, limit in world.limits[path].items():
-            wants = world.used[path].get(name, 0) + sum(one.request.get(name, 0) for one in pending)
+            wants = world.used[path].get(name, 0) + sum(
+                pod_state.request.get(name, 0) for pod_state in pending
+            )
             if size.get(name):
                 most = max(most, ceil((wants - limit) / size[name]))
     return most

@@ -65,10 +65,10 @@ class _Event(NamedTuple):
 def _events(world: World, queues: list[str]) -> list[_Event]:
     """In their order, ends before starts."""
     # A pod that was bound at the last moment was there for no time at all.
-    pods = [one for one in world.trace if one[2].ask.queue in queues and one[0] < one[1]]
+    pods = [pair for pair in world.trace if pair[2].ask.queue in queues and pair[0] < pair[1]]
     events = [_Event(end, -1, pod.number, start, end, pod) for start, end, pod in pods]
     events += [_Event(start, 1, pod.number, start, end, pod) for start, end, pod in pods]
-    return sorted(events, key=lambda one: one[:4])
+    return sorted(events, key=lambda event: event[:4])
 
 
 class _Usage:
@@ -135,11 +135,11 @@ def _busy_online(world: World, node_type: str) -> list[tuple[float, int]]:
         if event.sign < 0:
             number = home.pop((pod, event.began))
         else:
-            fitting = [one for one, have in free.items() if _fits(pod.request, have)]
+            fitting = [number for number, have in free.items() if _fits(pod.request, have)]
             if not fitting:
                 fitting, free[opened] = [opened], dict(size)
                 opened += 1
-            number = min(fitting, key=lambda one: (free[one]["vcore"], one))
+            number = min(fitting, key=lambda number: (free[number]["vcore"], number))
             home[pod, event.began] = number
         pods_on[number] += event.sign
         for name, ask in pod.request.items():
@@ -164,26 +164,26 @@ class _Timeline:
 
     def takes(self, start: float, end: float, request: Mapping[str, int]) -> bool:
         """Whether there is room at every moment of the interval."""
-        beside = [one for one in self._pods if one[0] < end and one[1] > start]
-        for moment in {start, *(one[0] for one in beside if one[0] > start)}:
-            there = [one[2] for one in beside if one[0] <= moment < one[1]]
+        beside = [pod for pod in self._pods if pod[0] < end and pod[1] > start]
+        for moment in {start, *(pair[0] for pair in beside if pair[0] > start)}:
+            there = [pair[2] for pair in beside if pair[0] <= moment < pair[1]]
             for name, ask in request.items():
-                if sum(one.get(name, 0) for one in there) + ask > self._size.get(name, 0):
+                if sum(entry.get(name, 0) for entry in there) + ask > self._size.get(name, 0):
                     return False
         return True
 
     def longer(self, start: float, end: float) -> float:
         """For how much longer it would be busy."""
         covered = (min(end, last) - max(start, first) for first, last in self.busy)
-        return end - start - sum(one for one in covered if one > 0)
+        return end - start - sum(number for number in covered if number > 0)
 
     def add(self, start: float, end: float, request: Mapping[str, int]) -> None:
         self._pods.append((start, end, request))
-        apart = [one for one in self.busy if one[1] < start or one[0] > end]
-        touching = [one for one in self.busy if one not in apart]
+        apart = [pair for pair in self.busy if pair[1] < start or pair[0] > end]
+        touching = [pair for pair in self.busy if pair not in apart]
         whole = (
-            min([start, *(one[0] for one in touching)]),
-            max([end, *(one[1] for one in touching)]),
+            min([start, *(pair[0] for pair in touching)]),
+            max([end, *(pair[1] for pair in touching)]),
         )
         self.busy = sorted([*apart, whole])
 
@@ -195,10 +195,10 @@ def _busy_offline(world: World, node_type: str) -> list[tuple[float, int]]:
     size = world.workload.classes[node_type].size
     permanent = [_Timeline(dict(node)) for node in world.workload.free]
     lent: list[_Timeline] = []
-    starts = [one for one in _events(world, queues) if one.sign > 0]
-    for one in sorted(starts, key=lambda one: (one.began - one.end, one.began, one.number)):
-        span = (one.began, one.end)
-        request = one.pod.request
+    starts = [event for event in _events(world, queues) if event.sign > 0]
+    for start in sorted(starts, key=lambda pair: (pair.began - pair.end, pair.began, pair.number)):
+        span = (start.began, start.end)
+        request = start.pod.request
         home = next((node for node in permanent if node.takes(*span, request)), None)
         if home is None:
             by_cost = sorted(lent, key=lambda node: node.longer(*span))

@@ -85,7 +85,11 @@ def workload(
     more.setdefault("jobs", jobs(seed, lasts))
     return Workload(
         name=name,
-        asks=tuple(sorted((one for one in asks if one.at < lasts), key=lambda one: one.at)),
+        asks=tuple(
+            sorted(
+                (request for request in asks if request.at < lasts), key=lambda request: request.at
+            )
+        ),
         limits=limits,
         namespaces=namespaces,
         free=permanent,

@@ -37,7 +37,7 @@ def measure_caps(lasts: float, seeds: Sequence[int]) -> list[CapRow]:
     cases = [(load, percent) for load in LOADS for percent in PERCENTS]
     with ProcessPoolExecutor(2) as pool:
         found = [pool.submit(measure_cap, *case, lasts, tuple(seeds)) for case in cases]
-        return [one.result() for one in found]
+        return [future.result() for future in found]
 
 
 def measure_cap(load: float, percent: int, lasts: float, seeds: Sequence[int]) -> CapRow:

@@ -23,12 +23,12 @@ def events_of(seed: int) -> tuple[CalendarEvent, ...]:
         CalendarEvent(
             name=f"workshop-{number}",
             namespace="workshop",
-            begins=begins + timedelta(seconds=one.begins),
-            ends=begins + timedelta(seconds=one.ends),
-            pods=one.people,
+            begins=begins + timedelta(seconds=pair.begins),
+            ends=begins + timedelta(seconds=pair.ends),
+            pods=pair.people,
             request={"vcore": 4000, "memory": 16 * 10**9},
         )
-        for number, one in enumerate(list_workshops(seed))
+        for number, pair in enumerate(list_workshops(seed))
     )
 
 

@@ -31,13 +31,13 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
 # dnm without one of its rules.
 WITHOUT: dict[str, Callable[[Workload], Policy]] = {
     "joins seen a minute later": MinutePolicy,
-    "a grace of a minute": lambda one: DnmPolicy(one, pending_grace=timedelta(minutes=1)),
-    "headroom 0.95": lambda one: DnmPolicy(one, headroom=0.95),
+    "a grace of a minute": lambda workload: DnmPolicy(workload, pending_grace=timedelta(minutes=1)),
+    "headroom 0.95": lambda workload: DnmPolicy(workload, headroom=0.95),
 }
 
 # dnm whose nodes change their queue without a reboot, where queues share few nodes.
 WITH_MOVES: dict[str, Callable[[Workload], Policy]] = {
-    "moves in place": lambda one: DnmPolicy(one, move_in_place=True),
+    "moves in place": lambda workload: DnmPolicy(workload, move_in_place=True),
 }
 WITH_FEW_NODES: tuple[Callable[[int, float], Workload], ...] = (three_queues, scarce_nodes)
 
@@ -81,7 +81,10 @@ def measure_all(
 ) -> list[Row]:
     """Every workload under every policy with every seed, on two cores."""
     cases = [
-        (one, seed, lasts, policy) for one in workloads for policy in policies for seed in seeds
+        (workload, seed, lasts, policy)
+        for workload in workloads
+        for policy in policies
+        for seed in seeds
     ]
     with ProcessPoolExecutor(2) as pool:
         return list(pool.map(_measure_case, cases, chunksize=1))

@@ -67,13 +67,19 @@ class Case(NamedTuple):
 def busiest(whole: Workload, hours: float) -> Workload:
     """Returns the hours in which most pods come, with what is there when they begin."""
     starts = [hour * HOUR for hour in range(int((DAY - hours * HOUR) / HOUR) + 1)]
-    begin = max(starts, key=lambda at: sum(at <= one.at < at + hours * HOUR for one in whole.asks))
-    asks = (
-        replace(one, at=max(one.at - begin, 0.0), lasts=one.lasts - max(begin - one.at, 0.0))
-        for one in whole.asks
-        if one.at + one.lasts > begin and one.at < begin + hours * HOUR
+    begin = max(
+        starts, key=lambda at: sum(at <= request.at < at + hours * HOUR for request in whole.asks)
     )
-    chosen = tuple(sorted(asks, key=lambda one: one.at))
+    asks = (
+        replace(
+            request,
+            at=max(request.at - begin, 0.0),
+            lasts=request.lasts - max(begin - request.at, 0.0),
+        )
+        for request in whole.asks
+        if request.at + request.lasts > begin and request.at < begin + hours * HOUR
+    )
+    chosen = tuple(sorted(asks, key=lambda request: request.at))
     return replace(whole, asks=chosen, lasts=hours * HOUR, jobs=())
 
 
@@ -170,7 +176,7 @@ class _Played:
 
     def _note(self, seconds: float) -> None:
         machines = self._sandbox.batch.machines.values()
-        self._lent += seconds * sum(one.place != "batch" for one in machines)
+        self._lent += seconds * sum(machine.place != "batch" for machine in machines)
         self._sweep()
 
     def _sweep(self, is_over: bool = False) -> None:

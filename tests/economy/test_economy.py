@@ -89,7 +89,7 @@ class AsksAgain(DnmPolicy):
 
     def run(self, world: World) -> float:
         began = super().run(world)
-        is_lent = any(one.node_type for one in world.nodes.values())
+        is_lent = any(node.node_type for node in world.nodes.values())
         if not (is_lent or world.pending or "converting" in world.away.values()):
             count = self.pods_of_a_node
             pod = ask(world.now + 1, MINUTE, 100 / count, 100 // count, ASKED)

@@ -39,7 +39,7 @@ class Clock:
 
     def run(self) -> None:
         while self.calls:
-            self.calls.sort(key=lambda one: one[:2])
+            self.calls.sort(key=lambda pair: pair[:2])
             _, _, what = self.calls.pop(0)
             what()  # type: ignore[operator]
 
@@ -73,11 +73,11 @@ def test_backfill_keeps_the_promise_to_the_first_in_line(case: str) -> None:
     jobs, expected = BACKFILL[case]
     clock = Clock()
     side = BatchSide(dict.fromkeys(("a1", "a2", "a3", "a4"), 0.0), clock.at)
-    for one in jobs:
-        side.submit(one, 0.0)
+    for item in jobs:
+        side.submit(item, 0.0)
     clock.run()
-    waits = {id(one): wait for one, wait in side.waits}
-    assert [waits[id(one)] for one in jobs] == expected
+    waits = {id(entry): wait for entry, wait in side.waits}
+    assert [waits[id(entry)] for entry in jobs] == expected
 
 
 def test_a_node_is_lent_only_once_it_has_been_idle_for_ten_minutes() -> None:
@@ -103,8 +103,8 @@ def test_what_is_planned_for_the_first_job_in_line_is_not_lent(
     running: list[Job], waiting: list[Job], lendable: set[str]
 ) -> None:
     side = BatchSide(dict.fromkeys(("a1", "a2", "a3", "a4"), -600.0), Clock().at)
-    for one in (*running, *waiting):
-        side.submit(one, 0.0)
+    for item in (*running, *waiting):
+        side.submit(item, 0.0)
     assert set(side.lendable(0.0)) == lendable
 
 
@@ -115,7 +115,7 @@ def test_pods_are_packed_by_cores_and_memory_alike() -> None:
     asks = [ask(0.0, HOUR, 60, 10, QUEUE), ask(1.0, HOUR, 2, 2, QUEUE)]
     world = World(replace(small(asks), free=permanent, lasts=60.0))
     world.play(NobodyLends())
-    assert [pod.node for _, _, pod in sorted(world.trace, key=lambda one: one[2].number)] == [
+    assert [pod.node for _, _, pod in sorted(world.trace, key=lambda pair: pair[2].number)] == [
         "k000", "k000"
     ]  # fmt: skip
 
@@ -148,9 +148,9 @@ def test_a_conversion_that_fails_costs_and_brings_nothing() -> None:
 @pytest.mark.parametrize(("rests", "fewest", "most"), [(False, 10, 99), (True, 2, 6)])
 def test_a_node_that_failed_rests_for_longer_each_time(rests: bool, fewest: int, most: int) -> None:
     """The only node there is, in six hours: after 20, 40, 80 and 160 minutes."""
-    one = {"a": replace(CPU_NODE, count=1)}
+    entry = {"a": replace(CPU_NODE, count=1)}
     asks = [ask(0.0, HOUR, 32, 32, QUEUE)]
-    world = played(asks, classes=one, broken=frozenset(("a001",)), rests=rests)
+    world = played(asks, classes=entry, broken=frozenset(("a001",)), rests=rests)
     assert fewest <= world.ledger.failures <= most
 
 

@@ -49,7 +49,7 @@ def workshops(seed: int, lasts: float) -> Workload:
     """Workshops, and a few pods in between."""
     queue = WORKSHOP_QUEUE
     asks = [ask(hour * HOUR, 3 * HOUR, 2, 8, queue) for hour in range(0, int(WEEK / HOUR), 2)]
-    asks += [one for workshop in list_workshops(seed) for one in workshop.asks]
+    asks += [request for workshop in list_workshops(seed) for request in workshop.asks]
     return one_queue("workshop bursts", asks, (seed, lasts), (80, 320), [free(36, 150)] * 2)
 
 

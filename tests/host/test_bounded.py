@@ -119,8 +119,8 @@ def _has_bound(call: ast.Call) -> bool:
 
 
 def test_nothing_is_read_without_a_bound() -> None:
-    found = [one for one in unbounded(PACKAGE) if not one[0].startswith(NOT_OF_A_SITE)]
-    assert not [one for one in found if one[0] not in BOUNDED]
+    found = [pair for pair in unbounded(PACKAGE) if not pair[0].startswith(NOT_OF_A_SITE)]
+    assert not [pair for pair in found if pair[0] not in BOUNDED]
     assert BOUNDED.keys() - {module for module, _, _ in found} <= {"converter.start"}, "not needed"
 
 

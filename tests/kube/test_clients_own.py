@@ -446,7 +446,7 @@ def test_client_writes_its_lock_in_a_run_with_nothing_to_do(site: Site) -> None:
     log.clear()
     assert site.run().exit_code == 0
     assert log.writes() == []
-    assert len([one for one in log.all() if one.resource == "leases"]) == 1
+    assert len([pair for pair in log.all() if pair.resource == "leases"]) == 1
     elect(site)
     assert len(log.writes()) == 1
 

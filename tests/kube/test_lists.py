@@ -123,8 +123,8 @@ def test_what_is_nested_deep_keeps_nothing_beside_it_from_being_read(depth: int)
     with ScriptedServer(said) as server:
         client = a_client(server)
         nodes, pods = client.read_nodes(), client.read_pods(("dev",))
-    assert not isinstance(nodes, Unreadable) and [one.name for one in nodes] == ["k1", "k2"]
-    assert isinstance(pods, PodList) and [one.name for one in pods.pods] == ["k1", "k2"]
+    assert not isinstance(nodes, Unreadable) and [node.name for node in nodes] == ["k1", "k2"]
+    assert isinstance(pods, PodList) and [pod.name for pod in pods.pods] == ["k1", "k2"]
 
 
 def test_no_depth_has_a_pod_counted_twice_or_spoils_what_stands_beside_it() -> None:
@@ -136,12 +136,12 @@ def test_no_depth_has_a_pod_counted_twice_or_spoils_what_stands_beside_it() -> N
         depths = range(850, 1000)
         of_tenant = (owned("p1", depth).replace(b'"name"', b'"namespace":"a","name"')
                      for depth in depths)  # fmt: skip
-        for depth, one in zip(depths, of_tenant, strict=True):
-            with ScriptedServer([answer(page % (first, one, others))] * 2) as server:
+        for depth, chunk in zip(depths, of_tenant, strict=True):
+            with ScriptedServer([answer(page % (first, chunk, others))] * 2) as server:
                 client = a_client(server)
                 found = client.read_pods(("dev",))
                 assert isinstance(found, PodList) and "dev" not in found.unreadable, depth
-                assert [one.name for one in found.pods] == names, depth
+                assert [pod.name for pod in found.pods] == names, depth
 
 
 def test_what_is_nested_deep_keeps_no_single_object_from_being_read_and_written() -> None:
@@ -150,7 +150,7 @@ def test_what_is_nested_deep_keeps_no_single_object_from_being_read_and_written(
     named = b'"namespace":"yunikorn","resourceVersion":"7","name"'
     queues = owned("x", 9_990)[:-1] + b',"kind":"ConfigMap","data":{"a":"b"}}'
     queues = queues.replace(b'"name"', named)
-    with ScriptedServer([answer(one) for one in (node, node, queues, queues)]) as server:
+    with ScriptedServer([answer(chunk) for chunk in (node, node, queues, queues)]) as server:
         client = a_client(server)
         found = client.read_node("x")
         client.patch_node("x", cordon=True)

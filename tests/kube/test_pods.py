@@ -171,7 +171,9 @@ def test_pods_without_an_application_of_their_own_share_one_a_namespace() -> Non
         {"name": "a"}, {"name": "b", "namespace": "other"}, {"name": "c", "labels": own},
         {"name": "d", "uid": "u2", "labels": own},
     ]  # fmt: skip
-    pods = reduce_all(*(a_pod(one, {"schedulerName": "yunikorn"}) for one in metadatas)).pods
+    pods = reduce_all(
+        *(a_pod(metadata, {"schedulerName": "yunikorn"}) for metadata in metadatas)
+    ).pods
     autogen = ["yunikorn-dev-autogen", "yunikorn-other-autogen"]
     assert [pod.app_id for pod in pods] == [*autogen, "x-u1", "x-u2"]
 
@@ -499,8 +501,8 @@ def test_what_a_pod_says_at_length_is_not_kept_for_each_of_them() -> None:
         tolerations = [{"key": f"k{number}.{key}/{'t' * 100}"} for key in range(90)]
         return a_pod({"annotations": notes}, {
             "schedulerName": "yunikorn", "tolerations": tolerations,
-            "containers": [{"name": f"c{one}", "resources": {"requests": {"cpu": f"{number}m"}}}
-                           for one in range(90)],
+            "containers": [{"name": f"c{item}", "resources": {"requests": {"cpu": f"{number}m"}}}
+                           for item in range(90)],
         })  # fmt: skip
 
     reducer = reduce_all(*(of(number) for number in range(1, 6)), of(3))
@@ -520,8 +522,8 @@ def _affinity(**kind: Any) -> dict[str, Any]:
 
 
 def _node_terms(count: int, values: int = 1) -> dict[str, Any]:
-    one = {"key": "zone", "operator": "In", "values": [f"v{n}" for n in range(values)]}
-    terms = [{"matchExpressions": [one]}] * count
+    entry = {"key": "zone", "operator": "In", "values": [f"v{n}" for n in range(values)]}
+    terms = [{"matchExpressions": [entry]}] * count
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return _affinity(nodeAffinity=required)
 

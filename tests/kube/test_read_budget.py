@@ -152,8 +152,10 @@ def test_after_a_change_only_what_changed_is_read(server: StaticServer, tmp_path
             server.take_served()
         dnm("run", "--config", str(config), home=tmp_path)
     asked = server.take_served()
-    assert not [one for one in asked.requests if one.endswith("/pods") or "limit=500" in one]
-    assert len([one for one in asked.requests if "watch=" in one]) == 2
+    assert not [
+        request for request in asked.requests if request.endswith("/pods") or "limit=500" in request
+    ]
+    assert len([request for request in asked.requests if "watch=" in request]) == 2
     assert asked.bytes_sent < 200_000
 
 

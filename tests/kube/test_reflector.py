@@ -96,7 +96,7 @@ class Runs:
 
 
 def by_name(things: tuple[Pod, ...] | tuple[Node, ...]) -> list:  # type: ignore[type-arg]
-    return sorted(things, key=lambda one: (getattr(one, "namespace", ""), one.name))
+    return sorted(things, key=lambda pod: (getattr(pod, "namespace", ""), pod.name))
 
 
 @pytest.fixture
@@ -228,8 +228,8 @@ def unreadable(runs: Runs) -> None:
 
 def another_release(runs: Runs) -> None:
     kubelet = KubeletSettings(kube_reserved_cpu="1")
-    types = {name: msgspec.structs.replace(one, kubelet=kubelet)
-             for name, one in runs.config.node_types.items()}  # fmt: skip
+    types = {name: msgspec.structs.replace(node_type, kubelet=kubelet)
+             for name, node_type in runs.config.node_types.items()}  # fmt: skip
     runs.change(node_types=types)
 
 

@@ -60,8 +60,12 @@ def test_which_nodes_a_node_set_takes(
 
 
 def test_the_rest_of_a_node_set() -> None:
-    (one,) = read_node_set_page(page(template()))
-    assert (one.key, one.is_daemon_set, one.is_deleting) == ("slurm/batch", True, False)
+    (node_set_page,) = read_node_set_page(page(template()))
+    assert (node_set_page.key, node_set_page.is_daemon_set, node_set_page.is_deleting) == (
+        "slurm/batch",
+        True,
+        False,
+    )
     (other,) = read_node_set_page(page({}, deletionTimestamp="2026-11-20T12:00:00Z"))
     assert (other.is_daemon_set, other.is_deleting) == (False, True)
 

@@ -228,7 +228,8 @@ def some_reserved(draw: random.Random, machine: Machine, total: int) -> str:
     if dice < 0.15:
         amounts[-1] += draw.choice([1, -1, MI, -MI, 100 * MI, 2**30])
     entries = [
-        (node, spelled(draw, abs(one)), one < 0) for node, one in zip(nodes, amounts, strict=True)
+        (node, spelled(draw, abs(number)), number < 0)
+        for node, number in zip(nodes, amounts, strict=True)
     ]
     if len(entries) > 1 and draw.random() < 0.9:
         entries = [entry for entry in entries if entry[1] != "0"] or entries

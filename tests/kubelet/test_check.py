@@ -23,7 +23,7 @@ def problems(settings: Settings, memory: int = 0) -> dict[str, bool]:
     """Sentence -> whether it is an error."""
     kubelet = Said(settings).kubelet
     node_type = NodeType(name="g", size={"memory": memory}, kubelet=kubelet)
-    return {one.sentence: one.is_error for one in check_node_type(node_type)}
+    return {problem.sentence: problem.is_error for problem in check_node_type(node_type)}
 
 
 def test_right_settings_are_right() -> None:
@@ -56,7 +56,7 @@ ERRORS = {
         "number; write 4300Mi"),
     "huge pages": ({**RIGHT, "reserved_memory": "0: 4300Mi, 1: 4300Mi, 0: hugepages-1Gi=1Gi"},
         "reserved_memory: 0: hugepages-1Gi=1Gi: with Static the kubelet compares huge pages "
-        "with 0; leave it out"),
+        "with 0; omit it"),
     "a NUMA node that is too small": ({**RIGHT, "numa_memory": "0: 4Gi, 1: 128Gi"},
         "reserved_memory: 0: 4300Mi: the NUMA node has 4Gi; the kubelet does not look, and "
         "would offer a huge amount"),
@@ -140,5 +140,5 @@ def test_all_problems_come_at_once_errors_first() -> None:
     kubelet = Said(settings).kubelet
     node_type = NodeType(name="g", size={}, kubelet=kubelet)
     found = check_node_type(node_type)
-    assert [one.is_error for one in found] == [True] * 5 + [False]
+    assert [problem.is_error for problem in found] == [True] * 5 + [False]
     assert why_not_lent(node_type) == f"[node_type:g] {found[0].sentence} (and 4 more)"

@@ -20,7 +20,7 @@ from tests.kubelet.judging import Said, amount, stricter
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "vectors.json").read_text())
 ADMITTED = Path(__file__).parents[1] / "data" / "kubelet" / "admitted.json"
 ANSWERS: list[Question] = json.loads(ADMITTED.read_text())
-OURS = [one for one in VECTORS if "settings" in one]
+OURS = [vector for vector in VECTORS if "settings" in vector]
 
 
 @pytest.mark.parametrize("vector", OURS, ids=lambda vector: vector["name"])
@@ -35,7 +35,7 @@ def test_dnm_says_what_the_kubelet_said(vector: dict[str, Any]) -> None:
         assert said.allocatable == vector["allocatable"]["memory"]
 
 
-@pytest.mark.parametrize("asked", ANSWERS, ids=lambda one: one["id"])
+@pytest.mark.parametrize("asked", ANSWERS, ids=lambda item: item["id"])
 def test_dnm_says_of_a_pod_what_the_managers_say(asked: Question) -> None:
     why = why_dnm_refuses(asked)
     assert (not why) == (asked["answer"] == "admitted"), why

@@ -118,7 +118,7 @@ def test_the_list_tells_what_jobs_wait_for(sandbox: Sandbox) -> None:
         sandbox.batch.submit(nodes)
     listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
     assert listed is not None and listed.waiting is not None
-    assert [(one.node_type, one.jobs, one.nodes) for one in listed.waiting] == [("a", 2, 52)]
+    assert [(item.node_type, item.jobs, item.nodes) for item in listed.waiting] == [("a", 2, 52)]
 
 
 REFUSED = [

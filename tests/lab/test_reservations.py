@@ -37,8 +37,8 @@ def book(
 def verdicts(sandbox: Sandbox, instance: str = "prod") -> dict[str, tuple[str, str, list[str]]]:
     _, out, _ = run(sandbox, "--list", "--output", "json", DNM_INSTANCE=instance)
     return {
-        one["node"]: (one["state"], one["verdict"], one["reservations"])
-        for one in json.loads(out)["nodes"]
+        node["node"]: (node["state"], node["verdict"], node["reservations"])
+        for node in json.loads(out)["nodes"]
     }
 
 
@@ -63,7 +63,7 @@ def test_it_is_lent_from_under_its_booking_and_the_rest_is_given_up(sandbox: San
     assert verdicts(sandbox)["a001"] == ("IDLE", "SKIP", [f"{name}-a001"])
     sandbox.tick(HOUR)
     sandbox.batch.machines["a004"].idle_since -= 100  # the longest idle
-    assert [one[1] for one in verdicts(sandbox).values()] == ["OK", "OK", "SKIP", "OK"]
+    assert [verdict[1] for verdict in verdicts(sandbox).values()] == ["OK", "OK", "SKIP", "OK"]
     assert verdicts(sandbox)["a002"][0] == "IDLE+RESERVED"
     assert run(sandbox, *LEND, "1", DNM_INSTANCE="prod")[1] == "a001\n"
     gone = run(sandbox, "--unbook", name, "--exclude", "a001", DNM_INSTANCE="prod")
@@ -84,7 +84,7 @@ def test_what_is_anothers_is_left(sandbox: Sandbox) -> None:
         assert (code, out) == (1, "") and "is no booking of prod" in err
     taken = sandbox.batch.unbook(name, "prod")
     assert taken == ["a001"]
-    assert [one.kind for one in sandbox.violations] == ["reservation-taken"]
+    assert [violation.kind for violation in sandbox.violations] == ["reservation-taken"]
 
 
 def test_reservations_are_kept_with_the_machines(sandbox: Sandbox) -> None:

@@ -29,7 +29,7 @@ TRIES = settings(
 VECTORS = json.loads((DATA / "yunikorn_vectors.json").read_text())
 JUDGED = [json.loads(line) for line in (DATA / "judged.jsonl").read_text().splitlines()]
 TAKEN = [  # by YuniKorn and, in its stricter dialect, by dnm
-    one["yaml"] for one in JUDGED if one["ok"] and not check_text(one["yaml"])
+    item["yaml"] for item in JUDGED if item["ok"] and not check_text(item["yaml"])
 ]
 
 

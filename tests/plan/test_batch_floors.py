@@ -88,7 +88,9 @@ def test_partitions(partition: str, more: dict[str, int | None]) -> None:
     budget = conversion_budget(config, Registry(), facts(batch=batch))
     name = f"batch_floor of partition {partition}"
     for node_type, expected in more.items():
-        bounds = {one.name: one.left for one in budget.bounds_of(NodePool(QUEUE, "dev", node_type))}
+        bounds = {
+            bound.name: bound.left for bound in budget.bounds_of(NodePool(QUEUE, "dev", node_type))
+        }
         assert bounds.get(name) == expected
 
 

@@ -47,7 +47,11 @@ class Booked(World):
     def snapshot(self) -> Any:
         told = self.begins if self.tells_begins else {}
         for name, node in self.batch.items() if isinstance(self.batch, dict) else ():
-            begins = {one: told[one] for one in node.reservations or () if one in told}
+            begins = {
+                reservation: told[reservation]
+                for reservation in node.reservations or ()
+                if reservation in told
+            }
             self.batch[name] = msgspec.structs.replace(node, reservations_begin=begins)
         self.facts = {"books": True, **self.facts, "taken_at": self.at}
         return super().snapshot()
@@ -64,35 +68,37 @@ class Booked(World):
         return plan
 
     def _book(self, action: BookNodes) -> None:
-        one = action.booking
-        assert one.begins > self.at and one.ends > one.begins
-        left = one.count
-        held = [name for name in sorted(self.batch) if f"{one.name}-{name}" in self.begins]
+        booking = action.booking
+        assert booking.begins > self.at and booking.ends > booking.begins
+        left = booking.count
+        held = [name for name in sorted(self.batch) if f"{booking.name}-{name}" in self.begins]
         for name in (*held, *sorted(self.batch.keys() - held)):
-            if not left or name in (*self.taken, *expand_hostlist(one.leave_out)):
+            if not left or name in (*self.taken, *expand_hostlist(booking.leave_out)):
                 continue
-            reservation, node = f"{one.name}-{name}", self.batch[name]
-            if name in held and self.begins[reservation] <= one.begins + 5 * MINUTE:
+            reservation, node = f"{booking.name}-{name}", self.batch[name]
+            if name in held and self.begins[reservation] <= booking.begins + 5 * MINUTE:
                 continue
             if name not in held and node.reservations:
                 continue  # as far as this test goes, all overlap
             self.batch[name] = _with(node, (reservation,))
-            self.begins[reservation] = one.begins
+            self.begins[reservation] = booking.begins
             left -= 1
 
     def _unbook(self, action: UnbookNodes) -> None:
         kept = expand_hostlist(action.leave_out)
         for name, node in self.batch.items():
             ours = tuple(
-                one for one in node.reservations or ()
-                if booking_on(one, name, "prod") != action.name or name in kept
+                reservation for reservation in node.reservations or ()
+                if booking_on(reservation, name, "prod") != action.name or name in kept
             )  # fmt: skip
             for gone in set(node.reservations or ()) - set(ours):
                 self.begins.pop(gone, None)
             self.batch[name] = _with(node, ours)
 
-    def booked(self, one: CalendarEvent) -> int:
-        name = booking_name(one.name, one.begins.replace(tzinfo=NOW.tzinfo), "prod")
+    def booked(self, calendar_event: CalendarEvent) -> int:
+        name = booking_name(
+            calendar_event.name, calendar_event.begins.replace(tzinfo=NOW.tzinfo), "prod"
+        )
         return sum(f"{name}-{node}" in (row.reservations or ()) for node, row in self.batch.items())
 
 
@@ -101,13 +107,19 @@ def _with(node: BatchNode, reservations: tuple[str, ...]) -> BatchNode:
 
 
 def steps(plan: Plan) -> list[str]:
-    return [type(one).__name__ for one in plan.actions if isinstance(one, BookNodes | UnbookNodes)]
+    return [
+        type(action).__name__
+        for action in plan.actions
+        if isinstance(action, BookNodes | UnbookNodes)
+    ]
 
 
 def test_a_workshop_is_booked_once_from_its_lead_to_its_end() -> None:
     workshop = event(NOW + DAY)  # 75 pods of 4 CPUs and 16 GB: 5 empty nodes
     asked = Booked(workshop)
-    (booking,) = [one.booking for one in asked.step().actions if isinstance(one, BookNodes)]
+    (booking,) = [
+        action.booking for action in asked.step().actions if isinstance(action, BookNodes)
+    ]
     begins = NOW + DAY - lead_of(asked.config, asked.registry, workshop)
     assert (booking.count, booking.node_type, booking.begins) == (5, "a", begins)
     assert booking.ends == NOW + DAY + timedelta(hours=8)
@@ -199,7 +211,7 @@ def test_once_it_has_its_nodes_the_rest_goes_back_to_slurm() -> None:
     assert not steps(asked.step())  # it has none yet
     for node in ("a050", "a051"):
         asked.lent(node).node(node)
-    (gone,) = [one for one in asked.step().actions if isinstance(one, UnbookNodes)]
+    (gone,) = [action for action in asked.step().actions if isinstance(action, UnbookNodes)]
     assert (gone.name, gone.leave_out) == (name, "a[050-051]") and asked.booked(now) == 2
 
 
@@ -207,7 +219,9 @@ def test_what_is_kept_out_and_what_is_lent_is_not_booked() -> None:
     asked = Booked(event(NOW + DAY, nodes=2))
     asked.recorded(held=("a050",), excluded={"a051": Keeping(since=NOW)})
     asked.lent("a052").node("a052")
-    (booking,) = [one.booking for one in asked.step().actions if isinstance(one, BookNodes)]
+    (booking,) = [
+        action.booking for action in asked.step().actions if isinstance(action, BookNodes)
+    ]
     assert expand_hostlist(booking.leave_out) == ("a050", "a051", "a052")
 
 
@@ -226,7 +240,7 @@ def test_what_a_rule_lets_nobody_lend_is_not_booked(key: dict[str, Any], count: 
     for name, value in key.items():
         kept = getattr(asked.config, name)
         if isinstance(value, dict):
-            value = {**kept, **{one: _changed(kept[one], new) for one, new in value.items()}}
+            value = {**kept, **{item: _changed(kept[item], new) for item, new in value.items()}}
         asked.configured(**{name: value})
     for _ in range(3):
         plan = asked.step()
@@ -234,8 +248,8 @@ def test_what_a_rule_lets_nobody_lend_is_not_booked(key: dict[str, Any], count: 
     assert not steps(plan)
 
 
-def _changed(one: Any, new: dict[str, Any]) -> Any:
-    return msgspec.structs.replace(one, **new)
+def _changed(item: Any, new: dict[str, Any]) -> Any:
+    return msgspec.structs.replace(item, **new)
 
 
 QUIET: dict[str, dict[str, Any]] = {
@@ -279,7 +293,9 @@ def test_one_that_is_down_by_then_is_none_but_one_that_is_lent_is_there() -> Non
     for name in ("a050", "a051"):
         asked.batch[name] = msgspec.structs.replace(asked.batch[name], in_service=False)
     asked.lent("a051").node("a051")
-    (booking,) = [one.booking for one in asked.plan().actions if isinstance(one, BookNodes)]
+    (booking,) = [
+        action.booking for action in asked.plan().actions if isinstance(action, BookNodes)
+    ]
     assert booking.count == 1
 
 
@@ -321,7 +337,7 @@ EVENTS = st.lists(
         st.integers(1, 7),
     ),
     max_size=3,
-    unique_by=lambda one: one.name,
+    unique_by=lambda build: build.name,
 )
 
 
@@ -353,16 +369,17 @@ def test_after_any_changes_there_is_exactly_what_the_calendar_asks_for(history: 
         for _ in range(3):
             asked.step()
         ahead = [
-            one for one in events
-            if one.begins.replace(tzinfo=NOW.tzinfo) - lead_of(asked.config, asked.registry, one)
+            event for event in events
+            if event.begins.replace(tzinfo=NOW.tzinfo) - lead_of(
+                asked.config, asked.registry, event)
             > asked.at + MINUTE
         ]  # fmt: skip
         free = [name for name, row in asked.batch.items()
                 if name not in asked.taken and not row.reservations]  # fmt: skip
-        for one in ahead:
-            count = asked.booked(one)
-            assert count == one.nodes or (count < one.nodes and not free)
-        known = {f"dnm-ev-{one.name}-{one.begins:%Y%m%dT%H%M}" for one in events}
+        for item in ahead:
+            count = asked.booked(item)
+            assert count == item.nodes or (count < item.nodes and not free)
+        known = {f"dnm-ev-{entry.name}-{entry.begins:%Y%m%dT%H%M}" for entry in events}
         for name, row in asked.batch.items():
             for reservation in row.reservations or ():
                 if booked := booking_on(reservation, name, "prod"):
@@ -394,22 +411,22 @@ def test_requests_under_way_keep_what_is_booked() -> None:
 
 
 def test_a_cap_of_none_gives_up_what_is_booked() -> None:
-    asked = Booked(one := event(NOW + DAY, nodes=3))
+    asked = Booked(item := event(NOW + DAY, nodes=3))
     asked.step()
-    assert asked.booked(one) == 3
+    assert asked.booked(item) == 3
     asked.configured(max_converted_nodes=0)
     asked.step()
-    assert asked.booked(one) == 0
+    assert asked.booked(item) == 0
 
 
 @pytest.mark.parametrize(("later", "booked"), [(4, 1), (24, 5)], ids=["at-once", "afterwards"])
 def test_events_at_the_same_time_share_the_caps(later: int, booked: int) -> None:
     """What no cap lets them have would stand idle for as long as they last."""
-    one, two = event(NOW + DAY), event(NOW + DAY + timedelta(hours=later), name="other")
-    asked = Booked(one, two, max_converted_nodes=6)
+    item, two = event(NOW + DAY), event(NOW + DAY + timedelta(hours=later), name="other")
+    asked = Booked(item, two, max_converted_nodes=6)
     for _ in range(2):
         asked.step()
-    assert asked.booked(one) == 5
+    assert asked.booked(item) == 5
     wanted = booking_name("other", two.begins.replace(tzinfo=NOW.tzinfo), "prod")
     tried = {name: it.wanted for name, it in asked.registry.booking_tries.items()}
     assert asked.booked(two) == min(booked, 4) and tried.get(wanted, booked) == booked
@@ -417,11 +434,11 @@ def test_events_at_the_same_time_share_the_caps(later: int, booked: int) -> None
 
 def test_two_events_of_one_name_and_time_are_told() -> None:
     """Their reservations would have one name."""
-    one, two = event(NOW + DAY, nodes=2), event(NOW + DAY, nodes=3, namespace="two")
-    asked = Booked(one)
+    item, two = event(NOW + DAY, nodes=2), event(NOW + DAY, nodes=3, namespace="two")
+    asked = Booked(item)
     more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))
     asked.configured(namespaces={**asked.config.namespaces, "two": more}, calendar_events=())
-    files = {f"/e/{name}.ini": of for name, of in (("a", one), ("b", two))}
+    files = {f"/e/{name}.ini": of for name, of in (("a", item), ("b", two))}
     asked.recorded(calendars={
         path: KeptCalendar(events=(msgspec.structs.replace(of, source=path),))
         for path, of in files.items()

@@ -297,5 +297,5 @@ def test_what_a_look_at_all_nodes_makes_of_it(
 ) -> None:
     before = {"a": Backoff(failures=2, until=NOW, ask_at_most=1)}
     after = after_conversions(a_config(), before, results, NOW)
-    assert {name: one.failures for name, one in after.items()} == failures
-    assert "other" not in {one.last_error for one in after.values()}
+    assert {name: backoff.failures for name, backoff in after.items()} == failures
+    assert "other" not in {backoff.last_error for backoff in after.values()}

@@ -99,7 +99,7 @@ def interrupted(is_bridged: bool) -> World:
 def test_an_interrupted_lending_is_not_gone_on_with_beside_the_bridge(
     is_bridged: bool, asked: list[str]
 ) -> None:
-    assert [one.node for one in interrupted(is_bridged).converted().requests] == asked
+    assert [request.node for request in interrupted(is_bridged).converted().requests] == asked
 
 
 def test_a_node_that_leaves_goes_on_leaving_under_the_taint() -> None:

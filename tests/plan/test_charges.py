@@ -29,8 +29,10 @@ def plan_of(world: World, charges: bool = True) -> Plan:
 
 def accounts(plan: Plan) -> list[str]:
     """Of the requests, as the record and as the converter are told them."""
-    told = [one.request.account for one in plan.actions if isinstance(one, StartConversion)]
-    assert told == [one.account for one in plan.registry.requests]
+    told = [
+        action.request.account for action in plan.actions if isinstance(action, StartConversion)
+    ]
+    assert told == [request.account for request in plan.registry.requests]
     return told
 
 
@@ -65,10 +67,10 @@ def test_what_the_converter_can_not_be_told_is_said_once() -> None:
     world = charge(wanting(), "all")
     plan = plan_of(world, charges=False)
     assert accounts(plan) == [""]
-    (note,) = [one for one in plan.notes if "is not charged to all" in one]
+    (note,) = [note for note in plan.notes if "is not charged to all" in note]
     assert "--account" in note
     world.set(registry=plan.registry).knowing(taken_at=NOW + timedelta(minutes=1))
-    assert not [one for one in world.plan().notes if "is not charged" in one]
+    assert not [note for note in world.plan().notes if "is not charged" in note]
 
 
 def test_off_it_is_not_there() -> None:

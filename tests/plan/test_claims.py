@@ -40,10 +40,10 @@ def claim(direction: str = "k8s", **changes: Any) -> BatchClaim:
     return BatchClaim(direction=direction, **{**values, **changes})
 
 
-def claimed(name: str = "a001", one: BatchClaim | None = None, **changes: Any) -> BatchNode:
+def claimed(name: str = "a001", own: BatchClaim | None = None, **changes: Any) -> BatchNode:
     state = "IDLE+DRAIN+RESERVED"
     changes = {"in_service": False, "state": state, **changes}
-    return a_batch_node(name, claim=one or claim(), tells_claim=True, **changes)
+    return a_batch_node(name, claim=own or claim(), tells_claim=True, **changes)
 
 
 def telling(*names: str) -> list[BatchNode]:
@@ -60,27 +60,27 @@ def take(known: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple
     ("row", "node", "phase", "word"),
     [
         pytest.param(claimed(), None, None, "interrupted", id="being-lent"),
-        pytest.param(claimed(one=claim("batch")), None, Phase.RETURNING, "", id="returning"),
-        pytest.param(claimed(one=claim("batch", error="it did not boot")), None, Phase.RETURNING,
+        pytest.param(claimed(own=claim("batch")), None, Phase.RETURNING, "", id="returning"),
+        pytest.param(claimed(own=claim("batch", error="it did not boot")), None, Phase.RETURNING,
             "", id="its-return-failed"),
-        pytest.param(claimed(one=claim("")), a_node("a001", mark=None), Phase.JOINING, "",
+        pytest.param(claimed(own=claim("")), a_node("a001", mark=None), Phase.JOINING, "",
                      id="lent-by-hand"),
-        pytest.param(claimed(one=claim("")), None, Phase.JOINING, "", id="lent-and-not-there-yet"),
-        pytest.param(claimed(one=claim(error="no image")), None, Phase.FAILED,
+        pytest.param(claimed(own=claim("")), None, Phase.JOINING, "", id="lent-and-not-there-yet"),
+        pytest.param(claimed(own=claim(error="no image")), None, Phase.FAILED,
             "no image; mend that", id="it-failed-and-was-kept"),
-        pytest.param(claimed(one=BatchClaim(instance="prod", error="the journal can't be read")),
+        pytest.param(claimed(own=BatchClaim(instance="prod", error="the journal can't be read")),
             None, Phase.FAILED, "the journal can't be read", id="unreadable-journal"),
-        pytest.param(claimed(one=claim(is_at_work=True)), None, None, "no run of dnm has started",
+        pytest.param(claimed(own=claim(is_at_work=True)), None, None, "no run of dnm has started",
             id="a-person-s-converter-is-at-work"),
         pytest.param(claimed(in_service=True), None, None, "nothing is done to it", id="has-work"),
         pytest.param(claimed(in_service=None), None, None, "can't say", id="slurm-can't-say"),
-        pytest.param(claimed(one=claim(namespace="gone")), None, Phase.RETURNING, "",
+        pytest.param(claimed(own=claim(namespace="gone")), None, Phase.RETURNING, "",
             id="for-a-namespace-that-is-gone"),
-        pytest.param(claimed(one=BatchClaim(instance="prod", since=NOW)), None, None,
+        pytest.param(claimed(own=BatchClaim(instance="prod", since=NOW)), None, None,
             "another host's", id="perhaps-another-host-s"),
-        pytest.param(claimed(one=BatchClaim(instance="prod", since=LONG_AGO)), None, Phase.FAILED,
+        pytest.param(claimed(own=BatchClaim(instance="prod", since=LONG_AGO)), None, Phase.FAILED,
             "kubeconfig_path still names", id="another-host-s-of-long-ago"),
-        pytest.param(claimed(one=claim("", namespace="gone")), a_node("a001", mark=None), None,
+        pytest.param(claimed(own=claim("", namespace="gone")), a_node("a001", mark=None), None,
             "--set batch --node-name a001", id="lent-for-a-namespace-that-is-gone"),
     ],
 )  # fmt: skip
@@ -99,17 +99,17 @@ def test_what_becomes_of_a_claim(row: BatchNode, node: Any, phase: Phase | None,
 @pytest.mark.parametrize(
     ("row", "requests", "nodes"),
     [
-        pytest.param(claimed(one=claim(instance="west")), (), {}, id="of-another-instance"),
-        pytest.param(claimed(one=claim(instance="")), (), {}, id="of-nobody"),
+        pytest.param(claimed(own=claim(instance="west")), (), {}, id="of-another-instance"),
+        pytest.param(claimed(own=claim(instance="")), (), {}, id="of-nobody"),
         pytest.param(
-            claimed(one=claim(request="r1")), (a_request(converter=CONVERTER),), {},
+            claimed(own=claim(request="r1")), (a_request(converter=CONVERTER),), {},
             id="its-request-is-at-work",
         ),
         pytest.param(
             claimed(), (a_request(converter=CONVERTER, node="a001"),), {}, id="it-is-gone-on-with"
         ),
         pytest.param(
-            claimed(one=claim("", request="r1")), (a_request(ended=True),), {},
+            claimed(own=claim("", request="r1")), (a_request(ended=True),), {},
             id="its-request-waits-for-it",
         ),
         pytest.param(claimed(), (), {"a001": a_lent_node(Phase.SERVING)}, id="it-is-recorded"),
@@ -121,7 +121,9 @@ def test_what_is_no_stranded_claim(row: BatchNode, requests: Any, nodes: Any) ->
 
 
 def test_a_journal_that_can_not_be_read_counts_for_nothing_while_slurm_has_its_node() -> None:
-    row = claimed(one=BatchClaim(instance="prod", error="a001.json can't be read"), in_service=True)
+    row = claimed(
+        record=BatchClaim(instance="prod", error="a001.json can't be read"), in_service=True
+    )
     found = take_in_claims(a_config(), Registry(), {}, (), facts(batch=[row]))
     assert not (found.nodes or found.claimed or found.errors)
     assert "a001.json can't be read" in found.notes[0]
@@ -149,7 +151,7 @@ def test_a_request_whose_converter_died_hands_its_claims_over() -> None:
     assert list(after.nodes) == ["a001"] and not after.requests
     (error,) = after.errors
     assert "died before it had ended" in error and "had claimed a002" in error
-    assert [one.error for one in after.failures] == [error]
+    assert [failure.error for failure in after.failures] == [error]
     nodes, counted, _ = take(known, *after.requests, **after.nodes)
     assert not nodes and list(counted) == ["a002"]
 
@@ -157,7 +159,7 @@ def test_a_request_whose_converter_died_hands_its_claims_over() -> None:
 def test_a_converter_that_died_with_its_work_done_is_no_error() -> None:
     request = a_request(converter=CONVERTER, names=("a001",))
     known = facts(nodes=[a_node("a001", mark=None, labels={"dev": "true"})],
-                  batch=[claimed(one=claim("", request="r1"))], ended={"r1": Ended()})  # fmt: skip
+                  batch=[claimed(own=claim("", request="r1"))], ended={"r1": Ended()})  # fmt: skip
     after = advance_request(a_config(), request, frozenset(), known)
     assert list(after.joined) == ["a001"] and after.request is None
     assert not after.note and not after.conversion_failed
@@ -237,8 +239,8 @@ def test_what_is_wanted_goes_on_and_the_rest_goes_back() -> None:
     plan = stranded("a001", "a002").with_pods(*pods(1)).plan()
     assert asked(plan) == [("a001", 1)]
     assert plan.registry.nodes["a002"].phase is Phase.RETURNING and not plan.registry.claimed
-    told = {one.node: one for one in plan.nodes}
-    assert {one.reason for one in told.values()} == {Reason.CLAIMED}
+    told = {node.node: node for node in plan.nodes}
+    assert {verdict.reason for verdict in told.values()} == {Reason.CLAIMED}
     assert told["a001"].verdict is Verdict.CONVERT and "goes on" in told["a001"].sentence
     assert told["a002"].verdict is Verdict.REVERT and "not wanted" in told["a002"].sentence
 
@@ -369,10 +371,10 @@ def test_a_node_that_has_moved_is_recorded_for_whom_it_serves(
 ) -> None:
     """Its converter's journal names the namespace that it was lent to, and the record is lost."""
     there = a_node("a001", **{"mark": None, **node})
-    known = facts(nodes=[there], batch=[claimed(one=claim(""))])
+    known = facts(nodes=[there], batch=[claimed(own=claim(""))])
     found = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), known)
-    one = found.nodes.get("a001") or found.claimed["a001"]
-    assert (getattr(one, "phase", None), one.namespace) == (phase, namespace)
+    item = found.nodes.get("a001") or found.claimed["a001"]
+    assert (getattr(item, "phase", None), item.namespace) == (phase, namespace)
     if phase:
         assert found.nodes["a001"].queue == TWO[namespace].queue
 
@@ -388,7 +390,7 @@ def test_a_node_that_has_moved_is_recorded_for_whom_it_serves(
 def test_what_its_kubelet_may_have_written_does_not_change_a_lending_that_has_not_ended(
     worn: dict[str, Any],
 ) -> None:
-    known = facts(nodes=[a_node("a001", **worn)], batch=[claimed(one=claim("k8s"))])
+    known = facts(nodes=[a_node("a001", **worn)], batch=[claimed(own=claim("k8s"))])
     found = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), known)
     assert found.claimed["a001"].namespace == "dev" and found.claimed["a001"].can_resume
     assert not found.errors
@@ -396,7 +398,7 @@ def test_what_its_kubelet_may_have_written_does_not_change_a_lending_that_has_no
 
 def test_a_node_whose_mark_says_whom_it_serves_is_recorded_by_that() -> None:
     world = World().configured(namespaces=TWO).node("a001", mark=FOR_OPS, labels={"ops": "true"})
-    world.batch["a001"] = claimed(one=claim(""))
+    world.batch["a001"] = claimed(own=claim(""))
     assert world.plan().registry.nodes["a001"].namespace == "ops"
 
 
@@ -413,20 +415,22 @@ def test_a_node_that_its_converter_has_left_to_others_is_not_lent(
         world = World().recorded(nodes={"a001": joining})
     world.node("a001", mark=None, labels={})
     world.batch = {
-        one.name: one for one in telling(*world.batch) if one.name != "a001" or is_listed
+        node.name: node for node in telling(*world.batch) if node.name != "a001" or is_listed
     }
     for _ in range(2):
         plan = world.plan()
         assert not plan.registry.nodes
-        assert not [one for one in plan.actions if isinstance(one, MarkNode | SetQueueLimits)]
+        assert not [
+            action for action in plan.actions if isinstance(action, MarkNode | SetQueueLimits)
+        ]
         world.registry = plan.registry
 
 
 def test_a_node_that_is_claimed_is_waited_for_until_it_has_its_label() -> None:
     joining = a_lent_node(phase=Phase.JOINING, since=NOW, counted={})
     world = World().recorded(nodes={"a001": joining}).node("a001", mark=None, labels={})
-    world.batch = {one.name: one for one in telling(*world.batch)}
-    world.batch["a001"] = claimed(one=claim(""))
+    world.batch = {node.name: node for node in telling(*world.batch)}
+    world.batch["a001"] = claimed(own=claim(""))
     assert "a001" in world.plan().registry.nodes
 
 

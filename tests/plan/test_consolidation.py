@@ -38,7 +38,7 @@ def spare(*vcores: int, **changes: Any) -> World:
 
 def leaving(world: World) -> list[str]:
     nodes = world.plan().registry.nodes
-    return [name for name, one in sorted(nodes.items()) if one.leaves == CONSOLIDATED]
+    return [name for name, node in sorted(nodes.items()) if node.leaves == CONSOLIDATED]
 
 
 SPARE = {
@@ -87,8 +87,8 @@ def test_which_node_gets_no_new_pods(case: str) -> None:
     world, expected = LEAVES[case]
     assert leaving(world) == expected
     plan = world.plan()
-    assert [one.node for one in plan.actions if isinstance(one, Fence)] == expected
-    assert not [one for one in plan.actions if isinstance(one, ReturnNode)]
+    assert [action.node for action in plan.actions if isinstance(action, Fence)] == expected
+    assert not [action for action in plan.actions if isinstance(action, ReturnNode)]
 
 
 def test_the_first_pod_that_waits_opens_it_again() -> None:
@@ -97,11 +97,11 @@ def test_the_first_pod_that_waits_opens_it_again() -> None:
     nodes = {**nodes, "a001": msgspec.structs.replace(nodes["a001"], leaves=CONSOLIDATED)}
     world.recorded(nodes=nodes)
     fenced = a_node("a001", is_cordoned=True, mark=FENCED)
-    world.nodes = [fenced if one.name == "a001" else one for one in world.nodes]
+    world.nodes = [fenced if node.name == "a001" else node for node in world.nodes]
     assert leaving(world) == ["a001"]
     plan = world.with_pods(*pods(1)).plan()
     assert plan.registry.nodes["a001"].leaves is None
-    assert [one.node for one in plan.actions if isinstance(one, Unfence)] == ["a001"]
+    assert [action.node for action in plan.actions if isinstance(action, Unfence)] == ["a001"]
     assert not plan.registry.requests
 
 
@@ -114,5 +114,5 @@ def test_what_leaves_would_fit_on_the_others(vcores: list[int]) -> None:
         own = vcores[names.index(name)]
         room = sum(128_000 - other for other in vcores) - (128_000 - own)
         assert own < 64_000 and own <= 0.9 * room
-    assert all(one.phase is Phase.SERVING for one in plan.registry.nodes.values())
-    assert not [one for one in plan.actions if isinstance(one, ReturnNode)]
+    assert all(node.phase is Phase.SERVING for node in plan.registry.nodes.values())
+    assert not [action for action in plan.actions if isinstance(action, ReturnNode)]

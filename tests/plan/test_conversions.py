@@ -130,14 +130,14 @@ def test_a_chance_is_one_node_for_as_long_as_that_is_on_its_way() -> None:
     verdict = converted.verdicts[QUEUE]
     assert not converted.requests and verdict.verdict is Verdict.WAIT
     assert verdict.sentence == "will be tried again: one node is tried first, on its way"
-    assert [one.count for one in world.recorded(breakers={}).converted().requests] == [2]
+    assert [request.count for request in world.recorded(breakers={}).converted().requests] == [2]
 
 
 @pytest.mark.parametrize("breaker", [TRIPPED, Breaker(unused=2, trips=1)])
 def test_a_chance_is_one_node_of_all_namespaces_that_share_a_queue(breaker: Breaker) -> None:
     world = two_namespaces().with_pods(*pods(2), *pods(2, namespace="two", app_id="other"))
     converted = world.recorded(breakers={QUEUE: breaker}).converted()
-    assert [one.count for one in converted.requests] == [1]
+    assert [request.count for request in converted.requests] == [1]
     assert converted.verdicts[QUEUE].verdict is Verdict.CONVERT
 
 
@@ -162,13 +162,13 @@ def test_a_queue_that_is_lent_a_node_says_so_also_where_one_of_another_type_has_
         world.configured(
             node_types={**world.config.node_types, "b": NodeType(name="b", size=SIZE)},
             namespaces={
-                name: msgspec.structs.replace(one, node_types=(few[name],), min_nodes=1)
-                for name, one in world.config.namespaces.items()
+                name: msgspec.structs.replace(namespace, node_types=(few[name],), min_nodes=1)
+                for name, namespace in world.config.namespaces.items()
             },
         )
         world.batch = {**world.batch, "b001": a_batch_node("b001")}
         converted = world.converted()
-        assert [one.node_type for one in converted.requests] == ["b"]
+        assert [request.node_type for request in converted.requests] == ["b"]
         assert converted.verdicts[QUEUE].verdict is Verdict.CONVERT
 
 
@@ -181,7 +181,9 @@ def test_two_queues_share_what_a_run_may_convert() -> None:
     assert sorted(request.count for request in converted.requests) == [1, 2]
     most_one = world.configured(max_conversions_per_run=1).converted()
     assert [request.count for request in most_one.requests] == [1]
-    assert {one.detail for one in most_one.verdicts.values()} >= {"max_conversions_per_run = 1"}
+    assert {verdict.detail for verdict in most_one.verdicts.values()} >= {
+        "max_conversions_per_run = 1"
+    }
 
 
 def two_queues(first: int, second: int, *types: str) -> World:
@@ -195,7 +197,7 @@ def test_namespaces_share_the_conversions_of_one_run() -> None:
     """A namespace that needs nine nodes took all conversions of each run."""
 
     def by_namespace(world: World) -> dict[str, int]:
-        return {one.namespace: one.count for one in world.converted().requests}
+        return {request.namespace: request.count for request in world.converted().requests}
 
     world = two_queues(9, 2).configured(max_conversions_per_run=3)
     assert by_namespace(world) == {"dev": 2, "two": 1}
@@ -213,7 +215,7 @@ def test_namespace_that_must_wait_leaves_its_share_of_the_run() -> None:
     )
     world.batch = {**world.batch, "b001": a_batch_node("b001"), "b002": a_batch_node("b002")}
     shared = world.converted().requests
-    assert [(one.namespace, one.count) for one in shared] == [("two", 1), ("dev", 1)]
+    assert [(request.namespace, request.count) for request in shared] == [("two", 1), ("dev", 1)]
     waits = world.recorded(backoffs=backed_off).converted()
-    assert [(one.namespace, one.count) for one in waits.requests] == [("dev", 2)]
+    assert [(request.namespace, request.count) for request in waits.requests] == [("dev", 2)]
     assert waits.verdicts[OTHER].reason is Reason.BACKOFF

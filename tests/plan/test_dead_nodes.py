@@ -138,5 +138,5 @@ def test_a_dead_one_goes_before_one_that_is_well() -> None:
     world.node("a002", is_ready=False)
     dev = msgspec.structs.replace(world.config.namespaces["dev"], min_nodes=1)
     plan = world.configured(namespaces={**world.config.namespaces, "dev": dev}).plan()
-    phases = {name: one.phase for name, one in plan.registry.nodes.items()}
+    phases = {name: node.phase for name, node in plan.registry.nodes.items()}
     assert phases == {"a001": Phase.SERVING, "a002": Phase.RELEASING}, plan.nodes

@@ -53,7 +53,7 @@ def world(*events: CalendarEvent, **changes: Any) -> World:
 
 def floor(asked: World) -> dict[str, int]:
     """By type, of the one namespace."""
-    found = [dict(one.of_type) for one in floors_in_force(asked.inputs())]
+    found = [dict(node_floor.of_type) for node_floor in floors_in_force(asked.inputs())]
     return found[0] if found else {}
 
 
@@ -127,7 +127,7 @@ def test_an_event_of_the_registry_that_never_comes_stops_nothing(bad: CalendarEv
     asked.lent("a001", Phase.RETURNING)
     asked.batch["a001"] = a_batch_node("a001")
     assert floor(asked) == {"a": 2}
-    assert [one.reason for one in asked.plan().nodes] == [Reason.RETURNED]
+    assert [node.reason for node in asked.plan().nodes] == [Reason.RETURNED]
     why = why_of_no_use(asked.config, bad)
     assert why and f"dnm event: [event:bad] {why}" in asked.plan().notes
 
@@ -160,7 +160,7 @@ def test_pods_of_all_events_together_are_bounded_and_what_is_left_out_is_said(
     monkeypatch.setattr(foreseen, "MOST_PODS", 100)
     later = event(NOW + MINUTE, pods=30, name="later")
     asked = world(event(), later, event(NOW + 2 * MINUTE, pods=25, name="last"))
-    assert [one.event.name for one in floors_of(asked)] == ["workshop", "last"]
+    assert [window.event.name for window in floors_of(asked)] == ["workshop", "last"]
     (note,) = asked.plan().notes
     assert note.startswith("event later is left out: with the events that begin before it there")
 
@@ -185,7 +185,7 @@ def test_an_event_that_can_not_be_read_is_said_once_and_gives_back_what_is_over(
     asked.lent("a001", Phase.RETURNING)
     asked.batch["a001"] = a_batch_node("a001")
     plan = asked.plan()
-    assert [one.reason for one in plan.nodes] == [Reason.RETURNED]
+    assert [node.reason for node in plan.nodes] == [Reason.RETURNED]
     assert plan.errors == ("/nonexistent/dnm.ini: [event:w] nodes = x: is no number",)
     assert plan.needs_person and not plan.notes
 
@@ -244,7 +244,7 @@ def test_what_an_event_needs_is_not_given_back_shortly_before() -> None:
     for ahead, reason in ((61 * MINUTE, Reason.KEPT_READY), (62 * MINUTE, Reason.IDLE_LONG_ENOUGH)):
         asked = world(event(NOW + ahead, nodes=5), headroom=1.0)
         asked.lent("a001", idle_since=LONG_AGO, was_used=True).node("a001")
-        assert [one.reason for one in asked.plan().nodes] == [reason]
+        assert [node.reason for node in asked.plan().nodes] == [reason]
         assert not asked.converted().requests
 
 
@@ -255,10 +255,10 @@ def test_nodes_that_were_lent_for_it_stay_when_what_was_learned_shrinks() -> Non
     asked.lent("a001", asked_at=NOW - MINUTE, idle_since=LONG_AGO, was_used=True).node("a001")
     asked.lent("a002", asked_at=LONG_AGO, idle_since=LONG_AGO, was_used=True).node("a002")
     plan = asked.plan()
-    assert [one.reason for one in plan.nodes] == [Reason.KEPT_READY] * 2
+    assert [node.reason for node in plan.nodes] == [Reason.KEPT_READY] * 2
     assert not asked.converted().requests  # but for more it is too early
     asked.recorded(nodes={"a002": asked.registry.nodes["a002"]})
-    assert [one.reason for one in asked.plan().nodes] == [Reason.IDLE_LONG_ENOUGH]
+    assert [node.reason for node in asked.plan().nodes] == [Reason.IDLE_LONG_ENOUGH]
 
 
 def test_a_document_that_was_re_applied_brings_no_node_more() -> None:
@@ -306,16 +306,16 @@ def test_nodes_of_an_event_to_which_nobody_came_are_held_against_no_queue(
     asked = world(*filter(None, [told]), headroom=1.0)
     asked.lent("a001", since=since, idle_since=since).node("a001")
     after = asked.plan()
-    assert [one.reason for one in after.nodes] == [Reason.IDLE_LONG_ENOUGH]
+    assert [node.reason for node in after.nodes] == [Reason.IDLE_LONG_ENOUGH]
     breaker = after.registry.breakers.get(QUEUE)
     assert (breaker.unused if breaker else 0) == unused
 
 
 def test_caps_hold_and_demand_may_go_above() -> None:
     capped = world(event(), namespaces=namespace_policy(World().config, max_nodes=2))
-    assert sum(one.count for one in capped.converted().requests) == 2
+    assert sum(request.count for request in capped.converted().requests) == 2
     above = world(event(nodes=1)).with_pods(*pods(3, BIG))
-    assert sum(one.count for one in above.converted().requests) == 3
+    assert sum(request.count for request in above.converted().requests) == 3
 
 
 def test_what_is_foreseen_changes_at_its_moments() -> None:

@@ -45,8 +45,8 @@ def with_node(**changes: Any) -> World:
 
 def test_pods_are_asked_to_go_behind_the_fence_and_before_anything_else_is_begun() -> None:
     world = with_node(is_cordoned=False, mark=None).with_pods(*pods(2))
-    kinds = [type(one) for one in world.plan().actions]
-    kinds = [one for one in kinds if one in (Fence, EvictPods, StartConversion, ReturnNode)]
+    kinds = [type(action) for action in world.plan().actions]
+    kinds = [kind for kind in kinds if kind in (Fence, EvictPods, StartConversion, ReturnNode)]
     assert kinds == [Fence, EvictPods, StartConversion]
 
 
@@ -112,7 +112,9 @@ def test_an_administrator_s_cordon_is_said_as_that() -> None:
 def test_a_pause_fences_nobody_anew_and_lifts_no_fence(is_fenced: bool) -> None:
     world = told_to_go() if is_fenced else with_node(is_cordoned=False, mark=None)
     plan = world.recorded(pause=Pause(since=NOW)).plan()
-    assert not [one for one in plan.actions if isinstance(one, Fence | Unfence | EvictPods)]
+    assert not [
+        action for action in plan.actions if isinstance(action, Fence | Unfence | EvictPods)
+    ]
     assert plan.nodes[0].reason is (Reason.LEAVING if is_fenced else Reason.PAUSED)
 
 
@@ -129,6 +131,6 @@ def test_the_converter_is_called_for_no_node_that_still_has_pods() -> None:
         world = told_to_go(phase=phase).set(batch=away)
         world.pods = tuple(msgspec.structs.replace(p, is_terminating=True) for p in world.pods)
         plan = world.plan()
-        assert not [one for one in plan.actions if isinstance(one, ReturnNode)], phase
+        assert not [action for action in plan.actions if isinstance(action, ReturnNode)], phase
         assert plan.registry.nodes["a001"].phase is Phase.SERVING
         assert plan.registry.nodes["a001"].emptying == DUE

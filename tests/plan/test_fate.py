@@ -115,7 +115,7 @@ CASES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("told", [pytest.param(one, id=one.name) for one in CASES])
+@pytest.mark.parametrize("told", [pytest.param(case, id=case.name) for case in CASES])
 def test_the_row_above_decides(told: Told) -> None:
     found = find_fate(told.case())
     assert found is not None
@@ -137,11 +137,11 @@ EXCLUSIVE = {("_slurm_is_mute", "_in_service"), ("_paused_unfenced", "_emptied")
 
 
 def test_each_pair_that_can_both_be_true_has_its_case() -> None:
-    open_pairs = {(one.speaks.__name__, other.speaks.__name__) for one, other in ALL}
+    open_pairs = {(pair.speaks.__name__, other.speaks.__name__) for pair, other in ALL}
     for told in CASES:
         case = told.case()
-        for one, other in neighbours(up_for(case)):
-            above, below = one.speaks(case), other.speaks(case)
-            if above and below and (one.fate, above) != (other.fate, below):
-                open_pairs.discard((one.speaks.__name__, other.speaks.__name__))
+        for neighbour, other in neighbours(up_for(case)):
+            above, below = neighbour.speaks(case), other.speaks(case)
+            if above and below and (neighbour.fate, above) != (other.fate, below):
+                open_pairs.discard((neighbour.speaks.__name__, other.speaks.__name__))
     assert open_pairs == EXCLUSIVE

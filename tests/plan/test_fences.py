@@ -59,7 +59,7 @@ def test_pods_found_to_wait_for_something_else_ask_for_nothing_in_the_same_run()
     world.set(batch={"a001": a_batch_node(in_service=False)})
     after = world.fates()
     assert after.registry.nodes["a001"].phase is Phase.RELEASING
-    assert [one.count for one in after.registry.stalled.values()] == [2]
+    assert [stalled_pods.count for stalled_pods in after.registry.stalled.values()] == [2]
     assert after.demand is not None and after.demand.groups == ()
     assert world.standing().registry.stalled == {}
 
@@ -112,7 +112,7 @@ def test_those_that_the_run_may_not_let_go_have_a_fate_too(entry: Any, late: Fat
         world.lent(name, idle_since=LONG_AGO, **entry).node(name)
     fates = world.fates()
     assert fates.of == {"a001": Fate.GOES, "a002": late}
-    phases = [one.phase for one in fates.registry.nodes.values()]
+    phases = [node.phase for node in fates.registry.nodes.values()]
     assert phases == [Phase.RELEASING, Phase.SERVING]
 
 

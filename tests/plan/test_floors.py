@@ -63,4 +63,4 @@ def test_an_idle_node_is_kept_for_a_floor_and_its_words_say_why(idle_since: date
 
 def test_an_idle_node_above_the_floor_is_not_kept_by_it() -> None:
     world = serving(idle_since=NOW).lent("a002", idle_since=NOW).node("a002")
-    assert {one.reason for one in floored(world, 1).plan().nodes} == {Reason.IDLE}
+    assert {node.reason for node in floored(world, 1).plan().nodes} == {Reason.IDLE}

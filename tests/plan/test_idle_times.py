@@ -105,7 +105,7 @@ def test_an_order_of_a_person_teaches_nothing() -> None:
 
 def test_those_that_are_idle_for_longest_are_kept_for_longest() -> None:
     since = {"a001": None, "a002": LATER, "a003": BEGAN, "a004": LATER}
-    nodes = {name: idle(since=one) for name, one in since.items()}
+    nodes = {name: idle(since=item) for name, item in since.items()}
     times = idle_times(
         CONFIG, Registry(nodes=nodes, lent_again={QUEUE: LentAgain(kept=(900, 60, 1200))})
     )

@@ -37,7 +37,7 @@ ROW = {
 def out(config: dict[str, Any], registry: dict[str, Any], **row: Any) -> dict[str, str]:
     batch = {"a001": a_batch_node("a001", **{**ROW, **row}), "a002": a_batch_node("a002", **ROW)}
     out = kept_out(a_config(**config), Registry(**registry), batch, NOW)
-    return {name: one.why for name, one in out.items()}
+    return {name: exclusion.why for name, exclusion in out.items()}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,9 @@ def excluding(world: World, *names: str) -> World:
 
 
 def calls(world: World) -> list[tuple[int, str, str]]:
-    return [(one.count, one.node, one.leave_out) for one in world.converted().requests]
+    return [
+        (request.count, request.node, request.leave_out) for request in world.converted().requests
+    ]
 
 
 TEN = [f"a{n:03}" for n in range(50, 60)]
@@ -155,7 +157,7 @@ def test_what_came_all_the_same_leaves_from_the_start() -> None:
     assert (entry.phase, entry.leaves, entry.counted) == (Phase.RELEASING, Leaving.KEPT_OUT, {})
     (error,) = plan.errors
     assert error.startswith("a050 came although it is kept out of lending (exclude_nodes names it)")
-    assert [type(one) for one in plan.actions] == [MarkNode, Fence]
+    assert [type(action) for action in plan.actions] == [MarkNode, Fence]
     backoff = plan.registry.backoffs["a"]
     assert (backoff.failures, backoff.last_error) == (1, error)
 
@@ -185,7 +187,7 @@ def test_the_converter_is_blamed_for_what_it_was_told(
     advanced = excluding(came(**request_), "a050").advanced()
     assert advanced.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
     said = (*advanced.errors, *advanced.notes)
-    assert [("does as it is told" in one) for one in said] == [is_blamed]
+    assert [("does as it is told" in name) for name in said] == [is_blamed]
     assert bool(advanced.errors) is bool(advanced.registry.backoffs) is is_blamed
 
 
@@ -197,15 +199,19 @@ def test_a_node_that_is_excluded_on_its_way_goes_back_and_nothing_backs_off() ->
     plan = world.plan()
     assert plan.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
     assert not (plan.errors or plan.registry.backoffs)
-    (note,) = (one for one in plan.notes if one.startswith("a050 goes back"))
+    (note,) = (note for note in plan.notes if note.startswith("a050 goes back"))
     assert "excluded while it was on its way (kim excluded it: dnm unexclude a050)" in note
-    assert [one.request.count for one in plan.actions if isinstance(one, StartConversion)] == [1]
+    assert [
+        action.request.count for action in plan.actions if isinstance(action, StartConversion)
+    ] == [1]
 
 
 def ended_claim() -> World:
     """Lent by a call that nobody waited for, and there by now."""
-    one = BatchClaim(instance="prod", direction="", namespace="dev", node_type="a")
-    row = a_batch_node("a050", in_service=False, claim=one, tells_claim=True, verdict="SKIP")
+    batch_claim = BatchClaim(instance="prod", direction="", namespace="dev", node_type="a")
+    row = a_batch_node(
+        "a050", in_service=False, claim=batch_claim, tells_claim=True, verdict="SKIP"
+    )
     return World().node("a050", mark=None).set(batch={"a050": row})
 
 
@@ -318,10 +324,10 @@ def test_what_is_over_is_dropped_from_the_record_and_told_once() -> None:
     assert registry.held == ("a051", "a052") and [*registry.holds] == ["a051"]
     assert [*registry.excluded] == ["a054"]
     lines = list_transitions(world.registry, registry, Cause(now=NOW, run="r", instance="prod"))
-    told = [(one.kind, one.event, one.object) for one in lines if one.event == "over"]
+    told = [(line.kind, line.event, line.object) for line in lines if line.event == "over"]
     assert told == [("hold", "over", "a050"), ("exclusion", "over", "a053")]
-    assert not [one for one in list_transitions(registry, registry, Cause(
-        now=NOW, run="r", instance="prod")) if one.event == "over"]  # fmt: skip
+    assert not [transition for transition in list_transitions(registry, registry, Cause(
+        now=NOW, run="r", instance="prod")) if transition.event == "over"]  # fmt: skip
 
 
 @pytest.mark.parametrize(

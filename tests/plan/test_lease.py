@@ -134,6 +134,6 @@ def test_a_refused_plan_reports_nothing_of_the_nodes_that_the_other_has_lent() -
     claim = BatchClaim(instance="prod", namespace="theirs", node_type="a")
     theirs = a_batch_node("a009", in_service=False, claim=claim, tells_claim=True)
     world = wanting().set(batch={"a009": theirs})
-    assert any("a009" in one for one in world.plan().errors)
+    assert any("a009" in error for error in world.plan().errors)
     plan = world.knowing(lease=FOREIGN).plan()
-    assert plan.is_refused and not any("a009" in one for one in plan.errors)
+    assert plan.is_refused and not any("a009" in error for error in plan.errors)

@@ -38,7 +38,7 @@ def used(count: int = 1, **changes: Any) -> World:
 
 
 def leaving(plan: Plan) -> dict[str, str]:
-    return {name: one.leaves for name, one in plan.registry.nodes.items() if one.leaves}
+    return {name: node.leaves for name, node in plan.registry.nodes.items() if node.leaves}
 
 
 def fences(plan: Plan) -> set[str]:

@@ -81,7 +81,7 @@ CLOSED = WORKSHOP_QUEUES.replace("vcore: 80", "vcore: 80\n                    po
 
 def test_a_queue_whose_growth_could_not_be_written_gets_no_node() -> None:
     plan = wanting(3).set(maps=(queue_map(text=ESCAPED), None)).plan()
-    (verdict,) = (one for one in plan.queues if one.queue == QUEUE)
+    (verdict,) = (queue for queue in plan.queues if queue.queue == QUEUE)
     assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.QUEUE_UNREADABLE)
     assert f"line 22: max vcore of {QUEUE} is written with escapes" in verdict.detail
     assert not any(isinstance(action, StartConversion) for action in plan.actions)
@@ -99,7 +99,7 @@ def test_nodes_on_their_way_are_counted_with_those_that_are_asked_for() -> None:
             world.lent(name, Phase.JOINING)
         plan = world.plan()
         assert ("more than YuniKorn can count" in "".join(plan.errors)) is not is_enough
-        assert any(isinstance(one, StartConversion) for one in plan.actions) is is_enough
+        assert any(isinstance(action, StartConversion) for action in plan.actions) is is_enough
 
 
 def test_a_number_that_became_unwritable_lets_the_nodes_go() -> None:
@@ -107,7 +107,7 @@ def test_a_number_that_became_unwritable_lets_the_nodes_go() -> None:
     text = document.data["queues.yaml"].replace("vcore: 208", 'vcore: "20\\x38"')
     world = fenced().set(maps=(msgspec.structs.replace(document, data={"queues.yaml": text}), None))
     plan = world.plan()
-    (action,) = (one for one in plan.actions if isinstance(one, SetQueueLimits))
+    (action,) = (action for action in plan.actions if isinstance(action, SetQueueLimits))
     assert 'vcore: "20\\x38"' in action.edit.text and "memory: 320G" in action.edit.text
     assert "a001" not in action.edit.ledger
     assert plan.needs_person and "a limit can't be changed" in plan.errors[0]
@@ -117,10 +117,10 @@ def test_a_queue_that_is_closed_for_all_pods_gets_no_node() -> None:
     """`pods: 0` is how YuniKorn closes a queue: dnm neither lends for it nor opens it."""
     plan = wanting(3).set(maps=(queue_map(text=CLOSED), None)).plan()
     assert not any(isinstance(action, StartConversion) for action in plan.actions)
-    (verdict,) = (one for one in plan.queues if one.queue == QUEUE)
+    (verdict,) = (queue for queue in plan.queues if queue.queue == QUEUE)
     assert f"no new node raises the pods limit of {QUEUE}" in verdict.sentence
     joined = serving().set(maps=(queue_map(text=CLOSED), None)).plan()
-    (action,) = (one for one in joined.actions if isinstance(one, SetQueueLimits))
+    (action,) = (action for action in joined.actions if isinstance(action, SetQueueLimits))
     assert "pods: 0\n" in action.edit.text and "vcore: 208" in action.edit.text
 
 
@@ -129,20 +129,20 @@ def test_a_queue_that_is_opened_again_has_its_new_limit_and_what_is_lent() -> No
     text = closed.data["queues.yaml"].replace("pods: 0", "pods: 50")
     document = msgspec.structs.replace(closed, data={"queues.yaml": text})
     (action,) = (
-        one
-        for one in serving().set(maps=(document, None)).plan().actions
-        if isinstance(one, SetQueueLimits)
+        action
+        for action in serving().set(maps=(document, None)).plan().actions
+        if isinstance(action, SetQueueLimits)
     )
     assert f"pods: {50 + COUNTED['pods']}" in action.edit.text
 
 
 def test_what_the_run_wrote_is_remembered_in_case_the_annotation_is_lost() -> None:
     plan = serving().set(maps=(queue_map(), None)).plan()
-    (action,) = (one for one in plan.actions if isinstance(one, SetQueueLimits))
+    (action,) = (action for action in plan.actions if isinstance(action, SetQueueLimits))
     assert plan.registry.last_run.ledger == action.edit.ledger != ""
     document = msgspec.structs.replace(queue_map(), data={"queues.yaml": action.edit.text})
     again = serving().recorded(last_run=plan.registry.last_run).set(maps=(document, None)).plan()
-    (action,) = (one for one in again.actions if isinstance(one, SetQueueLimits))
+    (action,) = (action for action in again.actions if isinstance(action, SetQueueLimits))
     assert (action.edit.text, action.edit.ledger) == (
         document.data["queues.yaml"],
         plan.registry.last_run.ledger,

@@ -226,8 +226,8 @@ def test_as_many_move_at_once_as_the_brakes_allow() -> None:
         name = f"a{number:03}"
         world.lent(name, idle_since=IDLE, was_used=True).node(name, **of("dev"))
     moved = [
-        one.phase is Phase.MOVING
-        for one in world.configured(max_reversions_per_run=3).plan().registry.nodes.values()
+        node.phase is Phase.MOVING
+        for node in world.configured(max_reversions_per_run=3).plan().registry.nodes.values()
     ]
     assert sum(moved) == 3
 
@@ -249,7 +249,7 @@ def test_while_it_moves_it_counts_under_both_caps_and_once_in_all() -> None:
     world = moving(site(max_nodes=1))
     _dev(world, max_nodes=1)
     lent = lent_in(world.registry)
-    assert {one.cap: one.lent for one in count_caps(world.config, lent)} == {
+    assert {count_cap.cap: count_cap.lent for count_cap in count_caps(world.config, lent)} == {
         "all": 1, "namespace dev": 1, "namespace notebook": 1,
     }  # fmt: skip
 
@@ -259,7 +259,7 @@ def test_while_it_moves_it_counts_under_both_caps_and_once_in_all() -> None:
 
 def test_labels_taints_and_mark_are_exchanged_in_one_change() -> None:
     plan = moving().plan()
-    (action,) = [one for one in plan.actions if isinstance(one, RelabelNode)]
+    (action,) = [action for action in plan.actions if isinstance(action, RelabelNode)]
     assert action == RelabelNode(
         node="a001",
         mark=of("notebook")["mark"],
@@ -372,7 +372,7 @@ def test_dressed_it_turns_back_where_it_may_not_be_opened(world: World) -> None:
     plan = world.plan()
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.move) == (Phase.MOVING, Move(to="notebook", goes_back=True))
-    (action,) = [one for one in plan.actions if isinstance(one, RelabelNode)]
+    (action,) = [action for action in plan.actions if isinstance(action, RelabelNode)]
     assert (action.is_back, action.mark, action.on) == (True, MARK, (OURS,))
     assert kinds(plan) == [RelabelNode]
 
@@ -432,12 +432,12 @@ def test_hours_are_the_namespace_s_that_it_served() -> None:
     hour = timedelta(hours=1)
     before = a_lent_node(lent_since=NOW - 3 * hour)
     after = a_lent_node(lent_since=NOW - 3 * hour, namespace="notebook", moved_at=NOW)
-    was, now = (site().recorded(nodes={"a001": one}).registry for one in (before, after))
+    was, now = (site().recorded(nodes={"a001": node}).registry for node in (before, after))
     booked = note_hours(config, was, now, NOW)
     assert hours_left(config, booked, NOW + hour) == {"dev": 7.0, "notebook": 9.0}
     comes = msgspec.structs.replace(before, phase=Phase.MOVING, move=MOVE)
     coming = msgspec.structs.replace(was, nodes={"a001": comes})
-    assert [one.left for one in hour_bounds(config, coming, NOW)] == [6, 9]
+    assert [hour_bound.left for hour_bound in hour_bounds(config, coming, NOW)] == [6, 9]
 
 
 def test_leaving_a_queue_by_a_move_does_not_count_and_closes_no_breaker() -> None:

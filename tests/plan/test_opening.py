@@ -55,7 +55,7 @@ def opening_of(plan: Plan) -> Opening:
 
 
 def actions(plan: Plan, *kinds: type) -> list[Any]:
-    return [one for one in plan.actions if isinstance(one, kinds)]
+    return [action for action in plan.actions if isinstance(action, kinds)]
 
 
 def with_daemons(*daemons: DaemonPods) -> CloseLook:
@@ -109,7 +109,7 @@ def test_a_node_serves_once_its_list_holds(text: str, look: CloseLook, lacks: st
         assert entry.phase is Phase.SERVING and opening_of(plan).is_open
         assert opening_of(plan).took(ASKED) == {"boot": 360, "join": 60, text: 300}
         order = actions(plan, SetQueueLimits, HoldClosed)
-        assert [type(one) for one in order] == [SetQueueLimits, HoldClosed]
+        assert [type(item) for item in order] == [SetQueueLimits, HoldClosed]
         assert order[1] == HoldClosed(node="a001", is_closed=False)
         return
     assert entry.phase is Phase.JOINING and not entry.counted
@@ -162,8 +162,8 @@ def test_what_does_not_come_in_time_goes_back(
     entry = entry_of(plan)
     assert (entry.phase, entry.leaves) == (Phase.RELEASING, Leaving.NOT_OPENED)
     assert plan.nodes[0].reason is NOT_OPENED and why in plan.nodes[0].sentence
-    assert [one.failures for one in plan.registry.backoffs.values()] == [1] * failures
-    assert [one.trips for one in plan.registry.breakers.values()] == [1] * trips
+    assert [backoff.failures for backoff in plan.registry.backoffs.values()] == [1] * failures
+    assert [breaker.trips for breaker in plan.registry.breakers.values()] == [1] * trips
     assert any(why in error for error in plan.errors) and not entry.counted
     assert not actions(plan, SetQueueLimits, HoldClosed), "it stays closed"
 
@@ -175,7 +175,7 @@ def test_an_image_that_nobody_can_pull_is_tried_again_later_each_time_with_one_n
     world.lent("a002", Phase.JOINING, asked_at=ASKED, opening=entry.opening)
     world.node("a002", taints=(CLOSED,)).knowing(close={"a001": look, "a002": look})
     registry = world.plan().registry
-    assert {one.leaves for one in registry.nodes.values()} == {Leaving.NOT_OPENED}
+    assert {node.leaves for node in registry.nodes.values()} == {Leaving.NOT_OPENED}
     (queue,) = registry.breakers
 
     def waits(trips: int, minutes: int) -> bool:
@@ -199,7 +199,7 @@ def test_an_image_that_does_not_come_while_pods_cannot_be_read_holds_its_queue_b
     world = joining("images within 4m", CloseLook(waiting=(WAITS,))).set(pods=UNREAD)
     plan = world.plan()
     assert entry_of(plan).leaves == Leaving.NOT_OPENED
-    assert [one.trips for one in plan.registry.breakers.values()] == [1]
+    assert [breaker.trips for breaker in plan.registry.breakers.values()] == [1]
 
 
 def test_it_goes_all_the_way_back_whatever_its_queue_wants() -> None:
@@ -320,11 +320,15 @@ def test_only_nodes_that_join_are_looked_at() -> None:
     world = joining("images, daemonset a/b")
     world.lent("a002").lent("a003", Phase.FAILED).lent("a004", Phase.JOINING, owner="other")
     asked = list(asked_looks(world.config, world.registry, ()))
-    assert [one.node for one in asked] == ["a001", "a003"]
+    assert [request.node for request in asked] == ["a001", "a003"]
     assert asked[0].kinds == {"images", "daemonset"}
     came = [a_node("a005", mark=None), a_node("a006", mark=None, labels={}), a_node("a007")]
     world.recorded(requests=(a_request(known_nodes=("a007",)),))
-    (new,) = (one for one in asked_looks(world.config, world.registry, came) if one not in asked)
+    (new,) = (
+        asked_look
+        for asked_look in asked_looks(world.config, world.registry, came)
+        if asked_look not in asked
+    )
     assert (new.node, new.namespace) == ("a005", "dev"), "no run passes before its images are there"
     assert not list(
         asked_looks(World().config, Registry(nodes={"a001": a_lent_node(Phase.JOINING)}), ())
@@ -358,7 +362,7 @@ def test_a_node_that_opens_is_on_its_way_and_one_more_is_asked_for_where_it_is_n
         world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], taints=(CLOSED, net))
         plan = world.plan()
         assert plan.queues[0].reason is reason and "tolerate" not in plan.queues[0].sentence
-        assert sum(one.count for one in plan.registry.requests) == count - 1
+        assert sum(request.count for request in plan.registry.requests) == count - 1
 
 
 NAMES = [

@@ -39,7 +39,9 @@ def ordered(world: World | None = None, **changes: Any) -> World:
 
 
 def asked(world: World) -> list[tuple[int, str]]:
-    return [(one.count, one.node) for one in world.converted().requests if one.order]
+    return [
+        (request.count, request.node) for request in world.converted().requests if request.order
+    ]
 
 
 def why(world: World) -> str:
@@ -190,16 +192,22 @@ def test_as_much_as_can_be_had_and_why_no_more() -> None:
 def test_pods_that_wait_find_it_on_its_way() -> None:
     """Two nodes would hold them, and two are asked for by a person: no third one is."""
     world = ordered(wanting(2))
-    assert [(one.count, one.order) for one in world.converted().requests] == [(2, "o1")]
+    assert [(request.count, request.order) for request in world.converted().requests] == [(2, "o1")]
     more = ordered(wanting(3))
-    assert [(one.count, one.order) for one in more.converted().requests] == [(2, "o1"), (1, "")]
+    assert [(request.count, request.order) for request in more.converted().requests] == [
+        (2, "o1"),
+        (1, ""),
+    ]
 
 
 def test_orders_and_queues_share_what_is_at_hand_and_a_run_may_start() -> None:
     world = ordered(wanting(5)).configured(max_conversions_per_run=3)
-    assert [(one.count, one.order) for one in world.converted().requests] == [(2, "o1"), (1, "")]
+    assert [(request.count, request.order) for request in world.converted().requests] == [
+        (2, "o1"),
+        (1, ""),
+    ]
     few = ordered(wanting(5)).set(batch={n: a_batch_node(n) for n in ("a050", "a051", "a052")})
-    assert sum(one.count for one in few.converted().requests) == 3
+    assert sum(request.count for request in few.converted().requests) == 3
 
 
 def test_what_comes_of_it_stays_its_time_and_is_told_with_who_and_why() -> None:
@@ -213,10 +221,10 @@ def test_what_comes_of_it_stays_its_time_and_is_told_with_who_and_why() -> None:
     assert (entry.order, entry.stays_until) == ("o1", LATER)
     lines = list_transitions(World().registry, registry,
                              Cause(now=NOW, run="r", instance="prod"))  # fmt: skip
-    (line,) = [one for one in lines if one.event == "requested"]
+    (line,) = [line for line in lines if line.event == "requested"]
     assert (line.code, line.reason) == ("ASKED_FOR", "kim on adm1 asked for it: a course")
     over = list_transitions(registry, World().registry, Cause(now=NOW, run="r", instance="prod"))
-    assert [(one.kind, one.object) for one in over if one.kind == "order"] == [("order", "o1")]
+    assert [(line.kind, line.object) for line in over if line.kind == "order"] == [("order", "o1")]
 
 
 IDLE = {"idle_since": NOW - timedelta(hours=9), "was_used": True}

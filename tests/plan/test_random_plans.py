@@ -36,7 +36,7 @@ from tests.plan.worlds import BIG, CONVERTER, OLD, SMALL, UNREAD, World, pods, q
 NOTEBOOK = "root.anvil.services.notebook"
 NAMESPACES = {"dev": QUEUE, "two": QUEUE, "nb": NOTEBOOK}
 MACHINES = [*(f"a{number:03}" for number in range(1, 6)), "b001", "b002", "b003"]
-PHASES = [Phase.SERVING] * 6 + [one for one in Phase if one is not Phase.SERVING]
+PHASES = [Phase.SERVING] * 6 + [phase for phase in Phase if phase is not Phase.SERVING]
 LEAVES = [None] * 8 + [
     "overdue", "spent", Leaving.KEPT_OUT, Leaving.BY_HAND, Leaving.SICK, Leaving.NOT_OPENED,
 ]  # fmt: skip

@@ -44,7 +44,9 @@ asks = st.builds(
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
     some = [
-        ask for one in draw(st.lists(asks, max_size=8)) for ask in [one] * draw(st.integers(1, 12))
+        ask
+        for request in draw(st.lists(asks, max_size=8))
+        for ask in [request] * draw(st.integers(1, 12))
     ]
     return Workload(
         name="random",
@@ -124,12 +126,16 @@ class Budgeted(AwakePolicy):
         self.hours, self.used, self.looked_at = hours, 0.0, 0.0
 
     def snapshot(self, world: World) -> Snapshot:
-        there = [one for one in world.nodes.values() if one.node_type and one.namespace == "ns-a"]
+        there = [
+            node for node in world.nodes.values() if node.node_type and node.namespace == "ns-a"
+        ]
         self.used += len(there) * (world.now - self.looked_at) / 3600  # it runs at a join too
         self.looked_at = world.now
         runs = 2 + len(there) // self._config.max_reversions_per_run  # until all are fenced
         if self.used > self.hours + runs * len(there) / 60:
-            assert all(one.cordoned for one in there), "beyond its budget a node takes pods"
+            assert all(node_state.cordoned for node_state in there), (
+                "beyond its budget a node takes pods"
+            )
         return super().snapshot(world)
 
     def _convert(self, world: World, request: ConversionRequest) -> None:

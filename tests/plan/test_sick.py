@@ -31,7 +31,7 @@ def used(**node: object) -> World:
 
 
 def kinds(plan: Plan) -> list[type]:
-    return [type(one) for one in plan.actions]
+    return [type(action) for action in plan.actions]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def asking(number: int, shape: PodShape, **changes: Any) -> Pod:
 
 def names(number: int) -> PodShape:
     """Thirty resources that nobody has."""
-    invented = {f"x{number}.{'y' * 200}.io/a{one}": 1 for one in range(30)}
+    invented = {f"x{number}.{'y' * 200}.io/a{item}": 1 for item in range(30)}
     return PodShape(request={"vcore": 100, "pods": 1, **invented})
 
 
@@ -90,7 +90,7 @@ def test_what_is_written_does_not_grow_with_what_a_tenant_invents(shape: Any) ->
 def test_others_get_their_nodes_beside_it(shape: Any) -> None:
     def started(some: World) -> list[int]:
         actions = some.plan().actions
-        return [one.request.count for one in actions if isinstance(one, StartConversion)]
+        return [action.request.count for action in actions if isinstance(action, StartConversion)]
 
     many = world(*(asking(number, shape(number)) for number in range(1500)))
     assert started(many) == started(world()) != []
@@ -152,7 +152,7 @@ def test_an_event_on_a_pod_has_its_own_clause_and_names_no_pod_of_another() -> N
     held = asking(9, amounts(9), is_gated=True)
     plan = world(other, mine, held).configured(max_converted_nodes=0).plan()
     _, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
-    notes = {one.name: one.note for one in list_events((), marked, {}, NOW)}
+    notes = {event.name: event.note for event in list_events((), marked, {}, NOW)}
     assert set(notes) == {"p0", "x7", "mine"}
     assert "no new node would help it: asks for 200.008 vcore" in notes["mine"]
     assert "no new node would help it: selects s7.io/k0" in notes["x7"]

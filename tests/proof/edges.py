@@ -526,8 +526,8 @@ class ModelConverter:
         jobs = len(self.world.batch.waiting) + self.world.said_to_wait
         types = sorted({machine.type for machine in self.world.machines.values()})
         return tuple(
-            WaitingJobs(partition="batch", node_type=one, jobs=jobs, nodes=jobs)
-            for one in types
+            WaitingJobs(partition="batch", node_type=node_type, jobs=jobs, nodes=jobs)
+            for node_type in types
             if jobs
         )
 
@@ -557,7 +557,7 @@ class ModelConverter:
         if floor is None or "--num-nodes" not in options:
             return
         node_type = options["--node-type"]
-        alike = [one for one in self.world.machines.values() if one.type == node_type]
+        alike = [machine for machine in self.world.machines.values() if machine.type == node_type]
         left = sum(map(self.world.batch.is_in_service, alike)) - int(options["--num-nodes"])
         if left < floor.of(len(alike)):
             self.world.broken.append(f"{left} of type {node_type} are left to Slurm")
@@ -675,8 +675,8 @@ class ModelConverter:
     def _judge_left_out(self, node_type: str, left_out: Sequence[str]) -> None:
         """Of what a person keeps out, the converter must have been told."""
         registry, now = self.host.registry(), self.host.now()
-        kept = [name for name, one in registry.holds.items() if one.is_in_force(now)]
-        kept += [name for name, one in registry.excluded.items() if one.is_in_force(now)]
+        kept = [name for name, hold in registry.holds.items() if hold.is_in_force(now)]
+        kept += [name for name, keeping in registry.excluded.items() if keeping.is_in_force(now)]
         for name in kept:
             if self.world.machines[name].type == node_type and name not in left_out:
                 self.world.broken.append(f"the converter was not told to leave out {name}")

@@ -235,15 +235,17 @@ def _without_state(store: bytes) -> bytes:
     document = json.loads(store)
     objects = document["objects"]
     document["version"] = 0
-    for one in itertools.chain.from_iterable(objects.values()):
-        one["metadata"].pop("resourceVersion", None)
-        (one["metadata"].get("annotations") or {}).pop(_FENCE, None)
-    held = [one.get("data") or {} for one in objects["secrets"]]
-    registries = [base64.b64decode(one["registry.json"]) for one in held if "registry.json" in one]
+    for item in itertools.chain.from_iterable(objects.values()):
+        item["metadata"].pop("resourceVersion", None)
+        (item["metadata"].get("annotations") or {}).pop(_FENCE, None)
+    held = [secret.get("data") or {} for secret in objects["secrets"]]
+    registries = [
+        base64.b64decode(entry["registry.json"]) for entry in held if "registry.json" in entry
+    ]
     objects["secrets"] = [
         _read_by_runs("converted_nodes.json", content).decode() for content in registries
     ]
-    objects["leases"] = [_read_of_lease(one) for one in objects["leases"]]
+    objects["leases"] = [_read_of_lease(lease) for lease in objects["leases"]]
     return msgspec.json.encode(document)
 
 

@@ -236,7 +236,7 @@ def writes_nothing(play: Play, records: list[bytes]) -> None:
 
 def _queues_without_hours(record: bytes) -> set[str]:
     queues = json.loads(record or "{}").get("last_run", {}).get("queues", {})
-    return {name for name, one in queues.items() if one["code"] == "HOURS_SPENT"}
+    return {name for name, queue in queues.items() if queue["code"] == "HOURS_SPENT"}
 
 
 def all_is_back(play: Play) -> None:

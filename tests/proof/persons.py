@@ -26,7 +26,7 @@ def _a_while(now: datetime) -> Keeping:
 
 def _lend(config: Config, registry: Registry, node: str, now: datetime) -> Registry | Refusal:
     """One node more, of the type of the one that is named, whatever brakes say."""
-    policy = min(config.namespaces.values(), key=lambda one: one.name)
+    policy = min(config.namespaces.values(), key=lambda namespace: namespace.name)
     node_type = config.type_of(node)
     if node_type is None or len(registry.orders) > 2:
         return registry
@@ -74,6 +74,6 @@ def silent(registry: Registry) -> Registry:
             for name, entry in registry.nodes.items()
         },
         requests=tuple(
-            msgspec.structs.replace(one, stays_until=None) for one in registry.requests
+            msgspec.structs.replace(request, stays_until=None) for request in registry.requests
         ),
     )  # fmt: skip

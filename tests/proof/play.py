@@ -121,8 +121,8 @@ def for_slurm(config: Config, rule: str) -> Config:
     }
     if "move_in_place" in changes:
         changes["node_types"] = {
-            name: msgspec.structs.replace(one, taints=(TAINT,))
-            for name, one in config.node_types.items()
+            name: msgspec.structs.replace(node_type, taints=(TAINT,))
+            for name, node_type in config.node_types.items()
         }
     return msgspec.structs.replace(config, namespaces=namespaces, **changes)
 
@@ -214,8 +214,8 @@ class Play:
             Host(place, make_config(place, instances[index], theirs[index], remembers), self.world)
             for index, place in enumerate((directory / "east", directory / "west")[:hosts])
         ]
-        for one in self.hosts:
-            one.config = msgspec.structs.replace(one.config, state=state)
+        for item in self.hosts:
+            item.config = msgspec.structs.replace(item.config, state=state)
         for host in self.hosts:
             host.config = for_slurm(
                 host.config, rule if rule != "floors" or hosts == 1 else "nothing"
@@ -629,12 +629,12 @@ class Play:
         by hand, another's dnm is to forget (`dnm forget`). A converter that hangs and that a lost
         registry knew alone is his to end."""
         claimed = dict(registry.claimed)
-        for name, one in registry.claimed.items():
+        for name, claim in registry.claimed.items():
             machine = self.world.machine_of(name)
-            is_unknown = "no run of dnm has started" in one.why and host.has_old_registry
+            is_unknown = "no run of dnm has started" in claim.why and host.has_old_registry
             if is_unknown and machine is not None and machine.claim is not None:
                 machine.claim.operation.kill()
-            if "returns it" not in one.why or machine is None or machine.claim is None:
+            if "returns it" not in claim.why or machine is None or machine.claim is None:
                 continue
             if machine.claim.instance != host.instance:
                 del claimed[name]

@@ -69,7 +69,7 @@ class Told:
         self._note(kind)
 
     def _note(self, kind: str) -> None:
-        found = {key[1]: one["value"] for key, one in self.cluster.etcd.objects.items()
+        found = {key[1]: entry["value"] for key, entry in self.cluster.etcd.objects.items()
                  if key[0] == kind}  # fmt: skip
         if kind == "Node":
             found = {name: as_read(node) for name, node in found.items()}

@@ -211,9 +211,11 @@ def check_rest(world: World) -> None:
         assert world.run().code == 0
         assert not is_last or _kept(world) == kept
         writes = world.sandbox.requests.writes()
-        is_saved = any(one.resource == "secrets" for one in writes)  # the registry, by its Lease
+        is_saved = any(
+            write.resource == "secrets" for write in writes
+        )  # the registry, by its Lease
         if is_saved and not is_last:
-            writes = [one for one in writes if one.resource not in ("secrets", "leases")]
+            writes = [write for write in writes if write.resource not in ("secrets", "leases")]
         assert not writes, writes
 
 

@@ -74,8 +74,8 @@ class Strike:
 def said_of(registry: Registry) -> object:
     """What persons have said, without times and names that each try has anew."""
     nodes = {
-        name: (one.leaves, one.stays_until is not None, one.emptying is not None, one.phase)
-        for name, one in registry.nodes.items()
+        name: (node.leaves, node.stays_until is not None, node.emptying is not None, node.phase)
+        for name, node in registry.nodes.items()
     }
     pause = registry.pause.half if registry.pause else ""
     return nodes, registry.held, [*registry.excluded], [o.count for o in registry.orders], pause
@@ -129,7 +129,7 @@ def base(tmp_path: Path) -> Play:
     play = Play(tmp_path, 1, is_shared=False)
     (host,) = play.hosts
     play.add_pods(3, 0, 4)
-    while not any(one.phase is Phase.SERVING for one in host.registry().nodes.values()):
+    while not any(node.phase is Phase.SERVING for node in host.registry().nodes.values()):
         play.run()
         play.wait(ROUND)
     play.come_to_rest()
@@ -170,7 +170,7 @@ def test_a_verb_that_is_struck_was_said_or_was_not(base: Play, tmp_path: Path, v
         registry = play.hosts[0].registry()
         assert node in registry.nodes, "it has work"
         assert registry.held == left.held and [*registry.excluded] == [*left.excluded]
-        assert [one.id for one in registry.orders] == [one.id for one in left.orders]
+        assert [order.id for order in registry.orders] == [order.id for order in left.orders]
         assert registry.nodes[node].leaves == left.nodes[node].leaves
         is_fenced = registry.nodes[node].leaves == Leaving.BY_HAND
         assert play.world.nodes[node].is_cordoned is is_fenced
@@ -191,7 +191,7 @@ def test_a_run_that_evicts_is_killed_at_each_touch(base: Play, tmp_path: Path) -
     points: list[str] = []
     with struck_by(lambda point, when: points.append(f"{point} {when}")):
         copy.deepcopy(base).run()
-    changing = [n for n, one in enumerate(points) if one.endswith("after") and not _READS(one)]
+    changing = [n for n, name in enumerate(points) if name.endswith("after") and not _READS(name)]
     assert len(changing) > 15 and "kube.evict after" in points and on_node
     for number in changing:
         shutil.rmtree(directory)
@@ -229,7 +229,7 @@ def test_the_return_of_an_order_that_was_interrupted_is_said_again(tmp_path: Pat
             if registry_of(config).orders:
                 return_(config, ["lend-1"])
         left = registry_of(config)
-        assert {one.leaves for one in left.nodes.values()} == {Leaving.BY_HAND}, number
+        assert {node.leaves for node in left.nodes.values()} == {Leaving.BY_HAND}, number
         assert not left.orders
         number += 1
     assert number > 60

@@ -225,8 +225,8 @@ def test_a_converter_that_hangs_is_ended_with_its_children(
 
 @pytest.mark.parametrize("fault", [
     "converter.signal:after:kill",
-    *(pytest.param(f"converter.signal:{one}", marks=night)
-      for one in ("before:fail:2", "after:kill:2", "before:fail", "after:fail:2")),
+    *(pytest.param(f"converter.signal:{item}", marks=night)
+      for item in ("before:fail:2", "after:kill:2", "before:fail", "after:fail:2")),
 ])  # fmt: skip
 def test_a_run_that_is_struck_while_it_ends_a_converter(hanging: World, fault: str) -> None:
     """The fault points of the two signals. One that can't be ended is left, and waited for."""
@@ -269,5 +269,5 @@ def test_a_file_that_may_not_grow_is_refused_by_the_system_itself(days: Days) ->
     world = days.at(1)
     ended = world.run(largest_file=600)
     assert ended.code == 2 and "can't be written" in one_sentence(ended), ended
-    assert {one.resource for one in world.sandbox.requests.writes()} <= {"leases"}
+    assert {write.resource for write in world.sandbox.requests.writes()} <= {"leases"}
     story.play_on(world, days.good)

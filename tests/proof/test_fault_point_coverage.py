@@ -368,8 +368,8 @@ def test_no_run_does_anything_outside_of_a_fault_point(world: World) -> None:
     assert [r.module for r in readers if r.points & steps] == ["host.trust"]
     named = points_of(readers).union(*(r.handed for r in readers)) - {"point"} - steps
     unwalked = named - set(world.log.read_text().split())
-    families = [one for found in WALKED_ELSEWHERE.values() for one in found]
+    families = [name for found in WALKED_ELSEWHERE.values() for name in found]
     missing = [point for point in unwalked if not point.startswith(tuple(families))]
     assert not missing, f"no test walks {sorted(missing)}"
-    unneeded = [one for one in families if not any(p.startswith(one) for p in unwalked)]
+    unneeded = [family for family in families if not any(p.startswith(family) for p in unwalked)]
     assert not unneeded, f"an excuse that nobody needs any more: {unneeded}"

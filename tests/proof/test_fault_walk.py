@@ -241,16 +241,16 @@ def first_strikes_of(runs: list[Run]) -> list[Strike]:
     the last thing that is done."""
     first = _met_first(runs)
     ways: dict[str, list[Strike]] = {}
-    for one in strikes_of(runs):
-        run = first[one.point]
-        if one[:2] == (run, runs[run].points.index(one.point) + 1):
-            ways.setdefault(one.point, []).append(one)
+    for pair in strikes_of(runs):
+        run = first[pair.point]
+        if pair[:2] == (run, runs[run].points.index(pair.point) + 1):
+            ways.setdefault(pair.point, []).append(pair)
     return [
-        one
+        item
         for turn, of_point in enumerate(ways.values())
-        for number, one in enumerate(of_point)
+        for number, item in enumerate(of_point)
         if number == turn % len(of_point)
-        or (one[3:] == ("after", "kill") and not one.point.startswith(READS))
+        or (item[3:] == ("after", "kill") and not item.point.startswith(READS))
     ]
 
 
@@ -265,15 +265,15 @@ def those_of(points: tuple[str, ...]) -> Callable[[list[Run]], list[Strike]]:
     """Of these points each where it is met first and in every eighth run; all others are killed at
     where they are met first."""
 
-    def is_chosen(one: Strike, first: dict[str, int]) -> bool:
-        is_first = one.minute == first[one.point]
-        if one.point.startswith(points):
-            return is_first or one.minute % 8 == 0
-        return is_first and one[3:] == ("after", "kill")
+    def is_chosen(pair: Strike, first: dict[str, int]) -> bool:
+        is_first = pair.minute == first[pair.point]
+        if pair.point.startswith(points):
+            return is_first or pair.minute % 8 == 0
+        return is_first and pair[3:] == ("after", "kill")
 
     def choose(runs: list[Run]) -> list[Strike]:
         first = _met_first(runs)
-        return [one for one in strikes_of(runs) if is_chosen(one, first)]
+        return [pair for pair in strikes_of(runs) if is_chosen(pair, first)]
 
     return choose
 

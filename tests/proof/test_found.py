@@ -289,10 +289,10 @@ def test_of_two_hosts_with_one_name_one_acts_whenever_the_other_comes(
     for minute in range(8):
         play.wait(60)
         ran = [play.run(number) for number in (0, 1)]
-        codes = [one.result.exit_code for one in ran if one.result is not None]
+        codes = [item.result.exit_code for item in ran if item.result is not None]
         assert sorted(codes) == [0, 2], ran
         recorded = [host.registry() for host in play.hosts]
-        assert len([one for one in recorded if one.nodes or one.requests]) == 1
+        assert len([registry for registry in recorded if registry.nodes or registry.requests]) == 1
         out = [m for m in play.world.machines.values() if m.place != "batch"]
         assert len(out) <= play.hosts[0].config.max_converted_nodes and not play.world.broken
         if minute == 4:

@@ -124,7 +124,7 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
     and acts; then it wakes up. Every sixth step, or with DNM_PROOF_ROUNDS=200 each."""
     hosts = Hosts(world, "east", "west")
     site = world.sites["east"]
-    while phase and not any(one.phase is phase for one in site.registry.nodes.values()):
+    while phase and not any(node.phase is phase for node in site.registry.nodes.values()):
         story.play_events(world)
         assert hosts.run("east").code == 0
         world.settle()
@@ -172,7 +172,7 @@ def test_a_host_that_dies_with_its_converter_is_followed_by_the_other(
     hosts = Hosts(world, "east", "west")
     site = world.sites["east"]
     while direction == "batch" and not any(
-        one.phase is Phase.RELEASING for one in site.registry.nodes.values()
+        node.phase is Phase.RELEASING for node in site.registry.nodes.values()
     ):
         story.play_events(world)
         assert hosts.run("east").code == 0

@@ -84,7 +84,7 @@ def test_it_moves_in_three_runs_and_lab_s_pods_run_on_it(tmp_path: Path) -> None
 
 
 def _count_away(story: Story) -> int:
-    return sum(one.place != "batch" for one in story.play.world.machines.values())
+    return sum(machine.place != "batch" for machine in story.play.world.machines.values())
 
 
 def test_killed_at_any_write_it_is_gone_on_with(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def _reapply(story: Story) -> None:
 
 def _without_lab(story: Story) -> None:
     host = story.play.hosts[0]
-    left = {name: one for name, one in host.config.namespaces.items() if name != "lab"}
+    left = {name: namespace for name, namespace in host.config.namespaces.items() if name != "lab"}
     host.config = msgspec.structs.replace(host.config, namespaces=left)
 
 

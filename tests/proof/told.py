@@ -33,10 +33,10 @@ def check_told(registry_path: Path) -> list[dict[str, Any]]:
     told = [lines[number] for number in sorted(lines)]
     _check_nodes(told, registry.get("nodes", {}))
     _check_jobs(told, memory.get("jobs", {}))
-    open_now = {q for q, one in registry.get("breakers", {}).items() if one["tripped_at"]}
+    open_now = {q for q, item in registry.get("breakers", {}).items() if item["tripped_at"]}
     assert _standing(told, "breaker", "opened") == open_now
     # The first failure is counted, and holds nothing back.
-    waiting = {name for name, one in registry.get("backoffs", {}).items() if one["failures"] > 1}
+    waiting = {name for name, item in registry.get("backoffs", {}).items() if item["failures"] > 1}
     assert _standing(told, "backoff", "begun") == waiting
     return told
 

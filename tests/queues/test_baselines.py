@@ -40,7 +40,7 @@ def test_one_number_back_at_its_baseline_leaves_the_others_as_they_were_written(
     by_hand = change(made.text, "max: {vcore: 336,", "max: {vcore: 80,")
     again = edit(by_hand, made.ledger, TWO, adjust_guaranteed=False)
     assert again.text == made.text
-    assert [(one.kind, one.resource, one.after) for one in again.changes] == [
+    assert [(item.kind, item.resource, item.after) for item in again.changes] == [
         ("max", "vcore", "336")
     ]
 
@@ -77,9 +77,9 @@ def test_any_other_value_is_a_persons_new_total() -> None:
     assert "without lent nodes that is 44" in seen.notes[0]
     assert "write 556, which includes the 256" in seen.notes[0]
     assert not edit(seen.text, seen.ledger, TWO).notes
-    one = edit(seen.text, seen.ledger, ONE)
-    assert limit(one, A) == "172" and limit(one, A, "memory") == "576G"
-    assert limit(edit(one.text, one.ledger, {}), A) == "44"
+    queue_edit = edit(seen.text, seen.ledger, ONE)
+    assert limit(queue_edit, A) == "172" and limit(queue_edit, A, "memory") == "576G"
+    assert limit(edit(queue_edit.text, queue_edit.ledger, {}), A) == "44"
 
 
 def test_a_total_below_what_is_lent_is_left_alone() -> None:

@@ -31,7 +31,9 @@ from tests.queue_kit import (
 
 def test_ancestors_go_along_by_the_same_amount_and_root_never() -> None:
     made = lend(TREE, ONE)
-    assert [(one.queue, one.kind, one.resource, one.before, one.after) for one in made.changes] == [
+    assert [
+        (item.queue, item.kind, item.resource, item.before, item.after) for item in made.changes
+    ] == [
         ("root.science", "guaranteed", "memory", "100G", "356G"),
         ("root.science", "guaranteed", "vcore", "40", "168"),
         ("root.science", "max", "memory", "4T", "4256G"),
@@ -51,7 +53,7 @@ def test_ancestors_go_along_by_the_same_amount_and_root_never() -> None:
 
 def test_guaranteed_stays_where_the_site_says_so() -> None:
     made = lend(TREE, ONE, adjust_guaranteed=False)
-    assert {one.kind for one in made.changes} == {"max"}
+    assert {item.kind for item in made.changes} == {"max"}
     switched = edit(made.text, made.ledger, ONE)
     assert limit(switched, A, kind="guaranteed") == "136"
     off_again = edit(switched.text, switched.ledger, ONE, adjust_guaranteed=False)
@@ -67,7 +69,7 @@ def test_an_absent_limit_stays_absent() -> None:
 
 def test_a_queue_that_is_not_configured_grows_what_is_above_it() -> None:
     made = lend(TREE, nodes_of("root.science.dynamic", "n1"))
-    assert {one.queue for one in made.changes} == {"root.science"}
+    assert {item.queue for item in made.changes} == {"root.science"}
     assert "is not in the queue document" in made.held["root.science.dynamic"]
 
 
@@ -167,7 +169,7 @@ def test_a_limit_below_what_is_lent_is_fixed_before_and_after() -> None:
     text = change(made.text, "max: {vcore: 208,", "max: {vcore: 9,")
     document = read(change(text, "guaranteed: {vcore: 136,", "guaranteed: {vcore: 9,"), made.ledger)
     foreseen = foresee_edit(document, wants(TWO))
-    limits = {path: one.fixed for path, one in foreseen.edit.limits.items() if one.fixed}
+    limits = {path: limits.fixed for path, limits in foreseen.edit.limits.items() if limits.fixed}
     assert limits == {A: {"vcore"}}
     after = edit_document(document, wants(TWO), foreseen)
     assert after.limits[A].fixed == {"vcore"} and after.limits[A].max["vcore"] == 9000
@@ -247,11 +249,11 @@ def test_change_of_limit_has_its_own_reason(
     text: str, ledger: str, nodes: dict[str, dict[str, Resources]], why: str
 ) -> None:
     made = edit(text, ledger, nodes, remembered=ledger)
-    assert made.changes and {one.why for one in made.changes if one.queue == A} == {why}
+    assert made.changes and {item.why for item in made.changes if item.queue == A} == {why}
 
 
 def test_reason_of_shrink_that_had_to_wait() -> None:
     made = lend(TREE, ONE)
     held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}}, remembered=made.noted)
     later = edit(held.text, held.ledger, {}, remembered=held.noted)
-    assert {one.why for one in later.changes} == {"a postponed change is possible now"}
+    assert {item.why for item in later.changes} == {"a postponed change is possible now"}

@@ -84,11 +84,11 @@ def test_a_brake_that_a_person_has_put_on_is_still_known() -> None:
 
 def test_an_older_ledger_was_put_back_beside_the_limits() -> None:
     """As a tool does that restores annotations alone: 336 would become 464."""
-    one, two = lend(TREE, ONE), lend(TREE, TWO)
-    again = edit(two.text, one.ledger, TWO, remembered=two.ledger)
+    queue_edit, two = lend(TREE, ONE), lend(TREE, TWO)
+    again = edit(two.text, queue_edit.ledger, TWO, remembered=two.ledger)
     assert (again.text, again.ledger) == (two.text, two.ledger)
     assert "older than its limits" in again.notes[0]
-    assert edit(two.text, one.ledger, {}, remembered=two.ledger).text == TREE
+    assert edit(two.text, queue_edit.ledger, {}, remembered=two.ledger).text == TREE
 
 
 def test_a_text_that_no_run_has_noted_is_asked_about_though_all_limits_stand() -> None:
@@ -180,10 +180,10 @@ def test_the_annotation_is_lost_once_with_two_instances() -> None:
 @pytest.mark.parametrize("keeps", [True, False], ids=["apply", "replace"])
 def test_an_older_export_without_its_ledger_is_no_manifest(keeps: bool) -> None:
     """b is back at its baseline, so a's 208 would be a new one, and become 464."""
-    one = lend(TREE, ONE)
+    queue_edit = lend(TREE, ONE)
     both = {**TWO, **nodes_of(B, "m1")}
-    two = edit(one.text, one.ledger, both, remembered=one.noted)
-    asked = edit(one.text, two.ledger if keeps else "", both, remembered=two.noted)
+    two = edit(queue_edit.text, queue_edit.ledger, both, remembered=queue_edit.noted)
+    asked = edit(queue_edit.text, two.ledger if keeps else "", both, remembered=two.noted)
     assert "which dnm itself wrote earlier" in asked.refusal
     assert not asked.is_changed
 
@@ -234,12 +234,12 @@ MANIFESTS = FieldOwner(
 @pytest.mark.parametrize("stands", ["none", "foreign", "older"])
 def test_a_manifest_that_says_what_a_run_once_wrote_is_asked_about(stands: str) -> None:
     """A new value of 208 beside another instance's record of 208 became 80 plus its node."""
-    one = lend(TREE, ONE)
+    queue_edit = lend(TREE, ONE)
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
     beside = {"none": "", "foreign": foreign.ledger, "older": lend(TREE, TWO).ledger}[stands]
-    found = config_map(one.text, beside, owners=(MANIFESTS,))
-    asked = edit_source(resolve_document(found, None), wants(ONE, remembered=one.noted))
-    assert "the last run recorded" in asked.refusal and asked.text == one.text
+    found = config_map(queue_edit.text, beside, owners=(MANIFESTS,))
+    asked = edit_source(resolve_document(found, None), wants(ONE, remembered=queue_edit.noted))
+    assert "the last run recorded" in asked.refusal and asked.text == queue_edit.text
 
 
 def test_an_older_annotation_and_then_a_persons_edit_are_asked_about() -> None:

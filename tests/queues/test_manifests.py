@@ -76,9 +76,9 @@ def test_several_limits_of_which_one_is_new(tool: str, new: str) -> None:
     assert not again.refusal and limit(again, A) == str(int(new) + 256)
     assert limit(again, "root.science") == "1256"
     assert not after(again.text, again.ledger, "kubectl edit", TWO).is_changed
-    one = after(again.text, again.ledger, "kubectl edit", ONE)
-    assert limit(one, A) == str(int(new) + 128)
-    assert after(one.text, one.ledger, "kubectl edit", {}).text == manifest
+    queue_edit = after(again.text, again.ledger, "kubectl edit", ONE)
+    assert limit(queue_edit, A) == str(int(new) + 128)
+    assert after(queue_edit.text, queue_edit.ledger, "kubectl edit", {}).text == manifest
 
 
 @pytest.mark.parametrize("tool", [*WHOLE, *DROP])

@@ -103,7 +103,7 @@ class World:
 
     # --- what dnm does --------------------------------------------------------------------------
 
-    def edit(self, one: Instance) -> QueueEdit:
+    def edit(self, instance: Instance) -> QueueEdit:
         annotations = {LEDGER_ANNOTATION: self.ledger} if self.ledger else {}
         if self.applied:
             manifest = {"metadata": {}, "data": {"queues.yaml": self.applied}}
@@ -120,23 +120,25 @@ class World:
         )  # fmt: skip
         nodes = {
             f"root.{queue}": {name: {"vcore": cores * 1000} for name, cores in nodes.items()}
-            for queue, nodes in one.nodes.items()
+            for queue, nodes in instance.nodes.items()
         }
-        wants = QueueWants(instance_id=one.name, nodes=nodes, remembered=one.record)
+        wants = QueueWants(instance_id=instance.name, nodes=nodes, remembered=instance.record)
         return edit_source(resolve_document(found, None), wants)
 
     def run(self, name: str, ends: str = "well") -> bool:
         """One run; `ends`: well, killed (after the record is saved), failed (and it knows so)."""
-        one = self.instances[name]
-        made = self.edit(one)
+        instance = self.instances[name]
+        made = self.edit(instance)
         self.counts["runs"] += 1
-        self.story.append(f"{name} runs ({ends}) with {one.nodes}: {made.refusal or made.notes}")
+        self.story.append(
+            f"{name} runs ({ends}) with {instance.nodes}: {made.refusal or made.notes}"
+        )
         if made.refusal:
             self.counts["asked"] += 1
             assert (made.text, made.ledger) == (self.text, self.ledger), self.told
             return False
         if ends != "failed":
-            one.record = made.noted or ""
+            instance.record = made.noted or ""
         if ends == "well":
             self.known, self.is_a_manifest = dict(self.shadow), False
         if ends == "well" and made.is_changed:
@@ -155,25 +157,27 @@ class World:
             self.past.append((self.text, self.ledger, dict(self.shadow)))
 
     def move(self, rng: random.Random, name: str) -> None:
-        one = self.instances[name]
-        held = [(queue, node) for queue, nodes in one.nodes.items() for node in nodes]
+        instance = self.instances[name]
+        held = [(queue, node) for queue, nodes in instance.nodes.items() for node in nodes]
         if held and rng.random() < 0.45:
             queue, node = rng.choice(held)
-            del one.nodes[queue][node]
-            if not one.nodes[queue]:
-                del one.nodes[queue]
+            del instance.nodes[queue][node]
+            if not instance.nodes[queue]:
+                del instance.nodes[queue]
         else:
             queue = rng.choice(list(self.tree))
             self.counts["nodes"] += 1
-            one.nodes.setdefault(queue, {})[f"{name}{self.counts['nodes']}"] = rng.choice(SIZES)
+            instance.nodes.setdefault(queue, {})[f"{name}{self.counts['nodes']}"] = rng.choice(
+                SIZES
+            )
 
     # --- what is true -----------------------------------------------------------------------------
 
     @property
     def expected(self) -> Limits:
         lent: Counter[str] = Counter()
-        for one in self.instances.values():
-            for queue, nodes in one.nodes.items():
+        for instance in self.instances.values():
+            for queue, nodes in instance.nodes.items():
                 parts = queue.split(".")
                 for depth in range(len(parts)):
                     lent[".".join(parts[: depth + 1])] += sum(nodes.values())
@@ -348,8 +352,8 @@ def one_runs_first(world: World, rng: random.Random) -> None:
 
 def return_every_node(world: World, rng: random.Random) -> None:
     """The runs after it find nothing lent and nothing to change."""
-    for one in world.instances.values():
-        one.nodes = {}
+    for instance in world.instances.values():
+        instance.nodes = {}
     world.settle(rng)
 
 
@@ -378,8 +382,8 @@ def play(seed: int) -> Counter[str]:
         if rng.random() < 0.7 and not world.settle(rng):
             return world.counts
     if world.settle(rng):
-        for one in world.instances.values():
-            one.nodes = {}
+        for instance in world.instances.values():
+            instance.nodes = {}
         if world.settle(rng):
             assert limits_in(world.text) == world.shadow, world.told
             assert not json.loads(world.ledger or "{}").get("instances", {}).keys() & {"p", "q"}

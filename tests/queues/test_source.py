@@ -150,7 +150,7 @@ def test_a_node_is_counted_by_the_instance_that_lent_it() -> None:
     made = lend(TREE, nodes_of(A, "n1", "n2"))
     document = read(made.text, made.ledger)
     asked = (("n1", "prod"), ("n3", "prod"), ("n1", "other"))
-    assert [document.is_counted(*one) for one in asked] == [True, False, False]
+    assert [document.is_counted(*pair) for pair in asked] == [True, False, False]
 
 
 def test_a_state_of_the_document_is_told_by_its_resource_version() -> None:

@@ -48,7 +48,9 @@ def test_documents_that_yunikorn_takes_and_dnm_leaves_alone(text: str, reason: s
     assert reason in refused.refusal
     assert (refused.text, refused.is_changed) == (text, False)
     judged = judge_text("x", text)
-    assert any(reason in one.message for one in (*judged.advice, *judged.violations))
+    assert any(
+        reason in rule_violation.message for rule_violation in (*judged.advice, *judged.violations)
+    )
 
 
 def test_no_text_is_made_of_a_tree_that_may_not_be_edited() -> None:
@@ -173,6 +175,6 @@ def test_the_tree_that_is_judged_is_the_tree_that_is_written(name: str) -> None:
     }
     assert edited.violations == check_rules(again)
     before = parse_tree(CORPUS[name])
-    assert [one.text for one in tree.places.values()] == [
-        one.text for one in before.places.values()
+    assert [place.text for place in tree.places.values()] == [
+        place.text for place in before.places.values()
     ]

@@ -40,7 +40,7 @@ def test_what_yunikorn_takes_can_be_edited(vector: dict[str, Any]) -> None:
 
 def is_dialect(found: tuple[RuleViolation, ...]) -> bool:
     """Whether dnm refuses what it need not read, whatever YuniKorn says of it."""
-    return [one.rule for one in found] == ["dialect"]
+    return [rule_violation.rule for rule_violation in found] == ["dialect"]
 
 
 DIALECT = {
@@ -71,7 +71,7 @@ def test_what_yunikorn_takes_and_dnm_does_not_is_told_by_name(
 
 
 @pytest.mark.parametrize(
-    "path", sorted((DATA / "dialect").glob("*.yaml")), ids=lambda one: one.stem
+    "path", sorted((DATA / "dialect").glob("*.yaml")), ids=lambda item: item.stem
 )
 def test_a_document_of_another_dialect_is_refused_as_a_file(path: Path) -> None:
     (judged,) = judge_file(path)
@@ -80,8 +80,8 @@ def test_a_document_of_another_dialect_is_refused_as_a_file(path: Path) -> None:
 
 def test_what_yunikorn_takes_of_documents_made_by_chance_can_be_edited() -> None:
     judged = [json.loads(line) for line in (DATA / "judged.jsonl").read_text().splitlines()]
-    told = Counter((one["ok"], not check_text(one["yaml"])) for one in judged)
-    refused = [check_text(one["yaml"]) for one in judged if one["ok"]]
+    told = Counter((item["ok"], not check_text(item["yaml"])) for item in judged)
+    refused = [check_text(item["yaml"]) for item in judged if item["ok"]]
     assert all(not found or is_dialect(found) for found in refused)
     assert told[True, True] > 130 and told[False, False] > 200
 
@@ -197,7 +197,7 @@ def test_files_and_manifests(
     path = tmp_path / "queues.yaml"
     path.write_text(content)
     (judged,) = judge_file(path)
-    assert [(one.rule, one.line) for one in judged.violations] == found
+    assert [(violation.rule, violation.line) for violation in judged.violations] == found
     assert check_files([path], output="text") == (1 if found else 0)
     printed = capsys.readouterr().out
     for rule, line in found:

@@ -53,7 +53,7 @@ def document(sandbox: Sandbox) -> str:
 
 def puts(sandbox: Sandbox) -> int:
     """Writes of ConfigMaps that took effect."""
-    return sum(one.method == "PUT" and one.code == 200 for one in sandbox.requests.writes())
+    return sum(write.method == "PUT" and write.code == 200 for write in sandbox.requests.writes())
 
 
 def impatient(sandbox: Sandbox, nodes: Nodes, yunikorn: YunikornClient) -> QueueOutcome:
@@ -77,8 +77,8 @@ def test_a_write_is_known_as_dnms(live: Sandbox) -> None:
     for before, after in (({}, "kubectl-client-side-apply"), (TWO, "dnm")):
         http_write(live, before)
         found = live.get("configmaps", CONFIGS_NAME, NAMESPACE)["metadata"]["managedFields"]
-        changed = [one for one in found if "f:queues.yaml" in one["fieldsV1"].get("f:data", {})]
-        assert [one["manager"] for one in changed] == [after]
+        changed = [item for item in found if "f:queues.yaml" in item["fieldsV1"].get("f:data", {})]
+        assert [item["manager"] for item in changed] == [after]
 
 
 KILLS = [

@@ -69,7 +69,7 @@ class BenchRig(Rig):
         # One of each application first: what the server refuses is refused at once.
         numbers = sorted(range(pods), key=lambda number: number % PODS_AN_APPLICATION)
         manifests = [manifest(number) for number in numbers]
-        self.pod_names = [one["metadata"]["name"] for one in manifests]
+        self.pod_names = [item["metadata"]["name"] for item in manifests]
 
         def add_pod(manifest: Any) -> None:
             self.api.post(PODS, manifest)

@@ -114,7 +114,9 @@ class Half:
         outcome = result.outcome
         assert outcome is not None
         self.told += [*outcome.actions, *outcome.errors]
-        self.told += [f"{datetime.now(UTC):%H:%M:%S} {one.sentence}" for one in result.plan.queues]
+        self.told += [
+            f"{datetime.now(UTC):%H:%M:%S} {queue.sentence}" for queue in result.plan.queues
+        ]
 
     def run_until(self, begins: datetime) -> None:
         """As a timer would, beside those of the other sites."""
@@ -137,11 +139,11 @@ class Half:
         """Those that were neither ended by themselves nor by their own limit."""
         said = [self.lab.run("scontrol", "-o", "show", "job", job) for job in self.submitted]
         good = tuple(
-            f" JobState={one} " for one in ("COMPLETED", "RUNNING", "PENDING", "COMPLETING")
+            f" JobState={item} " for item in ("COMPLETED", "RUNNING", "PENDING", "COMPLETING")
         )
         return [
-            one[:200] for one in said
-            if not any(state in one for state in good) or " Restarts=0 " not in one
+            name[:200] for name in said
+            if not any(state in name for state in good) or " Restarts=0 " not in name
         ]  # fmt: skip
 
 
@@ -149,11 +151,11 @@ class Half:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
     types = [type_of(number, True) for number in range(min(TRIES, AT_ONCE))] + [type_of(0, False)]
     more = "".join(
-        f"PartitionName={one} Nodes={','.join(nodes_of(one))} MaxTime=INFINITE State=UP\n"
-        for one in types
+        f"PartitionName={kind} Nodes={','.join(nodes_of(kind))} MaxTime=INFINITE State=UP\n"
+        for kind in types
     )
     directory = tmp_path_factory.mktemp("lab")
-    lab = SlurmLab(directory, [node for one in types for node in nodes_of(one)], more)
+    lab = SlurmLab(directory, [node for node_type in types for node in nodes_of(node_type)], more)
     lab.patience = 5
     end = end_with_us(directory)
     lab.start()
@@ -166,10 +168,16 @@ def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]
     begins = datetime.now(UTC) + AHEAD + timedelta(minutes=1)
     begins = begins.replace(second=0, microsecond=0)
     halves = [
-        Half(lab, directory / f"{one}-{books}", type_of(one % AT_ONCE, books), begins, seed=one)
-        for one in tries
+        Half(
+            lab,
+            directory / f"{number}-{books}",
+            type_of(number % AT_ONCE, books),
+            begins,
+            seed=number,
+        )
+        for number in tries
         for books in (True, False)
-        if books or not one % AT_ONCE  # one of them is enough to compare with
+        if books or not number % AT_ONCE  # one of them is enough to compare with
     ]
     for half in halves:
         half.submit()
@@ -198,14 +206,14 @@ def clean(lab: SlurmLab, halves: list[Half]) -> None:
         half.sandbox.stop()
     if jobs := sorted({job.id for job in lab.client.read_jobs()}):
         lab.run("scancel", *jobs)
-    for one in lab.client.read_reservations():
-        lab.run("scontrol", "delete", f"ReservationName={one.name}")
+    for reservation in lab.client.read_reservations():
+        lab.run("scontrol", "delete", f"ReservationName={reservation.name}")
     for node in lab.read_nodes():
         if not lab.has_slurmd(node.name):
             lab.start_slurmd(node.name)
         if node.state.flags & {"DRAIN"} or node.state.base == "DOWN":
             lab.run("scontrol", "update", f"nodename={node.name}", "state=resume", "comment=")
-    lab.wait_for(lambda: all(one.state.text == "IDLE" for one in lab.read_nodes()), 60)
+    lab.wait_for(lambda: all(node.state.text == "IDLE" for node in lab.read_nodes()), 60)
 
 
 def test_booked_nodes_serve_when_the_event_begins(lab: SlurmLab, tmp_path: Path) -> None:

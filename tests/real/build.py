@@ -71,7 +71,7 @@ def build(names: Sequence[str] = ()) -> None:
             (module, wanted)
             for module in MODULES
             if (module.name in names or not (names or module.is_asked_for))
-            and (wanted := [one for one in module.programs if not is_built(one)])
+            and (wanted := [item for item in module.programs if not is_built(item)])
         ]
         total = sum(len(wanted) for _, wanted in missing)
         if not total:
@@ -101,9 +101,9 @@ def taken_from(assets: Path) -> list[str]:
     return [name for name in ASSETS if (assets / name).exists()]
 
 
-def is_built(one: Program) -> bool:
+def is_built(item: Program) -> bool:
     with contextlib.suppress(BuildError):
-        return program(one.name, one.version).exists()
+        return program(item.name, item.version).exists()
     return False
 
 
@@ -221,28 +221,28 @@ def build_programs(
     """Builds all of a module in one go and puts each into its place, whole: what they share is
     compiled once, and nobody waits while one is linked. A stamp of what a program lacks is nothing
     to it."""
-    stamps = dict.fromkeys(stamp for one in wanted for stamp in one.stamps)
+    stamps = dict.fromkeys(stamp for entry in wanted for stamp in entry.stamps)
     flags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in stamps)])
     made = directory / "made"
     # The linker leaves them out (-s -w): the compiler need not write them, nor a disk keep them.
     without_symbols = "-gcflags=all=-dwarf=false"
     command = ["go", "build", "-v", without_symbols, "-ldflags", flags, "-o", f"{made}/"]
-    names = ", ".join(f"{one.name} {one.version}" for one in wanted)
+    names = ", ".join(f"{entry.name} {entry.version}" for entry in wanted)
     began = time.monotonic()
     tell(f"module {module.name}: {names}")
-    needed = ["go", "list", "-deps", *(one.package for one in wanted)]
+    needed = ["go", "list", "-deps", *(entry.package for entry in wanted)]
     total = len(checked(needed, {**environment, **module.environment}, directory).split())
     process = subprocess.Popen(
-        [*command, *(one.package for one in wanted)], cwd=directory, text=True,
+        [*command, *(entry.package for entry in wanted)], cwd=directory, text=True,
         env={**environment, **module.environment},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     said = list(told_as_it_comes(process, f"module {module.name}", began, total))
     if process.wait():
         raise BuildError(f"{names}:\n" + "\n".join(said[-30:]))
-    for one in wanted:
-        keep_files(one, directory, environment)
-        os.replace(made / command_name(one.package), cache() / one.file)
+    for item in wanted:
+        keep_files(item, directory, environment)
+        os.replace(made / command_name(item.package), cache() / item.file)
     tell(f"module {module.name}: {time.monotonic() - began:.0f} s")
 
 
@@ -252,13 +252,13 @@ def command_name(package: str) -> str:
     return before if re.fullmatch(r"v\d+", last) else last
 
 
-def keep_files(one: Program, directory: Path, environment: Mapping[str, str]) -> None:
+def keep_files(item: Program, directory: Path, environment: Mapping[str, str]) -> None:
     """Before the program itself is in its place: one that is there has its files."""
-    path, below = one.files
+    path, below = item.files
     if not path:
         return
     answer = checked(["go", "list", "-m", "-f", "{{.Dir}}", path], environment, directory)
-    target = cache() / f"{one.file}.files"
+    target = cache() / f"{item.file}.files"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(Path(answer.strip()) / below, target)
     for entry in [target, *target.rglob("*")]:

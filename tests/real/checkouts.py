@@ -76,13 +76,13 @@ SLURM_OPERATOR = Checkout("slurm-operator", "DNM_SLURM_OPERATOR", "cmd/manager")
 def main(names: list[str]) -> int:
     """slurm-operator is the release on the proxy where no checkout is named."""
     try:
-        for one in (SLURM_BRIDGE, SLURM_OPERATOR):
-            if one.name not in names:
+        for checkout in (SLURM_BRIDGE, SLURM_OPERATOR):
+            if checkout.name not in names:
                 continue
-            if one is SLURM_OPERATOR and one.directory is None:
-                build([one.name])
+            if checkout is SLURM_OPERATOR and checkout.directory is None:
+                build([checkout.name])
             else:
-                one.build()
+                checkout.build()
     except BuildError as error:
         print(f"real: {error}", file=sys.stderr)
         return 1

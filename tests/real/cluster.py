@@ -152,7 +152,7 @@ class Cluster:
         """All but those that belong to the servers."""
         found = self.api.get("/api/v1/namespaces")["items"]
         names = [namespace["metadata"]["name"] for namespace in found]
-        return [one for one in names if one not in SERVERS_OWN and not one.startswith("kube-")]
+        return [name for name in names if name not in SERVERS_OWN and not name.startswith("kube-")]
 
     def remove_work(self) -> None:
         for namespace in self.namespaces():

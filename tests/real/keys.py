@@ -37,7 +37,11 @@ def make_keys(directory: Path, addresses: list[str], server: str) -> None:
     )  # fmt: skip
     openssl("genrsa", "-out", f"{directory}/sa.key", "2048")
     openssl("rsa", "-in", f"{directory}/sa.key", "-pubout", "-out", f"{directory}/sa.pub")
-    names = ["DNS:localhost", "DNS:kubernetes.default.svc", *(f"IP:{one}" for one in addresses)]
+    names = [
+        "DNS:localhost",
+        "DNS:kubernetes.default.svc",
+        *(f"IP:{address}" for address in addresses),
+    ]
     extension = f"subjectAltName={','.join(names)}\nextendedKeyUsage=serverAuth\n"
     make_certificate(directory, "apiserver", "/CN=kube-apiserver", extension)
     for name, subject in CLIENTS.items():

@@ -330,7 +330,7 @@ WAYS = [
 def several(*made: Callable[[Kit], Json | str]) -> Callable[[Kit], Asked]:
     """Each in a folder of its own."""
     return lambda kit: of_files(
-        *(kit.write(one(kit), f"{number}/kubeconfig") for number, one in enumerate(made))
+        *(kit.write(function(kit), f"{number}/kubeconfig") for number, function in enumerate(made))
     )
 
 

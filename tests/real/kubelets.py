@@ -53,7 +53,7 @@ class Boot:
     def reserved(self) -> dict[str, int]:
         """NUMA node -> bytes of memory that the manager keeps back."""
         nodes = self.state.get("machineState") or {}
-        return {node: one["memoryMap"]["memory"]["systemReserved"] for node, one in nodes.items()}
+        return {node: item["memoryMap"]["memory"]["systemReserved"] for node, item in nodes.items()}
 
 
 def boot(

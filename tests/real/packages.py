@@ -94,7 +94,7 @@ def played(
 
 def lent(root: Root) -> dict[str, str]:
     """Node -> phase, by the record."""
-    return {one["node"]: one["phase"] for one in status(root)["nodes"]}
+    return {node["node"]: node["phase"] for node in status(root)["nodes"]}
 
 
 def status(root: Root) -> Any:

@@ -53,14 +53,14 @@ def run_pod(rig: Rig, root: Root, pod: Json, directory: Path, *arguments: str) -
     spec = pod["spec"]
     (container,) = spec["containers"]
     volumes = {
-        one["name"]: make_volume(rig, pod, one, directory / one["name"])
-        for one in spec["volumes"]
+        volume["name"]: make_volume(rig, pod, volume, directory / volume["name"])
+        for volume in spec["volumes"]
     }  # fmt: skip
     mounts = [
-        f"mount_one {shlex.quote(str(volumes[one['name']] / one.get('subPath', '')))} "
-        f"{shlex.quote(one['mountPath'])} {'ro' if one.get('readOnly') else 'rw'}"
-        for one in container["volumeMounts"]
-        if (volumes[one["name"]] / one.get("subPath", "")).exists()
+        f"mount_one {shlex.quote(str(volumes[item['name']] / item.get('subPath', '')))} "
+        f"{shlex.quote(item['mountPath'])} {'ro' if item.get('readOnly') else 'rw'}"
+        for item in container["volumeMounts"]
+        if (volumes[item["name"]] / item.get("subPath", "")).exists()
     ]
     command = [
         *set_rights(spec, container), "env", "-i", *variables(pod, container),
@@ -114,7 +114,7 @@ def set_rights(spec: Json, container: Json) -> list[str]:
 
 def variables(pod: Json, container: Json) -> list[str]:
     """Those of the image, of every pod, and of the container."""
-    own = {one["name"]: one["value"] for one in container.get("env", [])}
+    own = {item["name"]: item["value"] for item in container.get("env", [])}
     always = {"PATH": PATH, "HOSTNAME": pod["metadata"]["name"], "HOME": "/nonexistent"}
     return [f"{name}={value}" for name, value in {**always, **SERVICE, **own}.items()]
 
@@ -136,8 +136,8 @@ def make_volume(rig: Rig, pod: Json, volume: Json, directory: Path) -> Path:
         decoded = {name: base64.b64decode(text) for name, text in data.items()}
         write_all(directory, decoded, source, group)
     elif "projected" in volume:
-        for one in volume["projected"]["sources"]:
-            write_all(directory, projected(rig, pod, one), volume["projected"], group)
+        for item in volume["projected"]["sources"]:
+            write_all(directory, projected(rig, pod, item), volume["projected"], group)
     elif "emptyDir" not in volume:
         raise AssertionError(f"a volume of another kind: {volume}")
     directory.chmod(0o1777 if volume.keys() & {"secret", "projected"} else 0o777)
@@ -148,7 +148,7 @@ def object_data(
     rig: Rig, pod: Json, kind: str, name: str, optional: bool = False
 ) -> Mapping[str, str]:
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/{kind}"
-    names = [one["metadata"]["name"] for one in rig.api.get(path)["items"]]
+    names = [item["metadata"]["name"] for item in rig.api.get(path)["items"]]
     if optional and name not in names:
         return {}
     return dict(rig.api.get(f"{path}/{name}")["data"])

@@ -138,13 +138,13 @@ def test_what_yunikorn_takes_dnm_edits_or_names_why_not(
     for text, answer in zip(texts, ask_all(version, texts), strict=True):
         takes = not (answer["load"] or answer["start"] or answer["reload"] or answer["inactive"])
         judged = judge_text("x", text)
-        rules = {one.rule for one in judged.violations}
+        rules = {violation.rule for violation in judged.violations}
         counts[f"{'taken' if takes else 'refused'}, {'edited' if judged.is_ok else 'not'}"] += 1
         if takes and not rules <= {"dialect", "document"}:
             wrong.append((rules, text))
         if takes and judged.is_ok and answer["queues"] is not None:  # else there are several
-            read = {path: dict(one.max) for path, one in parse_tree(text).queues.items()}
-            told = {path: one["max"] or {} for path, one in answer["queues"].items()}
+            read = {path: dict(queue.max) for path, queue in parse_tree(text).queues.items()}
+            told = {path: queue["max"] or {} for path, queue in answer["queues"].items()}
             if any(told[path] != limits for path, limits in read.items() if path != "root"):
                 wrong.append((read, told, text))
     figures = f"YuniKorn {version}: {len(texts)} documents {dict(counts)}, {len(wrong)} wrong"
@@ -208,8 +208,8 @@ def limits_wanted(
         if path == "root" or path in held:
             continue
         amounts = {
-            name: parse_yunikorn(name, one.text)
-            for name, one in (queue.resources.max or {}).items()
+            name: parse_yunikorn(name, quantity.text)
+            for name, quantity in (queue.resources.max or {}).items()
         }
         if not any(amounts.values()):
             wanted[path] = {"max": {}}

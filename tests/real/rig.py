@@ -206,7 +206,9 @@ class Rig(Cluster):
 
     def told_memory(self) -> str:
         """One line of what the servers use now."""
-        used = {one.name: one.resident_mb() for one in self.servers.values() if one.is_up}
+        used = {
+            server.name: server.resident_mb() for server in self.servers.values() if server.is_up
+        }
         parts = ", ".join(f"{name} {megabytes}" for name, megabytes in used.items())
         return f"memory: {sum(used.values())} MB ({parts})"
 

@@ -26,8 +26,8 @@ class ServerCost:
     memory: float = 0
 
     def since(self, before: ServerCost) -> ServerCost:
-        return ServerCost(*(getattr(self, one.name) - getattr(before, one.name)
-                            for one in fields(self)))  # fmt: skip
+        return ServerCost(*(getattr(self, field.name) - getattr(before, field.name)
+                            for field in fields(self)))  # fmt: skip
 
 
 class Meter:
@@ -69,7 +69,7 @@ def _read_samples(text: str) -> Samples:
 def _total(samples: Samples, name: str, *labels: str) -> float:
     """Of a metric where all labels are given. Fails where the server has no such metric."""
     assert name in samples, f"this API server does not tell {name}"
-    return sum(value for given, value in samples[name] if all(one in given for one in labels))
+    return sum(value for given, value in samples[name] if all(label in given for label in labels))
 
 
 def _highest(process: Path) -> float:

@@ -112,7 +112,7 @@ class Demand:
     def settle(self) -> None:
         """Waits for the converters that are at work, whoever started them."""
         until = time.monotonic() + 60
-        while any(is_at_work(one) for site in self.sites for one in notes_of(site)):
+        while any(is_at_work(note) for site in self.sites for note in notes_of(site)):
             assert time.monotonic() < until, "a converter does not end"
             time.sleep(0.1)
 

@@ -104,8 +104,8 @@ class SlurmState:
     def is_reserved(self, name: str) -> bool:
         return any(node == name for node, _ in self.reservations.values())
 
-    def is_seen_reserved(self, one: Machine) -> bool:
-        return self.is_reserved(one.name)
+    def is_seen_reserved(self, machine: Machine) -> bool:
+        return self.is_reserved(machine.name)
 
 
 class Controller:
@@ -225,19 +225,27 @@ class Operator(Controller):
         spec = {"nodeName": node, "containers": [container], "tolerations": tolerations,
                 "hostNetwork": True, "schedulerName": "default-scheduler"}  # fmt: skip
         self.api.post(PODS, {"metadata": metadata, "spec": spec})
-        one = self.state.machines[node]
-        one.is_in_slurm = False  # until its slurmd registers
+        machine = self.state.machines[node]
+        machine.is_in_slurm = False  # until its slurmd registers
 
     def _register(self, pod: Json) -> None:
         """slurmd registers, and the pod's conditions say what Slurm says."""
         if not is_ready(pod):
             return
-        one = self.state.machines[pod["spec"]["nodeName"]]
-        if not one.is_in_slurm:
-            one.is_in_slurm, one.base, one.flags, one.reason = True, "IDLE", set(), ""
-            info = {"namespace": "slurm", "podName": pod["metadata"]["name"], "node": one.name}
-            one.comment = json.dumps(info)
-        states = {"Allocated" if one.jobs else "Idle", *(flag.capitalize() for flag in one.flags)}
+        machine = self.state.machines[pod["spec"]["nodeName"]]
+        if not machine.is_in_slurm:
+            machine.is_in_slurm, machine.base, machine.flags, machine.reason = (
+                True,
+                "IDLE",
+                set(),
+                "",
+            )
+            info = {"namespace": "slurm", "podName": pod["metadata"]["name"], "node": machine.name}
+            machine.comment = json.dumps(info)
+        states = {
+            "Allocated" if machine.jobs else "Idle",
+            *(flag.capitalize() for flag in machine.flags),
+        }
         wanted = sorted(f"SlurmNodeState{state}" for state in states)
         known = pod["status"]["conditions"]
         if wanted != [c["type"] for c in known if c["type"].startswith("Slurm")]:
@@ -247,24 +255,24 @@ class Operator(Controller):
             self.api.patch(path, {"status": {"conditions": conditions}})
 
     def _condemn(self, pod: Json) -> None:
-        one = self.state.machines[pod["spec"]["nodeName"]]
+        machine = self.state.machines[pod["spec"]["nodeName"]]
         path = f"{PODS}/{pod['metadata']['name']}"
-        if "DRAIN" not in one.flags or one.jobs:
-            one.flags.add("DRAIN")
-            one.reason = "slurm-operator: Pod is pending termination for scale-in"
+        if "DRAIN" not in machine.flags or machine.jobs:
+            machine.flags.add("DRAIN")
+            machine.reason = "slurm-operator: Pod is pending termination for scale-in"
             self.api.patch(path, {"metadata": {"annotations": {CORDON: "true"}}})
             return
         self.api.delete(path, {"gracePeriodSeconds": 0})
-        self.state.lost += one.jobs
-        one.jobs.clear()
-        one.base, one.flags = "DOWN", {"NOT_RESPONDING"}
-        one.reason = "slurm-operator: Pod is terminating"
+        self.state.lost += machine.jobs
+        machine.jobs.clear()
+        machine.base, machine.flags = "DOWN", {"NOT_RESPONDING"}
+        machine.reason = "slurm-operator: Pod is terminating"
 
     def _keep(self, pod: Json) -> None:
-        one = self.state.machines[pod["spec"]["nodeName"]]
-        if one.reason.startswith("slurm-operator:") and one.is_in_slurm:
-            one.flags.discard("DRAIN")
-            one.reason = ""
+        machine = self.state.machines[pod["spec"]["nodeName"]]
+        if machine.reason.startswith("slurm-operator:") and machine.is_in_slurm:
+            machine.flags.discard("DRAIN")
+            machine.reason = ""
         if pod["metadata"].get("annotations", {}).get(CORDON):
             path = f"{PODS}/{pod['metadata']['name']}"
             self.api.patch(path, {"metadata": {"annotations": {CORDON: None}}})

@@ -58,7 +58,7 @@ def site(lab: AccountingLab, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def charged_hours(lab: AccountingLab, since: datetime) -> list[tuple[str, float]]:
     """Returns (node, hours) of each reservation with the flag MAINT in slurmdbd since then."""
     until = datetime.now(UTC)
-    start, end = (f"{one:%Y-%m-%dT%H:%M:%S}" for one in (since, until))
+    start, end = (f"{moment:%Y-%m-%dT%H:%M:%S}" for moment in (since, until))
     said = lab.run(
         "sacctmgr", "-nP", "show", "reservation", f"start={start}", f"end={end}",
         "format=start,end,nodenames,flags",
@@ -98,7 +98,7 @@ def give_back(site: SlurmSite, *nodes: str) -> None:
 
 
 def reservation(lab: AccountingLab, name: str) -> str:
-    found = {one.name: one for one in lab.client.read_reservations()}
+    found = {item.name: item for item in lab.client.read_reservations()}
     return found[name].charged_to if name in found else "none"
 
 
@@ -111,7 +111,7 @@ def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab)
     lend(site, "a002", "-")
     together = [site.start("--set", "k8s", "--node-name", node, "--namespace", "dev",
                            "--account", "proj") for node in ("a003", "a004")]  # fmt: skip
-    assert [finished(one).returncode for one in together] == [0, 0]
+    assert [finished(popen).returncode for popen in together] == [0, 0]
     assert "Invalid account" in lend(site, "a005", "nosuch")
     charged = {node: reservation(lab, f"k8s-{node}") for node in NODES[:5]}
     assert charged == {"a001": "", "a002": "-", "a003": "proj", "a004": "proj", "a005": ""}
@@ -133,10 +133,10 @@ def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab)
     assert used["proj/"] == str(2 * CPUS) and used["root/"] == str(CPUS), used
     assert "root/root" not in used or int(used["root/root"]) == 0, used
     table = {row[0]: row[1:] for row in rows(section("docs/accounting.md", "What sreport shows"))}
-    one = str(CPUS)
+    name = str(CPUS)
     assert table == {
-        "none": [one, "0", "nobody"], "`-`": ["0", one, f"root: {one}"],
-        "`proj`": ["0", one, f"proj: {one}"], "unknown to Slurm": [one, "0", "nobody"],
+        "none": [name, "0", "nobody"], "`-`": ["0", name, f"root: {name}"],
+        "`proj`": ["0", name, f"proj: {name}"], "unknown to Slurm": [name, "0", "nobody"],
     }  # fmt: skip
     assert {node for node, _ in charged_hours(lab, since)} == {"a002", "a003", "a004"}
     assert read_weights(lab.environ) == {}  # no partition has TRESBillingWeights
@@ -171,7 +171,7 @@ def test_another_s_reservation_over_a_charged_node(site: SlurmSite, lab: Account
     refused = site.run("--set", "k8s", "--node-name", "a006", RES_NAME="other", DNM_INSTANCE="two")
     assert refused.returncode == 1
     give_back(site, "a006")
-    assert [one.name for one in lab.client.read_reservations()] == ["class"]
+    assert [item.name for item in lab.client.read_reservations()] == ["class"]
     lab.run("scontrol", "delete", "ReservationName=class")
 
 

@@ -164,7 +164,7 @@ class AccountingLab(SlurmLab):
         rows = self.sql("select down_secs, pdown_secs, idle_secs from lab_usage_hour_table where "
                         f"id_tres=1 and time_start>={int(since.timestamp())} "
                         "and mod(time_start, 3600)=0 order by time_start")  # fmt: skip
-        return [[int(one) / 3600 for one in row] for row in rows]
+        return [[int(name) / 3600 for name in row] for row in rows]
 
     def stop(self) -> None:
         super().stop()

@@ -63,15 +63,15 @@ class BridgedSlurm(SlurmLab):
         return found
 
     def nodes_now(self) -> dict[str, Json]:
-        return {one["name"]: one for one in self.tell("nodes")}
+        return {entry["name"]: entry for entry in self.tell("nodes")}
 
     def jobs_now(self) -> dict[str, Json]:
-        return {str(one["job_id"]): one for one in self.tell("jobs")}
+        return {str(entry["job_id"]): entry for entry in self.tell("jobs")}
 
     def forget_external(self) -> None:
         """Takes away what a story has left, whatever it was."""
-        for job, one in self.jobs_now().items():
-            if set(one["job_state"]) & {"PENDING", "RUNNING"}:
+        for job, entry in self.jobs_now().items():
+            if set(entry["job_state"]) & {"PENDING", "RUNNING"}:
                 self.run("scancel", job)
         for reservation in self.tell("reservations"):
             self.run("scontrol", "delete", f"ReservationName={reservation['name']}")
@@ -81,7 +81,9 @@ class BridgedSlurm(SlurmLab):
         self.wait_for(self._has_forgotten, 60)
 
     def _has_forgotten(self) -> bool:
-        external = [name for name, one in self.nodes_now().items() if "EXTERNAL" in one["state"]]
+        external = [
+            name for name, entry in self.nodes_now().items() if "EXTERNAL" in entry["state"]
+        ]
         for name in external:
             with suppress(SlurmError):  # not yet
                 self.run("scontrol", "delete", f"NodeName={name}")
@@ -110,7 +112,7 @@ class Bridge(Controller):
 
     def _keep_nodes(self) -> None:
         nodes = self.api.get("/api/v1/nodes")["items"]
-        partitions = {one["name"] for one in self.slurm.tell("partitions")}
+        partitions = {entry["name"] for entry in self.slurm.tell("partitions")}
         known = self.slurm.nodes_now()
         for node in nodes:
             self._register(node, known.get(node["metadata"]["name"]), partitions)
@@ -133,7 +135,7 @@ class Bridge(Controller):
         name, metadata = node["metadata"]["name"], node["metadata"]
         if EXTERNAL in metadata["labels"]:
             told = metadata.get("annotations", {}).get(PARTITIONS, "")
-            wanted = [one.strip() for one in told.split(",")]
+            wanted = [item.strip() for item in told.split(",")]
             if not set(wanted) <= partitions:
                 return
             features = ",".join(wanted)
@@ -171,7 +173,9 @@ class Bridge(Controller):
         """Reads the Node again while another client writes it in between."""
         for _ in range(50):
             node = self.node(name)
-            others = [one for one in node["spec"].get("taints", []) if one["key"] != MANAGED["key"]]
+            others = [
+                item for item in node["spec"].get("taints", []) if item["key"] != MANAGED["key"]
+            ]
             version = {"resourceVersion": node["metadata"]["resourceVersion"]}
             body = {"metadata": version, "spec": {"taints": [*others, *wanted]}}
             try:

@@ -69,7 +69,7 @@ class PodSlurm(SlurmLab):
         given = shlex.split(arguments)
         conf = given[given.index("--conf") + 1]
         # Since 1.3; a Node without the annotation gives the variable no value, and slurmd no key.
-        conf = " ".join(one for one in conf.split() if one != "Topology=$SLINKY_TOPOLOGY")
+        conf = " ".join(name for name in conf.split() if name != "Topology=$SLINKY_TOPOLOGY")
         port = self._ports.setdefault(name, _free_ports(1)[0])
         self._spawn("slurmd", "-N", name, "-Z", "--conf", f"{conf} Port={port}")
         return port
@@ -88,7 +88,7 @@ class Controls(Controller):
 
     def step(self) -> None:
         pods = self.api.get(f"{PODS}?labelSelector={WORKERS}")["items"]
-        taken = {one["spec"]["nodeName"] for one in pods if one["spec"].get("nodeName")}
+        taken = {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
         for pod in pods:
             uid = pod["metadata"]["uid"]
             if not pod["spec"].get("nodeName"):
@@ -196,7 +196,9 @@ def slurm_name(pod: Json) -> str:
 
 
 def _container(pod: Json) -> Json:
-    return next(dict(one) for one in pod["spec"]["containers"] if one["name"] == "slurmd")
+    return next(
+        dict(container) for container in pod["spec"]["containers"] if container["name"] == "slurmd"
+    )
 
 
 def _path(pod: Json) -> str:
@@ -218,7 +220,7 @@ def is_fit(pod: Json, node: Json) -> bool:
             if metadata["name"] not in field["values"]:
                 return False
     return all(
-        any(one.get("key") in (taint["key"], None) for one in spec.get("tolerations", ()))
+        any(item.get("key") in (taint["key"], None) for item in spec.get("tolerations", ()))
         for taint in node["spec"].get("taints", ())
     )
 
@@ -254,9 +256,9 @@ class Slinky:
         """What the operator says of each Slurm node, by the conditions of its pod."""
         return {
             slurm_name(pod): {
-                one["type"].removeprefix("SlurmNodeState")
-                for one in pod["status"].get("conditions", ())
-                if one["type"].startswith("SlurmNodeState") and one["status"] == "True"
+                item["type"].removeprefix("SlurmNodeState")
+                for item in pod["status"].get("conditions", ())
+                if item["type"].startswith("SlurmNodeState") and item["status"] == "True"
             }
             for pod in self.pods()
             if pod["spec"].get("nodeName")

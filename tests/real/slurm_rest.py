@@ -141,7 +141,7 @@ def test_what_is_wrong_has_its_sentence(rest_lab: RestLab, tmp_path: Path) -> No
         assert re.search(unclear if old else "controller does not answer", said(rest_lab.token))
     finally:
         lab.start_controller()
-        lab.wait_for(lambda: all(one.state.base == "IDLE" for one in lab.read_nodes()), 30)
+        lab.wait_for(lambda: all(node.state.base == "IDLE" for node in lab.read_nodes()), 30)
 
 
 def test_a_node_is_changed_or_refused_with_the_way(rest_lab: RestLab) -> None:
@@ -198,7 +198,7 @@ def test_one_of_many_has_the_claim(rest_lab: RestLab) -> None:
         won = race(rest_lab)
         there = lab.client.read_reservations()
         assert len(won) <= 1, won
-        assert [one.name for one in there] == ["k8s-a001"] * len(won), (won, there)
+        assert [reservation.name for reservation in there] == ["k8s-a001"] * len(won), (won, there)
         if won:
             with pytest.raises(SlurmRefused):
                 client.create_reservation("k8s-a001", "a001")
@@ -300,8 +300,8 @@ def test_killed_at_each_request_it_ends_right_when_repeated(
             return ["--set", direction, "--node-name", node, "--namespace", "dev"]
 
         every = 1 if int(os.environ.get("DNM_PROOF_ROUNDS", "1")) >= 200 else 3
-        left = {one: requests_of(site, order(one, "a001"), tmp_path / one)[::every]
-                for one in ("k8s", "batch")}  # fmt: skip
+        left = {item: requests_of(site, order(item, "a001"), tmp_path / item)[::every]
+                for item in ("k8s", "batch")}  # fmt: skip
         numbers = {direction: len(points) for direction, points in left.items()}
         while any(left.values()):
             for direction, points in left.items():
@@ -324,10 +324,14 @@ def test_killed_at_each_request_it_ends_right_when_repeated(
 def _locks(lab: SlurmLab) -> list[str]:
     """Of calls that were killed with one: where the reservation behind it was made already, who
     repeats the call needs no lock, and leaves this one to its end."""
-    found = [one for one in lab.client.read_reservations() if LOCK.fullmatch(one.name)]
-    for one in found:
-        assert one.start and one.end and one.end - one.start <= timedelta(seconds=LOCKED), one
-    return [one.name for one in found]
+    found = [item for item in lab.client.read_reservations() if LOCK.fullmatch(item.name)]
+    for reservation in found:
+        assert (
+            reservation.start
+            and reservation.end
+            and reservation.end - reservation.start <= timedelta(seconds=LOCKED)
+        ), reservation
+    return [item.name for item in found]
 
 
 def play(site: SlurmSite, orders: dict[str, list[str]], struck: dict[str, str]) -> None:

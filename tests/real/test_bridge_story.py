@@ -116,12 +116,14 @@ def assert_back(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
     assert "dev" not in node["metadata"]["labels"], node
     annotations = node["metadata"]["annotations"]
     assert annotations[PARTITIONS] == "b,c" and TAKEN not in annotations, node
-    assert not [one for one in annotations if one.startswith("dynamic-node-manager/")], node
+    assert not [
+        annotation for annotation in annotations if annotation.startswith("dynamic-node-manager/")
+    ], node
     assert node["spec"]["taints"] == [MANAGED] and not node["spec"].get("unschedulable"), node
     assert "EXTERNAL" in record["state"] and "DRAIN" not in record["state"], record
     assert record["features"] == ["b", "c"], record
     assert not record["comment"] and not record["extra"], record
-    assert not [one for one in slurm.tell("reservations") if one["node_list"] == name]
+    assert not [entry for entry in slurm.tell("reservations") if entry["node_list"] == name]
 
 
 class Work:
@@ -154,7 +156,7 @@ class Work:
 
     def look(self) -> dict[str, str]:
         """Each pod that runs, with its node."""
-        pods = {one["metadata"]["name"]: one for one in self.api.get(BRIDGED_PODS)["items"]}
+        pods = {item["metadata"]["name"]: item for item in self.api.get(BRIDGED_PODS)["items"]}
         jobs = self.slurm.jobs_now()  # after the pods, for a job runs before its pod has a node
         for name, uid in self.begun.items():
             what = _what_is_wrong(pods.get(name), uid, self.nodes.get(name), jobs)
@@ -181,11 +183,13 @@ def _what_is_wrong(pod: Json | None, uid: str, known: str | None, jobs: dict[str
 
 def people(rig: Rig, count: int) -> dict[str, str]:
     """Pods of a workshop, with their uids: 25 fit into the queue, and 16 more on each node."""
-    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in add_pods(rig, count)}
+    return {
+        add_pod["metadata"]["name"]: add_pod["metadata"]["uid"] for add_pod in add_pods(rig, count)
+    }
 
 
 def uids(rig: Rig) -> dict[str, str]:
-    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in rig.pods("dev")}
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in rig.pods("dev")}
 
 
 def test_a_workshop_beside_slurm_bridge(
@@ -211,7 +215,7 @@ def test_a_workshop_beside_slurm_bridge(
         assert_back(rig, slurm, name)
     assert list(work.look()) == [job] and not work.lost and not bridge.ended
     assert is_running(slurm, own)
-    assert all("Requested nodes are busy" in one for one in bridge.refused), bridge.refused
+    assert all("Requested nodes are busy" in name for name in bridge.refused), bridge.refused
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def allowed(rig: Rig) -> int | None:
 
 def serving(site: Site) -> list[str]:
     nodes = site.json("status")["nodes"]
-    return [one["node"] for one in nodes if one["phase"] == "serving"]
+    return [node["node"] for node in nodes if node["phase"] == "serving"]
 
 
 def is_cordoned(rig: Rig, node: str) -> bool:
@@ -49,7 +49,7 @@ def is_cordoned(rig: Rig, node: str) -> bool:
 def said(site: Site, node: str) -> str:
     """What the next run would say of it."""
     nodes = site.json("plan", code=None)["nodes"]
-    return next((one["reason"] for one in nodes if one["node"] == node), "")
+    return next((item["reason"] for item in nodes if item["node"] == node), "")
 
 
 def history(site: Site, *words: str) -> list[Json]:
@@ -93,7 +93,7 @@ def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> No
     site.dnm("pause", "--lending", "--reason", "maintenance")
     site.dnm("lend", "--namespace", "dev", "--node", "a005", "--now")
     assert "came to Kubernetes by hand" in said(site, "a008")
-    (waiting,) = [one for one in site.json("status")["orders"] if one["missing"]]
+    (waiting,) = [order for order in site.json("status")["orders"] if order["missing"]]
     assert "dnm is paused" in waiting["why"] and not any("a005" in call for call in site.calls)
     site.dnm("adopt", "a008", "--namespace", "dev", "--reason", "mine")
     site.run_until(lambda: serving(site) == ["a003", "a008"], "it serves")
@@ -109,14 +109,14 @@ def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> No
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
 
     verbs = history(site, "--kind", "verb")
-    told = {(one["event"], one["object"], one.get("reason", "")) for one in verbs}
+    told = {(verb["event"], verb["object"], verb.get("reason", "")) for verb in verbs}
     assert told >= {
         ("exclude", "a001", "the grant's"), ("extend", "a003", "longer"),
         ("hold", "a003", "a talk"), ("unhold", "a003", ""), ("return", "a004", "a fan"),
         ("pause", "", "maintenance"), ("adopt", "a008", "mine"), ("return", "a003", ""),
     }  # fmt: skip
-    assert {one["event"] for one in verbs} >= {"lend", "resume"}
-    assert all(one["who"] and one["host"] for one in verbs)
-    evicting = [one for one in history(site, "a004") if one["event"] == "evicting"]
-    refused = ["none refused" not in one["reason"] for one in evicting]
+    assert {verb["event"] for verb in verbs} >= {"lend", "resume"}
+    assert all(verb["who"] and verb["host"] for verb in verbs)
+    evicting = [entry for entry in history(site, "a004") if entry["event"] == "evicting"]
+    refused = ["none refused" not in entry["reason"] for entry in evicting]
     assert refused == [True, False], evicting

@@ -50,7 +50,7 @@ class Cluster:
             self.rig.api.patch(name, {"metadata": {"labels": {"stamp": stamp}}})
 
     def remove(self) -> None:
-        name = sorted(one["metadata"]["name"] for one in self.rig.pods("dev"))[0]
+        name = sorted(entry["metadata"]["name"] for entry in self.rig.pods("dev"))[0]
         self.rig.api.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
     def stir(self) -> None:
@@ -74,7 +74,7 @@ class Cluster:
         watches in turn may have proved nothing, and nothing is kept then."""
         for _ in range(12):  # a server with a younger cache can't tell
             checks = self.site.json("check", "--deep", code=None)["checks"]
-            (found,) = [one for one in checks if one["check"] == "what is kept"]
+            (found,) = [check for check in checks if check["check"] == "what is kept"]
             if found["result"] != "warning":
                 break
         if may_rest and "(unproved)" in found["text"]:

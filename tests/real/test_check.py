@@ -66,6 +66,6 @@ def test_what_is_wrong_is_named(rig: Rig, make_site: MakeSite, name: str) -> Non
         for server in rig.servers.values():
             server.send_if_up(signal.SIGCONT)
     assert not answer["ok"]
-    failed = [one for one in answer["checks"] if one["result"] == "failed"]
-    told = [one for one in failed if one["check"] == check and words in f"{one}"]
+    failed = [check for check in answer["checks"] if check["result"] == "failed"]
+    told = [item for item in failed if item["check"] == check and words in f"{item}"]
     assert told, failed

@@ -22,11 +22,11 @@ def test_kubectl_describes_what_became_of_a_node_and_why_a_pod_waits(
     node = rig.shell(f"kubectl describe node {lent}")
     for reason in ("NodeLent", "NodeServing"):
         assert reason in node and "dynamic-node-manager/dnm" in node, node
-    ours = {one["metadata"]["uid"] for one in rig.pods("dev")}  # and none of an earlier story's
+    ours = {pod["metadata"]["uid"] for pod in rig.pods("dev")}  # and none of an earlier story's
     waiting = [
-        one["regarding"]["name"]
-        for one in rig.api.get("/apis/events.k8s.io/v1/namespaces/dev/events")["items"]
-        if one["reason"] == "NoNodeLent" and one["regarding"]["uid"] in ours
+        item["regarding"]["name"]
+        for item in rig.api.get("/apis/events.k8s.io/v1/namespaces/dev/events")["items"]
+        if item["reason"] == "NoNodeLent" and item["regarding"]["uid"] in ours
     ]
     told = rig.shell(f"kubectl describe pod -n dev {waiting[0]}")
     assert "NoNodeLent" in told and "a cap is reached" in told, told

@@ -69,7 +69,9 @@ class Sides:
     def _slurm(self) -> bool:
         state = self.lab.client.read_node(NODE).state
         is_up = state.base == "IDLE" and not state.flags & {"DRAIN", "FAIL", "NOT_RESPONDING"}
-        return is_up and not any(NODE in one.nodes for one in self.lab.client.read_reservations())
+        return is_up and not any(
+            NODE in reservation.nodes for reservation in self.lab.client.read_reservations()
+        )
 
 
 @pytest.fixture
@@ -103,7 +105,7 @@ def run_to_work(rig: Rig, site: SlurmSite) -> None:
 
 
 def pods_there(rig: Rig) -> list[Json]:
-    return [one for one in rig.pods("dev") if one["spec"].get("nodeName") == NODE]
+    return [entry for entry in rig.pods("dev") if entry["spec"].get("nodeName") == NODE]
 
 
 def show(rig: Rig, status: str) -> None:

@@ -53,10 +53,10 @@ def test_the_api_server_takes_the_manifests(rig: Rig, applied: Path, name: str) 
     assert len(re.findall(r"\(server dry run\)$", tried, re.MULTILINE)) == len(wanted)
     told = rig.shell(f"kubectl apply {strict} 2>&1")
     assert "violate PodSecurity" not in told, told
-    for one in wanted:
-        if one["kind"] == "CronJob":
+    for item in wanted:
+        if item["kind"] == "CronJob":
             stored = rig.api.get(
-                f"/apis/batch/v1/namespaces/dnm/cronjobs/{one['metadata']['name']}"
+                f"/apis/batch/v1/namespaces/dnm/cronjobs/{item['metadata']['name']}"
             )
             assert stored["spec"]["concurrencyPolicy"] == "Forbid"
 
@@ -115,13 +115,13 @@ def test_the_pod_of_the_cron_job_checks_and_plans(
 
     assert made["spec"]["containers"][0]["args"] == ["check"]
     checked = run_pod(rig, image, made, volumes / "check", "check", "-o", "json")
-    told = [one for one in json.loads(checked.stdout)["checks"] if one["result"] == "failed"]
+    told = [check for check in json.loads(checked.stdout)["checks"] if check["result"] == "failed"]
     # The converter is reached by ssh, with a key that nobody has put there yet.
-    assert {one["check"] for one in told} == {"batch nodes"}, (told, checked.stderr)
+    assert {item["check"] for item in told} == {"batch nodes"}, (told, checked.stderr)
 
     planned = run_pod(rig, image, made, volumes / "plan", "plan", "-o", "json")
     assert planned.returncode in (0, 1), planned
-    queues = {one["queue"]: one for one in json.loads(planned.stdout)["queues"]}
+    queues = {queue["queue"]: queue for queue in json.loads(planned.stdout)["queues"]}
     assert QUEUE_MAP[namespace] in queues, planned.stdout
 
 

@@ -90,7 +90,7 @@ def test_ten_thousand_settings_are_judged_alike(version: str) -> None:
 @pytest.mark.parametrize("version", KUBELETS)
 def test_the_vectors_are_what_the_kubelets_code_says(version: str) -> None:
     vectors = VECTORS
-    answers = judged(version, [(config_of(one), one["machine"]) for one in vectors])
+    answers = judged(version, [(config_of(vector), vector["machine"]) for vector in vectors])
     for vector, answer in zip(vectors, answers, strict=True):
         assert answer["stage"] == vector["stage"], (vector["name"], answer)
         assert answer["reserved"] in (vector["reserved"], None), vector["name"]
@@ -115,8 +115,8 @@ def test_the_admitted_are_what_the_managers_say() -> None:
     draw = random.Random(5)
     questions = worked_examples() + [by_chance(draw, number) for number in range(60)]
     said = [
-        {**one, "answer": answer}
-        for one, answer in zip(questions, admitted(questions), strict=True)
+        {**entry, "answer": answer}
+        for entry, answer in zip(questions, admitted(questions), strict=True)
     ]
     if os.environ.get("DNM_WRITE_VECTORS"):
         ADMITTED.write_text("[\n" + ",\n".join(map(json.dumps, said)) + "\n]\n")
@@ -166,7 +166,7 @@ def test_the_kubelet_itself_starts_or_refuses_as_the_vectors_say(
 @pytest.mark.parametrize("version", KUBELETS)
 def test_a_rendered_drop_in_lies_over_the_base_file(version: str, tmp_path: Path) -> None:
     """Its own terms count, the base's default threshold stays, and without it nothing changes."""
-    vector = next(one for one in OURS if one["name"].startswith("2 "))
+    vector = next(entry for entry in OURS if entry["name"].startswith("2 "))
     drop_in = Said(vector["settings"]).config
     base = json.dumps({**HEAD, "kubeReserved": {"cpu": "500m", "memory": "1Gi"}})
     went = boot(tmp_path / "kubelet", version, base, TWO, [drop_in])
@@ -183,7 +183,7 @@ def test_a_rendered_drop_in_lies_over_the_base_file(version: str, tmp_path: Path
 @pytest.mark.parametrize("version", KUBELETS)
 def test_a_state_file_of_before_stops_the_kubelet(version: str, tmp_path: Path) -> None:
     """Why the hooks remove both managers' files, and what dnm names as the likely reason."""
-    vector = next(one for one in OURS if one["name"].startswith("2 "))
+    vector = next(entry for entry in OURS if entry["name"].startswith("2 "))
     before = boot(tmp_path / "kubelet", version, json.dumps(HEAD), TWO)
     left = (tmp_path / "kubelet" / "root" / "memory_manager_state").read_text()
     assert not before.error and json.loads(left)["policyName"] == "None"

@@ -37,11 +37,11 @@ def test_an_idle_node_of_dev_runs_a_pod_of_notebook(rig: Rig, make_site: MakeSit
     labels, taints = node["metadata"]["labels"], node["spec"]["taints"]
     assert node["metadata"]["uid"] == uid, "it was not registered anew"
     assert (labels["notebook"], labels["site/for"], "dev" in labels) == ("true", "notebook", False)
-    assert [(one["key"], one["value"]) for one in taints] == [("site/for", "notebook")]
+    assert [(taint["key"], taint["value"]) for taint in taints] == [("site/for", "notebook")]
     assert [call for call in site.calls if "--set" in call] == [
         "--set k8s --node-type a --num-nodes 1 --namespace dev"
     ]
     assert rig.queues_text() != limits and rig.queue(DEV)["maxResource"]["vcore"] == 100_000
     told = site.dnm("history", name, "-o", "json").stdout.splitlines()
     events = [json.loads(line)["event"] for line in told]
-    assert [one for one in events if one in ("moving", "moved")] == ["moving", "moved"]
+    assert [event for event in events if event in ("moving", "moved")] == ["moving", "moved"]

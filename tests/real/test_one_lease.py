@@ -64,7 +64,9 @@ def play_rounds(demand: Demand, sites: list[Site], codes: Counter[tuple[str, int
         rounds += 1
         assert rounds < ROUNDS + 40, demand.sites[0].dnm("status", code=None).stdout
         demand.move_on(begins_anew=rounds <= ROUNDS // 2)
-        for site, run in [(one, one.start("run", "-o", "json")) for one in chance.sample(sites, 2)]:
+        for site, run in [
+            (site, site.start("run", "-o", "json")) for site in chance.sample(sites, 2)
+        ]:
             said, errors = run.communicate(timeout=HUNG)
             assert "Traceback" not in errors, errors
             codes[site.directory.name, run.returncode] += 1

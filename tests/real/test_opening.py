@@ -59,25 +59,27 @@ class Watched:
     def changes(self) -> list[Json]:
         lines = [line for file in self.files.values() for line in file.read_text().splitlines(True)]
         found = [json.loads(line) for line in lines if line.endswith("\n")]
-        return sorted(found, key=lambda one: version_of(one["object"]))
+        return sorted(found, key=lambda entry: version_of(entry["object"]))
 
     def assert_none_came_before_it_opened(self) -> set[str]:
         """Returns the nodes on which pods of the workshop have been."""
-        there = [one for kind in self.files for one in self.rig.api.get(f"/api/v1/{kind}")["items"]]
+        there = [
+            item for kind in self.files for item in self.rig.api.get(f"/api/v1/{kind}")["items"]
+        ]
         newest = max(map(version_of, there))
         self.rig.wait_for(
             lambda: version_of(self.changes()[-1]["object"]) >= newest, "all changes are told"
         )
         closed: dict[str, bool] = {}
         bound: dict[str, str] = {}
-        for one in self.changes():
-            name = one["object"]["metadata"]["name"]
-            if one["object"]["kind"] == "Node":
-                taints = one["object"]["spec"].get("taints") or []
+        for change in self.changes():
+            name = change["object"]["metadata"]["name"]
+            if change["object"]["kind"] == "Node":
+                taints = change["object"]["spec"].get("taints") or []
                 is_closed = any(taint["key"] == TAINT for taint in taints)
-                closed[name] = is_closed or one["type"] == "DELETED"
+                closed[name] = is_closed or change["type"] == "DELETED"
             elif name.startswith("w") and name not in bound:
-                node = one["object"]["spec"].get("nodeName", "")
+                node = change["object"]["spec"].get("nodeName", "")
                 if node.startswith("a"):
                     bound[name] = node
                     assert closed.get(node) is False, f"{name} came to {node} while it was closed"
@@ -148,11 +150,11 @@ def patch_pod(rig: Rig, path: str, status: Json) -> None:
 
 def bind_daemons(rig: Rig, node: str) -> bool:
     """As the scheduler of DaemonSets' pods does, which the rig has not."""
-    made = [one for one in rig.pods("kube-system") if not one["spec"].get("nodeName")]
-    for one in made:
-        path = f"/api/v1/namespaces/kube-system/pods/{one['metadata']['name']}/binding"
+    made = [item for item in rig.pods("kube-system") if not item["spec"].get("nodeName")]
+    for entry in made:
+        path = f"/api/v1/namespaces/kube-system/pods/{entry['metadata']['name']}/binding"
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        rig.create(path, {"metadata": {"name": one["metadata"]["name"]}, "target": target})
+        rig.create(path, {"metadata": {"name": entry["metadata"]["name"]}, "target": target})
     return bool(made)
 
 
@@ -197,9 +199,11 @@ def test_the_whole_list(bound_rig: Rig, make_site: MakeSite, watched: Watched) -
     up = {"type": "NetUp", "status": "True", "reason": "x", "message": "x"}
     patch_node(rig, name, conditions=[up])
     site.run_until(lambda: "NetUp" not in opening(site), "it holds", code=None)
-    (puller,) = (one for one in rig.pods("dev") if one["metadata"]["name"] == f"dnm-images-{name}")
+    (puller,) = (
+        entry for entry in rig.pods("dev") if entry["metadata"]["name"] == f"dnm-images-{name}"
+    )
     assert puller["spec"]["nodeName"] == name
-    assert [one["image"] for one in puller["spec"]["containers"]] == [SLOW]
+    assert [container["image"] for container in puller["spec"]["containers"]] == [SLOW]
     patch_node(rig, name, conditions=[{**up, "status": "False"}])
     wait_for(site, "the condition NetUp is False")
     patch_node(rig, name, conditions=[up])
@@ -252,7 +256,7 @@ def test_what_does_not_come_goes_back(
             bind_daemons(rig, name)
         if missing in opening(site) and steps != CHECK:
             site.variables |= shifted(PAST_EVERY_STEP)
-        return any("--set batch" in one for one in site.calls)
+        return any("--set batch" in call for call in site.calls)
 
     runs += site.run_until(is_returned, missing, code=None)
     assert bool(site.variables) == (steps != CHECK)
@@ -263,7 +267,7 @@ def test_what_does_not_come_goes_back(
     assert rig.queues_text() == QUEUES
     history = (site.directory / "state" / "history.jsonl").read_text().splitlines()
     numbers = [json.loads(line).get("numbers", {}) for line in history]
-    took = [set(one["took"]) for one in numbers if "took" in one]
+    took = [set(number["took"]) for number in numbers if "took" in number]
     assert took == [{"boot", "join", "condition Ready=True"}], history
 
 
@@ -272,8 +276,8 @@ def test_without_the_role_it_is_said_and_nothing_opens(
 ) -> None:
     watched = Watched(rig, tmp_path)
     site = workshop(rig, make_site, "daemonset kube-system/driver")
-    told = [one["text"] for one in site.json("check", code=None)["checks"]]
-    assert any("list daemonsets" in one for one in told)
+    told = [check["text"] for check in site.json("check", code=None)["checks"]]
+    assert any("list daemonsets" in item for item in told)
     wait_for(site, "list daemonsets")
     assert not watched.assert_none_came_before_it_opened()
     watched.stop()

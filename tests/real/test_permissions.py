@@ -16,7 +16,7 @@ from tests.real.site import PODS, pod
 
 NAME = "dynamic-node-manager"
 DOCUMENTS = list(yaml.safe_load_all(read_roles()))
-ROLES = [one for one in DOCUMENTS if one["kind"] in ("Role", "ClusterRole")]
+ROLES = [document for document in DOCUMENTS if document["kind"] in ("Role", "ClusterRole")]
 
 
 def role_path(role: Json) -> str:
@@ -41,7 +41,7 @@ def withdraw(rig: Rig, verb: str, resource: str, name: str) -> None:
         less = copy.deepcopy(role)
         for rule in less["rules"]:
             if resource in rule["resources"] and rule.get("resourceNames", [""])[0] == name:
-                rule["verbs"] = [one for one in rule["verbs"] if one != verb]
+                rule["verbs"] = [item for item in rule["verbs"] if item != verb]
         less["rules"] = [rule for rule in less["rules"] if rule["verbs"]]
         if less != role:
             rig.api.put(role_path(less), less)
@@ -61,7 +61,7 @@ def test_the_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None
     site.dnm("run")
     answer = site.json("check")
     assert answer["ok"], answer
-    found = [one for one in answer["checks"] if one["result"] != "ok"]
+    found = [check for check in answer["checks"] if check["result"] != "ok"]
     # A machine without a syslog daemon, a converter that does not tell its claims, the optional
     # role of test-load, and fair sorting.
     expected = (
@@ -70,7 +70,7 @@ def test_the_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None
         "`dnm test-load` is not allowed",
         "nodesortpolicy is fair",
     )
-    assert all(any(text in one["text"] for text in expected) for one in found), found
+    assert all(any(text in item["text"] for text in expected) for item in found), found
 
 
 @pytest.mark.parametrize(("verb", "resource", "name"), VERBS)
@@ -80,9 +80,9 @@ def test_a_verb_that_is_missing_is_named_by_the_check(
     withdraw(roles_rig, verb, resource, name)
     site = make_site(relist_minutes=60)
     answer = site.json("check", code=None)
-    told = [one for one in answer["checks"] if one["result"] in ("warning", "failed")]
-    assert any(verb in f"{one}" and resource in f"{one}" for one in told), answer
-    assert all(one["remedy"] for one in told if one["check"] == "permission"), told
+    told = [check for check in answer["checks"] if check["result"] in ("warning", "failed")]
+    assert any(verb in f"{item}" and resource in f"{item}" for item in told), answer
+    assert all(item["remedy"] for item in told if item["check"] == "permission"), told
 
 
 @pytest.mark.parametrize(

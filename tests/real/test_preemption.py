@@ -43,7 +43,11 @@ def come(rig: Rig) -> None:
 def preempted(rig: Rig) -> list[Json]:
     """YuniKorn's own word: its event on each pod that it ended for another."""
     events = rig.api.get("/api/v1/namespaces/dev/events")["items"]
-    return [one for one in events if "preempt" in f"{one['reason']} {one.get('message')}".lower()]
+    return [
+        event
+        for event in events
+        if "preempt" in f"{event['reason']} {event.get('message')}".lower()
+    ]
 
 
 def conversions(site: Site) -> int:
@@ -56,12 +60,12 @@ def all_run(rig: Rig) -> bool:
 
 def assert_at_rest(rig: Rig, site: Site) -> None:
     """For longer than YuniKorn takes to preempt: no pod is ended, no node is lent or returned."""
-    uids = {one["metadata"]["uid"] for one in rig.pods("dev") + rig.pods("notebook")}
+    uids = {entry["metadata"]["uid"] for entry in rig.pods("dev") + rig.pods("notebook")}
     until = time.monotonic() + 35  # YuniKorn preempts after 30
     while time.monotonic() < until:
         site.dnm("run")
         time.sleep(1)
-    assert {one["metadata"]["uid"] for one in rig.pods("dev") + rig.pods("notebook")} == uids
+    assert {entry["metadata"]["uid"] for entry in rig.pods("dev") + rig.pods("notebook")} == uids
     assert conversions(site) == 1 and len(site.lent) == 1
 
 
@@ -77,7 +81,7 @@ def test_pods_that_were_preempted_get_one_node(full_rig: Rig, make_site: MakeSit
     come(full_rig)
     full_rig.wait_for(lambda: full_rig.running("notebook") == COMING, "YuniKorn preempts", 120)
     assert full_rig.running("dev") == FILLING - COMING
-    print(full_rig.versions()["YuniKorn"], [one.get("message") for one in preempted(full_rig)])
+    print(full_rig.versions()["YuniKorn"], [entry.get("message") for entry in preempted(full_rig)])
     site = make_site()
     full_rig.wait_for(lambda: len(full_rig.pods("dev")) == FILLING, "they are made again")
     said = site.dnm("plan").stdout

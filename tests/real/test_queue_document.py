@@ -128,7 +128,7 @@ def test_a_webhook_that_refuses_is_quoted_and_afterwards_all_goes_on(
         while "queues are frozen until Monday" not in refused(site):
             assert time.monotonic() < deadline
         checks = site.json("check", code=None)["checks"]
-        assert any("queues are frozen until Monday" in one["text"] for one in checks), checks
+        assert any("queues are frozen until Monday" in check["text"] for check in checks), checks
         assert rig.queue(DEV)["maxResource"] == BASE and rig.queues_text() == QUEUES
     site.run_until(lambda: is_served(rig), "the pods run")
     assert rig.queue(DEV)["maxResource"] == ONE_MORE
@@ -142,7 +142,7 @@ def test_an_immutable_config_map_is_named_with_what_to_do(rig: Rig, make_site: M
     assert "immutable" in refused(site)
     assert rig.queues_text() == QUEUES
     checks = site.json("check", code=None)["checks"]
-    assert any("replace it by one that is not" in one["text"] for one in checks), checks
+    assert any("replace it by one that is not" in check["text"] for check in checks), checks
 
 
 def fill_config_map(rig: Rig, room: int) -> None:
@@ -289,6 +289,6 @@ def writers(kube: KubeClient) -> tuple[set[str], set[str]]:
     found = kube.read_config_map("default", "owners")
     assert found is not None
     return (
-        {one.manager for one in found.owners if KEY in one.keys},
-        {one.manager for one in found.owners if LEDGER in one.annotations},
+        {owner.manager for owner in found.owners if KEY in owner.keys},
+        {owner.manager for owner in found.owners if LEDGER in owner.annotations},
     )

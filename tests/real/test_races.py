@@ -38,7 +38,7 @@ def test_two_hosts_share_a_queue_and_a_document(
             letter = "ab"[number]
             site = make_site(
                 f"site{number}", kubeconfig_path=path, instance_id=f"host{number}",
-                machines=[f"{letter}{one:03}" for one in range(1, 5)], node_type=letter,
+                machines=[f"{letter}{number:03}" for number in range(1, 5)], node_type=letter,
                 max_converted_nodes=2, yunikorn_url=None, server=server,
             )  # fmt: skip
             site.command = [*enter, "dnm"]

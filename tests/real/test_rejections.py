@@ -28,8 +28,8 @@ def make(rig: Rig, namespace: str, pods: Sequence[Json]) -> None:
 
 def phases(rig: Rig, namespace: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    for one in rig.pods(namespace):
-        phase = one["status"].get("phase", "Pending")
+    for entry in rig.pods(namespace):
+        phase = entry["status"].get("phase", "Pending")
         found[phase] = found.get(phase, 0) + 1
     return found
 
@@ -57,7 +57,7 @@ def test_a_gang_larger_than_its_queue_is_rejected_at_once(
     """60 vcore where the queue has 48: YuniKorn fails the pods, and nothing is pending."""
     make(either_rig, "notebook", gang("wide", 6, 2, "10")(NOTEBOOK))
     either_rig.wait_for(rests_at(either_rig, "notebook", {"Failed": 2}), "the gang is rejected")
-    reasons = {one["status"].get("reason") for one in either_rig.pods("notebook")}
+    reasons = {entry["status"].get("reason") for entry in either_rig.pods("notebook")}
     assert reasons == {"ApplicationRejected"}
     site = make_site()
     assert_no_node_is_lent(site)
@@ -95,7 +95,7 @@ def test_more_applications_than_the_queue_may_run(either_rig: Rig, make_site: Ma
 
 
 def user_limit(rig: Rig) -> None:
-    make(rig, "notebook", [pod(f"n{one}", NOTEBOOK, "5", "1Gi") for one in range(10)])
+    make(rig, "notebook", [pod(f"n{number}", NOTEBOOK, "5", "1Gi") for number in range(10)])
     rig.wait_for(rests_at(rig, "notebook", {"Running": 3, "Pending": 7}), "three pods run")
 
 
@@ -103,7 +103,7 @@ def application_limit(rig: Rig) -> None:
     line = "                  - name: dev            # workshops\n"
     rig.write_queues(QUEUES.replace(line, f"{line}                    maxapplications: 1\n"))
     rig.wait_for(lambda: rig.queue(DEV).get("maxRunningApps") == 1, "it is in force")
-    make(rig, "dev", [pod(f"d{one}", DEV, "60", "8Gi") for one in range(2)])
+    make(rig, "dev", [pod(f"d{number}", DEV, "60", "8Gi") for number in range(2)])
     rig.wait_for(rests_at(rig, "dev", {"Running": 1, "Pending": 1}), "one pod runs")
 
 
@@ -119,8 +119,10 @@ def test_without_the_schedulers_word_a_limit_costs_one_node_once(
     limit(rig)
     document = rig.queues_text()
     site = make_site(yunikorn_url=None)
-    checks = [one for one in site.json("check")["checks"] if "does not consider" in one["text"]]
-    assert any(queue in one["text"] and one["remedy"] == "set yunikorn_url" for one in checks)
+    checks = [
+        check for check in site.json("check")["checks"] if "does not consider" in check["text"]
+    ]
+    assert any(queue in check["text"] and check["remedy"] == "set yunikorn_url" for check in checks)
 
     def has_been_in_vain() -> bool:
         return any("--set batch" in call for call in site.calls) and site.has_given_back()
@@ -144,7 +146,7 @@ def test_a_quota_of_zero(either_rig: Rig, make_site: MakeSite) -> None:
     either_rig.write_queues(text)
     limit = {"vcore": 0, "memory": 400 * 2**30}
     either_rig.wait_for(lambda: either_rig.queue(DEV).get("maxResource") == limit, "in force")
-    make(either_rig, "dev", [pod(f"d{one}", DEV, "4", "8Gi") for one in range(2)])
+    make(either_rig, "dev", [pod(f"d{number}", DEV, "4", "8Gi") for number in range(2)])
     site = make_site()
     site.run_until(rests_at(either_rig, "dev", {"Running": 2}), "the pods run on a lent node")
     assert len(site.lent) == 1

@@ -51,7 +51,7 @@ def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite, co
         rounds += 1
         assert rounds < ROUNDS + 40, sites[0].dnm("status", code=None).stdout
         demand.move_on(begins_anew=rounds <= ROUNDS // 2)
-        runs = [(one, one.start("run", "-o", "json")) for one in chance.sample(sites, count)]
+        runs = [(site, site.start("run", "-o", "json")) for site in chance.sample(sites, count)]
         for site, run in runs:
             said, errors = run.communicate(timeout=HUNG)
             assert run.returncode in (0, 75) and "Traceback" not in errors, said + errors

@@ -96,8 +96,8 @@ def test_a_machine_with_its_slurmd_in_a_pod(slinky: Rig, tmp_path: Path, mode: s
     slinky.api.post(SETS, {"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
                            "metadata": {"name": "b"}, "spec": spec})  # fmt: skip
     with Operator(slinky, state), SecondWriter(slinky, NAMES) as writer:
-        is_up = [lambda one=one: "Idle" in str(slinky.pods("slurm")) and one.is_in_slurm
-                 for one in state.machines.values()]  # fmt: skip
+        is_up = [lambda item=machine: "Idle" in str(slinky.pods("slurm")) and item.is_in_slurm
+                 for machine in state.machines.values()]  # fmt: skip
         slinky.wait_for(lambda: all(look() for look in is_up), "slurmd is up on both")
         state.machines["a002"].jobs["7"] = 1
         if mode == "StatefulSet":

@@ -119,7 +119,7 @@ def test_dnm_counts_what_the_scheduler_counts(
     assert wrong == ([] if is_asked or not version.startswith("1.8") else SIDECARS)
     found = {name: (shown(sums["used"]), shown(sums["pending"])) for name, sums in theirs.items()}
     assert found == documented("kind of pod", version)
-    told = [one["remedy"] for one in site.json("check", code=None)["checks"]]
+    told = [check["remedy"] for check in site.json("check", code=None)["checks"]]
     remedy = "set yunikorn_url" if not is_asked else "upgrade YuniKorn to 1.9"
     is_needed = not is_asked or version.startswith("1.8")
-    assert any(one.startswith(remedy) for one in told) == is_needed, told
+    assert any(item.startswith(remedy) for item in told) == is_needed, told

@@ -122,12 +122,12 @@ def hold(rig: Rig, held: bool) -> None:
 
 def pending(site: Site) -> int:
     """So many pods dnm counts, by their CPUs."""
-    queues = {one["queue"]: one for one in site.json("status", "--live")["queues"]}
+    queues = {queue["queue"]: queue for queue in site.json("status", "--live")["queues"]}
     return int(queues[DEV]["pending"].get("vcore", 0)) // 2000
 
 
 def bound(rig: Rig) -> list[str]:
-    return [one["metadata"]["name"] for one in rig.pods("dev") if one["spec"].get("nodeName")]
+    return [entry["metadata"]["name"] for entry in rig.pods("dev") if entry["spec"].get("nodeName")]
 
 
 def said_of(rig: Rig, has_claims: bool) -> str:
@@ -145,7 +145,7 @@ def said_of(rig: Rig, has_claims: bool) -> str:
     rig.wait_for(lambda: rig.running("dev") == len(bound(rig)), "all that are bound run")
     count = len([name for name in bound(rig) if name != "after"])
     claims = rig.api.get(f"{RESOURCE}/namespaces/dev/resourceclaims")["items"]
-    assert not any(one.get("status", {}).get("allocation") for one in claims)
+    assert not any(claim.get("status", {}).get("allocation") for claim in claims)
     return f"binds {count}" + (", without a device" if has_claims and count else "")
 
 
@@ -161,7 +161,7 @@ def test_what_dnm_makes_of_a_pod_and_what_the_scheduler_does(
     counted, plan = pending(site), site.dnm("plan").stdout
     assert wait.says in plan, plan
     if "schedulingGroup" in name:  # this release of Kubernetes does not know it
-        assert not [one for one in rig.pods("dev") if "schedulingGroup" in one["spec"]]
+        assert not [entry for entry in rig.pods("dev") if "schedulingGroup" in entry["spec"]]
     has_claims = "resourceClaims" in manifests[0]["spec"]
     found = f"{counted}", said_of(rig, has_claims)
     print(f"\n| {name} | {' | '.join(found)} | (YuniKorn {rig.yunikorn_version})")
@@ -182,7 +182,7 @@ def test_devices_count_where_the_scheduler_was_seen_to_allocate_them(
     hold(rig, True)
     make(rig, some(3, resourceClaims=claiming("one"))())
     told = site.json("check")["checks"]
-    assert any("permission to list deviceclasses" in f"{one}" for one in told)
+    assert any("permission to list deviceclasses" in f"{item}" for item in told)
     bind_role(rig)
     try:
         site.dnm("run")

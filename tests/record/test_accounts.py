@@ -100,8 +100,8 @@ def test_what_no_run_tells_of_a_node_adds_up_too(
 ) -> None:
     hours = timedelta(hours=1)
     found = books(*lines).stays
-    assert [((one.begin - BEGIN) / hours, one.end and (one.end - BEGIN) / hours)
-            for one in found] == spans  # fmt: skip
+    assert [((stay.begin - BEGIN) / hours, stay.end and (stay.end - BEGIN) / hours)
+            for stay in found] == spans  # fmt: skip
 
 
 def test_a_stay_is_divided_at_midnight_of_monday() -> None:

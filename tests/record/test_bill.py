@@ -53,18 +53,18 @@ BACK = at(6.25, "node", "returned", before="returning",
           numbers={"account": "proj", "used": {"vcore": 36_000_000}})  # fmt: skip
 
 
-def told(one: Lend) -> tuple[float, ...]:
-    return tuple(round(each, 6) for each in (one.hours, one.booting, one.used_hours, one.idle))
+def told(lend: Lend) -> tuple[float, ...]:
+    return tuple(round(each, 6) for each in (lend.hours, lend.booting, lend.used_hours, lend.idle))
 
 
 def test_a_lend_is_charged_from_its_request_until_slurm_has_the_node() -> None:
-    (one,) = bill(*LENT, BACK)
-    assert (one.account, one.namespace, one.request, one.line) == ("proj", "dev", "r1", 7)
-    assert told(one) == (5.25, 0.5 + 0.75, 3.75, 0.25)
-    assert one.used == {"vcore": 36_000_000} and one.size["vcore"] == 8000
-    (total,) = sums_of([one], {"a001": 8.0})
+    (lend,) = bill(*LENT, BACK)
+    assert (lend.account, lend.namespace, lend.request, lend.line) == ("proj", "dev", "r1", 7)
+    assert told(lend) == (5.25, 0.5 + 0.75, 3.75, 0.25)
+    assert lend.used == {"vcore": 36_000_000} and lend.size["vcore"] == 8000
+    (total,) = sums_of([lend], {"a001": 8.0})
     assert (total.lends, total.lent, total.billed) == (1, 5.25, 42.0)
-    (unweighted,) = sums_of([one], {})
+    (unweighted,) = sums_of([lend], {})
     assert unweighted.billed is None
 
 
@@ -79,12 +79,12 @@ def test_of_a_span_it_has_what_lies_in_it(
     since: float, until: float, hours: tuple[float, ...] | None
 ) -> None:
     found = bill(*LENT, BACK, since=since, until=until)
-    assert [told(one) for one in found] == ([hours] if hours else [])
+    assert [told(lend) for lend in found] == ([hours] if hours else [])
 
 
 def test_what_pods_asked_for_is_shared_out_by_the_time_that_it_served() -> None:
     months = [bill(*LENT, BACK, since=0, until=3), bill(*LENT, BACK, since=3, until=744)]
-    parts = [one.used or {} for (one,) in months]
+    parts = [month.used or {} for (month,) in months]
     assert parts[0]["vcore"] == pytest.approx(14_400_000)
     assert sum(part["vcore"] for part in parts) == pytest.approx(36_000_000)
 
@@ -93,9 +93,9 @@ def test_what_is_lent_now_is_billed_until_now() -> None:
     since = BEGIN + timedelta(hours=1.5)
     charge = Charge(account="proj", since=since, rate={"vcore": 1000})
     entry = a_lent_node(charge=charge, idle_since=BEGIN + timedelta(hours=3))
-    (one,) = bill(*LENT[:3], until=4, registry=Registry(nodes={"a001": entry}))
-    assert one.end is None and told(one) == (3, 0.5, 1.5, 1)
-    assert one.used == {"vcore": 2.5 * 3600 * 1000}
+    (lend,) = bill(*LENT[:3], until=4, registry=Registry(nodes={"a001": entry}))
+    assert lend.end is None and told(lend) == (3, 0.5, 1.5, 1)
+    assert lend.used == {"vcore": 2.5 * 3600 * 1000}
 
 
 def test_a_node_that_is_forgotten_owes_what_its_pods_used() -> None:
@@ -105,8 +105,8 @@ def test_a_node_that_is_forgotten_owes_what_its_pods_used() -> None:
     cause = Cause(now=BEGIN + timedelta(hours=4), run="r", instance="prod")
     done = Operation(verb="forget", object="a001", who="erin")
     after = tell_operation(before, Registry(), done, cause)
-    (one,) = bill(*LENT[:3], *after.memory.unwritten)
-    assert (one.account, one.end, one.used) == ("proj", cause.now, {"vcore": 2.5 * 3600 * 1000})
+    (lend,) = bill(*LENT[:3], *after.memory.unwritten)
+    assert (lend.account, lend.end, lend.used) == ("proj", cause.now, {"vcore": 2.5 * 3600 * 1000})
 
 
 def test_a_node_that_moves_keeps_its_account() -> None:
@@ -114,15 +114,15 @@ def test_a_node_that_moves_keeps_its_account() -> None:
                namespace="two")  # fmt: skip
     back = at(6, "node", "returned", before="returning", queue="root.two", namespace="two")
     first, second = bill(*LENT[:3], moved, back)
-    assert [one.account for one in (first, second)] == ["proj", "proj"]
-    assert [one.namespace for one in (first, second)] == ["dev", "two"]
+    assert [lend.account for lend in (first, second)] == ["proj", "proj"]
+    assert [lend.namespace for lend in (first, second)] == ["dev", "two"]
     assert first.hours + second.hours == 5 and second.booting == 0
 
 
 def test_without_an_account_it_is_nobody_s_and_nothing_is_said_of_use() -> None:
     lines = [msgspec.structs.replace(LENT[1], numbers={"request": "r1"}), *LENT[2:]]
-    (one,) = bill(LENT[0], *lines, at(6.25, "node", "returned", before="returning"))
-    assert one.account == "" and one.used is None and told(one) == (5.25, 1.25, 3.75, 0.25)
+    (lend,) = bill(LENT[0], *lines, at(6.25, "node", "returned", before="returning"))
+    assert lend.account == "" and lend.used is None and told(lend) == (5.25, 1.25, 3.75, 0.25)
 
 
 # --- a month of many lends ----------------------------------------------------------------------
@@ -172,8 +172,8 @@ def test_the_parts_of_a_month_add_up_to_the_whole(seed: int) -> None:
     lines, border = a_month(seed), random.Random(seed).uniform(1, 743)
     whole = bill(*lines)
     halves = bill(*lines, until=border) + bill(*lines, since=border)
-    assert len(whole) > 60 and len({one.line for one in whole}) == len(whole)
-    sums, parts = ({one.account: summed(lends, one.account) for one in lends}
+    assert len(whole) > 60 and len({lend.line for lend in whole}) == len(whole)
+    sums, parts = ({lend.account: summed(lends, lend.account) for lend in lends}
                    for lends in (whole, halves))  # fmt: skip
     assert sums.keys() == parts.keys() == {"proj", "course", "-", ""}
     for account, amounts in sums.items():
@@ -183,9 +183,9 @@ def test_the_parts_of_a_month_add_up_to_the_whole(seed: int) -> None:
 def summed(lends: tuple[Lend, ...], account: str) -> dict[str, float]:
     """Returns the hours by kind, and what pods requested as "vcore"."""
     total = Counter[str]()
-    for one in lends:
-        if one.account == account:
-            total.update({"lent": one.hours, "booting": one.booting, "idle": one.idle})
-            total.update({"vcore": (one.used or {}).get("vcore", 0)})
+    for lend in lends:
+        if lend.account == account:
+            total.update({"lent": lend.hours, "booting": lend.booting, "idle": lend.idle})
+            total.update({"vcore": (lend.used or {}).get("vcore", 0)})
     assert 0 <= total["booting"] + total["idle"] <= total["lent"] + 1e-6
     return dict(total)

@@ -37,7 +37,9 @@ def test_an_end_that_is_not_told_here() -> None:
 def test_the_time_between_two_lends_is_nobodys() -> None:
     again = at(700, "node", "lent", after="joining", number=9, numbers={"account": "other"})
     assert stays(*LENT[:3], again)[0].end == BEGIN + timedelta(hours=1.5)
-    first = next(one for one in bill(*LENT[:3], again, since=0, until=701) if one.account == "proj")
+    first = next(
+        lend for lend in bill(*LENT[:3], again, since=0, until=701) if lend.account == "proj"
+    )
     assert first.hours < 2, first.hours
 
 
@@ -45,9 +47,9 @@ def test_a_beginning_that_is_not_told_here() -> None:
     since = BEGIN + timedelta(hours=1)
     entry = a_lent_node(charge=Charge(account="proj", since=since, rate={"vcore": 1000}))
     registry = Registry(nodes={"a001": entry}, memory=Memory(lent={"a001": Lent(since=since)}))
-    assert [one.begin for one in stays(registry=registry, until=10)] == [since]
-    (one,) = bill(until=10, registry=registry)
-    assert (one.account, one.hours) == ("proj", 9)
+    assert [stay.begin for stay in stays(registry=registry, until=10)] == [since]
+    (lend,) = bill(until=10, registry=registry)
+    assert (lend.account, lend.hours) == ("proj", 9)
 
 
 def test_use_before_a_move_is_the_first_ones() -> None:
@@ -59,17 +61,21 @@ def test_use_before_a_move_is_the_first_ones() -> None:
         after.nodes["a001"].phase is Phase.SERVING and after.nodes["a001"].namespace == "notebook"
     )
     cause = Cause(now=NOW, run="r", instance="prod")
-    lines = [one for one in list_transitions(before, after, cause) if one.object == "a001"]
-    assert [one.event for one in lines] == ["moved"]
+    lines = [
+        transition
+        for transition in list_transitions(before, after, cause)
+        if transition.object == "a001"
+    ]
+    assert [line.event for line in lines] == ["moved"]
     gone = Registry(
         nodes={"a001": msgspec.structs.replace(after.nodes["a001"], phase=Phase.RETURNING)}
     )
     lines += list_transitions(gone, Registry(), Cause(now=NOW + HOUR, run="r", instance="prod"))
-    lent = [msgspec.structs.replace(one, time=NOW - 2 * HOUR) for one in LENT[:3]]
+    lent = [msgspec.structs.replace(line, time=NOW - 2 * HOUR) for line in LENT[:3]]
     biller = Biller(NOW - 24 * HOUR, NOW + 24 * HOUR)
     for line in (*lent, *lines):
         biller.add(line)
     first, second = biller.close(Registry(), NOW + 24 * HOUR)
     assert (first.namespace, second.namespace) == ("dev", "notebook")
-    told = [(one.used or {}).get("vcore", 0) for one in (first, second)]
+    told = [(lend.used or {}).get("vcore", 0) for lend in (first, second)]
     assert told == [3_600_000, 0], told

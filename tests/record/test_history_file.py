@@ -38,7 +38,7 @@ def history(directory: Path, keep: timedelta = 400 * DAY) -> History:
 
 
 def numbers(of: History) -> list[int]:
-    return [one.number for one in read_history(of)]
+    return [item.number for item in read_history(of)]
 
 
 def test_lines_come_back_in_their_order(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_file_whose_name_tells_no_time_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_who_may_read_it_is_as_with_the_registry(tmp_path: Path) -> None:
-    group = next(one for one in grp.getgrall() if one.gr_gid in {*os.getgroups(), os.getegid()})
+    group = next(pair for pair in grp.getgrall() if pair.gr_gid in {*os.getgroups(), os.getegid()})
     kept = history(tmp_path)
     kept.append([line(1)], NOW)
     kept.append([line(2, at=40 * 24 * 60)], NOW + 40 * DAY)
@@ -122,7 +122,7 @@ def test_garbage_without_a_line_end_takes_no_line_with_it(tmp_path: Path) -> Non
     with open(kept.path, "ab") as file:
         file.write(bytes(100_000))
     kept.append([line(2)], NOW)
-    assert numbers(kept) == [1, 2] == [one.number for one in read_tail(kept, 200_000)]
+    assert numbers(kept) == [1, 2] == [item.number for item in read_tail(kept, 200_000)]
 
 
 def test_what_could_not_be_written_is_told_again(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_line_whose_time_is_of_no_zone_hides_no_other(tmp_path: Path) -> None:
     kept.append([line(1), line(2)], NOW)
     kept.path.write_bytes(kept.path.read_bytes().replace(b'Z"', b'"', 1))
     kept.append([line(3)], NOW)
-    assert [one.number for one in read_history(kept, NOW - DAY)] == [2, 3]
+    assert [item.number for item in read_history(kept, NOW - DAY)] == [2, 3]
 
 
 def test_a_month_is_put_aside_and_what_is_too_old_is_dropped(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_only_what_was_asked_for_is_read(tmp_path: Path) -> None:
     [old] = tmp_path.glob("history-*.jsonl")
     old.chmod(0)
     old.write_bytes(b"") if os.getuid() else None
-    assert [one.number for one in read_history(kept, NOW + 41 * DAY - 2 * DAY)] == [2]
+    assert [item.number for item in read_history(kept, NOW + 41 * DAY - 2 * DAY)] == [2]
 
 
 def test_a_link_or_a_pipe_in_its_place_is_not_followed(tmp_path: Path) -> None:
@@ -245,8 +245,8 @@ def test_the_newest_lines_are_had_without_reading_what_is_older(tmp_path: Path) 
 def test_only_lines_that_hold_one_of_the_texts_are_decoded(tmp_path: Path) -> None:
     kept = history(tmp_path)
     kept.append([line(1), line(2), line(3)], NOW)
-    assert [one.number for one in read_history(kept, None, [b'"a002"', b'"nothing"'])] == [2]
-    assert [one.number for one in read_backwards(kept)] == [3, 2, 1]
+    assert [item.number for item in read_history(kept, None, [b'"a002"', b'"nothing"'])] == [2]
+    assert [backward.number for backward in read_backwards(kept)] == [3, 2, 1]
 
 
 def test_a_line_that_would_be_too_long_to_read_is_cut_when_it_is_written(tmp_path: Path) -> None:

@@ -95,15 +95,15 @@ def test_a_change_is_a_line_and_rest_is_none(
     there = registry(4, waiting, told)
     after = tell_change(there, there, replace(CAUSE, unseen_since=since))
     lines = after.memory.unwritten
-    said = [f"{one.event} {one.before} > {one.after}" for one in lines]
+    said = [f"{line.event} {line.before} > {line.after}" for line in lines]
     assert said == ([] if line is None else [line])
-    for one in lines:
-        assert (one.kind, one.object, one.node_type, one.numbers["lent"]) == (JOBS, "a", "a", 4)
-        assert ("since" in one.numbers) is (one.event == "unseen")
+    for item in lines:
+        assert (item.kind, item.object, item.node_type, item.numbers["lent"]) == (JOBS, "a", "a", 4)
+        assert ("since" in item.numbers) is (item.event == "unseen")
         if waiting is not None:
             wanted = sum(row.nodes for row in waiting)
-            assert (one.numbers["jobs"], one.numbers["nodes"]) == (len(waiting), wanted)
-        assert log_line(one) == ""
+            assert (item.numbers["jobs"], item.numbers["nodes"]) == (len(waiting), wanted)
+        assert log_line(item) == ""
     again = tell_change(after, after, CAUSE)
     assert again.memory == after.memory, "what was told is not told again"
 
@@ -135,7 +135,7 @@ def test_a_return_leaves_what_was_told() -> None:
     """The next line goes on from it, however much later."""
     before = registry(1, jobs(1), ALL)
     memory = tell_change(before, replace(before, nodes={}), CAUSE).memory
-    assert memory.jobs == {"a": ALL} and [one.kind for one in memory.unwritten] == ["node"]
+    assert memory.jobs == {"a": ALL} and [line.kind for line in memory.unwritten] == ["node"]
 
 
 def test_a_registry_of_an_earlier_release_knows_nothing_of_jobs() -> None:

@@ -306,7 +306,7 @@ def test_a_kill_leaves_a_whole_file(tmp_path: Path, point: str, when: str) -> No
     with struck_at(point, when, KeyboardInterrupt()):
         write_textfile(path, "dnm_new 1\n")
     assert path.read_text() in ("dnm_old 1\n", "dnm_new 1\n")
-    assert all(not one.name.endswith(".prom") for one in tmp_path.iterdir() if one != path)
+    assert all(not item.name.endswith(".prom") for item in tmp_path.iterdir() if item != path)
     write_textfile(path, "dnm_new 1\n")
     assert path.read_text() == "dnm_new 1\n"
 
@@ -318,11 +318,11 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, point: str, when: str
 ) -> None:
     path, anothers = tmp_path / "page.html", tmp_path / "page.html.new"
-    for one in (path, anothers):
-        one.write_text("old")
+    for item in (path, anothers):
+        item.write_text("old")
     with struck_at(point, when, OSError(errno.ENOSPC, "no room")):
         write_textfile(path, "new")
-    left = {one.name: one.read_text() for one in tmp_path.iterdir()}
+    left = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert left == {"page.html": "old", "page.html.new": "old"}
 
 
@@ -372,8 +372,8 @@ def _lost(wanted: Any, found: Any, key: str = "") -> Iterator[str]:
         for name, value in wanted.items():
             yield from _lost(value, found.get(name, _NOT_THERE), name)
     elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        for one, other in zip(wanted, found, strict=True):
-            yield from _lost(one, other, key)
+        for item, other in zip(wanted, found, strict=True):
+            yield from _lost(item, other, key)
     elif wanted != found:
         yield key
 
@@ -383,7 +383,7 @@ def test_every_expression_of_dashboard_and_rules_gives_data_of_a_real_run(
 ) -> None:
     board = dashboard()
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    expressions = [re.sub(r"\$\w+", ".*", one) for one in expressions]
+    expressions = [re.sub(r"\$\w+", ".*", expression) for expression in expressions]
     series = []
     for family in parse(ran.file.read_text()).values():
         for sample in family.samples:
@@ -391,7 +391,9 @@ def test_every_expression_of_dashboard_and_rules_gives_data_of_a_real_run(
             step = 1 if family.type in ("counter", "histogram") else 0
             line = {"series": f"{sample.name}{{{labels}}}", "values": f"{sample.value}+{step}x120"}
             series.append(line)
-    asked = [{"expr": one, "eval_time": "110m", "exp_samples": []} for one in expressions]
+    asked = [
+        {"expr": expression, "eval_time": "110m", "exp_samples": []} for expression in expressions
+    ]
     document = {
         "evaluation_interval": "1m",
         "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": asked}],
@@ -402,7 +404,9 @@ def test_every_expression_of_dashboard_and_rules_gives_data_of_a_real_run(
         text=True, capture_output=True, check=False,
     )  # fmt: skip
     said = done.stdout + done.stderr
-    without = [one for one in expressions if f"expr: {json.dumps(one)}" not in said]
+    without = [
+        expression for expression in expressions if f"expr: {json.dumps(expression)}" not in said
+    ]
     assert not without, f"no data: {without}\n{said[:2000]}"
 
 

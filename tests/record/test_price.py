@@ -39,8 +39,13 @@ def look(hours: float, before: str, after: str, **more: Any) -> HistoryLine:
 
 def hours(*lines: HistoryLine, **more: Any) -> tuple[float, float, float, float]:
     """Lent, known, paid, used, of the one type."""
-    (one,) = books(*lines, days=1, **more).prices
-    return one.lent / HOUR, one.known / HOUR, one.paid / HOUR, one.used / HOUR
+    (seen_price,) = books(*lines, days=1, **more).prices
+    return (
+        seen_price.lent / HOUR,
+        seen_price.known / HOUR,
+        seen_price.paid / HOUR,
+        seen_price.used / HOUR,
+    )
 
 
 TWO = [*lent("a001", 2, 6), *lent("a002", 4, 8)]
@@ -174,15 +179,18 @@ def test_never_more_is_paid_than_was_seen_nor_seen_than_was_lent(
         lines.append(look(when, last, after, event=event, numbers=numbers))
         last = after
     found = books(*lines, days=1, unseen=unseen)
-    for one in found.prices:
-        assert 0 <= one.paid <= one.known + 1e-6 <= one.lent + 2e-6
-        assert one.used <= one.known + 1e-6  # one pod on each
-    total = sum(one.lent for one in found.prices)
+    for price in found.prices:
+        assert 0 <= price.paid <= price.known + 1e-6 <= price.lent + 2e-6
+        assert price.used <= price.known + 1e-6  # one pod on each
+    total = sum(seen_price.lent for seen_price in found.prices)
     assert total == pytest.approx(sum(found.node_seconds().values()), abs=1e-3)
     if all(after == UNKNOWN for _, after, _ in looks):
-        assert all(one.known == one.paid == one.used == 0 for one in found.prices)
+        assert all(
+            seen_price.known == seen_price.paid == seen_price.used == 0
+            for seen_price in found.prices
+        )
     if not {after for _, after, _ in looks} & {ALL, "1", "2", "4"}:
-        assert all(one.paid == 0 for one in found.prices)
+        assert all(seen_price.paid == 0 for seen_price in found.prices)
 
 
 def test_the_queue_of_the_books_is_the_one_that_was_lent_to() -> None:
@@ -190,4 +198,4 @@ def test_the_queue_of_the_books_is_the_one_that_was_lent_to() -> None:
     lines = [*lent("a001", 2, 4), *lent("a002", 2, 4, queue="root.two"), look(2, UNKNOWN, ALL)]
     found = books(*lines, days=1)
     assert {stay.queue for stay in found.stays} == {QUEUE, "root.two"}
-    assert [one.paid for one in found.prices] == [4 * HOUR]
+    assert [price.paid for price in found.prices] == [4 * HOUR]

@@ -107,7 +107,7 @@ def test_a_question_is_answered(day: Day, question: str) -> None:
 
     words, answers = QUESTIONS[question]
     told = day.ask(*map(named, words))
-    assert not [one for one in map(named, answers) if one not in told], told
+    assert not [answer for answer in map(named, answers) if answer not in told], told
 
 
 def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:
@@ -159,7 +159,7 @@ def test_what_a_verb_left_as_it_was_has_no_arrow() -> None:
         schema=1, number=1, time=NOW, run="r", instance="prod", kind="verb", event="extend",
         object="a001", before="serving", after="serving",
     )  # fmt: skip
-    assert not [text for one in describe_line(line) for text, _ in one.parts if "->" in text]
+    assert not [text for item in describe_line(line) for text, _ in item.parts if "->" in text]
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def cause(minute: int = 0, **changes: Any) -> Cause:
 
 
 def said(reason: Why, node: str = "a001", verdict: Verdict = Verdict.KEEP) -> dict[str, Any]:
-    one = NodeVerdict(node=node, verdict=verdict, reason=reason, detail="so it is")
-    return {"nodes": {node: one}}
+    item = NodeVerdict(node=node, verdict=verdict, reason=reason, detail="so it is")
+    return {"nodes": {node: item}}
 
 
 def status(code: str, verdict: str = "wait") -> QueueStatus:
@@ -98,7 +98,7 @@ def test_what_becomes_of_a_node_is_a_line(name: str) -> None:
     old, new, reason, told = OF_A_NODE[name]
     event, phases = told.split()
     line = f"node {event} a001 {phases} {reason.name if reason else ''}".strip()
-    before, after = (nodes(**({"a001": one} if one else {})) for one in (old, new))
+    before, after = (nodes(**({"a001": node} if node else {})) for node in (old, new))
     why: dict[str, Any] = said(reason) if reason else {}
     check_told(before, after, {**why, "fenced": frozenset({"a001"})}, [line])
 

@@ -115,7 +115,7 @@ class Kube:
 
     def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
         self._check(f"pods on {node}")
-        return [one for name, one in self.on_nodes if name == node]
+        return [on_node for name, on_node in self.on_nodes if name == node]
 
     def evict(self, pod: PodOnNode) -> str:
         self._check(f"evict {pod.name}")

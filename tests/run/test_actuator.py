@@ -262,7 +262,7 @@ def test_a_failed_edit_leaves_the_record_as_it_was_and_nothing_is_asked(home: Pa
     kube, plan = Kube([BARE]), _growing()
     kube.refuses.add("write queues")
     outcome = carry_out(home, kube, Converter(), plan)
-    (action,) = (one for one in plan.actions if isinstance(one, SetQueueLimits))
+    (action,) = (action for action in plan.actions if isinstance(action, SetQueueLimits))
     assert outcome.registry.last_run.ledger == action.wants.remembered
     wants = msgspec.structs.replace(action.wants, remembered=outcome.registry.last_run.ledger)
     text = queue_map().data["queues.yaml"]

@@ -40,7 +40,7 @@ class Place:
         """Returns the nodes of each event, and the sentences about faulty files."""
         self.registry = read_calendars(self.config, self.registry)
         assert read_calendars(self.config, self.registry) == self.registry  # steady state
-        nodes = {one.name: one.nodes for one in known_events(self.config, self.registry)}
+        nodes = {event.name: event.nodes for event in known_events(self.config, self.registry)}
         return nodes, list_troubles(self.config, self.registry)
 
 

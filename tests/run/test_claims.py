@@ -44,7 +44,7 @@ def run(site: Site, *codes: int) -> str:
 def claims_of_check(site: Site) -> tuple[int, list[dict[str, str]]]:
     ended = site.command("check", "-o", "json")
     found = json.loads(ended.stdout)["checks"]
-    return ended.returncode, [one for one in found if one["check"] == "claims"]
+    return ended.returncode, [item for item in found if item["check"] == "claims"]
 
 
 def test_it_is_said_everywhere_and_goes_on_where_it_is_wanted(sandbox: Sandbox, site: Site) -> None:
@@ -108,7 +108,7 @@ def test_a_converter_that_does_not_tell_has_its_nodes_named(sandbox: Sandbox, si
     name = min(claimed)
     assert f"--set batch --node-name {name}" in claimed[name].why
     code, findings = claims_of_check(site)
-    assert code == 1 and any(name in one["text"] for one in findings)
+    assert code == 1 and any(name in finding["text"] for finding in findings)
     assert name in site.command("status").stdout
     forgotten = site.command("forget", name, "--yes")
     assert forgotten.returncode == 0, forgotten.stderr

@@ -149,8 +149,8 @@ def test_a_pod_that_only_claims_to_be_a_daemon_sets_is_evicted(
     uid: str, evicted: list[str]
 ) -> None:
     kube = on_a001(a_pod("x", is_work=False, stays=True))
-    (one,) = pods(1, node="a001", is_daemonset=True, owner=uid)
-    pod = msgspec.structs.replace(one, uid="x")
+    (item,) = pods(1, node="a001", is_daemonset=True, owner=uid)
+    pod = msgspec.structs.replace(item, uid="x")
     kube.pods = (pod,)
     kube.daemon_sets = (DaemonSet(namespace="dev", name="agent", uid="u1", shape=pod.shape),)
     ask_pods(kube, SHUT, lambda: True)

@@ -32,18 +32,18 @@ def test_nodes_serve_when_an_event_begins_and_go_when_it_is_over(
     assert not site.run().plan.actions
     before = site.registry
     then = plan_pass(site.config, dict(os.environ), site.now, foreseen_at=begins)
-    (asked,) = [one for one in then.plan.actions if isinstance(one, StartConversion)]
+    (asked,) = [action for action in then.plan.actions if isinstance(action, StartConversion)]
     assert asked.request.count == 2 and site.registry == before
     (verdict,) = then.plan.queues
     assert verdict.queue == QUEUE and verdict.detail.startswith("event stars, ")
     sandbox.tick((begins - site.now() - timedelta(minutes=29)).total_seconds())
     site.run_until_rest()
-    assert [one.phase for one in site.registry.nodes.values()] == [Phase.SERVING] * 2
+    assert [node.phase for node in site.registry.nodes.values()] == [Phase.SERVING] * 2
     assert site.now() < begins
     assert len(site.registry.lend_times["a"].lends) == 2
     sandbox.tick((begins + timedelta(minutes=50) - site.now()).total_seconds())
     plan = site.run().plan
-    assert not plan.actions and {one.reason for one in plan.nodes} == {Reason.KEPT_READY}
+    assert not plan.actions and {node.reason for node in plan.nodes} == {Reason.KEPT_READY}
     sandbox.tick(timedelta(minutes=15).total_seconds())
     site.run_until_rest()
     assert not site.registry.nodes and len(site.registry.lend_times["a"].returns) == 2
@@ -67,7 +67,7 @@ def test_a_damaged_event_stays_in_force_and_every_run_is_an_error(
         assert result.outcome is not None
         assert any("[event:stars] nodes = many" in error for error in result.plan.errors)
         assert (result.exit_code, result.plan.actions) == (ExitCode.NEEDS_PERSON, ())
-        assert {one.reason for one in result.plan.nodes} == {Reason.KEPT_READY}
+        assert {node.reason for node in result.plan.nodes} == {Reason.KEPT_READY}
     Site(sandbox, tmp_path, sections=good).run()
     lines = [json.loads(line) for line in (tmp_path / "state/history.jsonl").open()]
     told = [line["event"] for line in lines if line["kind"] == "calendar"]
@@ -87,7 +87,7 @@ def test_the_headroom_mark_alone_brings_a_node_in_one_run(sandbox: Sandbox, tmp_
     assert all(site.pods().values()) and result.exit_code == 0
     (verdict,) = result.plan.queues
     assert (verdict.verdict, verdict.reason) == (Verdict.CONVERT, Reason.NEARLY_FULL)
-    assert [one.count for one in site.registry.requests] == [1] or site.lent()
+    assert [request.count for request in site.registry.requests] == [1] or site.lent()
 
 
 # --- booked in Slurm, where the queue of jobs is never empty ------------------------------------
@@ -113,14 +113,14 @@ def test_booked_nodes_serve_when_the_event_begins_beside_jobs_that_wait(
     site = booking_site(sandbox, tmp_path)
     site.run()
     booked = sandbox.batch.reservations.by_name
-    assert sorted(one.node for one in booked.values()) == ["a001", "a002"]
+    assert sorted(reservation.node for reservation in booked.values()) == ["a001", "a002"]
     for _ in range(9):
         sandbox.batch.submit(run_seconds=HOUR.total_seconds())
     for _ in range(58):
         sandbox.tick(120)
         result = site.run()
         assert not result.plan.errors
-    serving = [name for name, one in site.registry.nodes.items() if one.phase is Phase.SERVING]
+    serving = [name for name, node in site.registry.nodes.items() if node.phase is Phase.SERVING]
     assert sorted(serving) == ["a001", "a002"] and not sandbox.violations
     assert all(len(job.on) <= 1 for job in sandbox.batch.jobs.values())
     assert {name for job in sandbox.batch.jobs.values() for name in job.on} == {"a003"}
@@ -133,15 +133,20 @@ def test_what_the_calendar_knows_no_more_is_given_up_and_what_is_anothers_stays(
     span = sandbox.clock.now() + 7200, sandbox.clock.now() + 9000
     sandbox.batch.reserve("dnm-ev-stars-20270115T1000-000000-a001", "a001", span)
     assert len(site.run().outcome.actions) == 1  # type: ignore[union-attr]
-    assert sorted(one.node for one in sandbox.batch.reservations.by_name.values()) == [
+    assert sorted(entry.node for entry in sandbox.batch.reservations.by_name.values()) == [
         "a001", "a002", "a003",
     ]  # fmt: skip
     assert not site.run().outcome.actions  # type: ignore[union-attr]
     site.write(site.path, site.path.read_text().replace("nodes = 2", "nodes = 1"))
     site.run()
-    assert [one.node for one in sandbox.batch.reservations.by_name.values()] == ["a001", "a002"]
+    assert [reservation.node for reservation in sandbox.batch.reservations.by_name.values()] == [
+        "a001",
+        "a002",
+    ]
     site = Site(sandbox, tmp_path, **BOOKED)
     site.run()
-    assert [one.node for one in sandbox.batch.reservations.by_name.values()] == ["a001"]
+    assert [reservation.node for reservation in sandbox.batch.reservations.by_name.values()] == [
+        "a001"
+    ]
     assert not site.run().outcome.actions  # type: ignore[union-attr]
     assert not sandbox.violations

@@ -26,7 +26,9 @@ def test_a_pod_that_no_event_told_of_keeps_its_node(
     (node,) = site.lent()
     untold = sandbox.add_pods(1, "dev", cpu="1", memory="1G", name="untold")
     sandbox.bind(untold[0], node, "dev")
-    told = [one for one in sandbox.store.events if one.entry.data["metadata"]["name"] != untold[0]]
+    told = [
+        event for event in sandbox.store.events if event.entry.data["metadata"]["name"] != untold[0]
+    ]
     sandbox.store.events.clear()
     sandbox.store.events.extend(told)
     ways, actions = set(), ""

@@ -95,8 +95,8 @@ def test_settings_that_would_stop_the_kubelet_keep_the_type_from_being_lent(
 
 def places(sandbox: Sandbox) -> list[dict[str, str]]:
     return [
-        {"name": one.name, "place": "batch" if one.claims == 0 else "claimed"}
-        for one in sandbox.batch.machines.values()
+        {"name": machine.name, "place": "batch" if machine.claims == 0 else "claimed"}
+        for machine in sandbox.batch.machines.values()
     ]
 
 
@@ -130,7 +130,7 @@ def test_a_node_whose_kubelet_does_not_come_has_failed_with_the_likely_term(
     for _ in range(8):
         site.run()
         sandbox.tick(60)
-    (failed,) = [one for one in site.registry.nodes.values() if one.phase is Phase.FAILED]
+    (failed,) = [node for node in site.registry.nodes.values() if node.phase is Phase.FAILED]
     assert "its kubelet may refuse to start: memory_manager_state or cpu_manager_state" in (
         failed.error
     )

@@ -209,8 +209,8 @@ def test_of_two_registries_never_both_act_within_a_day(
     for name, what, hours, skew in steps:
         host, other = hosts[name], hosts["west" if name == "east" else "east"]
         leases.now += timedelta(hours=hours)
-        for one in hosts.values():
-            one.seconds += hours * 3600 + 1
+        for item in hosts.values():
+            item.seconds += hours * 3600 + 1
         host.skew = timedelta(hours=skew)
         try:
             if what == "wakes up":

@@ -157,7 +157,7 @@ def test_a_call_that_failed_takes_no_credit_for_the_next_one_s_nodes(
     assert site.command("reset", "a").returncode == 0
     again = site.command("run")
     assert again.returncode == 0, again.stderr
-    asked = [f"{one.id}" for one in site.registry.requests]
+    asked = [f"{request.id}" for request in site.registry.requests]
     assert request.id not in asked and len(asked) == 1
     for _ in range(10):
         sandbox.tick(60)

@@ -71,7 +71,7 @@ def test_there_and_back_with_nodes_lent_the_books_are_equal(site: Site) -> None:
     back = load_registry(config, NOW)
     assert books(there) == books(back) == LENT
     told = [json.loads(line) for line in (site.directory / "state/history.jsonl").open()]
-    assert [(one["kind"], one["object"], one.get("reason", "")) for one in told] == [
+    assert [(item["kind"], item["object"], item.get("reason", "")) for item in told] == [
         ("verb", "move to kubernetes", ""), ("verb", "move to file", "back"),
     ]  # fmt: skip
 
@@ -129,7 +129,10 @@ def test_converters_at_work_are_moved_with_the_name_of_their_host(site: Site) ->
     save_registry(site.config, AT_WORK)
     move(site.config, "kubernetes")
     moved = load_registry(at(site.config, "kubernetes"), NOW)
-    hosts = {one.id: one.converter.host if one.converter else "" for one in moved.requests}
+    hosts = {
+        request.id: request.converter.host if request.converter else ""
+        for request in moved.requests
+    }
     assert all(hosts.values()) and len(hosts) == 2
 
 

@@ -79,11 +79,11 @@ def set_up(site: Site, *, image: bool = True, condition: str = "True") -> None:
 
 def pods_on(site: Site) -> list[str]:
     pods = site.sandbox.objects("pods")
-    return [one["metadata"]["name"] for one in pods if one["spec"].get("nodeName") == "a001"]
+    return [pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName") == "a001"]
 
 
 def is_closed(site: Site) -> bool:
-    return any(one["key"] == OPENING_TAINT for one in node(site)["spec"].get("taints") or ())
+    return any(item["key"] == OPENING_TAINT for item in node(site)["spec"].get("taints") or ())
 
 
 def test_nobody_comes_before_the_list_holds(make_site: Callable[..., Site]) -> None:
@@ -172,9 +172,13 @@ def test_without_the_right_to_start_pods_images_are_waited_for(
 ) -> None:
     site = make_site()
     wanted = (
-        one for one in permissions(site.config) if (one.verb, one.resource) != ("create", "pods")
+        permission
+        for permission in permissions(site.config)
+        if (permission.verb, permission.resource) != ("create", "pods")
     )
-    site.sandbox.access.restrict((one.verb, one.resource, one.namespace or "*") for one in wanted)
+    site.sandbox.access.restrict(
+        (permission.verb, permission.resource, permission.namespace or "*") for permission in wanted
+    )
     join(site)
     set_up(site, image=False)
     site.run()
@@ -193,8 +197,8 @@ def test_nothing_more_is_read_once_no_node_joins(make_site: Callable[..., Site])
     site.run()
     site.sandbox.requests.clear()
     site.run()
-    later = [str(one) for one in site.sandbox.requests.all()]
-    assert later and not [one for one in later if "nodeName" in one or "nodes/a001" in one]
+    later = [str(pair) for pair in site.sandbox.requests.all()]
+    assert later and not [name for name in later if "nodeName" in name or "nodes/a001" in name]
 
 
 def test_a_sick_node_is_emptied_and_not_returned_by_a_converter_that_would_resume_it(
@@ -218,7 +222,7 @@ def test_a_sick_node_is_emptied_and_not_returned_by_a_converter_that_would_resum
         sandbox.tick(60)
     entry = site.registry.nodes["a001"]
     assert (entry.sick, entry.leaves) == ("GpuOk:False", Leaving.SICK)
-    assert not [one for one in sandbox.objects("pods") if one["spec"].get("nodeName") == "a001"]
+    assert not [item for item in sandbox.objects("pods") if item["spec"].get("nodeName") == "a001"]
     assert "is sick (GpuOk:False), and its converter can't leave it drained" in said
     assert sandbox.get("nodes", "a001") is not None and not sandbox.violations
     (found,) = check_sick(site.config, BatchList(nodes={}))

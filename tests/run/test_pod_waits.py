@@ -104,21 +104,21 @@ def scene(lent: Scene) -> Iterator[Scene]:
     yield lent
     sandbox.faults.clear()
     with sandbox.lock:
-        for one in names_in(sandbox) - before:
-            sandbox.store.remove(*one)
+        for name in names_in(sandbox) - before:
+            sandbox.store.remove(*name)
 
 
 def reads_of_claims(sandbox: Sandbox) -> list[Any]:
     kinds = ("deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates")
-    return [one for kind in (*kinds, "podgroups") for one in sandbox.requests.lists(kind)]
+    return [pair for kind in (*kinds, "podgroups") for pair in sandbox.requests.lists(kind)]
 
 
 def names_in(sandbox: Sandbox) -> set[tuple[str, str, str]]:
     """(plural, namespace, name) of each object."""
     return {
-        (plural, one["metadata"].get("namespace", ""), one["metadata"]["name"])
+        (plural, item["metadata"].get("namespace", ""), item["metadata"]["name"])
         for plural, objects in sandbox.store.dump()["objects"].items()
-        for one in objects
+        for item in objects
     }
 
 
@@ -131,7 +131,9 @@ def by_template(name: str = "one") -> dict[str, Any]:
 
 
 def lends(plan: Plan) -> int:
-    return sum(one.request.count for one in plan.actions if isinstance(one, StartConversion))
+    return sum(
+        action.request.count for action in plan.actions if isinstance(action, StartConversion)
+    )
 
 
 NOT_PLAIN = "ResourceClaimTemplate one asks in gpu for more than a count of one class"
@@ -176,7 +178,9 @@ def test_a_claim_is_understood_or_named(scene: Scene, name: str) -> None:
     (queue,) = plan.queues
     if isinstance(result, int):
         assert lends(plan) == result and not plan.notes, queue.sentence
-        assert not any("deviceclass" in f"{one.pending}" for one in plan.status.values())
+        assert not any(
+            "deviceclass" in f"{queue_status.pending}" for queue_status in plan.status.values()
+        )
         return
     assert lends(plan) == 0
     if name == "more than a node has":
@@ -216,7 +220,7 @@ OTHERS = {
         "it is of a PodGroup, whose pods may share a claim"),
     "slices that are not all there": (by_template(), 1, lambda scene: scene.sandbox.edit(
         "resourceslices", "a001-gpu",
-        lambda one: one["spec"]["pool"].update(resourceSliceCount=2)), NOT_PUBLISHED),
+        lambda item: item["spec"]["pool"].update(resourceSliceCount=2)), NOT_PUBLISHED),
     "no role": (by_template(), 1, lambda scene: scene.sandbox.fault(
         "status", path="resourceslices", code=403), "the permission to list resourceslices"),
     "an older server": (by_template(), 1, lambda scene: scene.sandbox.fault(
@@ -320,7 +324,7 @@ class Pages:
     def collect(self, what: List, read: Callable[[bytes], Iterable[Any]], most: int) -> list[Any]:
         is_of_claims = what.kind == "ResourceClaimList"
         page = self.claims if is_of_claims else b'{"items": []}'
-        return [one for _ in range(50 if is_of_claims else 1) for one in read(page)]
+        return [item for _ in range(50 if is_of_claims else 1) for item in read(page)]
 
 
 def test_of_what_a_claim_selects_by_nothing_is_kept() -> None:

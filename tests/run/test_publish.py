@@ -17,7 +17,9 @@ from tests.site import QUEUE, a_workshop_site
 
 def events(sandbox: Sandbox, namespace: str = "default") -> list[dict[str, Any]]:
     """As core/v1 has them, which `kubectl describe` asks."""
-    return [one for one in sandbox.objects("events", namespace) if one.get("reportingComponent")]
+    return [
+        entry for entry in sandbox.objects("events", namespace) if entry.get("reportingComponent")
+    ]
 
 
 def test_a_node_tells_its_way_and_a_pod_why_it_waits(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -29,14 +31,14 @@ def test_a_node_tells_its_way_and_a_pod_why_it_waits(sandbox: Sandbox, tmp_path:
         sandbox.tick(60)
     (lent,) = site.lent()
     uid = sandbox.get("nodes", lent)["metadata"]["uid"]
-    told = [one for one in events(sandbox) if one["involvedObject"]["name"] == lent]
-    assert [one["reason"] for one in told] == ["NodeLent", "NodeServing"]
-    for one in told:
-        assert one["involvedObject"] == {
+    told = [event for event in events(sandbox) if event["involvedObject"]["name"] == lent]
+    assert [item["reason"] for item in told] == ["NodeLent", "NodeServing"]
+    for entry in told:
+        assert entry["involvedObject"] == {
             "apiVersion": "v1", "kind": "Node", "name": lent, "uid": uid,
         }  # fmt: skip
-        assert one["reportingComponent"] == "dynamic-node-manager/dnm"
-        assert one["reportingInstance"] == "prod"
+        assert entry["reportingComponent"] == "dynamic-node-manager/dnm"
+        assert entry["reportingInstance"] == "prod"
     (pod, *others) = events(sandbox, "dev")
     owner = sandbox.get("pods", pod["involvedObject"]["name"], "dev")
     assert pod["involvedObject"]["uid"] == owner["metadata"]["uid"]

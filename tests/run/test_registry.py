@@ -247,7 +247,7 @@ def read_as(gid: int, path: Path) -> str:
 
 
 def read_as_others(path: Path) -> None:
-    group = next(one for one in grp.getgrall() if one.gr_gid not in (0, 65534))
+    group = next(pair for pair in grp.getgrall() if pair.gr_gid not in (0, 65534))
 
     write_registry(path, FULL)
     assert "chgrp GROUP" in read_as(group.gr_gid, path)

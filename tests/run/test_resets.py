@@ -34,7 +34,7 @@ def test_document_that_is_reset_in_each_run(
         with caplog.at_level(logging.INFO, "dnm"):
             site.run()
         assert sandbox.queues_text() == lent
-        logged.append([one.getMessage() for one in caplog.records])
+        logged.append([record.getMessage() for record in caplog.records])
     resets = site.registry.last_run.resets
     assert resets is not None and resets.count == 12
     assert [bool(lines) for lines in logged] == [True] * 3 + [False] * 6 + [True] + [False] * 2
@@ -44,7 +44,7 @@ def test_document_that_is_reset_in_each_run(
     assert warn_of_quiet(site.config, site.registry, site.now()) == [resets.sentence]
     assert "12 times since" in resets.sentence
     found = list(check_last_run(site.config, site.registry, site.now()))
-    assert any("12 times" in one.text for one in found)
+    assert any("12 times" in item.text for item in found)
     sandbox.tick(timedelta(hours=2).total_seconds())
     site.run()
     assert not warn_of_quiet(site.config, site.registry, site.now())

@@ -155,10 +155,10 @@ def test_a_person_s_change_keeps_the_time_of_the_last_run(config: Config) -> Non
     path = config.ended_path
     os.utime(path, (1_000_000, 1_000_000))
     paused = Pause(since=NOW)
-    assert change_registry(config, lambda one: _paused(one, paused))
+    assert change_registry(config, lambda registry: _paused(registry, paused))
     assert load_registry(config, NOW).pause == paused
     assert path.stat().st_mtime == 1_000_000
-    assert not change_registry(config, lambda one: one)
+    assert not change_registry(config, lambda registry: registry)
 
 
 def test_a_node_that_a_person_forgets_has_used_its_hours(config: Config) -> None:
@@ -166,7 +166,9 @@ def test_a_node_that_a_person_forgets_has_used_its_hours(config: Config) -> None
     config = replace(config, namespaces=namespace_policy(config, options=options))
     save_registry(config, Registry(nodes={"a001": a_lent_node(lent_since=LONG_AGO)}))
     before = hours_left(config, load_registry(config, NOW), wall_clock())
-    assert change_registry(config, lambda one: cast(Registry, forget(config, one, "a001", None)))
+    assert change_registry(
+        config, lambda registry: cast(Registry, forget(config, registry, "a001", None))
+    )
     after = load_registry(config, NOW)
     assert not after.nodes
     assert hours_left(config, after, wall_clock()) == pytest.approx(before, abs=0.1)

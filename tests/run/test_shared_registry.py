@@ -63,7 +63,7 @@ def test_at_rest_neither_writes_anything(sandbox: Sandbox, hosts: tuple[Site, Si
         assert site.run().exit_code == 0
         sandbox.tick(60)
     assert sandbox.requests.writes() == []
-    asked = [one.resource for one in sandbox.requests.all()]
+    asked = [pair.resource for pair in sandbox.requests.all()]
     assert (asked.count("leases"), asked.count("secrets")) == (4, 4)
 
 
@@ -122,13 +122,13 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_done(
         admin.pause(hosts[0].config, reason="")
         admin.resume(hosts[0].config)  # else a create is the first that is asked for
     sandbox.access.rules = tuple(
-        Rule((one,), (kind,), "*")
-        for one in ("get", "list", "patch", "update", "create")
+        Rule((item,), (kind,), "*")
+        for item in ("get", "list", "patch", "update", "create")
         for kind in (
             "nodes", "pods", "configmaps", "persistentvolumes", "persistentvolumeclaims",
             "secrets", "leases",
         )
-        if (one, kind) != (verb, resource)
+        if (item, kind) != (verb, resource)
     )  # fmt: skip
     with pytest.raises(DnmError, match=f"permission to {verb} {resource}"):
         hosts[1].run()

@@ -27,7 +27,7 @@ class Cluster(Kube):
 
     def __init__(self, *pods: Pod, **maps: ConfigMap | KubeError) -> None:
         super().__init__([a_node()], pods)
-        self.maps = {name.replace("_", "-"): one for name, one in maps.items()}
+        self.maps = {name.replace("_", "-"): item for name, item in maps.items()}
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         found = self.maps.get(name, super().read_config_map(namespace, name))

@@ -36,7 +36,8 @@ def replayed(counts: list[tuple[int, int]]) -> tuple[list[tuple[float, float]], 
     for minute, (pending, bound) in enumerate(counts):
         replay.add(told(minute, pending, bound))
     spans = [
-        ((one.came - NOW).total_seconds() / 60, min(one.lasts / 60, OPEN)) for one in replay.close()
+        ((span.came - NOW).total_seconds() / 60, min(span.lasts / 60, OPEN))
+        for span in replay.close()
     ]
     return spans, replay.cancelled
 
@@ -65,7 +66,7 @@ def lasted(lines: list[tuple[int, ...]]) -> list[float]:
     replay = KindReplay()
     for minute, (pending, bound, came) in enumerate(lines):
         replay.add(told(minute, pending, bound, came))
-    return sorted(min(one.lasts / 60, OPEN) for one in replay.close())
+    return sorted(min(span.lasts / 60, OPEN) for span in replay.close())
 
 
 WITH_CAME = {
@@ -86,7 +87,7 @@ def test_pods_come_within_the_minute_before_they_are_seen() -> None:
     replay = KindReplay()
     for minute in range(50):
         replay.add(told(minute, minute + 1, 0, 1))
-    ages = [(one.came - NOW).total_seconds() % 60 for one in replay.close()[1:]]
+    ages = [(span.came - NOW).total_seconds() % 60 for span in replay.close()[1:]]
     assert len(set(ages)) > 40 and 25 < sum(ages) / len(ages) < 35
 
 
@@ -98,7 +99,7 @@ def test_a_gang_is_of_its_size_and_runs_from_when_all_have_a_node() -> None:
     ):  # fmt: skip
         replay.add(told(minute, pending, bound, came, gang=3))
     spans = replay.close()
-    assert sorted((one.gang, one.lasts / 60) for one in spans) == [(1, 9)] * 3 + [(2, 10)] * 3
+    assert sorted((span.gang, span.lasts / 60) for span in spans) == [(1, 9)] * 3 + [(2, 10)] * 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
@@ -126,18 +127,18 @@ def test_who_ended_is_told_by_when_they_all_were_created(lives: list[Lived]) -> 
     replay, expected = KindReplay(), []
     for minute in range(20):
         seen = Seen()
-        for number, one in enumerate(lives):
-            ago, began = 2**number, one.came + one.waited
-            if one.came <= minute < began + one.lasted:
-                at = int(NOW.timestamp()) + 60 * one.came - ago
-                seen.add(minute >= began, at, 1, minute == one.came)
+        for number, pair in enumerate(lives):
+            ago, began = 2**number, pair.came + pair.waited
+            if pair.came <= minute < began + pair.lasted:
+                at = int(NOW.timestamp()) + 60 * pair.came - ago
+                seen.add(minute >= began, at, 1, minute == pair.came)
         kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
         replay.add(msgspec.structs.replace(told(minute, 0, 0), numbers={"kinds": kinds}))
-    for number, one in enumerate(lives):
-        came = NOW + timedelta(minutes=one.came, seconds=-(2**number))
-        began = NOW + timedelta(minutes=one.came + one.waited, seconds=-30)
-        expected.append((came, began if one.waited else came, one.lasted))
-    found = [(one.came, one.began, round(one.lasts / 60)) for one in replay.close()]
+    for number, item in enumerate(lives):
+        came = NOW + timedelta(minutes=item.came, seconds=-(2**number))
+        began = NOW + timedelta(minutes=item.came + item.waited, seconds=-30)
+        expected.append((came, began if item.waited else came, item.lasted))
+    found = [(span.came, span.began, round(span.lasts / 60)) for span in replay.close()]
     assert sorted(found) == sorted(expected) and not replay.cancelled
 
 
@@ -164,5 +165,5 @@ def test_of_many_that_end_at_once_those_are_taken_whose_sum_comes_near() -> None
             seen.add(True, at + number, 1, minute == 0)
         kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
         replay.add(msgspec.structs.replace(told(minute, 0, 0), numbers={"kinds": kinds}))
-    short = [one.came.timestamp() - at for one in replay.close() if one.lasts < 60]
+    short = [span.came.timestamp() - at for span in replay.close() if span.lasts < 60]
     assert (len(short), sum(short)) == (50, sum(range(1, 100, 2)))

@@ -39,7 +39,9 @@ def test_a_pause_that_has_just_been_learned_lets_idle_nodes_go() -> None:
 
 
 def check_runs_left_out(some: Workload) -> None:
-    ours, all_runs = (measure_policy(some, "dnm", one(some)) for one in (DnmPolicy, AwakePolicy))
+    ours, all_runs = (
+        measure_policy(some, "dnm", function(some)) for function in (DnmPolicy, AwakePolicy)
+    )
     assert ours == all_runs
     assert ours.conversions, "else this shows nothing"
 
@@ -82,7 +84,7 @@ def test_the_document_has_the_limits_and_the_queues_above_them() -> None:
     limits = {deep: limit(80, 320), other: limit(1, 2, 3), "root.a": limit(500, 600)}
     made = workload("some", [], limits, (free(1, 1),), {}, 1, DAY)
     queues = parse_tree(queues_text(made)).queues
-    assert {path: dict(one.max) for path, one in queues.items() if path != "root"} == {
+    assert {path: dict(queue.max) for path, queue in queues.items() if path != "root"} == {
         **limits,
         "root.a.b": {},
     }

@@ -77,8 +77,8 @@ def sizing_of(
 
 def granted(sizing: Sizing) -> dict[str, int]:
     return {
-        queue.removeprefix("root."): sum(one.granted.values())
-        for queue, one in sizing.queues.items()
+        queue.removeprefix("root."): sum(item.granted.values())
+        for queue, item in sizing.queues.items()
     }
 
 
@@ -105,7 +105,7 @@ def test_namespaces_take_turns(
 
 def test_verdict_names_the_cap_that_is_shared() -> None:
     found = sizing_of({"one": 9, "two": 9, "three": 9}, budget(total=2))
-    details = {queue: one.detail for queue, one in found.verdicts.items()}
+    details = {queue: verdict.detail for queue, verdict in found.verdicts.items()}
     assert "1 can be had: max_converted_nodes is shared with other namesp" in details["root.one"]
     assert "0 can be had: max_converted_nodes used up" in details["root.three"]
     assert found.verdicts["root.three"].reason is Reason.OTHERS_FIRST
@@ -124,8 +124,8 @@ def test_type_that_is_scarce_is_shared(left: ConversionBudget) -> None:
 def test_another_type_replaces_the_share_of_the_scarce_one() -> None:
     found = sizing_of({"one": 9, "two": 2}, budget(batch={"a": 2, "b": 20}), types=("a", "b"))
     assert granted(found) == {"one": 9, "two": 2}
-    assert {pool.namespace: count for one in found.queues.values()
-            for pool, count in one.granted.items() if pool.node_type == "a"} == {
+    assert {pool.namespace: count for queue in found.queues.values()
+            for pool, count in queue.granted.items() if pool.node_type == "a"} == {
         "one": 1, "two": 1,
     }  # fmt: skip
 

@@ -212,26 +212,26 @@ def problems(draw: st.DrawFn) -> Problem:
 
 def check(problem: Problem, packing: Packing) -> None:
     bins = len(problem.bins)
-    free = [list(one.free) for one in problem.bins]
+    free = [list(item.free) for item in problem.bins]
     free += [list(problem.bin_types[bin_type].free) for bin_type in packing.opened]
     exclusive: list[set[str]] = [set() for _ in free]
     for item, placed, left in zip(problem.items, packing.placed, packing.left, strict=True):
         assert left >= 0 and sum(count for _, count in placed) + left == item.count
-        assert not item.at_most_one_new or sum(one >= bins for one, _ in placed) <= 1
-        for one, count in placed:
+        assert not item.at_most_one_new or sum(item >= bins for item, _ in placed) <= 1
+        for number, count in placed:
             assert count > 0
-            if one < bins:
-                assert problem.bins[one].node_class in item.node_classes
-                assert one not in item.blocked_bins
+            if number < bins:
+                assert problem.bins[number].node_class in item.node_classes
+                assert number not in item.blocked_bins
             else:
-                assert packing.opened[one - bins] in item.bin_types
+                assert packing.opened[number - bins] in item.bin_types
             if item.exclusive:
                 assert count == 1
-                assert exclusive[one].isdisjoint(item.exclusive)
-                exclusive[one] |= item.exclusive
+                assert exclusive[number].isdisjoint(item.exclusive)
+                exclusive[number] |= item.exclusive
             for axis, ask in enumerate(item.request):
-                free[one][axis] -= ask * count
-    assert all(amount >= 0 for one in free for amount in one)
+                free[number][axis] -= ask * count
+    assert all(amount >= 0 for row in free for amount in row)
     for name, budget in problem.budgets.items():
         assert packing.opened.count(int(name)) <= budget
 
@@ -269,9 +269,9 @@ def test_pods_of_one_domain_get_one_new_node_whichever_is_looked_at_first() -> N
     """Two are opened for others; by best fit the second one, which is fuller, comes first."""
     requests = {(6, 0): (0,), (8, 0): (0, 1), (2, 0): (0, 1), (0, 1): (0, 1)}  # so two orders
     items = tuple(
-        Item(request=one, count=3 if one == (2, 0) else 1, node_classes=frozenset(),
-             bin_types=types, at_most_one_new=one == (2, 0))
-        for one, types in requests.items()
+        Item(request=request, count=3 if request == (2, 0) else 1, node_classes=frozenset(),
+             bin_types=types, at_most_one_new=request == (2, 0))
+        for request, types in requests.items()
     )  # fmt: skip
     bin_types = (BinType(free=(10, 10)), BinType(free=(99, 10)))
     assert least_nodes(Problem(items=items, bin_types=bin_types)).left == (0, 0, 1, 0)

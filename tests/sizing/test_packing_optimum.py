@@ -84,11 +84,11 @@ def optimum(problem: Problem) -> int:
     def over_rooms(number: int, left: tuple[int, ...]) -> int:
         if number == len(problem.bins):
             return new_nodes(left)
-        one = problem.bins[number]
-        allowed = tuple(one.node_class in item.node_classes for item in items)
+        entry = problem.bins[number]
+        allowed = tuple(entry.node_class in item.node_classes for item in items)
         return min(
             over_rooms(number + 1, tuple(a - b for a, b in zip(left, chosen, strict=True)))
-            for chosen in fillings(one.free, left, allowed)
+            for chosen in fillings(entry.free, left, allowed)
         )
 
     return over_rooms(0, counts)

@@ -99,12 +99,12 @@ TABLE = [
         **limited(80, 1000, 1), pods=bound(1, SMALL, "k1", task_group="w",
             task_groups=(TaskGroup(name="w", min_member=25, min_resource={**SMALL, "pods": 1}),)),
         more=[node("k1", 128, 512)]),
-    *(row(f"of 208 cores 80 stay for a gang of {members} times four", {"a001": one},
-          "gang" if one is NEEDED else "", **with_nodes("a001"), **limited(80, 743, 1),
+    *(row(f"of 208 cores 80 stay for a gang of {members} times four", {"a001": refusal},
+          "gang" if refusal is NEEDED else "", **with_nodes("a001"), **limited(80, 743, 1),
           pods=bound(1, size(1, 1), "k1", task_groups=(TaskGroup(name="w", min_member=members,
               min_resource={"vcore": 4000, "pods": 1}),)))
       # YuniKorn has rejected the last one, which keeps nothing.
-      for members, one in ((20, GOES), (21, NEEDED), (52, NEEDED), (53, GOES))),
+      for members, refusal in ((20, GOES), (21, NEEDED), (52, NEEDED), (53, GOES))),
     row("the last node of a queue that has nothing of its own", {"a001": GOES},
         **with_nodes("a001"), limits=tree(dev=NODE)),
     row("a queue that limits what it does not bring", {"a001": GOES}, **with_nodes("a001"),
@@ -162,17 +162,17 @@ def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any
 def without(scene: dict[str, Any], conf: Any, found: Any, there: NodeSupply, gone: Any) -> dict:
     """What is wanted once these nodes have left, the pods all being old."""
     limits = {}
-    for path, one in scene["limits"].items():
-        left = dict(one.max)
+    for path, limit in scene["limits"].items():
+        left = dict(limit.max)
         for name in gone:
             if path in ("root.anvil", DEV):
                 for resource in left:
                     left[resource] -= there.lent[name].counted.get(resource, 0)
-        limits[path] = msgspec.structs.replace(one, max=left)
+        limits[path] = msgspec.structs.replace(limit, max=left)
     after = msgspec.structs.replace(
         there,
-        nodes=tuple(one for one in there.nodes if one.name not in gone),
-        lent={name: one for name, one in there.lent.items() if name not in gone},
+        nodes=tuple(item for item in there.nodes if item.name not in gone),
+        lent={name: lent_node for name, lent_node in there.lent.items() if name not in gone},
     )
     return size_queues(conf, counting_young(found), limits, after).wanted()
 
@@ -183,8 +183,8 @@ def test_release(reasons: dict[str, Why], part: str, scene: dict[str, Any]) -> N
     said = {name: verdict.reason for name, verdict in chosen.verdicts.items()}
     assert said == reasons, {n: v.sentence for n, v in chosen.verdicts.items()}
     assert set(chosen.go) == {name for name, reason in reasons.items() if reason is GOES}
-    assert any(part in one.sentence for one in chosen.verdicts.values()), [
-        one.sentence for one in chosen.verdicts.values()
+    assert any(part in verdict.sentence for verdict in chosen.verdicts.values()), [
+        verdict.sentence for verdict in chosen.verdicts.values()
     ]
     assert chosen.stalled == {}
     assert without(scene, conf, found, there, chosen.go) == without(scene, conf, found, there, ())
@@ -299,6 +299,8 @@ def test_whose_fence_comes_off(
     }
     there = node_supply([lent(name) for name in names], leaving=names)
     judged = judge_fenced(conf, demand(some, conf, queues), queues, there, entries)
-    said = {name: (one.verdict, one.reason, one.detail) for name, one in judged.items()}
+    said = {
+        name: (verdict.verdict, verdict.reason, verdict.detail) for name, verdict in judged.items()
+    }
     kept, goes = (Verdict.KEEP, Reason.DEMAND_RETURNED), (Verdict.REVERT, Reason.FENCED, "")
     assert said == {name: (*kept, stay[name]) if name in stay else goes for name in names}

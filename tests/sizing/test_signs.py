@@ -75,7 +75,7 @@ def test_a_pod_that_names_its_node_uses_that_one_alone() -> None:
     nodes = node_supply([node("k1"), node("k2", cores=4, gb=16)])
     sizing = sizing_of(pods(2, SMALL, shape=own), nodes)
     assert sum(sizing.fits().values()) == 1
-    assert [one.count for one in sizing.queues[DEV].unschedulable] == [1]
+    assert [item.count for item in sizing.queues[DEV].unschedulable] == [1]
 
 
 def test_of_what_a_node_tells_of_its_numa_nodes_its_type_says_what_counts() -> None:
@@ -168,7 +168,7 @@ def test_room_that_pods_without_quota_would_fill_is_left_to_others() -> None:
 
 def test_the_oldest_pod_decides_the_queue_in_whatever_order_pods_are_listed() -> None:
     young, old = pods(1, SMALL, queue=GPU, ago=10), pods(1, SMALL, queue=DEV, ago=99, name="old")
-    assert {one.queue for one in demand(young + old, config(), tree()).groups} == {DEV}
+    assert {group.queue for group in demand(young + old, config(), tree()).groups} == {DEV}
 
 
 def test_of_two_gangs_of_a_queue_the_larger_is_the_largest() -> None:
@@ -185,8 +185,10 @@ def test_pods_that_a_gang_promises_have_no_volume_claims_yet() -> None:
     group = TaskGroup(name="w", min_member=3, min_resource={**SMALL, "pods": 1})
     first = pods(1, SMALL, task_group="w", task_groups=(group,), claims=("lost",))
     found = demand(first, config(), tree())
-    assert [one.total for one in found.groups] == [2]
-    assert [(one.why, one.count) for one in found.uncounted] == [(NotCounted.CLAIM, 1)]
+    assert [group.total for group in found.groups] == [2]
+    assert [(uncounted.why, uncounted.count) for uncounted in found.uncounted] == [
+        (NotCounted.CLAIM, 1)
+    ]
 
 
 def test_what_a_queue_was_given_is_used_up_for_its_sibling() -> None:

@@ -524,7 +524,7 @@ def test_sizing(reason: Why, part: str, nodes: int | dict[str, int], scene: dict
         assert wanted == {name: count for name, count in nodes.items() if count}
     else:
         assert sum(wanted.values()) == nodes
-    sentences = [said.sentence, *(one.why for one in answer.unschedulable)]
+    sentences = [said.sentence, *(item.why for item in answer.unschedulable)]
     assert any(part in sentence for sentence in sentences), sentences
     if "granted" in scene:
         granted = {pool.node_type: count for pool, count in answer.granted.items()}

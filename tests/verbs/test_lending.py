@@ -167,7 +167,7 @@ def test_an_order_is_extended_with_what_came_of_it() -> None:
     until = LATER + timedelta(hours=3)
     after = extend(CONFIG, before, "o1", until)
     assert isinstance(after, Registry)
-    assert [one.until for one in after.orders] == [until]
+    assert [order.until for order in after.orders] == [until]
     assert after.nodes["a001"].stays_until == after.requests[0].stays_until == until
     untouched = {name: entry for name, entry in after.nodes.items() if name != "a001"}
     assert untouched == {name: entry for name, entry in nodes.items() if name != "a001"}
@@ -203,7 +203,7 @@ def test_an_order_ends_whatever_has_become_of_one_of_its_nodes(name: str, why: s
     going = what_goes_back(CONFIG, before, ("o1",), ("a001",))
     assert not isinstance(going, Refusal)
     assert (going.nodes, going.orders) == (("a001",), ("o1",))
-    assert [one.sentence for one in going.left] == [why]
+    assert [refusal.sentence for refusal in going.left] == [why]
     after = give_back(CONFIG, before, "o1", NOW)
     assert isinstance(after, Registry) and after.orders == ()
     assert after.nodes[name] == replace(stuck, stays_until=NOW), "should it mend"

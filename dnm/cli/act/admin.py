@@ -113,9 +113,9 @@ def reset(
     """
     names = named_nodes((name,)) if "[" in name or "," in name else (name,)
     now = datetime.now(UTC)
-    each = ({"name": one, "now": now} for one in names)
+    each = ({"name": name, "now": now} for name in names)
     rehearse(config, load_registry(config, now), keeping.reset, *each)
-    return told_together((one, _reset(config, one, reason)) for one in names)
+    return told_together((name, _reset(config, name, reason)) for name in names)
 
 
 def _reset(config: Config, name: str, reason: str) -> str:

@@ -71,7 +71,7 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
         print_run(result, config.events_zone)
         registry = result.outcome.registry if result.outcome else result.plan.registry
         named = {operation.object for operation in said}
-        orders = [one for one in registry.orders if one.id in named]
+        orders = [order for order in registry.orders if order.id in named]
         for line in order_lines(orders, registry):
             print_line(line)
     else:

@@ -127,7 +127,7 @@ def _row(config: Config, registry: Registry, event: CalendarEvent, now: datetime
         "nodes": event.nodes,
         "state": _state(windows, times, now) if times else "of no use",
         "problem": problem or "",
-        "windows": [_window(one, times) for one in windows],
+        "windows": [_window(window, times) for window in windows],
     }
 
 
@@ -178,10 +178,10 @@ def list_(config: ConfigOption, output: NamesOption = "text") -> None:
     for text in troubles:
         print_line(("! ", "warning"), text)
     header = ["EVENT", "NAMESPACE", "NEEDS", "NEXT", "IN UTC", "STATE", "FROM"]
-    first = [one for row in rows for one in row["windows"][:1]]
+    first = [window for row in rows for window in row["windows"][:1]]
     cells = [_cells(row) for row in rows]
-    if all(one["local"].startswith(f"{one['begins']:{_LOCAL}} UTC ") for one in first):
-        header, cells = header[:4] + header[5:], [one[:4] + one[5:] for one in cells]
+    if all(item["local"].startswith(f"{item['begins']:{_LOCAL}} UTC ") for item in first):
+        header, cells = header[:4] + header[5:], [cell[:4] + cell[5:] for cell in cells]
     print_table("Events", header, cells, "there are none")
 
 

@@ -65,7 +65,7 @@ def exclude(
         text = f"NODE is not lent until {_end(config, deadline, 'dnm unexclude NODE')}"
         if node in before.nodes:
             text += "; it is lent now, and serves on until it is idle"
-        elif any(node in (one.node, *one.names) for one in before.requests):
+        elif any(node in (request.node, *request.names) for request in before.requests):
             text += "; it is on its way now, and goes back as soon as it is there and empty"
         answers.append((node, text))
     return told_together(answers)

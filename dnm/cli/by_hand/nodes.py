@@ -158,5 +158,5 @@ def extend(
 
 def _end_of(registry: Registry, name: str) -> datetime | None:
     """Until when an order holds or a node stays; None: it goes back when it is idle."""
-    order = next((one for one in registry.orders if one.id == name), None)
+    order = next((order for order in registry.orders if order.id == name), None)
     return order.until if order else registry.nodes[name].stays_until

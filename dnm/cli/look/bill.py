@@ -70,40 +70,40 @@ def show_bill(config: Config, span: tuple[datetime, datetime], form: str) -> int
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(_COLUMNS)
-        for row in (lend_row(one, weights) for one in lends):
+        for row in (lend_row(lend, weights) for lend in lends):
             row["used"] = ";".join(f"{name}={amount}" for name, amount in row["used"].items())
             writer.writerow(
                 "" if row[name] is None else printable(str(row[name])) for name in _COLUMNS
             )
         return ExitCode.OK
-    sums = [_sum_row(one) for one in sums_of(lends, weights)]
+    sums = [_sum_row(total) for total in sums_of(lends, weights)]
     document = {"schema": "dnm.bill/1", "since": since, "until": until, "accounts": sums,
-                "lends": [lend_row(one, weights) for one in lends]}  # fmt: skip
+                "lends": [lend_row(lend, weights) for lend in lends]}  # fmt: skip
     print_document(document, "json")
     return ExitCode.OK
 
 
-def _sum_row(one: Sum) -> dict[str, Any]:
+def _sum_row(total: Sum) -> dict[str, Any]:
     return {
-        "account": one.account, "namespace": one.namespace, "queue": one.queue,
-        "lends": one.lends, "lent_hours": round(one.lent, 3),
-        "booting_hours": round(one.booting, 3), "used_hours": round(one.used, 3),
-        "idle_hours": round(one.idle, 3),
-        "billed": None if one.billed is None else round(one.billed, 3),
+        "account": total.account, "namespace": total.namespace, "queue": total.queue,
+        "lends": total.lends, "lent_hours": round(total.lent, 3),
+        "booting_hours": round(total.booting, 3), "used_hours": round(total.used, 3),
+        "idle_hours": round(total.idle, 3),
+        "billed": None if total.billed is None else round(total.billed, 3),
     }  # fmt: skip
 
 
-def lend_row(one: Lend, weights: Mapping[str, float]) -> dict[str, Any]:
+def lend_row(row: Lend, weights: Mapping[str, float]) -> dict[str, Any]:
     """Returns a lend as a flat document; hours, and what pods asked for times hours."""
-    weight = weights.get(one.node)
+    weight = weights.get(row.node)
     return {
-        "account": one.account, "namespace": one.namespace, "queue": one.queue, "node": one.node,
-        "node_type": one.node_type, "request": one.request, "line": one.line,
-        "from": f"{one.begin:%Y-%m-%dT%H:%M:%SZ}", "until": f"{one.until:%Y-%m-%dT%H:%M:%SZ}",
-        "lent_hours": round(one.hours, 4), "booting_hours": round(one.booting, 4),
-        "used_hours": round(one.used_hours, 4), "idle_hours": round(one.idle, 4),
-        "used": _in_hours(one.used or {}),
-        "billed": None if weight is None else round(one.hours * weight, 3),
+        "account": row.account, "namespace": row.namespace, "queue": row.queue, "node": row.node,
+        "node_type": row.node_type, "request": row.request, "line": row.line,
+        "from": f"{row.begin:%Y-%m-%dT%H:%M:%SZ}", "until": f"{row.until:%Y-%m-%dT%H:%M:%SZ}",
+        "lent_hours": round(row.hours, 4), "booting_hours": round(row.booting, 4),
+        "used_hours": round(row.used_hours, 4), "idle_hours": round(row.idle, 4),
+        "used": _in_hours(row.used or {}),
+        "billed": None if weight is None else round(row.hours * weight, 3),
     }  # fmt: skip
 
 
@@ -114,9 +114,9 @@ def _in_hours(amounts: Mapping[str, float]) -> dict[str, float]:
 def bill_table(lends: Sequence[Lend]) -> tuple[str, list[str], list[list[str]], str]:
     """Returns the sums as a table of the report."""
     rows = [
-        [one.account or "nobody", one.namespace, one.queue, str(one.lends),
-         *(f"{hours:.1f}" for hours in (one.lent, one.booting, one.used, one.idle))]
-        for one in sums_of(lends, {})
+        [total.account or "nobody", total.namespace, total.queue, str(total.lends),
+         *(f"{hours:.1f}" for hours in (total.lent, total.booting, total.used, total.idle))]
+        for total in sums_of(lends, {})
     ]  # fmt: skip
     header = ["account", "namespace", "queue", "lends", "lent", "booting", "used", "idle"]
     return "Node-hours by account", header, rows, "no node was lent"

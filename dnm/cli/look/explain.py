@@ -89,7 +89,7 @@ def explain_name(config: Config, name: str, output: str = "text", is_wide: bool 
         _print_past(lines, config.events_zone) if is_wide else None
     standing = plan.registry.failed_nodes.values()
     refused = _refusal(decided)
-    errors = refused or [one for one in plan.errors if one not in standing]
+    errors = refused or [error for error in plan.errors if error not in standing]
     for error in errors:
         print_line(("error: ", "error"), error) if output == "text" else None
     if refused or plan.needs_person:
@@ -126,10 +126,10 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
         "node": _find_node, "queue": _find_queue, "namespace": _find_namespace,
         "event": _find_event, "order": _find_order, "pod": _find_pod,
     }  # fmt: skip
-    for one in (kind,) if is_of_kind else finders:
-        found = finders[one](decided, plan, bare)
+    for item in (kind,) if is_of_kind else finders:
+        found = finders[item](decided, plan, bare)
         if found is not None:
-            return {"kind": one, "of": bare, **found}
+            return {"kind": item, "of": bare, **found}
     known = [*(verdict.node for verdict in plan.nodes), *decided.inputs.config.queues,
              *decided.inputs.config.namespaces]  # fmt: skip
     raise QuestionError(
@@ -149,7 +149,7 @@ def names_like(name: str, known: Sequence[str]) -> list[str]:
 
 
 def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
-    verdict = next((one for one in plan.nodes if one.node == name), None)
+    verdict = next((node for node in plan.nodes if node.node == name), None)
     if verdict is None:
         return _find_other_node(decided, name)
     # As it is, not as a run would make it: of the plan is only what it takes in anew.
@@ -203,10 +203,10 @@ def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
 
 def _find_queue(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     queue = name.lower()
-    if all(one.queue != queue for one in plan.queues):
+    if all(verdict.queue != queue for verdict in plan.queues):
         return None
     policies = decided.inputs.config.namespaces.values()
-    types = {one for p in policies if p.queue == queue for one in p.node_types}
+    types = {node_type for p in policies if p.queue == queue for node_type in p.node_types}
     return {**_queue(plan, queue), "waiting_jobs": _waiting(plan, types)}
 
 
@@ -214,7 +214,7 @@ def _find_namespace(decided: Decided, plan: Plan, name: str) -> dict[str, Any] |
     policy = decided.inputs.config.namespaces.get(name)
     if policy is None:
         return None
-    lent = [one for one, entry in sorted(plan.registry.nodes.items()) if entry.namespace == name]
+    lent = [node for node, entry in sorted(plan.registry.nodes.items()) if entry.namespace == name]
     return {**(_find_queue(decided, plan, policy.queue) or {"queue": policy.queue}), "lent": lent,
             "node_types": list(policy.node_types)}  # fmt: skip
 
@@ -231,7 +231,7 @@ def _find_event(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | Non
 
 
 def _find_order(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
-    order = next((one for one in plan.registry.orders if one.id == name), None)
+    order = next((order for order in plan.registry.orders if order.id == name), None)
     if order is None:
         return None
     row = order_row(order, as_recorded(plan))
@@ -247,7 +247,7 @@ def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     if not slash:
         pods = decided.inputs.snapshot.pods
         every = () if isinstance(pods, Unreadable) else pods.pods
-        spaces = sorted({one.namespace for one in every if one.name == name})
+        spaces = sorted({pod.namespace for pod in every if pod.name == name})
         if len(spaces) > 1:
             raise QuestionError(f"pods of this name are in {', '.join(spaces)}: NAMESPACE/{name}")
         if not spaces:
@@ -277,7 +277,7 @@ def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
 
 
 def _queue(plan: Plan, queue: str) -> dict[str, Any]:
-    verdict = next(one for one in plan.queues if one.queue == queue)
+    verdict = next(verdict for verdict in plan.queues if verdict.queue == queue)
     numbers = msgspec.to_builtins(plan.decisions.get(queue, Decision()))
     return {"queue": queue, **explained(verdict), "changed_by": verdict.reason.change,
             "numbers": numbers}  # fmt: skip

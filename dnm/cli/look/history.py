@@ -147,7 +147,7 @@ def history(
     end = parse_moment(until, now, "--until", config.events_zone) if until else None
     if end is not None and begin >= end:
         raise QuestionError("--until is not after --since")
-    kinds = frozenset(one.strip() for one in kind.split(",") if one.strip())
+    kinds = frozenset(name.strip() for name in kind.split(",") if name.strip())
     if unknown := kinds - set(KINDS):
         raise QuestionError(
             f"--kind {', '.join(sorted(unknown))} is not known; there are {', '.join(KINDS)}"

@@ -45,7 +45,7 @@ def report(
         print_document(report_document(accounts), output)
         return ExitCode.OK
     print_report(config, report_document(accounts))
-    if charged := [one for one in make_bill(config, accounts.since, now) if one.account]:
+    if charged := [lend for lend in make_bill(config, accounts.since, now) if lend.account]:
         print_line()
         print_table(*bill_table(charged))
     return ExitCode.OK
@@ -77,24 +77,24 @@ def report_document(accounts: Accounts) -> dict[str, Any]:
             for (queue, code), (times, seconds) in sorted(accounts.refused.items())
         ],
         "longest_waits": [
-            {"queue": one.queue, "begin": one.begin, "end": one.end, "most_pods": one.most_pods,
-             "seconds": ((one.end or accounts.until) - one.begin).total_seconds(),
-             "reasons": [{"code": code, "seconds": took} for code, took in one.reasons.items()],
-             "why": one.why}
-            for one in accounts.longest_waits
+            {"queue": wait.queue, "begin": wait.begin, "end": wait.end, "most_pods": wait.most_pods,
+             "seconds": ((wait.end or accounts.until) - wait.begin).total_seconds(),
+             "reasons": [{"code": code, "seconds": took} for code, took in wait.reasons.items()],
+             "why": wait.why}
+            for wait in accounts.longest_waits
         ],
-        "price_as_seen": [price_document(one) for one in accounts.prices],
+        "price_as_seen": [price_document(price) for price in accounts.prices],
     }  # fmt: skip
 
 
-def price_document(one: SeenPrice) -> dict[str, Any]:
+def price_document(seen_price: SeenPrice) -> dict[str, Any]:
     """Returns what jobs paid at most for the lent nodes of a type, in minutes: nulls where nothing
     is known of their queue."""
-    paid, used = (one.paid / 60, one.used / 60) if one.known else (None, None)
+    paid, used = (seen_price.paid / 60, seen_price.used / 60) if seen_price.known else (None, None)
     return {
-        "node_type": one.node_type,
-        "lent_node_minutes": round(one.lent / 60, 1),
-        "known_node_minutes": round(one.known / 60, 1),
+        "node_type": seen_price.node_type,
+        "lent_node_minutes": round(seen_price.lent / 60, 1),
+        "known_node_minutes": round(seen_price.known / 60, 1),
         "jobs_paid_node_minutes": None if paid is None else round(paid, 1),
         "pods_saved_minutes": None if used is None else round(used, 1),
         "saved_per_paid": round(used / paid, 2) if paid and used is not None else None,
@@ -132,8 +132,8 @@ def _node_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
 
 def _wait_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
     """By queue: how often pods waited, and how long before and after a node served."""
-    for queue in sorted({one.queue for one in accounts.waits}):
-        waits = [one for one in accounts.waits if one.queue == queue]
+    for queue in sorted({wait.queue for wait in accounts.waits}):
+        waits = [wait for wait in accounts.waits if wait.queue == queue]
         before = [((w.served or w.end or accounts.until) - w.begin).total_seconds() for w in waits]
         after = [((w.end or accounts.until) - w.served).total_seconds() for w in waits if w.served]
         yield {
@@ -200,7 +200,7 @@ _TABLES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
 def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
     """Yields the title, header and rows of each table, and its text without rows."""
     for title, section, columns, empty in _TABLES:
-        rows = [[_cell(key, one[key]) for key in columns.values()] for one in report[section]]
+        rows = [[_cell(key, item[key]) for key in columns.values()] for item in report[section]]
         if rows or empty:
             yield title, list(columns), rows, empty
     yield _seen_table(report["price_as_seen"])
@@ -220,17 +220,17 @@ def _cell(key: str, value: Any) -> str:
 
 def reason_of(code: str) -> str:
     """Returns the sentence of a reason; that of another dnm's is its code."""
-    return next((one.text for one in list_reasons() if one.name == code), code)
+    return next((reason.text for reason in list_reasons() if reason.name == code), code)
 
 
 def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
-    for one in prices:
-        lent, known = one["lent_node_minutes"], one["known_node_minutes"]
+    for price in prices:
+        lent, known = price["lent_node_minutes"], price["known_node_minutes"]
         share = _share(known, lent) if known else "not known"
         rows.append([
-            one["node_type"], f"{lent:,.0f}", share, _minutes(one["jobs_paid_node_minutes"]),
-            _minutes(one["pods_saved_minutes"]), _minutes(one["saved_per_paid"], 1),
+            price["node_type"], f"{lent:,.0f}", share, _minutes(price["jobs_paid_node_minutes"]),
+            _minutes(price["pods_saved_minutes"]), _minutes(price["saved_per_paid"], 1),
         ])  # fmt: skip
     return (
         "What jobs paid at most, in minutes of nodes: as far as runs saw their queue",
@@ -242,7 +242,8 @@ def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:
 def seen_sentence(prices: Sequence[SeenPrice]) -> str:
     """Returns what jobs paid at most for all that was lent; empty where nothing of it is known."""
     lent, known, paid, used = (
-        sum(getattr(one, name) for one in prices) / 60 for name in ("lent", "known", "paid", "used")
+        sum(getattr(price, name) for price in prices) / 60
+        for name in ("lent", "known", "paid", "used")
     )
     if not known:
         return ""

@@ -43,7 +43,11 @@ def nodes(
     registry = load_registry(config, now)
     out = nodes_kept_out(config, registry, listed.nodes, now)
     supplies = supply_now(config, registry, listed.nodes, now)
-    asked = [one.sentence for one in supplies if one.bounds and node_type in ("", one.node_type)]
+    asked = [
+        supply.sentence
+        for supply in supplies
+        if supply.bounds and node_type in ("", supply.node_type)
+    ]
     print_batch_nodes(config, shown, out, output, asked)
 
 
@@ -60,10 +64,10 @@ def print_batch_nodes(
     rows.sort(key=lambda node: (node.verdict, node.name))
     if output != "text":
         documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in rows]
-        for one in documents:
-            if not one.pop("tells_claim"):
-                del one["claim"]
-            one["kept_out"] = out.get(str(one["name"]), "")
+        for entry in documents:
+            if not entry.pop("tells_claim"):
+                del entry["claim"]
+            entry["kept_out"] = out.get(str(entry["name"]), "")
         document = {"schema": "dnm.nodes/1", "nodes": documents}
         print_document(document, output, (node.name for node in rows))
         return

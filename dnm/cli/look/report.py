@@ -122,24 +122,28 @@ def action_lines(action: Action) -> list[str]:
     return [f"action={_LINES[type(action)].format(action, **words)}"]
 
 
-def explained(one: QueueVerdict | NodeVerdict) -> dict[str, str]:
+def explained(verdict: QueueVerdict | NodeVerdict) -> dict[str, str]:
     """Returns what is decided, and why, as documents have it."""
-    return {"verdict": one.verdict.value, "code": one.reason.name, "reason": one.sentence}
+    return {
+        "verdict": verdict.verdict.value,
+        "code": verdict.reason.name,
+        "reason": verdict.sentence,
+    }
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Returns what `dnm plan --output json` prints, schema dnm.plan/1."""
     return {
         "schema": "dnm.plan/1",
-        "queues": [{"queue": one.queue, **explained(one)} for one in plan.queues],
-        "nodes": [{"node": one.node, **explained_node(plan, one)} for one in plan.nodes],
+        "queues": [{"queue": queue.queue, **explained(queue)} for queue in plan.queues],
+        "nodes": [{"node": node.node, **explained_node(plan, node)} for node in plan.nodes],
         "actions": [describe_action(action) for action in plan.actions],
         "to_lend": to_lend(plan),
         "to_return": to_return(plan),
         "notes": list(plan.notes),
         "errors": list(plan.errors),
         "diff": plan.diff,
-        "orders": [order_row(one, as_recorded(plan)) for one in plan.registry.orders],
+        "orders": [order_row(order, as_recorded(plan)) for order in plan.registry.orders],
         "pause": msgspec.to_builtins(plan.pause),
         "waiting_jobs": waiting_rows(plan.waiting_jobs),
         "sitting": sitting_rows(plan.registry.sitting),
@@ -148,12 +152,14 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def to_lend(plan: Plan) -> int:
     """Returns how many nodes a run would ask the converter for."""
-    return sum(one.request.count for one in plan.actions if isinstance(one, StartConversion))
+    return sum(
+        action.request.count for action in plan.actions if isinstance(action, StartConversion)
+    )
 
 
 def to_return(plan: Plan) -> int:
     """Returns how many it would have it give back."""
-    return sum(isinstance(one, ReturnNode) for one in plan.actions)
+    return sum(isinstance(action, ReturnNode) for action in plan.actions)
 
 
 def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str]:
@@ -164,8 +170,8 @@ def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str
 
 def as_recorded(plan: Plan) -> Registry:
     """Returns the registry of a plan without the requests that the plan makes."""
-    planned = {one.request.id for one in plan.actions if isinstance(one, StartConversion)}
-    requests = tuple(one for one in plan.registry.requests if one.id not in planned)
+    planned = {action.request.id for action in plan.actions if isinstance(action, StartConversion)}
+    requests = tuple(request for request in plan.registry.requests if request.id not in planned)
     return msgspec.structs.replace(plan.registry, requests=requests)
 
 
@@ -205,20 +211,20 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
 
 
 def _to_fence(plan: Plan) -> set[str]:
-    return {one.node for one in plan.actions if isinstance(one, Fence)}
+    return {action.node for action in plan.actions if isinstance(action, Fence)}
 
 
 def _node_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
-    for one in plan.nodes:
-        word = VERDICT_WORDS.get(one.verdict.value, one.verdict.value)
-        yield one.node, f"NODE: {word}: {explained_node(plan, one)['reason']}"
+    for node in plan.nodes:
+        word = VERDICT_WORDS.get(node.verdict.value, node.verdict.value)
+        yield node.node, f"NODE: {word}: {explained_node(plan, node)['reason']}"
 
 
-def explained_node(plan: Plan, one: NodeVerdict) -> dict[str, str]:
+def explained_node(plan: Plan, verdict: NodeVerdict) -> dict[str, str]:
     """Returns the same of a node; a fence that is yet to come is told as that."""
-    found = explained(one)
-    if one.reason is Reason.LEAVING and one.node in _to_fence(plan):
-        found["reason"] = one.sentence.replace("is fenced", "will be fenced", 1)
+    found = explained(verdict)
+    if verdict.reason is Reason.LEAVING and verdict.node in _to_fence(plan):
+        found["reason"] = verdict.sentence.replace("is fenced", "will be fenced", 1)
     return found
 
 

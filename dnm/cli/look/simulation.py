@@ -282,16 +282,16 @@ def simulation_document(
         "pods": len(workload.asks),
         "jobs": len(workload.jobs),
         "configurations": [
-            {"name": name, **_figures(one), **_price(compared, name)}
-            for name, one in compared.figures.items()
+            {"name": name, **_figures(figures_), **_price(compared, name)}
+            for name, figures_ in compared.figures.items()
         ],
         "notes": list(notes),
         "errors": list(compared.errors),
     }
 
 
-def _figures(one: Figures) -> dict[str, Any]:
-    return {key: find(one) for _, key, find in (*_ROWS, *_JOB_ROWS)}
+def _figures(figures: Figures) -> dict[str, Any]:
+    return {key: find(figures) for _, key, find in (*_ROWS, *_JOB_ROWS)}
 
 
 def _price(compared: Comparison, name: str) -> dict[str, Any]:
@@ -311,21 +311,21 @@ def _price(compared: Comparison, name: str) -> dict[str, Any]:
 # What stands before it, its key, and the figure.
 _Rows: TypeAlias = tuple[tuple[str, str, Callable[[Figures], float]], ...]
 _ROWS: _Rows = (
-    ("pods waited, minutes", "pods_waited_minutes", lambda one: round(one.pods.total, 1)),
-    ("  95th of a hundred", "pods_p95_minutes", lambda one: round(one.pods.late, 1)),
-    ("  the longest", "pods_longest_minutes", lambda one: round(one.pods.longest, 1)),
-    ("  never began", "pods_unserved", lambda one: one.unserved),
-    ("node-hours lent", "lent_node_hours", lambda one: round(one.lent, 1)),
-    ("  idle", "idle_node_hours", lambda one: round(one.idle, 1)),
-    ("  on the way", "converting_node_hours", lambda one: round(one.booting, 1)),
-    ("conversions", "conversions", lambda one: one.conversions),
-    ("  failed", "failed_conversions", lambda one: one.failures),
-    ("  back within 30 min", "returned_within_30_min", lambda one: one.short),
+    ("pods waited, minutes", "pods_waited_minutes", lambda figures: round(figures.pods.total, 1)),
+    ("  95th of a hundred", "pods_p95_minutes", lambda figures: round(figures.pods.late, 1)),
+    ("  the longest", "pods_longest_minutes", lambda figures: round(figures.pods.longest, 1)),
+    ("  never began", "pods_unserved", lambda figures: figures.unserved),
+    ("node-hours lent", "lent_node_hours", lambda figures: round(figures.lent, 1)),
+    ("  idle", "idle_node_hours", lambda figures: round(figures.idle, 1)),
+    ("  on the way", "converting_node_hours", lambda figures: round(figures.booting, 1)),
+    ("conversions", "conversions", lambda figures: figures.conversions),
+    ("  failed", "failed_conversions", lambda figures: figures.failures),
+    ("  back within 30 min", "returned_within_30_min", lambda figures: figures.short),
 )
 _JOB_ROWS: _Rows = (
-    ("jobs waited, minutes", "jobs_waited_minutes", lambda one: round(one.jobs.total, 1)),
-    ("  95th of a hundred", "jobs_p95_minutes", lambda one: round(one.jobs.late, 1)),
-    ("  the longest", "jobs_longest_minutes", lambda one: round(one.jobs.longest, 1)),
+    ("jobs waited, minutes", "jobs_waited_minutes", lambda figures: round(figures.jobs.total, 1)),
+    ("  95th of a hundred", "jobs_p95_minutes", lambda figures: round(figures.jobs.late, 1)),
+    ("  the longest", "jobs_longest_minutes", lambda figures: round(figures.jobs.longest, 1)),
 )
 _PRICE_ROWS = (
     ("job-minutes paid for lending", "jobs_paid_minutes"),
@@ -342,29 +342,29 @@ def print_simulation(document: Mapping[str, Any]) -> None:
         f"{document['pods']:,} pods, {document['jobs']:,} jobs, seed {document['seed']}"
     )
     print_line()
-    rows = [[title, *(_shown(one[key]) for one in shown)] for title, key, _ in _ROWS]
+    rows = [[title, *(_shown(item[key]) for item in shown)] for title, key, _ in _ROWS]
     if document["jobs"]:
-        rows += [[title, *(_shown(one[key]) for one in shown)] for title, key, _ in _JOB_ROWS]
-        paid = [one["price"] or {} for one in shown]
-        rows += [[title, *(_shown(one.get(key)) for one in paid)] for title, key in _PRICE_ROWS]
-    names = [one["name"] for one in shown]
+        rows += [[title, *(_shown(item[key]) for item in shown)] for title, key, _ in _JOB_ROWS]
+        paid = [item["price"] or {} for item in shown]
+        rows += [[title, *(_shown(item.get(key)) for item in paid)] for title, key in _PRICE_ROWS]
+    names = [item["name"] for item in shown]
     heads = [name if len(name) <= _WIDEST_HEAD else "the other" for name in names]
     print_table(document["workload"], ["", *heads], rows, "nothing")
     for name in set(names) - set(heads):
         print_line(f"the other: {name}")
     if document["jobs"] and len(shown) > 2:
         print_line()
-        print_line(_between(*(one for one in shown if one["name"] != NOBODY)))
+        print_line(_between(*(item for item in shown if item["name"] != NOBODY)))
     for note in document["notes"]:
         print_line(f"note: {note}")
     for error in document["errors"]:
         print_line(f"dnm would have said: {error}")
 
 
-def _between(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _between(entry: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """What the second configuration trades against the first."""
-    pods = other["pods_waited_minutes"] - one["pods_waited_minutes"]
-    jobs = one["jobs_waited_minutes"] - other["jobs_waited_minutes"]
+    pods = other["pods_waited_minutes"] - entry["pods_waited_minutes"]
+    jobs = entry["jobs_waited_minutes"] - other["jobs_waited_minutes"]
     text = (
         f"{other['name']}: pods wait {abs(pods):,.0f} minutes {'more' if pods > 0 else 'less'}, "
         f"jobs {abs(jobs):,.0f} minutes {'less' if jobs > 0 else 'more'}"

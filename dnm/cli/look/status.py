@@ -99,12 +99,12 @@ def status_document(
         "claimed": [
             {
                 "node": name,
-                "node_type": one.node_type,
-                "namespace": one.namespace,
-                "since": one.since,
-                "reason": registry.last_run.nodes.get(name, one.why),
+                "node_type": claim.node_type,
+                "namespace": claim.namespace,
+                "since": claim.since,
+                "reason": registry.last_run.nodes.get(name, claim.why),
             }
-            for name, one in sorted(registry.claimed.items())
+            for name, claim in sorted(registry.claimed.items())
         ],
         "by_hand": list(registry.by_hand),
         "orders": [order_row(order, registry) for order in registry.orders if now < order.until],
@@ -211,15 +211,15 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
     caps = count_caps(known, lent_in(registry))
     return {
         "cooldown_seconds": cooldown.total_seconds(),
-        "caps": [{"cap": one.cap, "lent": one.lent, "max": one.max} for one in caps],
+        "caps": [{"cap": cap.cap, "lent": cap.lent, "max": cap.max} for cap in caps],
         "cap_shares": [
             {
-                "cap": one.line.partition(" = ")[0],
-                "percent": one.cap.percent,
+                "cap": node_cap.line.partition(" = ")[0],
+                "percent": node_cap.cap.percent,
                 "nodes": now.cap if isinstance(now.cap, int) else None,
             }
-            for one, now in zip(list_node_caps(config), list_node_caps(known), strict=True)
-            if isinstance(one.cap, Share)
+            for node_cap, now in zip(list_node_caps(config), list_node_caps(known), strict=True)
+            if isinstance(node_cap.cap, Share)
         ],
         "floors": list(_floors(config)),
         "backoffs": {
@@ -239,9 +239,9 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
             if name not in registry.holds or registry.holds[name].is_in_force(now)
         ],
         "excluded": {
-            name: msgspec.structs.asdict(one)
-            for name, one in sorted(registry.excluded.items())
-            if one.is_in_force(now)
+            name: msgspec.structs.asdict(keeping)
+            for name, keeping in sorted(registry.excluded.items())
+            if keeping.is_in_force(now)
         },
         "budgets": {
             name: {

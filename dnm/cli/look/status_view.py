@@ -92,7 +92,9 @@ def print_status(
 def to_do_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yields what waits for a person, each with the command that ends it."""
     run, pause = document["last_run"], document["brakes"]["pause"]
-    if failed := [one["node"] for one in document["nodes"] if one["phase"] == Phase.FAILED.value]:
+    if failed := [
+        node["node"] for node in document["nodes"] if node["phase"] == Phase.FAILED.value
+    ]:
         names = fold_hostlist(failed)
         yield f"{names} failed: fix the error above, then `dnm reset {names}` returns it to Slurm"
     for queue, breaker in document["brakes"]["breakers"].items():
@@ -138,9 +140,9 @@ def node_rows(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
             "phase": "given up" if request["is_given_up"] else "requested",
             "for": duration(now - request["since"]),
         }
-    for one in document["claimed"]:
-        since = duration(now - one["since"]) if one["since"] else "?"
-        yield {**_place(one), "node": one["node"], "phase": "claimed", "for": since}
+    for item in document["claimed"]:
+        since = duration(now - item["since"]) if item["since"] else "?"
+        yield {**_place(item), "node": item["node"], "phase": "claimed", "for": since}
 
 
 def _kept(node: Mapping[str, Any], zone: str) -> str:
@@ -179,8 +181,12 @@ def by_hand_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC")
         )
 
 
-def _place(one: Mapping[str, Any]) -> Row:
-    return {"type": one["node_type"], "namespace": one["namespace"], "queue": one.get("queue", "")}
+def _place(entry: Mapping[str, Any]) -> Row:
+    return {
+        "type": entry["node_type"],
+        "namespace": entry["namespace"],
+        "queue": entry.get("queue", ""),
+    }
 
 
 def _span(seconds: float | None) -> str:
@@ -192,7 +198,7 @@ def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What went wrong with a node or a request, in full: the table has no room for it."""
     nodes = [(node["node"], node["error"]) for node in document["nodes"] if node["error"]]
     requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
-    claimed = [(one["node"], one["reason"]) for one in document["claimed"]]
+    claimed = [(item["node"], item["reason"]) for item in document["claimed"]]
     return nodes + requests + claimed
 
 
@@ -349,7 +355,7 @@ def holders_text(listed: dict[str, Any]) -> str:
     apart = f"{count_of(pods.apart, 'pod')} of DaemonSets or static"
     if not pods.count:
         return f"no pod holds it; {apart}" if pods.apart else "no pod holds it"
-    first = sorted(pods.namespaces.items(), key=lambda one: (-one[1], one[0]))
+    first = sorted(pods.namespaces.items(), key=lambda namespace: (-namespace[1], namespace[0]))
     shown = ", ".join(f"{number} of {name}" for name, number in first[:_MOST_NAMES])
     others = len(first) - _MOST_NAMES
     more = f" and {count_of(others, 'more namespace')}" if others > 0 else ""

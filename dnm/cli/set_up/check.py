@@ -48,7 +48,7 @@ def check(
     with progress("looking") as tell:
         for finding in find_everything(config_path, os.environ, deep):
             findings.append(finding)
-            tell(len({one.check for one in findings}) / _LOOKED_AT)
+            tell(len({finding.check for finding in findings}) / _LOOKED_AT)
     failed = {finding.check for finding in findings if finding.result is CheckResult.FAILED}
     if output != "text":
         checks = list(map(msgspec.structs.asdict, findings))
@@ -65,7 +65,7 @@ def print_findings(findings: Sequence[Finding], *, is_wide: bool = True) -> None
     has none. Unless `is_wide`, all that is fine is one line."""
     can_tick = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     arrow = "→" if can_tick else "->"
-    for finding in sorted(findings, key=lambda one: _ORDER.index(one.result)):
+    for finding in sorted(findings, key=lambda finding: _ORDER.index(finding.result)):
         if finding.result is CheckResult.OK and not is_wide:
             continue
         sign, word, meaning, _ = _SHOWN[finding.result]
@@ -73,7 +73,7 @@ def print_findings(findings: Sequence[Finding], *, is_wide: bool = True) -> None
         text = f"{finding.check}: {finding.text}{remedy}"
         shown = text if can_tick else text.encode("ascii", "replace").decode()
         print_line((f"{sign if can_tick else word} ", meaning), shown)
-    good = Counter(one.check for one in findings if one.result is CheckResult.OK)
+    good = Counter(finding.check for finding in findings if finding.result is CheckResult.OK)
     if good and not is_wide:
         sign, word, meaning, _ = _SHOWN[CheckResult.OK]
         names = ", ".join(
@@ -81,4 +81,10 @@ def print_findings(findings: Sequence[Finding], *, is_wide: bool = True) -> None
         )
         print_line((f"{sign if can_tick else word} ", meaning), f"fine: {names}; --wide shows each")
     counts = Counter(finding.result for finding in findings)
-    print_line(", ".join(f"{counts[one]} {of}" for one, (*_, of) in _SHOWN.items() if counts[one]))
+    print_line(
+        ", ".join(
+            f"{counts[check_result]} {of}"
+            for check_result, (*_, of) in _SHOWN.items()
+            if counts[check_result]
+        )
+    )

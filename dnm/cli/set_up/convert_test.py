@@ -32,15 +32,15 @@ def convert_test(
     """
     settings = load_settings({}, os.environ, config_path)
     played: list[Round] = []
-    for one in play_rounds(settings, node, namespace, rounds, _say):
-        played.append(one)
-        _print_round(one, f"Round {len(played)} of {rounds}")
-    done = [one for one in played if one.result.result == "ok"]
-    rests = [rest for one in played for rest in one.rests]
+    for play_round in play_rounds(settings, node, namespace, rounds, _say):
+        played.append(play_round)
+        _print_round(play_round, f"Round {len(played)} of {rounds}")
+    done = [item for item in played if item.result.result == "ok"]
+    rests = [rest for item in played for rest in item.rests]
     print_line((f"{len(done)} of {rounds} round(s) ended well", "heading"))
     for what, found in (
-        ("left over", {one.thing for one in rests if one.hook}),
-        ("not known whether left over", {one.thing for one in rests if not one.hook}),
+        ("left over", {rest.thing for rest in rests if rest.hook}),
+        ("not known whether left over", {rest.thing for rest in rests if not rest.hook}),
     ):
         print_line(f"{what}: {', '.join(sorted(found)) or 'nothing'}", indent=2)
     return ExitCode.FAILED if rests or len(done) < rounds else ExitCode.OK
@@ -50,13 +50,13 @@ def _say(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
-def _print_round(one: Round, title: str) -> None:
-    result = one.result
+def _print_round(item: Round, title: str) -> None:
+    result = item.result
     rows = [(stage.stage, f"{stage.seconds:.1f}", stage.result) for stage in result.stages]
     rows.append(("all", f"{sum(stage.seconds for stage in result.stages):.1f}", result.result))
     print_table(f"{title}: {result.node}", ("STAGE", "SECONDS", "RESULT"), rows, "")
     if result.result != "ok":
         return print_line(result.error, indent=2)
-    left = [(rest.thing, rest.text[:_LONGEST], rest.hook or "(not known)") for rest in one.rests]
+    left = [(rest.thing, rest.text[:_LONGEST], rest.hook or "(not known)") for rest in item.rests]
     header = ("LEFT OVER", "WHAT", "HOOK THAT SHOULD CLEAR IT")
     print_table("", header, left, "nothing is left over")

@@ -30,20 +30,23 @@ def node_types_document(
     types: Mapping[str, NodeType], problems: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Returns what `dnm node-types check` prints as JSON, schema dnm.node-types/1."""
-    found = {name: check_node_type(one) for name, one in types.items()}
+    found = {name: check_node_type(node_type) for name, node_type in types.items()}
     return {
         "schema": "dnm.node-types/1",
-        "ok": not problems and not any(one.is_error for many in found.values() for one in many),
+        "ok": not problems
+        and not any(problem.is_error for many in found.values() for problem in many),
         "problems": list(problems),
         "types": [
             {
                 "name": name,
-                "size": dict(one.size),
-                "allocatable_memory": computed_allocatable(one.kubelet) if one.kubelet else None,
-                "settings": settings_of(one.kubelet),
+                "size": dict(node_type.size),
+                "allocatable_memory": computed_allocatable(node_type.kubelet)
+                if node_type.kubelet
+                else None,
+                "settings": settings_of(node_type.kubelet),
                 "problems": msgspec.to_builtins(found[name]),
             }
-            for name, one in types.items()
+            for name, node_type in types.items()
         ],
     }
 
@@ -64,7 +67,7 @@ def check(
         print_document(document, output)
     else:
         findings = [wrong(problem, check="configuration") for problem in problems]
-        findings += [one for node_type in chosen.values() for one in judge(node_type)]
+        findings += [finding for node_type in chosen.values() for finding in judge(node_type)]
         print_findings(findings)
     return ExitCode.OK if document["ok"] else ExitCode.FAILED
 

@@ -72,15 +72,20 @@ def check_cluster(
     problems = (source.refusal, _ledger_problem(source))
     judged = msgspec.structs.replace(
         judged,
-        violations=(*(_advice("document", one) for one in problems if one), *judged.violations),
-        advice=(*(_advice("document", one) for one in source.warnings), *judged.advice),
+        violations=(
+            *(_advice("document", problem) for problem in problems if problem),
+            *judged.violations,
+        ),
+        advice=(*(_advice("document", warning) for warning in source.warnings), *judged.advice),
     )
     return _report([judged], output)
 
 
 def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | None = None) -> int:
     """Judges files; 0 where dnm can edit all of them and YuniKorn, if it was asked, takes them."""
-    return _report([_ask(one, yunikorn) for path in files for one in judge_file(path)], output)
+    return _report(
+        [_ask(judgement, yunikorn) for path in files for judgement in judge_file(path)], output
+    )
 
 
 def queue_edges(config: Config) -> tuple[KubeClient, tuple[str, str], YunikornClient | None]:
@@ -125,11 +130,11 @@ def _name_of(source: SourceDocument) -> str:
 
 def _report(judged: list[Judgement], output: str) -> int:
     if output != "text":
-        print_document([_judgement_document(one) for one in judged], output)
+        print_document([_judgement_document(item) for item in judged], output)
     else:
-        for one in judged:
-            _print_judgement(one)
-    are_good = all(one.is_ok for one in judged)
+        for judgement in judged:
+            _print_judgement(judgement)
+    are_good = all(item.is_ok for item in judged)
     return ExitCode.OK if are_good else ExitCode.FAILED
 
 

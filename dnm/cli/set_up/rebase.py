@@ -56,7 +56,7 @@ def rebase(
     The command first shows what comes of the answer. Limits that stand as dnm last wrote them are
     left alone: it knows what they contain.
     """
-    paths = [one.lower() for one in queue or ()]
+    paths = [name.lower() for name in queue or ()]
     operation = new_operation("rebase", ", ".join(queue or ()), reason, reading=reading)
     kube, place, yunikorn = queue_edges(config)
 

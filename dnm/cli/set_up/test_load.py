@@ -154,9 +154,9 @@ def delete_loads(config: Config, namespace: str, name: str = "") -> int:
             found = list_deployments(kube.requests, namespace, _selector(config, name))
         except ApiRefused as error:
             raise _explain(config, namespace, error) from error
-        for one in found:
-            delete_deployment(kube.requests, one)
-            print_line(f"deleted Deployment {namespace}/{one.metadata.name} and its pods")
+        for deployment in found:
+            delete_deployment(kube.requests, deployment)
+            print_line(f"deleted Deployment {namespace}/{deployment.metadata.name} and its pods")
     if not found and namespace not in config.namespaces:
         hint = values.suggest(namespace, config.namespaces)
         raise ConfigError(f"test load: there is none in namespace {namespace}{hint}")
@@ -191,7 +191,7 @@ def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
     """Raises ConfigError if the queue document has no such queue that pods can use."""
     known = read_document(read_source(kube, config.queue_document)).limits
     limits = known.get(queue.lower())
-    leaves = [path for path, one in known.items() if one.is_leaf]
+    leaves = [path for path, limits in known.items() if limits.is_leaf]
     if limits is None:
         raise ConfigError(
             f"test load: the queue document has no queue {queue}{values.suggest(queue, leaves)}"
@@ -318,7 +318,7 @@ def _node_types(config: Config, namespace: str) -> list[NodeType]:
 def _taints(config: Config, load: Load) -> list[Taint]:
     """Of all node types that the namespace may be given, each once."""
     kinds = _node_types(config, load.namespace)
-    return list(dict.fromkeys(one for kind in kinds for one in kind.taints_for(load.namespace)))
+    return list(dict.fromkeys(taint for kind in kinds for taint in kind.taints_for(load.namespace)))
 
 
 def _toleration(taint: Taint) -> dict[str, str]:

@@ -41,7 +41,7 @@ def _registry(config: Config) -> Registry:
 def _events(config: Config) -> list[str]:
     from dnm.calendar.in_force import list_events
 
-    return [one.name for one in list_events(config, _registry(config))]
+    return [event.name for event in list_events(config, _registry(config))]
 
 
 nodes = _completes(lambda c: _registry(c).nodes)

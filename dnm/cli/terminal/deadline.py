@@ -67,7 +67,7 @@ def _moment(text: str, now: datetime, zone: str) -> datetime | None:
                 for n in (0, 1)
                 for fold in (0, 1)
             )
-            return next(one for one in (m.astimezone(UTC) for m in moments) if one > now)
+            return next(moment for moment in (m.astimezone(UTC) for m in moments) if moment > now)
         moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo else begin_in_utc(moment, zone)
     except (ValueError, IndexError, OverflowError, StopIteration):

@@ -36,8 +36,8 @@ class Line:
         self.before: Sequence[Run] = ((" " * indent, ""),)  # which is never broken
         self.begin, self.hang = indent, hang
         self.parts: list[Run] = [
-            (printable(one), "") if isinstance(one, str) else (printable(one[0]), one[1])
-            for one in parts
+            (printable(part), "") if isinstance(part, str) else (printable(part[0]), part[1])
+            for part in parts
         ]
 
     @property

@@ -145,7 +145,11 @@ def waiting_lines(rows: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[
 
 def waiting_rows(waiting: tuple[WaitingJobs, ...] | None) -> list[dict[str, Any]] | None:
     """Returns the same for a document; None: nobody says what jobs wait for."""
-    return None if waiting is None else [msgspec.structs.asdict(one) for one in waiting]
+    return (
+        None
+        if waiting is None
+        else [msgspec.structs.asdict(waiting_jobs) for waiting_jobs in waiting]
+    )
 
 
 def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -186,9 +190,14 @@ def order_progress(row: Mapping[str, Any]) -> str:
 def sitting_rows(sitting: Mapping[str, Sitting]) -> list[dict[str, Any]]:
     """Returns those of which people are told, by queue."""
     return [
-        {"queue": queue, "since": one.since, "percent": one.percent, "nodes": one.nodes}
-        for queue, one in sorted(sitting.items())
-        if one.is_told
+        {
+            "queue": queue,
+            "since": queue_use.since,
+            "percent": queue_use.percent,
+            "nodes": queue_use.nodes,
+        }
+        for queue, queue_use in sorted(sitting.items())
+        if queue_use.is_told
     ]
 
 

@@ -106,7 +106,7 @@ def draw_table(
     while columns[-1].name in optional and (is_pipe or not _fits(columns, room, _LEAST_OPTIONAL)):
         columns.pop()
     if not _fits(columns, room, LEAST_LAST):
-        columns = [one for one in columns if one is columns[0] or any(one.cells)]
+        columns = [column for column in columns if column is columns[0] or any(column.cells)]
     if not _fits(columns, room, LEAST_LAST):
         draw(_blocks(columns, indent, width))
         return

@@ -282,7 +282,7 @@ class SlurmClient:
             ) from error
         except OSError as error:
             raise SlurmError(f"{program} can't be run ({error.strerror})") from error
-        out, err = (one.decode("utf-8", "replace") for one in (answer.stdout, answer.stderr))
+        out, err = (chunk.decode("utf-8", "replace") for chunk in (answer.stdout, answer.stderr))
         return CompletedProcess(answer.args, answer.returncode, out, err)
 
 

@@ -85,7 +85,7 @@ class SlurmRestClient:
         """Returns the node. Its partitions are unreliable: 25.05 and 25.11 fill them wrongly for a
         single one."""
         nodes = rest_body.parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
-        if [one.name for one in nodes] != [name]:
+        if [node.name for node in nodes] != [name]:
             raise SlurmRefused(f"slurmrestd knows no node {name}", "no such node")
         return nodes[0]
 
@@ -137,7 +137,7 @@ class SlurmRestClient:
         lock = f"{name}_{secrets.token_hex(4)}"
         self._reserve(lock, node, _LOCKED, words)
         try:
-            existing = {one.name for one in self.read_reservations()}
+            existing = {reservation.name for reservation in self.read_reservations()}
             if name in existing:
                 sentence = f"Duplicate reservation name {name}: another conversion was first"
                 raise SlurmRefused(f"{node} is not reserved: {sentence}", sentence)
@@ -148,7 +148,10 @@ class SlurmRestClient:
         finally:
             with suppress(SlurmError):  # it ends after a minute
                 self.delete_reservation(lock)
-        if not any(one.name == name and one.nodes == (node,) for one in self.read_reservations()):
+        if not any(
+            reservation.name == name and reservation.nodes == (node,)
+            for reservation in self.read_reservations()
+        ):
             raise SlurmOutcomeUnknown(f"the reservation {name} does not hold {node} alone")
 
     move_booking = _unable("book nodes for events")

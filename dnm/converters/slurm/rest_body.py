@@ -112,7 +112,9 @@ def choose_version(body: bytes, newest: int = NEWEST) -> Offer:
             changes = versions.setdefault(int(match[1]), set())
             changes.update((method.upper(), below) for method in methods)
     hidden = _hiding(specification.info.version)
-    if usable := [one for one in versions if OLDEST <= one <= newest and one not in hidden]:
+    if usable := [
+        version for version in versions if OLDEST <= version <= newest and version not in hidden
+    ]:
         return Offer(version=f"v0.0.{max(usable)}", methods=frozenset(versions[max(usable)]))
     offered = ", ".join(f"v0.0.{number}" for number in sorted(versions)) or "no version"
     raise SlurmError(
@@ -252,7 +254,7 @@ def parse_nodes(body: bytes) -> tuple[SlurmNode, ...]:
 
 def parse_partitions(body: bytes) -> tuple[str, ...]:
     """Parses GET partitions and returns the names."""
-    return tuple(one.name for one in decode_list(body, "partitions", _Partition))
+    return tuple(partition.name for partition in decode_list(body, "partitions", _Partition))
 
 
 def parse_jobs(body: bytes) -> tuple[SlurmJob, ...]:
@@ -279,15 +281,15 @@ def parse_reservations(body: bytes) -> tuple[Reservation, ...]:
     rows = decode_list(body, "reservations", _Reservation)
     return tuple(
         Reservation(
-            name=one.name,
-            start=_time(one.start_time),
-            end=_time(one.end_time),
-            nodes=expand_hostlist(one.node_list or ""),
-            users=one.users or "",
-            accounts=one.accounts or "",
-            flags=tuple(one.flags),
+            name=row.name,
+            start=_time(row.start_time),
+            end=_time(row.end_time),
+            nodes=expand_hostlist(row.node_list or ""),
+            users=row.users or "",
+            accounts=row.accounts or "",
+            flags=tuple(row.flags),
         )
-        for one in rows
+        for row in rows
     )
 
 

@@ -52,7 +52,9 @@ def demo(*, speed: float = 1.0) -> int:
         place = Path(tempfile.mkdtemp(prefix="dnm-demo-"))
         problems: list[str] = []
         try:
-            problems = [f"the books don't balance: {one}" for one in _play_and_check(place, speed)]
+            problems = [
+                f"the books don't balance: {name}" for name in _play_and_check(place, speed)
+            ]
         except SandboxError as error:
             problems = [str(error)]
         except KeyboardInterrupt:
@@ -100,7 +102,7 @@ class Workshop:
         self.url = url
         self.config = config
         caller = child_environment()
-        self.environment = {name: one for name, one in caller.items() if name not in _OWN_SITE}
+        self.environment = {name: item for name, item in caller.items() if name not in _OWN_SITE}
         self.runs = 0
         self.failed_runs: list[str] = []
         self.lent: set[str] = set()

@@ -151,11 +151,11 @@ def admit(node: str, attempt: Attempt, changed: Object, old: Object | None) -> N
     it is."""
     if attempt.name != node:
         raise _forbidden(attempt, f'node "{node}" is not allowed to modify node "{attempt.name}"')
-    taints = [(one.get("spec") or {}).get("taints") or [] for one in (changed, old or {})]
+    taints = [(entry.get("spec") or {}).get("taints") or [] for entry in (changed, old or {})]
     if old is not None and taints[0] != taints[1]:
         raise _forbidden(attempt, f'node "{node}" is not allowed to modify taints')
     after, before = (
-        (one.get("metadata") or {}).get("labels") or {} for one in (changed, old or {})
+        (entry.get("metadata") or {}).get("labels") or {} for entry in (changed, old or {})
     )
     modified = {key for key in {*after, *before} if after.get(key) != before.get(key)}
     if forbidden := sorted(filter(_is_forbidden, modified)):

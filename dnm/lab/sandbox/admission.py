@@ -77,8 +77,8 @@ def _write_amounts(item: Any) -> None:
     """Turns each quantity of an object into the string that the API server keeps, whatever number
     or text it was written as. Raises 400 for what is no amount."""
     if isinstance(item, list):
-        for one in item:
-            _write_amounts(one)
+        for entry in item:
+            _write_amounts(entry)
     if not isinstance(item, dict):
         return
     for key, value in item.items():
@@ -157,8 +157,8 @@ def _qos_class(spec: Object) -> str:
     """ComputePodQOS of pkg/apis/core/v1/helper/qos: Guaranteed where every container has limits of
     CPU and memory that are its requests, BestEffort where none has either."""
     parts = [
-        (one.get("requests") or {}, one.get("limits") or {})
-        for one in (
+        (item.get("requests") or {}, item.get("limits") or {})
+        for item in (
             container.get("resources") or {}
             for container in [*spec["containers"], *spec.get("initContainers", [])]
         )

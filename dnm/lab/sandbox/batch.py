@@ -224,8 +224,8 @@ class Batch:
         booked: list[str] = []
         of_name = self.reservations.by_name
         late = {
-            m.name: one for m in found
-            if (one := of_name.get(f"{name}-{m.name}")) and one.begins > span[0] + 300
+            m.name: entry for m in found
+            if (entry := of_name.get(f"{name}-{m.name}")) and entry.begins > span[0] + 300
         }  # fmt: skip
         for machine in sorted(
             found, key=lambda m: (m.name not in late, bool(self.jobs_on(m)), m.name)
@@ -242,10 +242,12 @@ class Batch:
     def unbook(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
         """Gives up those of a booking; one that another has made is a violation."""
         given_up = list(self.reservations.give_up(name, left_out))
-        for one in given_up:
-            if one.instance != instance:
-                self.violations.note("reservation-taken", one.node, f"{one.name}, by {instance}")
-        return [one.node for one in given_up]
+        for reservation in given_up:
+            if reservation.instance != instance:
+                self.violations.note(
+                    "reservation-taken", reservation.node, f"{reservation.name}, by {instance}"
+                )
+        return [item.node for item in given_up]
 
     # --- administrators ---------------------------------------------------------------------
 
@@ -314,7 +316,7 @@ class Batch:
         self.min_idle_seconds = document["min_idle_seconds"]
         self._last_job = document["last_job"]
         reservations = msgspec.convert(document["reservations"], list[Reservation])
-        self.reservations.by_name = {one.name: one for one in reservations}
+        self.reservations.by_name = {reservation.name: reservation for reservation in reservations}
 
 
 _PLACE_WORDS = {

@@ -133,9 +133,9 @@ class Conversion:
         has begun."""
         self._asking = _asker(process) if process else None
         self._operations = {  # what a converter that was killed had begun stays half done
-            number: one
-            for number, one in self._operations.items()
-            if one.process is None or is_alive(one.process)
+            number: operation
+            for number, operation in self._operations.items()
+            if operation.process is None or is_alive(operation.process)
         }
         self.calls.append(
             Call(arguments=tuple(arguments), environment=dict(environment), at=self.clock.stamp())
@@ -174,8 +174,9 @@ class Conversion:
     def is_at_work(self, machine: Machine) -> bool:
         """Whether a converter that lives has the machine."""
         return any(
-            machine.name in one.machines and (one.process is None or is_alive(one.process))
-            for one in self._operations.values()
+            machine.name in operation.machines
+            and (operation.process is None or is_alive(operation.process))
+            for operation in self._operations.values()
         )
 
     def duration(self, operation: int) -> float:
@@ -397,10 +398,10 @@ class Conversion:
                 "idle_seconds": self.batch.idle_seconds(machine), "verdict": verdict,
                 "reason": reason, "in_service": self.batch.is_in_service(machine),
                 "partitions": machine.partitions, "features": machine.features,
-                "reservations": [one.name for one in self.batch.reservations.on(machine.name)],
+                "reservations": [item.name for item in self.batch.reservations.on(machine.name)],
                 "reservations_begin": {
-                    one.name: datetime.fromtimestamp(one.begins, UTC)
-                    for one in self.batch.reservations.on(machine.name)
+                    reservation.name: datetime.fromtimestamp(reservation.begins, UTC)
+                    for reservation in self.batch.reservations.on(machine.name)
                 },
                 "slurm_reason": _slurm_reason(machine),
                 **({"claim": self._claim(machine)} if self.tells_claims else {}),
@@ -482,7 +483,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _slurm_reason(machine: Machine) -> dict[str, Any] | None:
     """Slurm has one Reason: an administrator's stands where the converter's stood."""
-    drains = sorted(machine.drains.items(), key=lambda one: one[0] == OWN_DRAIN)
+    drains = sorted(machine.drains.items(), key=lambda drain: drain[0] == OWN_DRAIN)
     for owner, text in drains:
         is_own = owner == OWN_DRAIN
         instance = machine.journal.instance if is_own and machine.journal else ""

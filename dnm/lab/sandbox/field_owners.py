@@ -57,7 +57,7 @@ def _with_owners(item: Object, old: Object, owners: Owners, stamp: str) -> Objec
         same = owner in known and known[owner]["fieldsV1"] == entry["fieldsV1"]
         if paths:
             entries.append(known[owner] if same else entry)
-    entries.sort(key=lambda one: (one["operation"], one["time"], one["manager"]))
+    entries.sort(key=lambda item: (item["operation"], item["time"], item["manager"]))
     metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     return {**item, "metadata": {**metadata, **({"managedFields": entries} if entries else {})}}
 

@@ -53,7 +53,7 @@ def ready_conditions(ready: bool) -> list[Object]:
 def set_ready(node: Object, ready: bool) -> None:
     """As a kubelet does, which leaves conditions alone that are not its own."""
     status = node["status"]
-    others = [one for one in status.get("conditions") or () if one["type"] != "Ready"]
+    others = [item for item in status.get("conditions") or () if item["type"] != "Ready"]
     status["conditions"] = [*ready_conditions(ready), *others]
 
 

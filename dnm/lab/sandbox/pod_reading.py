@@ -136,7 +136,9 @@ def request_of(pod: Object, *, sidecars_count_twice: bool = False) -> dict[str, 
     YuniKorn 1.6 to 1.8 have a sidecar twice in its own init step (YUNIKORN-3206): the switch.
     """
     spec = pod["spec"]
-    sums = total([{"pods": 1}, *(_of_container(pod, one) for one in spec["containers"])])
+    sums = total(
+        [{"pods": 1}, *(_of_container(pod, container) for container in spec["containers"])]
+    )
     running: dict[str, int] = {}  # sidecars that have been started
     peak: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
@@ -157,7 +159,9 @@ def _of_container(pod: Object, container: Object) -> dict[str, int]:
     status = pod.get("status") or {}
     states = [*(status.get("containerStatuses") or ()),
               *(status.get("initContainerStatuses") or ())]  # fmt: skip
-    state: Object = next((one for one in reversed(states) if one["name"] == container["name"]), {})
+    state: Object = next(
+        (state for state in reversed(states) if state["name"] == container["name"]), {}
+    )
     applied = state.get("resources")
     in_force = yunikorn_units((applied or {}).get("requests") or {})
     if applied is not None and _was_refused(status):
@@ -167,8 +171,8 @@ def _of_container(pod: Object, container: Object) -> dict[str, int]:
 
 def _was_refused(status: Object) -> bool:
     return status.get("resize") == "Infeasible" or any(
-        one.get("type") == "PodResizePending" and one.get("reason") == "Infeasible"
-        for one in status.get("conditions") or ()
+        item.get("type") == "PodResizePending" and item.get("reason") == "Infeasible"
+        for item in status.get("conditions") or ()
     )
 
 

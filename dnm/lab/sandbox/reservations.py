@@ -37,28 +37,45 @@ class Reservations:
         self.by_name: dict[str, Reservation] = {}
 
     def purge(self, now: float) -> None:
-        self.by_name = {name: one for name, one in self.by_name.items() if one.ends > now}
+        self.by_name = {
+            name: reservation
+            for name, reservation in self.by_name.items()
+            if reservation.ends > now
+        }
 
     def on(self, node: str) -> list[Reservation]:
-        return [one for one in self.by_name.values() if one.node == node]
+        return [reservation for reservation in self.by_name.values() if reservation.node == node]
 
     def in_force(self, node: str, now: float) -> Reservation | None:
-        return next((one for one in self.on(node) if one.begins <= now), None)
+        return next(
+            (reservation for reservation in self.on(node) if reservation.begins <= now), None
+        )
 
     def holds_back(self, node: str, instance: str, now: float) -> Reservation | None:
         """The one for which a converter of an instance leaves the machine alone: any but its own
         that has begun."""
-        soon = (one for one in self.on(node) if one.begins <= now + LOOKAHEAD_SECONDS)
-        return next((one for one in soon if one.instance != instance or one.begins > now), None)
+        soon = (
+            reservation
+            for reservation in self.on(node)
+            if reservation.begins <= now + LOOKAHEAD_SECONDS
+        )
+        return next(
+            (
+                reservation
+                for reservation in soon
+                if reservation.instance != instance or reservation.begins > now
+            ),
+            None,
+        )
 
     def may_start(self, node: str, until: float) -> bool:
-        return all(one.begins >= until for one in self.on(node))
+        return all(reservation.begins >= until for reservation in self.on(node))
 
     def create(self, new: Reservation, now: float, busy_until: float) -> str:
         """Makes one, or returns Slurm's sentence. `busy_until`: jobs may run on the machine."""
         if new.begins < now:
             return "Invalid time specified"
-        if any(one.overlaps(new) for one in self.by_name.values()):
+        if any(reservation.overlaps(new) for reservation in self.by_name.values()):
             return "Requested reservation overlaps with another reservation"
         if new.name in self.by_name:
             return "Duplicate reservation name"
@@ -69,10 +86,10 @@ class Reservations:
 
     def give_up(self, booking: str, kept: Container[str]) -> Iterable[Reservation]:
         """Deletes those of a booking, but for these machines'; yields each."""
-        for one in list(self.by_name.values()):
-            if one.name == f"{booking}-{one.node}" and one.node not in kept:
-                del self.by_name[one.name]
-                yield one
+        for reservation in list(self.by_name.values()):
+            if reservation.name == f"{booking}-{reservation.node}" and reservation.node not in kept:
+                del self.by_name[reservation.name]
+                yield reservation
 
 
 def is_booking(name: str, instance: str) -> bool:

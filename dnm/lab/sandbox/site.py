@@ -90,7 +90,7 @@ def write_configuration(directory: Path, url: str, settings: Mapping[str, str]) 
     values = {**_SETTINGS, "yunikorn_url": url, **settings}
     lab = {key: values.pop(key, text) for key, text in _LAB.items()}
     lines, pace = (
-        "".join(f"{key} = {text}\n" for key, text in one.items()) for one in (values, lab)
+        "".join(f"{key} = {text}\n" for key, text in entry.items()) for entry in (values, lab)
     )
     heading = "# dnm's configuration for the sandbox beside it; seconds stand for minutes here.\n"
     queues = {"dev": WORKSHOP_QUEUE, "notebook": NOTEBOOK_QUEUE}

@@ -171,7 +171,9 @@ def read_document(text: str) -> tuple[Fields, dict[str, ConfiguredQueue]]:
             raise ConfigRefused("yaml: unmarshal errors: it is no mapping")
         for partition in _list(document or {}, "partitions"):
             if _text(partition, "name").lower() in ("", "default"):
-                return partition, {one.path: one for one in _queues(_root_of(partition), None)}
+                return partition, {
+                    queue.path: queue for queue in _queues(_root_of(partition), None)
+                }
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise ConfigRefused(f"yaml: {' '.join(str(error).split())}") from error
     except AmountError as error:
@@ -225,4 +227,4 @@ def _map(fields: Fields, name: str) -> Fields:
 
 def _list(fields: Fields, name: str) -> list[Fields]:
     found = fields.get(name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []

@@ -49,8 +49,8 @@ def floor_bounds(
         yield from _bounds(f"of type {node_type}", of_types[node_type], rows, spare, {node_type})
     for partition, floor in config.partition_floors.items():
         rows = [node for node in batch.values() if partition in node.partitions]
-        held = {one for node in rows if (one := types[node.name])} or set(config.node_types)
-        spare = sum(resumable.get(one, 0) - coming[one] for one in held)
+        held = {item for node in rows if (item := types[node.name])} or set(config.node_types)
+        spare = sum(resumable.get(name, 0) - coming[name] for name in held)
         yield from _bounds(f"of partition {partition}", floor, rows, spare, held)
 
 

@@ -88,8 +88,8 @@ def _compare(
     out |= dict.fromkeys(registry.nodes, "")
     caps = _caps(inputs, registry)
     there = _booked(inputs, registry)
-    wanted = {booking_name(one.event.name, one.begins, config.instance_id): one
-              for one in windows}  # fmt: skip
+    wanted = {booking_name(window.event.name, window.begins, config.instance_id): window
+              for window in windows}  # fmt: skip
     given_up = [
         UnbookNodes(name=name, why="no event that is known asks for it")
         for name in sorted(there.keys() - wanted.keys())
@@ -98,7 +98,7 @@ def _compare(
     taken: list[_Taken] = []
     for name, window in wanted.items():
         begins = window.begins - lead_of(config, inputs.registry, window.event)
-        at_once = [one for one in taken if begins < one.ends and one.begins < window.ends]
+        at_once = [pair for pair in taken if begins < pair.ends and pair.begins < window.ends]
         need, nodes = _need(inputs, window, out, caps, at_once), there.get(name, frozenset())
         if need is not None:
             taken.append(_Taken(begins, window.ends, window.event.namespace, need))
@@ -112,7 +112,7 @@ def _compare(
         late = _late(inputs, name, nodes, begins)
         missing = need.count - len(nodes - late)
         if len(nodes) > need.count:
-            kept = fold_hostlist(sorted(nodes, key=lambda one: (one in late, one))[: need.count])
+            kept = fold_hostlist(sorted(nodes, key=lambda node: (node in late, node))[: need.count])
             given_up.append(UnbookNodes(name=name, why="it takes fewer nodes", leave_out=kept))
         if missing > 0:
             asked = msgspec.structs.replace(need, name=name, begins=begins)
@@ -156,13 +156,13 @@ def _of_one_name(inputs: Inputs, windows: Sequence[Window]) -> dict[str, None]:
     """A sentence for events whose reservations would have one name."""
     first: dict[str, Window] = {}
     found: dict[str, None] = {}
-    for one in windows:
-        name = booking_name(one.event.name, one.begins, inputs.config.instance_id)
-        other = first.setdefault(name, one).event.namespace
-        if other != one.event.namespace:
+    for window in windows:
+        name = booking_name(window.event.name, window.begins, inputs.config.instance_id)
+        other = first.setdefault(name, window).event.namespace
+        if other != window.event.namespace:
             found[
-                f"event {one.event.name} of {one.event.namespace} begins when that of {other} "
-                "does, and of both one is booked in Slurm; rename one"
+                f"event {window.event.name} of {window.event.namespace} begins when that of "
+                f"{other} does, and of both one is booked in Slurm; rename one"
             ] = None
     return found
 
@@ -220,8 +220,8 @@ def _need(
     config = inputs.config
     node_type, count = rough_need(config, window.event)
     for cap in caps.bounds_of(NodePool("", window.event.namespace, node_type)):
-        others = [one for one in at_once if cap.holds_for(one.need.node_type, one.namespace)]
-        count = min(count, cap.left - sum(one.need.count for one in others))
+        others = [pair for pair in at_once if cap.holds_for(pair.need.node_type, pair.namespace)]
+        count = min(count, cap.left - sum(other.need.count for other in others))
     if count <= 0:
         return None
     return Booking(

@@ -23,7 +23,7 @@ _COUNTED_ELSEWHERE = "pods"  # how many there are, which nobody pays for
 def account_for(inputs: Inputs, request: ConversionRequest) -> str:
     """Returns whom a request is charged to; empty: nobody."""
     config, registry = inputs.config, inputs.registry
-    order = next((one for one in registry.orders if one.id == request.order), None)
+    order = next((order for order in registry.orders if order.id == request.order), None)
     if order is not None and order.account:
         return order.account
     policy = config.namespaces.get(request.namespace)
@@ -38,14 +38,14 @@ def _asked(inputs: Inputs, request: ConversionRequest) -> ConversionRequest:
 def _used(inputs: Inputs, registry: Registry) -> Registry:
     """With what the pods on each charged node ask for from now on."""
     pods = inputs.snapshot.pods
-    charged = {name: one for name, one in registry.nodes.items() if one.charge is not None}
+    charged = {name: node for name, node in registry.nodes.items() if node.charge is not None}
     if not charged or not isinstance(pods, PodList):
         return registry
     rates: dict[str, Counter[str]] = {name: Counter() for name in charged}
     for pod in pods.pods:
         if pod.node in rates and pod.counts_as_work:
             rates[pod.node].update(pod.shape.request)
-    nodes = {name: _with_rate(one, rates[name], inputs) for name, one in charged.items()}
+    nodes = {name: _with_rate(node, rates[name], inputs) for name, node in charged.items()}
     return msgspec.structs.replace(registry, nodes={**registry.nodes, **nodes})
 
 
@@ -63,11 +63,11 @@ def _with_rate(entry: LentNode, rate: Counter[str], inputs: Inputs) -> LentNode:
 def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
     """Says once what is lent uncharged, since the converter takes no such word."""
     notes = tuple(
-        f"request={one.id} is not charged to {account}: the converter does not say --account in "
-        "its list; `dnm check` says why"
-        for one in registry.requests
-        if one not in inputs.registry.requests and not one.account
-        if one.asked_at == inputs.now and (account := account_for(inputs, one))
+        f"request={request.id} is not charged to {account}: the converter does not say --account "
+        "in its list; `dnm check` says why"
+        for request in registry.requests
+        if request not in inputs.registry.requests and not request.account
+        if request.asked_at == inputs.now and (account := account_for(inputs, request))
     )
     return Additions(registry=noted, notes=notes)
 

@@ -93,10 +93,12 @@ def _spare(inputs: Inputs, registry: Registry) -> list[str]:
             half[name] = share
     free = _rooms(inputs, serving, {serving[name].namespace for name in half})
     totals = {namespace: _sum(of.values()) for namespace, of in free.items()}
-    ready = Counter((one.namespace, one.node_type) for one in serving.values() if not one.leaves)
+    ready = Counter(
+        (node.namespace, node.node_type) for node in serving.values() if not node.leaves
+    )
     return [
         name
-        for name in sorted(half, key=lambda one: (half[one], -serving[one].since.timestamp(), one))
+        for name in sorted(half, key=lambda n: (half[n], -serving[n].since.timestamp(), n))
         if _fits(demand.nodes[name], free[namespace := serving[name].namespace].get(name, _NOTHING),
                  totals[namespace])
         and _can_do_without(inputs, demand, ready, serving[name])
@@ -136,8 +138,8 @@ def _free(inputs: Inputs, names: Iterable[str]) -> Iterator[tuple[str, Counter[s
 
 def _sum(amounts: Iterable[Counter[str]]) -> Counter[str]:
     total: Counter[str] = Counter()
-    for one in amounts:
-        total.update(one)
+    for amount in amounts:
+        total.update(amount)
     return total
 
 

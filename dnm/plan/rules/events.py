@@ -50,20 +50,20 @@ def floors_in_force(inputs: Inputs) -> Iterator[NodeFloor]:
     lend = nodes_needed(inputs, foreseen.lend)
     keep = lend if foreseen.keep == foreseen.lend else nodes_needed(inputs, foreseen.keep)
     have = nodes_had(registry, config.instance_id)
-    for name in sorted({one.event.namespace for one in foreseen.keep}):
+    for name in sorted({window.event.namespace for window in foreseen.keep}):
         of_type = {
             node_type: max(lend[name, node_type], min(keep[name, node_type], have[name, node_type]))
             for node_type in config.namespaces[name].node_types
         }
         of_type = {node_type: count for node_type, count in of_type.items() if count}
-        why = words_for(one for one in foreseen.keep if one.event.namespace == name)
+        why = words_for(window for window in foreseen.keep if window.event.namespace == name)
         yield NodeFloor(namespace=name, nodes=sum(of_type.values()), why=why, of_type=of_type)
 
 
 def nodes_had(registry: Registry, instance: str) -> Counter[tuple[str, str]]:
     """Returns what each namespace has of a type, or will have."""
     ours = registry.nodes_of(instance, *_OURS).values()
-    had = Counter((one.heads_for, one.node_type) for one in ours)
+    had = Counter((node.heads_for, node.node_type) for node in ours)
     for request in registry.requests:
         if not request.is_given_up:
             had[request.namespace, request.node_type] += request.count
@@ -74,11 +74,11 @@ def nodes_needed(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[str
     """Returns how many nodes of each namespace and type the events need together."""
     config = inputs.config
     needed: Counter[tuple[str, str]] = Counter()
-    for one in windows:
-        if one.event.nodes:
-            policy = config.namespaces[one.event.namespace]
-            needed[policy.name, policy.node_types[0]] += one.event.nodes
-    if any(one.event.pods for one in windows):
+    for window in windows:
+        if window.event.nodes:
+            policy = config.namespaces[window.event.namespace]
+            needed[policy.name, policy.node_types[0]] += window.event.nodes
+    if any(item.event.pods for item in windows):
         needed += _needed_by_pods(inputs, windows)
     return needed
 
@@ -90,7 +90,7 @@ def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[
         return needed
     if not isinstance(snapshot.pods, PodList):
         return needed
-    names = {one.event.namespace for one in windows}
+    names = {window.event.namespace for window in windows}
     limits = _limits_without(inputs, names)
     lent_to = {n for n, entry in inputs.registry.nodes.items() if entry.namespace in names}
     pods = (*_others(inputs, windows, snapshot.pods.pods, lent_to), *_pods_of(config, windows))
@@ -102,7 +102,7 @@ def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[
         supply,
         nodes=tuple(node for node in supply.nodes if node.name not in lent_to),
         lent={name: entry for name, entry in supply.lent.items() if name not in lent_to},
-        incoming=tuple(one for one in supply.incoming if one.namespace not in names),
+        incoming=tuple(incoming for incoming in supply.incoming if incoming.namespace not in names),
     )
     sizing = size_queues(_without_floors(config), demand, limits, supply)
     for pool, count in sizing.wanted().items():
@@ -117,10 +117,12 @@ def _others(
     """Pods that need room beside the events'; those on nodes that are left out are pending."""
     config = inputs.config
     since: dict[str, str] = {}
-    for one in windows:
-        begins = f"{one.begins - lead_of(config, inputs.registry, one.event):%Y-%m-%dT%H:%M:%SZ}"
-        known_since = since.get(one.event.namespace, begins)
-        since[one.event.namespace] = min(known_since, begins)
+    for window in windows:
+        begins = (
+            f"{window.begins - lead_of(config, inputs.registry, window.event):%Y-%m-%dT%H:%M:%SZ}"
+        )
+        known_since = since.get(window.event.namespace, begins)
+        since[window.event.namespace] = min(known_since, begins)
     for pod in pods:
         if pod.namespace not in since:
             yield pod
@@ -159,7 +161,9 @@ def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueL
     """The limits as they would be if nothing were lent to these namespaces, whatever the document
     counts now: one that was just re-applied counts nothing that is lent."""
     assert inputs.document is not None
-    others = {n: one for n, one in inputs.registry.nodes.items() if one.namespace not in namespaces}
+    others = {
+        n: node for n, node in inputs.registry.nodes.items() if node.namespace not in namespaces
+    }
     serving = serving_sizes(inputs.config, msgspec.structs.replace(inputs.registry, nodes=others))
     edit = foresee_edit(inputs.document, queue_wants(inputs.config, inputs.registry, serving)).edit
     return inputs.limits if edit.refusal else edit.limits

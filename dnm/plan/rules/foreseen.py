@@ -50,8 +50,8 @@ def known_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...
 def foreseen_at(config: Config, registry: Registry, at: datetime) -> Foreseen:
     """Returns the windows that matter at a moment."""
     windows = list_windows(known_events(config, registry), at, at + _AHEAD)
-    lend = _in_force(windows, at, lambda one: lead_of(config, registry, one.event))
-    keep = _in_force(windows, at, lambda one: _stay_by_now(config, registry, one))
+    lend = _in_force(windows, at, lambda window: lead_of(config, registry, window.event))
+    keep = _in_force(windows, at, lambda window: _stay_by_now(config, registry, window))
     lend, too_many = _within_pods(lend)
     keep, too_many_kept = _within_pods(keep)
     return Foreseen(lend=lend, keep=keep, left_out=(*too_many, *too_many_kept))
@@ -65,8 +65,12 @@ def why_short(config: Config, event: CalendarEvent) -> str | None:
     nodes, what = event.nodes, "it needs"
     if event.pods:
         request = request_of(config, event)
-        types = [config.node_types[one] for one in policy.node_types if one in config.node_types]
-        most = max((_pods_on(one.size, request) for one in types), default=0)
+        types = [
+            config.node_types[node_type]
+            for node_type in policy.node_types
+            if node_type in config.node_types
+        ]
+        most = max((_pods_on(node_type.size, request) for node_type in types), default=0)
         nodes, what = -(-event.pods // most) if most else 0, "its pods fill at least"
     why = why_never_so_many(config, [(policy.node_types[0], policy.name)] * nodes)
     return f"{what} {count_of(nodes, 'node')}, and {why}" if why else None
@@ -75,7 +79,7 @@ def why_short(config: Config, event: CalendarEvent) -> str | None:
 def _pods_on(size: Mapping[str, int], request: Mapping[str, int]) -> int:
     """How many such pods an empty node takes."""
     room = [size.get(name, 0) // amount for name, amount in request.items() if amount]
-    return min((one for one in room if one), default=0)
+    return min((number for number in room if number), default=0)
 
 
 def _within_pods(windows: Iterable[Window]) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
@@ -83,10 +87,10 @@ def _within_pods(windows: Iterable[Window]) -> tuple[tuple[Window, ...], tuple[W
     taken: list[Window] = []
     left_out: list[Window] = []
     pods = 0
-    for one in windows:
-        fits = pods + one.event.pods <= MOST_PODS
-        pods += one.event.pods if fits else 0
-        (taken if fits else left_out).append(one)
+    for window in windows:
+        fits = pods + window.event.pods <= MOST_PODS
+        pods += window.event.pods if fits else 0
+        (taken if fits else left_out).append(window)
     return tuple(taken), tuple(left_out)
 
 
@@ -102,7 +106,9 @@ def why_incomplete(config: Config, registry: Registry, at: datetime) -> Iterator
             f"events have {MOST_WINDOWS:,} windows or more in {_AHEAD.days} days: what begins "
             "after these is left out until then; end some of the series"
         )
-    for name in sorted({one.event.name for one in foreseen_at(config, registry, at).left_out}):
+    for name in sorted(
+        {window.event.name for window in foreseen_at(config, registry, at).left_out}
+    ):
         yield (
             f"event {name} is left out: with the events that begin before it there would be more "
             f"than {MOST_PODS:,} pods; write fewer, or nodes"
@@ -138,7 +144,9 @@ def _place_of(config: Config, registry: Registry, event: CalendarEvent) -> str:
 def _in_force(
     windows: Iterable[Window], at: datetime, early: Callable[[Window], timedelta]
 ) -> tuple[Window, ...]:
-    return tuple(without_doubles(one for one in windows if one.begins - early(one) <= at))
+    return tuple(
+        without_doubles(window for window in windows if window.begins - early(window) <= at)
+    )
 
 
 def _stay_by_now(config: Config, registry: Registry, window: Window) -> timedelta:
@@ -146,8 +154,8 @@ def _stay_by_now(config: Config, registry: Registry, window: Window) -> timedelt
     lent for it: those that were asked for when lending for it may have begun stay all the same."""
     longest = _lead(config, window.event, longest_lend_time(config))
     name = window.event.namespace
-    asked = [one.asked_at for one in registry.nodes.values() if one.namespace == name]
-    asked += [one.asked_at for one in registry.requests if one.namespace == name]
+    asked = [node.asked_at for node in registry.nodes.values() if node.namespace == name]
+    asked += [request.asked_at for request in registry.requests if request.namespace == name]
     is_begun = any(moment and moment >= window.begins - longest for moment in asked)
     stay = stay_of(config, registry, window.event)
     return max(stay, longest) if is_begun else stay
@@ -191,17 +199,17 @@ def rough_need(config: Config, event: CalendarEvent) -> tuple[str, int]:
 def next_change(config: Config, registry: Registry, now: datetime) -> datetime | None:
     """Returns when what is foreseen changes next; None: not within days."""
     moments: list[datetime] = []
-    for one in list_windows(known_events(config, registry), now, now + _AHEAD):
-        lead = lead_of(config, registry, one.event)
-        stay = stay_of(config, registry, one.event)
-        moments += [one.begins - stay, one.begins - lead, one.ends]
+    for window in list_windows(known_events(config, registry), now, now + _AHEAD):
+        lead = lead_of(config, registry, window.event)
+        stay = stay_of(config, registry, window.event)
+        moments += [window.begins - stay, window.begins - lead, window.ends]
     return min((moment for moment in moments if moment > now), default=None)
 
 
 def with_wants(config: Config, registry: Registry, at: datetime) -> Config:
     """Returns the configuration by which is decided what has to be read: something is wanted for
     each namespace that has an event."""
-    namespaces = {one.event.namespace for one in foreseen_at(config, registry, at).lend}
+    namespaces = {window.event.namespace for window in foreseen_at(config, registry, at).lend}
     return raise_floors(
         config, (NodeFloor(namespace=name, nodes=1, why="") for name in sorted(namespaces))
     )
@@ -209,7 +217,7 @@ def with_wants(config: Config, registry: Registry, at: datetime) -> Config:
 
 def words_for(windows: Iterable[Window]) -> str:
     """Names the events, as verdicts say why nodes are wanted."""
-    named = sorted({(one.event.name, one.begins, one.ends) for one in windows})
+    named = sorted({(window.event.name, window.begins, window.ends) for window in windows})
     return ", ".join(f"event {name}, {_span(begins, ends)}" for name, begins, ends in named)
 
 

@@ -47,9 +47,9 @@ def kept_out(
         if (kinds := _not_listed(config, row))
     }
     for name in registry.held:
-        one = registry.holds.get(name)
-        if one is None or one.is_in_force(now):
-            why[name] = f"{kept_sentence(one, 'holds')}: dnm unhold {name}"
+        hold = registry.holds.get(name)
+        if hold is None or hold.is_in_force(now):
+            why[name] = f"{kept_sentence(hold, 'holds')}: dnm unhold {name}"
     sure = {
         name: said[0]
         for name, row in (batch or {}).items()
@@ -64,13 +64,13 @@ def kept_out(
     }
 
 
-def kept_sentence(one: Keeping | None, verb: str) -> str:
+def kept_sentence(keeping: Keeping | None, verb: str) -> str:
     """Says who keeps a node, until when and why; None: that was not written down."""
-    if one is None:
+    if keeping is None:
         return f"somebody {verb} it"
-    until = f" until {one.until:%Y-%m-%d %H:%M} UTC" if one.until else ""
-    said = f" ({printable(one.reason, _LONGEST_REASON)})" if one.reason else ""
-    return f"{printable(one.who, 80) or 'somebody'} {verb} it{until}{said}"
+    until = f" until {keeping.until:%Y-%m-%d %H:%M} UTC" if keeping.until else ""
+    said = f" ({printable(keeping.reason, _LONGEST_REASON)})" if keeping.reason else ""
+    return f"{printable(keeping.who, 80) or 'somebody'} {verb} it{until}{said}"
 
 
 def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: str) -> bool:
@@ -119,8 +119,8 @@ def refuse_unwelcome(
         after[name] = _judged(config, name, entry, facts, is_out=name in out)
         if name not in out or entry.phase not in (Phase.JOINING, Phase.SERVING):
             continue
-        calls = [one for one in before.requests if one.node_type == entry.node_type]
-        if not all(_was_told(one, name) for one in calls):
+        calls = [request for request in before.requests if request.node_type == entry.node_type]
+        if not all(_was_told(call, name) for call in calls):
             why = f"it was excluded while it was on its way ({out[name]})"
             notes.append(f"{name} goes back as soon as it is empty: {why}")
             continue

@@ -31,8 +31,8 @@ KUBELET_SETTINGS = Why(
 
 def _closed_types(asked: CountedFrom) -> Iterator[Bound]:
     """No node is lent of a type whose kubelets would not start."""
-    for name, one in asked.config.node_types.items():
-        if not asked.is_move and (why := why_not_lent(one)):
+    for name, node_type in asked.config.node_types.items():
+        if not asked.is_move and (why := why_not_lent(node_type)):
             yield Bound(
                 name=f"kubelet settings of type {name}",
                 left=0,
@@ -62,7 +62,9 @@ def _hold_against_types(
 ) -> dict[str, NodeTransition]:
     """A kubelet that differs from what its type says changes no decision: its node counts as what
     it offers. The difference is said, and stands in the record for as long as it is there."""
-    entries = {name: one.entry for name, one in after.items() if one.entry is not None}
+    entries = {
+        name: transition.entry for name, transition in after.items() if transition.entry is not None
+    }
     differing = differing_kubelets(inputs.config, entries, inputs.facts.nodes or {})
     said = dict(after)
     for name, entry in entries.items():

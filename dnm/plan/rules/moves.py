@@ -95,7 +95,7 @@ def _go_on(look: Look, registry: Registry) -> Moves:
     if not moving:
         return Moves(registry=registry)
     nodes, verdicts, relabels = dict(registry.nodes), {}, []
-    before = {name: one for name, one in moving.items() if _is_not_relabelled(inputs, name, one)}
+    before = {name: node for name, node in moving.items() if _is_not_relabelled(inputs, name, node)}
     unwanted = _unwanted(look, registry, before)
     for name, entry in moving.items():
         if name in before and (why := _why_stop(inputs, registry, name)):
@@ -141,7 +141,7 @@ def _unwanted(look: Look, registry: Registry, moving: Mapping[str, LentNode]) ->
     if not moving or inputs.demand is None:
         return {}
     left = {
-        name: msgspec.structs.replace(one, phase=Phase.RELEASING) for name, one in moving.items()
+        name: msgspec.structs.replace(lent, phase=Phase.RELEASING) for name, lent in moving.items()
     }
     without = msgspec.structs.replace(registry, nodes={**registry.nodes, **left})
     supply = node_supply(inputs, without)
@@ -149,11 +149,11 @@ def _unwanted(look: Look, registry: Registry, moving: Mapping[str, LentNode]) ->
     of_old = judge_fenced(inputs.config, inputs.demand, limits, supply, moving, budget)
     queues = {name: policy.queue for name, policy in inputs.config.namespaces.items()}
     as_new = {
-        name: msgspec.structs.replace(one, namespace=one.heads_for, queue=queues[one.heads_for])
-        for name, one in moving.items()
+        name: msgspec.structs.replace(lent, namespace=lent.heads_for, queue=queues[lent.heads_for])
+        for name, lent in moving.items()
     }
     # As when they were chosen: of the types that can be had by moves.
-    at_hand = Counter(one.node_type for one in moving.values())
+    at_hand = Counter(lent.node_type for lent in moving.values())
     of_moves = _move_budget(inputs.config, without, inputs.facts, at_hand)
     of_new = judge_fenced(inputs.config, inputs.demand, limits, supply, as_new, of_moves)
     wanted = {name: of_old[name].detail for name in moving if _keeps(of_old[name])}
@@ -197,7 +197,7 @@ def _begin(look: Look, before: Moves) -> Moves:
     sizing = size_queues(inputs.config, inputs.demand, look.standing.limits, supply, budget)
     most = min(inputs.config.max_reversions_per_run, inputs.config.max_conversions_per_run)
     for pool, granted in sizing.granted().items():
-        names = tuple(name for name, one in idle.items() if _is_other(inputs, name, one, pool))
+        names = tuple(name for name, node in idle.items() if _is_other(inputs, name, node, pool))
         count = min(_allowed(look, registry, pool, sizing.queues[pool.queue], granted), most)
         if not names or count <= 0:
             continue
@@ -240,8 +240,9 @@ def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNod
     the call that brought it has not ended, or the batch side says so."""
     claim = inputs.facts.claim_of(name, inputs.config.instance_id)
     return (claim is not None and bool(claim.direction)) or any(
-        not one.ended and (one.node_type, one.namespace) == (entry.node_type, entry.namespace)
-        for one in registry.requests
+        not request.ended
+        and (request.node_type, request.namespace) == (entry.node_type, entry.namespace)
+        for request in registry.requests
     )
 
 
@@ -298,7 +299,7 @@ def _move_budget(
     used = count_caps(config, counted_as_lent(config, registry, facts))
     asked = CountedFrom(config=config, registry=registry, facts=facts, is_move=True)
     there = {name: at_hand.get(name, 0) for name in config.node_types}
-    of_namespaces = (one.bound for one in used if one.bound.namespaces)
+    of_namespaces = (count.bound for count in used if count.bound.namespaces)
     return budget_of((*list_bounds(asked), *of_namespaces, *bounds_at_hand(there)))
 
 

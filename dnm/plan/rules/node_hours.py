@@ -56,7 +56,7 @@ def _used(
 ) -> timedelta:
     spent = registry.spent_hours.get(namespace)
     gone = timedelta(seconds=spent.seconds) if spent and spent.week == week else timedelta()
-    there = [_span(one, week, now) for one in _entries(config, registry, namespace)]
+    there = [_span(entry, week, now) for entry in _entries(config, registry, namespace)]
     return sum(there, gone)
 
 
@@ -76,9 +76,9 @@ def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[B
     """Yields how many more nodes each budget allows."""
     for name, left in hours_left(config, registry, now).items():
         lent = len(_entries(config, registry, name))
-        lent += sum(one.heads_for == name != one.namespace for one in registry.nodes.values())
-        lent += sum(one.namespace == name for one in registry.claimed.values())
-        lent += sum(one.count for one in registry.requests if one.namespace == name)
+        lent += sum(node.heads_for == name != node.namespace for node in registry.nodes.values())
+        lent += sum(claim.namespace == name for claim in registry.claimed.values())
+        lent += sum(request.count for request in registry.requests if request.namespace == name)
         yield Bound(
             name=f"{_KEY} of namespace {name}",
             left=max(0, int(left) - lent),
@@ -128,7 +128,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 RULE = Rule(
     reasons=(HOURS_SPENT,),
     bounds=_bounds,
-    records=lambda one: note_hours(one.config, one.before, one.after, one.now),
+    records=lambda change: note_hours(change.config, change.before, change.after, change.now),
     leave=Leave(
         word="spent",
         reason="node_hours_per_week of its namespace is used up",

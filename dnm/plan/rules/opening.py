@@ -57,16 +57,20 @@ class _Door(NamedTuple):
     def traits(self) -> NodeTraits:
         """As it will be for pods: dnm's own taint is off then, and Kubernetes' pass."""
         taints = tuple(
-            one
-            for one in self.node.taints
-            if one.key != OPENING_TAINT and not one.key.startswith(_OF_KUBERNETES)
+            taint
+            for taint in self.node.taints
+            if taint.key != OPENING_TAINT and not taint.key.startswith(_OF_KUBERNETES)
         )
         return NodeTraits(labels=self.node.labels, taints=taints, name=self.node.name)
 
     @property
     def waiting(self) -> list[ImageUsers]:
         """The pods that wait and could go to this node."""
-        return [one for one in self.look.waiting if not why_unfit(one.shape, (), self.traits)]
+        return [
+            image_users
+            for image_users in self.look.waiting
+            if not why_unfit(image_users.shape, (), self.traits)
+        ]
 
     @property
     def puller(self) -> str:
@@ -119,12 +123,12 @@ def asked_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> It
 def hold_back(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
     """Nodes that would serve from now on go on joining while their list does not hold."""
     found = dict(after)
-    for name, one in after.items():
-        node, entry = inputs.facts.node(name), one.entry
+    for name, transition in after.items():
+        node, entry = inputs.facts.node(name), transition.entry
         if entry is None or entry.owner != inputs.config.instance_id or node is None:
             continue
         if _steps(inputs.config, entry):
-            found[name] = _held_back(inputs, node, one, entry)
+            found[name] = _held_back(inputs, node, transition, entry)
     return found
 
 
@@ -240,12 +244,12 @@ def _lack(step: Step, door: _Door) -> str:
             is_wrong = status != step.status
             return f"the condition {step.name} is {status}, not {step.status}" if is_wrong else ""
         case "taint":
-            is_there = any(one.key == step.name for one in door.node.taints)
+            is_there = any(taint.key == step.name for taint in door.node.taints)
             return f"it has the taint {step.name} still" if is_there else ""
         case "daemonsets":
             return _lacking_daemon(required_daemons(door.look.daemons, door.tenants, door.traits))
         case "daemonset":
-            named = [one for one in door.look.daemons if one.name == step.name]
+            named = [daemon for daemon in door.look.daemons if daemon.name == step.name]
             return _lacking_daemon(named) if named else f"no DaemonSet {step.name} is there"
         case "probe":
             return _lacking_probe(step, door)
@@ -258,17 +262,19 @@ def required_daemons(
     """Returns the DaemonSets that the step `daemonsets` requires on such a node: those that select
     it. A DaemonSet of a monitored namespace is a tenant's, and only counts if it is named."""
     return [
-        one
-        for one in daemons
-        if one.name.partition("/")[0] not in tenants and not why_unfit(one.shape, (), traits)
+        daemon
+        for daemon in daemons
+        if daemon.name.partition("/")[0] not in tenants and not why_unfit(daemon.shape, (), traits)
     ]
 
 
 def _lacking_daemon(daemons: Sequence[DaemonPods]) -> str:
-    lacking = [one for one in daemons if not one.is_ready]
+    lacking = [daemon for daemon in daemons if not daemon.is_ready]
     if not lacking:
         return ""
-    first = next((one for one in lacking if not tolerates(one.shape.tolerations, CLOSED)), None)
+    first = next(
+        (daemon for daemon in lacking if not tolerates(daemon.shape.tolerations, CLOSED)), None
+    )
     if first is not None:
         return (
             f"DaemonSet {first.name} does not tolerate {OPENING_TAINT}: give it the toleration, or "
@@ -317,7 +323,9 @@ def _with_pods(door: _Door) -> _Door:
     else holds the probe."""
     opening, wants_all = door.opening, any(step.kind == "images" for step in door.steps)
     if wants_all and not opening.images:
-        images = dict.fromkeys(image for one in door.waiting for image in one.images)
+        images = dict.fromkeys(
+            image for image_users in door.waiting for image in image_users.images
+        )
         opening = msgspec.structs.replace(opening, images=tuple(images)[:_MOST_IMAGES])
         door = door._replace(opening=opening)
     lacks = [step for step in door.steps if step.kind != "probe" and _lack(step, door)]
@@ -336,7 +344,7 @@ def list_actions(config: Config, registry: Registry, facts: Facts) -> list[Actio
         node, opening = facts.node(name), entry.opening
         if node is None or entry.owner != config.instance_id:
             continue
-        is_tainted = any(one.key == OPENING_TAINT for one in node.taints)
+        is_tainted = any(taint.key == OPENING_TAINT for taint in node.taints)
         if entry.phase is Phase.JOINING and not is_tainted and _steps(config, entry):
             actions.append(HoldClosed(node=name, is_closed=True))
         is_shut = opening is not None and not opening.is_open and bool(_steps(config, entry))
@@ -350,7 +358,7 @@ def list_actions(config: Config, registry: Registry, facts: Facts) -> list[Actio
         elif isinstance(look, CloseLook):
             steps = _steps(config, entry)
             door = _Door(node, entry, steps, opening, look, config.namespaces)
-            actions += [StartPod(node=name, pod=one) for one in _missing_pods(door)]
+            actions += [StartPod(node=name, pod=missing_pod) for missing_pod in _missing_pods(door)]
     return actions
 
 
@@ -359,9 +367,9 @@ def _missing_pods(door: _Door) -> Iterator[PodOrder]:
     missing = {*opening.pods} - {*look.pods} - {*opening.refused}
     steps = [step for step in door.steps if step.kind in _OF_IMAGES]
     images = dict.fromkeys(image for step in steps for image in door.images_of(step))
-    lacking = tuple(one for one in images if full_name(one) not in look.images)
+    lacking = tuple(image for image in images if full_name(image) not in look.images)
     if door.puller in missing and lacking:
-        secrets = {name for one in door.waiting for name in one.secrets}
+        secrets = {name for image_users in door.waiting for name in image_users.secrets}
         yield PodOrder(
             namespace=door.entry.namespace,
             name=_pod_name("images", node),

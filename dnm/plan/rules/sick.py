@@ -26,7 +26,7 @@ def sign_of(step: Step, node: Node) -> str:
     not."""
     name = step.name.rpartition("/")[2]
     if step.kind == "taint":
-        return f"taint:{name}" if any(one.key == step.name for one in node.taints) else ""
+        return f"taint:{name}" if any(taint.key == step.name for taint in node.taints) else ""
     is_shown = node.conditions.get(step.name) == step.status
     return f"{name}:{step.status}" if is_shown else ""
 

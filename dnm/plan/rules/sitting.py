@@ -33,7 +33,7 @@ def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
     if held is None:
         return Additions(registry=noted)
     found = {queue: _note(inputs, queue, nodes) for queue, nodes in sorted(held.items())}
-    sitting = {queue: one for queue, one in found.items() if one is not None}
+    sitting = {queue: queue_use for queue, queue_use in found.items() if queue_use is not None}
     return Additions(registry=msgspec.structs.replace(noted, sitting=sitting))
 
 

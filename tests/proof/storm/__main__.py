@@ -53,8 +53,8 @@ def play_storm(
         asked = [
             pool.submit(play_episode, seed, number, size, logs) for number, size in enumerate(sizes)
         ]
-        for done, one in enumerate(asked, start=1):
-            result = one.result()
+        for done, future in enumerate(asked, start=1):
+            result = future.result()
             counts.update(result["counts"])
             longest = max(longest, result["longest"])
             if result["broken"]:

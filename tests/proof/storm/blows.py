@@ -39,7 +39,7 @@ def blow(weight: int) -> Callable[[Strikes], Strikes]:
 def choose(rng: random.Random) -> list[Blow]:
     """None to three of them."""
     count = rng.choice((0, 1, 1, 1, 2, 2, 3))
-    return rng.choices(BLOWS, [one.weight for one in BLOWS], k=count)
+    return rng.choices(BLOWS, [pair.weight for pair in BLOWS], k=count)
 
 
 def pick(rng: random.Random, things: list[Any]) -> Any:

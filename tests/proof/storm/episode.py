@@ -166,7 +166,9 @@ class Episode:
         world = self.world
         world.wait_for_converters()
         # A child of a converter that was killed from outside is its site's, and stays.
-        processes.kill(one for one in processes.descendants() if one.role == "hook")
+        processes.kill(
+            descendant for descendant in processes.descendants() if descendant.role == "hook"
+        )
         for name in ("a", "b", DEV, LAB):
             self._judge(world.run("reset", name), is_calm=True)
         names = world.sandbox.add_pods(
@@ -186,7 +188,9 @@ class Episode:
         world = self.world
         self._run_until(lambda: not list(judge_end(world)), "everything is where it was",
                         lambda: "\n".join(judge_end(world)))  # fmt: skip
-        processes.kill(one for one in processes.descendants() if one.role == "hook")
+        processes.kill(
+            descendant for descendant in processes.descendants() if descendant.role == "hook"
+        )
         world.wait_for_converters()
         world.sandbox.requests.clear()
         for _ in range(2):
