@@ -121,9 +121,7 @@ def test_what_is_no_stranded_claim(row: BatchNode, requests: Any, nodes: Any) ->
 
 
 def test_a_journal_that_can_not_be_read_counts_for_nothing_while_slurm_has_its_node() -> None:
-    row = claimed(
-        own=BatchClaim(instance="prod", error="a001.json can't be read"), in_service=True
-    )
+    row = claimed(own=BatchClaim(instance="prod", error="a001.json can't be read"), in_service=True)
     found = take_in_claims(a_config(), Registry(), {}, (), facts(batch=[row]))
     assert not (found.nodes or found.claimed or found.errors)
     assert "a001.json can't be read" in found.notes[0]
