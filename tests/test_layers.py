@@ -76,7 +76,7 @@ HOUSE: dict[str, Rule] = {
         files=frozenset({"pathlib", "yaml"}),
         source=frozenset({"io"}),
         yunikorn_rest=frozenset({"urllib"}),
-        writer=frozenset({"time"}),
+        uptake=frozenset({"time"}),
     ),
     "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),

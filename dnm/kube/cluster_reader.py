@@ -151,7 +151,7 @@ class ClusterReader:
     def read_daemon_sets(self) -> tuple[DaemonSet, ...] | Unreadable:
         """All DaemonSets whose pods can be counted, read once."""
         if self._daemon_sets is None:
-            from dnm.kube.daemon_sets import read_daemon_sets  # an idle run does not need them
+            from dnm.kube.shapes import read_daemon_sets  # an idle run does not need them
 
             self._daemon_sets = read_daemon_sets(self.requests)
         return self._daemon_sets

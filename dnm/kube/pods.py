@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from dnm.demand.pod_request import QUEUE_KEY, effective_request, with_counted_names
+from dnm.demand.pod_request import QUEUE_KEY
 from dnm.kube.errors import clean
 from dnm.kube.objects import decode_raw_page
 from dnm.kube.pod_fields import (
     EMPTY,
     OF_THE_NODE,
-    Spec,
-    Status,
     decode_all_labels,
     given_texts,
     is_given,
@@ -25,27 +24,18 @@ from dnm.kube.pod_fields import (
 from dnm.kube.pod_reading import (
     Identity,
     aligned_amounts,
-    is_infeasible,
     rare_fields,
-    read_constraints,
-    read_host_ports,
     read_identity,
-    read_request,
-    request_key,
     short_key,
 )
+from dnm.kube.shapes import MOST_KNOWN, MOST_RULES, ShapeBook
 from dnm.model.config import Config
-from dnm.model.kubelet import Amounts
 from dnm.model.pod import Pod, PodShape
 from dnm.model.quantity import QuantityError
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that are read at all
 _YUNIKORN = "yunikorn"
 _LONGEST_KEY = 1024  # bytes of what is kept to know it again; Kubernetes takes 256 KiB of each pod
-_MOST_KNOWN = 4096  # kept to know them again: a list is sorted, and equal pods stand together
-MOST_CONTAINERS = 100  # of a pod that is not bound
-MOST_RULES = 100  # of a pod: PodShape.rules; of claims too
-_LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that are looked into
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
 _NO_LABELS: dict[str, str] = {}
 
@@ -95,10 +85,13 @@ class PodReducer:
         self.unreadable: dict[str, str] = {}
         self._decode = make_page_decoder(queue_key)
         self._with_qos, self._queue_key = with_qos, queue_key
-        self._book = ShapeBook()
         self._strings: dict[str, str] = {}
         self._identities: dict[object, Identity] = {}
         self._labels: list[dict[str, str]] = []  # of the page, once somebody has asked
+
+    @cached_property
+    def _book(self) -> ShapeBook:
+        return ShapeBook()
 
     def clear(self) -> None:
         """Forgets the pods, for a LIST that starts over; what was computed stays."""
@@ -173,7 +166,7 @@ class PodReducer:
             known = self._identities.get(key)
         if known is None:
             known = read_identity(metadata, (notes, labels), is_yunikorn, self._queue_key)
-            if len(self._identities) >= _MOST_KNOWN:
+            if len(self._identities) >= MOST_KNOWN:
                 self._identities.clear()
             if not (known.app_id and known.app_id.endswith(metadata.uid)):
                 self._identities[key] = known  # else it is made of the uid: nobody else's
@@ -225,88 +218,3 @@ def _read_claims(item: Any) -> tuple[str, ...]:
         elif volume.ephemeral is not EMPTY:
             names.add(f"{item.metadata.name}-{volume.name}")
     return tuple(sorted(names))
-
-
-class ShapeBook:
-    """The shapes seen so far; equal ones are one object, so that a later group-by may go by
-    identity. Its methods raise msgspec.MsgspecError or QuantityError."""
-
-    def __init__(self) -> None:
-        self._requested: dict[object, tuple[PodShape, bool]] = {}
-        self._constrained: dict[object, PodShape] = {}
-        self._shapes: dict[bytes, PodShape] = {}
-
-    def find_request(self, spec: Spec, status: Status) -> PodShape:
-        """The shape without constraints: all that matters of a bound pod."""
-        containers = len(spec.containers) + len(spec.init_containers or ())
-        if containers > MOST_CONTAINERS and not spec.node_name:
-            return self.cut(PodShape(request={"pods": 1}))
-        key = request_key(spec, status)
-        shape, is_resized = self._requested.get(key) or self._learn(key, spec, status, False)
-        if is_resized and is_infeasible(status):
-            key = ("infeasible", key)
-            shape, _ = self._requested.get(key) or self._learn(key, spec, status, True)
-        return shape
-
-    def _learn(
-        self, key: object, spec: Spec, status: Status, infeasible: bool
-    ) -> tuple[PodShape, bool]:
-        """The shape, and whether its containers' status says something else than their spec."""
-        whole = read_request(spec, status, infeasible)
-        counted = with_counted_names(whole)
-        request = counted or whole
-        amounts = effective_request(request)
-        for name, amount in amounts.items():
-            if amount < 0:
-                raise QuantityError(f"it asks for {amount} of {name}")
-        before = effective_request(request, is_before_1_9=True) if request.init_containers else {}
-        shape = PodShape(
-            request=amounts,
-            request_before_1_9=before if before != amounts else {},
-            is_cut=counted is not None,
-        )
-        learnt = self._intern(shape), bool(request.states)
-        if len(self._requested) >= _MOST_KNOWN:
-            self._requested.clear()
-        self._requested[key] = learnt
-        return learnt
-
-    def find_constrained(
-        self,
-        spec: Spec,
-        shape: PodShape,
-        labels: dict[str, str],
-        aligned: tuple[Amounts, Amounts] | None = None,
-    ) -> PodShape:
-        """The shape of an unbound pod; `labels` are all it has where other pods may keep it from a
-        node, `aligned` what of it a kubelet may align to one NUMA node."""
-        rules = spec.node_selector, spec.tolerations, spec.affinity
-        raws = (*rules, spec.topology_spread_constraints)
-        parts = [bytes(raw) if is_given(raw) else b"" for raw in raws]
-        ports = [
-            bytes(container.ports) if is_given(container.ports) else b""
-            for container in spec.containers
-        ]
-        own = tuple(sorted(labels.items()))
-        if shape.is_cut or sum(map(len, (*parts, *ports))) > _LONGEST_RULES:
-            return self.cut(shape)
-        key = (id(shape), *map(short_key, (*parts, msgspec.json.encode((ports, own)))), aligned)
-        known = self._constrained.get(key)
-        if known is None:
-            limits = read_constraints(*parts)
-            known = self._intern(msgspec.structs.replace(
-                limits, request=shape.request, request_before_1_9=shape.request_before_1_9,
-                host_ports=read_host_ports(ports), aligned=aligned,
-                labels=own if limits.pod_affinity or limits.spread_keys else (),
-            ))  # fmt: skip
-            known = self.cut(shape) if known.rules > MOST_RULES else known
-            self._constrained[key] = known
-        return known
-
-    def cut(self, shape: PodShape) -> PodShape:
-        """The shape of an unbound pod that asks for more than is counted."""
-        return self._intern(msgspec.structs.replace(shape, is_cut=True))
-
-    def _intern(self, shape: PodShape) -> PodShape:
-        """Keyed by the text, for a mapping can't be a key."""
-        return self._shapes.setdefault(short_key(msgspec.json.encode(shape, order="sorted")), shape)

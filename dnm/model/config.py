@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from dnm.model.share import Floor, Share
 from dnm.model.value import Resources, Value
 
 PASSED_BY_DEFAULT = ("PASSWORD",)
+_PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
 
 
 class NamespacePolicy(Value):
@@ -102,6 +104,16 @@ class Config(Value):
         """The namespace of the instance's Lease, with either `state`: every site has it, and hosts
         with different settings of `state` find the same Lease."""
         return self.yunikorn_cm_namespace
+
+    @property
+    def object_name(self) -> str:
+        """Returns the name of the instance's Lease, and of its Secret: a DNS subdomain."""
+        if _PLAIN_NAME.fullmatch(self.instance_id):
+            return f"dnm-{self.instance_id}"
+        import hashlib  # two milliseconds that other names do not need
+
+        plain = re.sub(r"[^a-z0-9-]", "-", self.instance_id.lower())[:40].strip("-")
+        return f"dnm-{plain}-{hashlib.sha256(self.instance_id.encode()).hexdigest()[:10]}"
 
     @property
     def lock_path(self) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 
 from dnm.model.value import Moment, Value
@@ -28,8 +27,6 @@ class Place(Value):
 
 LONGEST_KEPT = 128 * 1024
 """Characters of `Lease.kept`; Kubernetes allows 256 KiB of annotations."""
-IN_CLUSTER = "Secret "
-"""Of `Lease.registry`: the registry is the Secret that is named behind it."""
 HIGHEST = 2**31 - 1
 """Of the numbers of runs: the API has leaseTransitions in 32 bits."""
 
@@ -58,11 +55,6 @@ class Lease(Value):
     read_at: Moment | None = None  # by the API server's clock; None: the answer has no time
 
     @property
-    def is_in_cluster(self) -> bool:
-        """Whether the registry that acts is a Secret."""
-        return self.registry.startswith(IN_CLUSTER)
-
-    @property
     def stamp(self) -> str:
         """What is another one after each renewal, and after nothing else: a label that others put
         on changes the version too. However long they are, it is short."""
@@ -70,16 +62,3 @@ class Lease(Value):
 
         text = f"{self.number} {self.run} {self.renewed}"
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
-
-
-_PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
-
-
-def object_name(instance: str) -> str:
-    """Returns the name of the Secret and of the Lease of an instance: a DNS subdomain."""
-    if _PLAIN_NAME.fullmatch(instance):
-        return f"dnm-{instance}"
-    import hashlib  # as above
-
-    plain = re.sub(r"[^a-z0-9-]", "-", instance.lower())[:40].strip("-")
-    return f"dnm-{plain}-{hashlib.sha256(instance.encode()).hexdigest()[:10]}"

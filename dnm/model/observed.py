@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import msgspec
+from msgspec.structs import replace
 
 from dnm.model.value import Moment, Value
 
@@ -76,3 +79,44 @@ class Sitting(Value):
     percent: int
     nodes: int
     is_told: bool = False
+
+
+class DocumentResets(Value):
+    """Writes of the queue document by another client that reset the limits of lent nodes."""
+
+    manager: str
+    count: int
+    since: Moment
+    last: Moment
+
+    @property
+    def is_news(self) -> bool:
+        """Returns whether the log reports it: at 3, 10, 100, 1,000 ... resets."""
+        return self.count == _RESETS_IN_A_ROW or (
+            self.count > _RESETS_IN_A_ROW and str(self.count).rstrip("0") == "1"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Returns the problem and how to end it."""
+        return (
+            f"the queue document was reset by {self.manager} {self.count} times since "
+            f"{self.since:%Y-%m-%d %H:%M} UTC; exclude limits from its manifest (docs/queues.md)"
+        )
+
+    def is_repeated(self, now: datetime) -> bool:
+        """Returns whether the resets continue, and are more than a manifest that was applied
+        again."""
+        return self.count >= _RESETS_IN_A_ROW and now - self.last <= _RESET_PAUSE
+
+
+_RESETS_IN_A_ROW = 3
+_RESET_PAUSE = timedelta(hours=1)  # a longer pause begins a new row
+
+
+def count_reset(last: DocumentResets | None, manager: str, now: datetime) -> DocumentResets:
+    """Returns the record of the resets with one more."""
+    if last is None or now - last.last > _RESET_PAUSE:
+        return DocumentResets(manager=manager, count=1, since=now, last=now)
+    more: DocumentResets = replace(last, manager=manager, count=last.count + 1, last=now)
+    return more

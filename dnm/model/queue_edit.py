@@ -35,12 +35,6 @@ class LimitChange(Value):
     after: str
     why: str = ""
 
-    @property
-    def line(self) -> str:
-        """Returns the line for plans, runs and the log."""
-        number = f"{self.kind}.{self.resource}={self.after}"
-        return f"action=set-limit queue={self.queue} {number} was={self.before}"
-
 
 class QueueNumbers(Value):
     """A queue after the edit. limit = baseline + lent + the lends of other instances, for limited
@@ -89,3 +83,13 @@ class QueueEdit(Value):
     refusal: str | None = None
     numbers: Mapping[str, QueueNumbers] = {}
     limits: Mapping[str, QueueLimits] = {}
+
+
+class QueueOutcome(Value):
+    """The result of a write; `edit` is now in the ConfigMap. `is_confirmed`: the scheduler's
+    checksum matches. None: the scheduler was not asked or did not answer."""
+
+    edit: QueueEdit
+    is_written: bool = False
+    is_confirmed: bool | None = None
+    notes: tuple[str, ...] = ()

@@ -26,12 +26,13 @@ from msgspec.structs import replace
 from dnm.model.config import Config
 from dnm.model.errors import QueueError
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lease import IN_CLUSTER, ActingElsewhere, Lease, Place, object_name
+from dnm.model.lease import ActingElsewhere, Lease, Place
 from dnm.model.plan import EndConverter, Plan, Snapshot
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 
+_IN_CLUSTER = "Secret "  # of `Lease.registry`: the registry is the Secret named behind it
 _HELD_FOR = timedelta(days=1)
 _LONGEST = 300  # characters of a holder
 
@@ -71,12 +72,17 @@ def judge_lease(lease: Lease | Unreadable, actor: Actor) -> Judgement:
         seen = acts_elsewhere(actor.registry, now)
         return _refuse(lease, actor, seen) if seen else Judgement(needs_word=True)
     if actor.knows(lease):
-        is_moved = lease.is_in_cluster is not bool(actor.secret)
+        is_moved = _is_in_cluster(lease) is not bool(actor.secret)
         return Judgement(needs_word=is_moved or not is_written_here(lease, place))
     is_old = lease.acted is not None and now - lease.acted >= _HELD_FOR
     if is_old or _was_here(lease, place, now):
         return Judgement(needs_word=True)
     return _refuse(lease, actor, ActingElsewhere(holder=lease.last, at=lease.acted or now))
+
+
+def _is_in_cluster(lease: Lease) -> bool:
+    """Returns whether the registry that acts is a Secret."""
+    return lease.registry.startswith(_IN_CLUSTER)
 
 
 def is_written_here(lease: Lease, place: Place) -> bool:
@@ -95,7 +101,10 @@ def _was_here(lease: Lease, place: Place, now: datetime) -> bool:
 def _refuse(lease: Lease, actor: Actor, seen: ActingElsewhere) -> Judgement:
     from dnm.plan.refusal import explain_refusal  # most registries may act
 
-    why = explain_refusal(lease, actor.instance, actor.place.holder, actor.secret, seen)
+    state = ""
+    if _is_in_cluster(lease) is not bool(actor.secret):
+        state = "file" if actor.secret else "kubernetes"
+    why = explain_refusal(lease, actor.instance, actor.place.holder, state, seen)
     return Judgement(refusal=why, elsewhere=seen)
 
 
@@ -130,7 +139,7 @@ def secret_word(config: Config) -> str:
     """Returns what a Lease calls the registry of this configuration; empty if it is a file."""
     if config.state == "file":
         return ""
-    return f"{IN_CLUSTER}{config.state_namespace}/{object_name(config.instance_id)}"
+    return f"{_IN_CLUSTER}{config.state_namespace}/{config.object_name}"
 
 
 def with_judgement(plan: Plan, registry: Registry, judged: Judgement, snapshot: Snapshot) -> Plan:
@@ -161,7 +170,7 @@ def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple
         return ()
     traces = []
     lease = snapshot.lease
-    if isinstance(lease, Lease) and lease.registry and not lease.is_in_cluster:
+    if isinstance(lease, Lease) and lease.registry and not _is_in_cluster(lease):
         # A Secret tells its own loss.
         traces.append(f"its Lease shows (last holder {printable(lease.last, _LONGEST)})")
     nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes

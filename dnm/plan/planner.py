@@ -27,16 +27,10 @@ import msgspec
 from dnm.model.batch import WaitingJobs
 from dnm.model.config import Config
 from dnm.model.history import NodeRoom, PodKind
+from dnm.model.observed import DocumentResets, count_reset
 from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import (
-    DocumentResets,
-    NodePods,
-    QueueStatus,
-    Registry,
-    count_reset,
-    run_name,
-)
+from dnm.model.registry import NodePods, QueueStatus, Registry, run_name
 from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import Advanced, advance

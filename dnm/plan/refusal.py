@@ -27,15 +27,15 @@ def explain_unreadable(lease: Unreadable, instance: str) -> str:
 
 
 def explain_refusal(
-    lease: Lease, instance: str, here: str, secret: str, seen: ActingElsewhere
+    lease: Lease, instance: str, here: str, state: str, seen: ActingElsewhere
 ) -> str:
-    """Returns why the registry of `here` may not act, and the next step. `secret`: its name, if it
-    is in Kubernetes. `seen`: the registry that acts."""
+    """Returns why the registry of `here` may not act, and the next step. `seen`: the registry
+    that acts. `state`: its `state`, if it is not that of this registry."""
     twin = ", of the same name but another" if seen.holder == here else ""
     gone = "" if lease.registry else "; its Lease was deleted since"
-    if lease.is_in_cluster and not secret:
+    if state == "kubernetes":
         step = f"Its registry is {printable(lease.registry, _LONGEST)}: set state = kubernetes here"
-    elif secret and not lease.is_in_cluster:
+    elif state == "file":
         step = "Its registry is a file: run `dnm state move --to kubernetes` there"
     else:
         step = "Give one of the two another instance_id"

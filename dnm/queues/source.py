@@ -7,6 +7,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -32,6 +33,14 @@ partitions:
         submitacl: '*'
 """
 _UNPACKED_LIMIT = 8 * 1024 * 1024  # bytes; of lists within lists they take a gigabyte to read
+
+
+class ConfigMaps(Protocol):
+    """The part of the Kubernetes client that the writer needs."""
+
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
+
+    def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
 
 
 class SourceDocument(Value):
@@ -78,6 +87,12 @@ def read_config_maps(
     namespace and a name, and the defaults. dnm always reads the defaults, because
     `service.policyGroup` may be there and name another document."""
     return read(*place), read(place[0], DEFAULTS_NAME)
+
+
+def read_source(kube: ConfigMaps, place: tuple[str, str]) -> SourceDocument:
+    """Reads the current document. Raises KubeError, and QueueError for a broken gzip."""
+    maps = read_config_maps(kube.read_config_map, place)
+    return resolve_document(*maps, place)
 
 
 def resolve_document(

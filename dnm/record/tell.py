@@ -17,12 +17,11 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from dnm.model.history import SCHEMA, HistoryLine, Memory, Operation
-from dnm.model.plan import Fence, Plan
+from dnm.model.plan import Fence, Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange
 from dnm.model.registry import Registry
 from dnm.record.events import mark_new
 from dnm.record.history_file import within_bound
-from dnm.record.limit_lines import limit_lines, planned_changes, settled
 from dnm.record.totals import remember
 from dnm.record.transitions import Cause, list_job_waits, list_transitions, with_told
 
@@ -33,11 +32,11 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
     """Returns the plan with a registry that has the lines of its changes and of its intentions."""
     fences = (action.node for action in plan.actions if isinstance(action, Fence))
     cause = replace(cause, fenced=frozenset(fences))
-    changes = planned_changes(plan)
-    done = settled(before.memory.intended, changes) if is_document_judged else ()
+    changes = _planned_changes(plan)
+    done = _settled(before.memory.intended, changes) if is_document_judged else ()
     lines = _list_changes(before, plan.registry, cause)
     memory = _with_lines(remember(before, plan.registry, lines, cause.now), (*done, *lines))
-    intended = limit_lines(changes, cause) if is_document_judged else before.memory.intended
+    intended = _limit_lines(changes, cause) if is_document_judged else before.memory.intended
     memory = replace(memory, intended=tuple(intended))
     memory, waiting = mark_new(memory, plan.waiting, cause.now)
     registry = replace(plan.registry, memory=memory)
@@ -53,7 +52,7 @@ def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:
 
 def tell_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
     """Returns the registry after these changes of the queue document are known to be written."""
-    memory = _with_lines(registry.memory, limit_lines(changes, cause))
+    memory = _with_lines(registry.memory, _limit_lines(changes, cause))
     return replace(registry, memory=replace(memory, intended=()))
 
 
@@ -98,3 +97,51 @@ def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
         jobs=with_told(memory.jobs, numbered),
         unwritten=(*memory.unwritten, *numbered)[-MOST_UNWRITTEN:],
     )
+
+
+# --- limits -----------------------------------------------------------------------------------
+
+
+def _planned_changes(plan: Plan) -> tuple[LimitChange, ...]:
+    """Returns the plan's changes of limits, in all its edits."""
+    return tuple(
+        change
+        for action in plan.actions
+        if isinstance(action, SetQueueLimits)
+        for change in action.edit.changes
+    )
+
+
+def change_line(change: LimitChange) -> str:
+    """Returns the line for plans, runs and the log."""
+    number = f"{change.kind}.{change.resource}={change.after}"
+    return f"action=set-limit queue={change.queue} {number} was={change.before}"
+
+
+def _limit_lines(changes: Sequence[LimitChange], cause: Cause) -> list[HistoryLine]:
+    """Returns a line a queue, with all its numbers before and after."""
+    return [
+        cause.line(
+            "limit", "changed", queue, queue=queue, before=_text(of_queue, "before"),
+            after=_text(of_queue, "after"), reason=of_queue[0].why,
+        )
+        for queue, of_queue in _by_queue(changes).items()
+    ]  # fmt: skip
+
+
+def _by_queue(changes: Sequence[LimitChange]) -> dict[str, list[LimitChange]]:
+    queues = sorted({change.queue for change in changes})
+    return {queue: [change for change in changes if change.queue == queue] for queue in queues}
+
+
+def _text(changes: Sequence[LimitChange], side: str) -> str:
+    return ", ".join(
+        f"{change.kind} {change.resource} {getattr(change, side)}" for change in changes
+    )
+
+
+def _settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:
+    """Returns the lines of an earlier run that took effect: no change starts again from their old
+    values."""
+    again = {(queue, _text(changes, "before")) for queue, changes in _by_queue(planned).items()}
+    return [line for line in intended if (line.object, line.before) not in again]

@@ -40,10 +40,9 @@ from dnm.plan.overdue import conversion_error, return_error
 from dnm.plan.requests import request_ended, return_ended
 from dnm.queues.edit import edit_source
 from dnm.queues.source import SourceDocument
-from dnm.record.tell import tell_limits
+from dnm.record.tell import change_line, tell_limits
 from dnm.record.transitions import why_requested
 from dnm.run.step import Step
-from dnm.run.work import find_work
 
 log = logging.getLogger("dnm")
 
@@ -147,7 +146,7 @@ class Actuator(Step):
         if outcome.is_written:
             is_repeated = self._is_repeated_reset(outcome.edit)
             for change in outcome.edit.changes:
-                self.note_done(change.line, why=change.why, is_logged=not is_repeated)
+                self.note_done(change_line(change), why=change.why, is_logged=not is_repeated)
             if not outcome.edit.changes:
                 self.note_done("action=write-ledger")
         for note in outcome.notes:
@@ -277,7 +276,7 @@ class Actuator(Step):
         if node is not None and not node.is_with_batch:
             if not node.is_fenced:
                 return "it is not fenced any more"
-            if obstacle := find_work(self.kube, self.registry, node):
+            if obstacle := self.find_work(node):
                 return obstacle
         return self.why_not_called(name)
 

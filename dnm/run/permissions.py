@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dnm.model.config import Config
-from dnm.model.lease import object_name
 from dnm.model.value import Value
 from dnm.queues.source import DEFAULTS_NAME
 
@@ -34,7 +33,7 @@ _FOR_CHANGES = (
 
 def _for_state(config: Config) -> Iterator[Permission]:
     """What the Lease needs, and a registry in Kubernetes."""
-    name = object_name(config.instance_id)
+    name = config.object_name
     for resource, group, namespace, what in (
         (
             "leases",

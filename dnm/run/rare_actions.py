@@ -29,8 +29,7 @@ from dnm.model.plan import (
     UnbookNodes,
 )
 from dnm.model.value import Value
-from dnm.run.step import Step
-from dnm.run.work import find_work, read_pods_to_evict
+from dnm.run.step import Step, read_pods_to_evict
 
 log = logging.getLogger("dnm")
 
@@ -197,7 +196,7 @@ def _why_not_move(step: Step, name: str) -> str | None:
     if obstacle := step.why_not_called(name):
         return obstacle
     node = step.kube.read_node(name)
-    return find_work(step.kube, step.registry, node) if node is not None else None
+    return step.find_work(node) if node is not None else None
 
 
 def _taints(node: Node, relabelled: RelabelNode) -> Sequence[Taint]:

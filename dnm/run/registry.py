@@ -16,7 +16,6 @@ import msgspec
 
 from dnm.host.place import this_place
 from dnm.model.config import Config
-from dnm.model.lease import object_name
 from dnm.model.registry import Registry
 from dnm.model.stored_registry import VERSION
 from dnm.plan.lease import names_to_keep
@@ -63,15 +62,15 @@ def state_in(config: Config, kube: KubeClient) -> State:
     """Returns the place in the cluster behind this client."""
     from dnm.run.kube_state import KubeState
 
-    name = object_name(config.instance_id)
-    objects = kube.state_objects(config.state_namespace, config.lease_namespace, name)
+    places = config.state_namespace, config.lease_namespace
+    objects = kube.state_objects(*places, config.object_name)
     return KubeState(config, objects, this_place(config))
 
 
 def attach_lease(config: Config, state: State, kube: KubeClient) -> None:
     """Connects a file to the Lease of its instance; a registry in Kubernetes is connected."""
     if state.kind == "file":
-        lease = kube.lease_object(config.lease_namespace, object_name(config.instance_id))
+        lease = kube.lease_object(config.lease_namespace, config.object_name)
         state.attach(lease, this_place(config))
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from dnm.converter.contract import LEAVE_DRAINED
+from dnm.demand.daemon_pods import own_pods, verify_pods
+from dnm.kube.client import KubeClient
 from dnm.kube.errors import repeat_on_conflict
+from dnm.model.cluster import PodOnNode
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, KubeError
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import Action
+from dnm.model.pod import Pod
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.record.tell import tell_change
@@ -129,6 +133,13 @@ class Step:
 
         return repeat_on_conflict(attempt, self.config.request_timeout)
 
+    def find_work(self, node: Node) -> str | None:
+        """Returns why the node is not free; None: no pod on it is work. Raises KubeError."""
+        pods = _verified_pods(self.kube, node, own_pods(self.registry))
+        if isinstance(pods, Unreadable):
+            return pods.error
+        return "a pod landed on it" if any(pod.counts_as_work for pod in pods) else None
+
     def why_not_called(self, name: str) -> str | None:
         """What the batch side says of it, where the node is not out of its service, or somebody is
         at work on it."""
@@ -147,3 +158,32 @@ class Step:
                 f"({LEAVE_DRAINED}): return it and drain it by hand, then `dnm forget {name}`"
             )
         return "Slurm has it in service" if known.in_service else None
+
+
+# --- pods of a node that changes hands: one that only claims to be a DaemonSet's is work --------
+
+
+def read_pods_to_evict(kube: KubeClient, node: Node) -> Sequence[PodOnNode]:
+    """Returns the unfinished pods on a node, as eviction sees them. If the DaemonSets cannot be
+    read, a pod that claims to be one's is left alone. Raises KubeError."""
+    listed = kube.read_pods_to_evict(node.name)
+    if all(pod.is_work for pod in listed):
+        return listed
+    pods = _verified_pods(kube, node, ())
+    work = () if isinstance(pods, Unreadable) else {p.uid for p in pods if p.counts_as_work}
+    return [
+        replace(pod, is_work=True, stays=False) if not pod.is_work and pod.uid in work else pod
+        for pod in listed
+    ]
+
+
+def _verified_pods(
+    kube: KubeClient, node: Node, own: Collection[str]
+) -> tuple[Pod, ...] | Unreadable:
+    pods = kube.read_pods_on(node.name)
+    if not any(pod.is_daemonset for pod in pods):
+        return pods
+    daemon_sets = kube.read_daemon_sets()
+    if isinstance(daemon_sets, Unreadable):
+        return daemon_sets
+    return verify_pods(pods, daemon_sets, (node,), own)

@@ -21,9 +21,8 @@ from dnm.plan.queue_reports import headroom
 from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.document import read_document
 from dnm.queues.rebase import Reading, rebase_document
-from dnm.queues.source import DEFAULT_PLACE, LEDGER_ANNOTATION, SourceDocument
+from dnm.queues.source import DEFAULT_PLACE, LEDGER_ANNOTATION, SourceDocument, read_source
 from dnm.queues.tree import parse_tree
-from dnm.queues.writer import read_source
 from dnm.queues.yunikorn_rest import YunikornClient
 from tests.queue_kit import TREE, A, B, change, lend, nodes_of
 from tests.queue_writer import write

@@ -43,6 +43,7 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, QueueVerdict, Verdict
 from dnm.plan.explain import list_reasons
+from dnm.record.tell import change_line
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_request
 from tests.cli.test_shell import LEAVES
 from tests.plan.test_kept_out import TEN, excluding
@@ -135,14 +136,14 @@ def test_a_plan_for_people_ends_with_the_diff_and_the_sums(
 
 def test_limits_are_told_in_one_word_by_plan_and_run(capsys: pytest.CaptureFixture[str]) -> None:
     change = LimitChange(queue=QUEUE, kind="max", resource="vcore", before="80", after="208")
-    edits = (((change,), change.line), ((), "action=write-ledger"))
+    edits = (((change,), change_line(change)), ((), "action=write-ledger"))
     for changes, line in edits:
         action = SetQueueLimits(
             wants=QueueWants(instance_id="prod"),
             edit=QueueEdit(text="", ledger="", changes=changes),
         )
         assert action_lines(action) == [line]
-    assert change.line == f"action=set-limit queue={QUEUE} max.vcore=208 was=80"
+    assert change_line(change) == f"action=set-limit queue={QUEUE} max.vcore=208 was=80"
 
 
 def test_a_pause_is_shown_in_a_plan_that_wants_nothing(

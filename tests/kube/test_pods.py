@@ -16,7 +16,8 @@ from dnm.demand.pod_request import (
     LONGEST_PATH,
     MOST_RESOURCES,
 )
-from dnm.kube.pods import MOST_CONTAINERS, PodReducer
+from dnm.kube.pods import PodReducer
+from dnm.kube.shapes import MOST_CONTAINERS
 from dnm.model.pod import (
     NodeSelectorTerm,
     Pod,

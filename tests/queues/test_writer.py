@@ -14,10 +14,10 @@ import pytest
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.yunikorn_config import CONFIGS_NAME
 from dnm.model.errors import DnmError, KubeConflict, KubeError, QueueError
+from dnm.model.queue_edit import QueueOutcome
 from dnm.model.value import Resources
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
-from dnm.queues.writer import QueueOutcome
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 from tests import queue_writer
 from tests.processes import the_warm

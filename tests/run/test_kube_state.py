@@ -15,6 +15,7 @@ import pytest
 
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.config import Config
 from dnm.model.errors import (
     KubeError,
     LeaseLostError,
@@ -22,7 +23,7 @@ from dnm.model.errors import (
     RegistryError,
     StateError,
 )
-from dnm.model.lease import Lease, Place, object_name
+from dnm.model.lease import Lease, Place
 from dnm.model.orders import Pause
 from dnm.model.registry import Registry
 from dnm.run.kube_state import KubeState, pack, unpack
@@ -579,7 +580,8 @@ def test_a_gzip_that_is_cut_off_is_none() -> None:
      ("x" * 63, r"dnm-x{40}-[0-9a-f]{10}"), ("...", r"dnm--[0-9a-f]{10}")],
 )  # fmt: skip
 def test_every_instance_has_a_name_that_kubernetes_takes(instance: str, name: str) -> None:
-    found = object_name(instance)
+    path = Path("x")
+    found = Config(path=path, namespaces={}, node_types={}, instance_id=instance).object_name
     assert re.fullmatch(name, found) and len(found) <= 63
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", found)  # RFC 1123
 

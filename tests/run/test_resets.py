@@ -10,7 +10,8 @@ import pytest
 
 from dnm.checks.host import check_last_run
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.registry import DocumentResets, Registry, RunRecord, count_reset
+from dnm.model.observed import DocumentResets, count_reset
+from dnm.model.registry import Registry, RunRecord
 from dnm.record.metrics import RunTimes
 from dnm.run.health import warn_of_quiet
 from dnm.run.publish import metrics_text

@@ -37,7 +37,7 @@ from dnm.model.lent import Emptying
 from dnm.model.orders import Way
 from dnm.model.printable import count_of
 from dnm.run.registry import load_registry
-from dnm.run.work import read_pods_to_evict
+from dnm.run.step import read_pods_to_evict
 from dnm.verbs import lending
 from dnm.verbs.lending import what_goes_back, why_not_emptied
 from dnm.verbs.refusal import Refusal

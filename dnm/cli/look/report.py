@@ -51,6 +51,7 @@ from dnm.model.plan import (
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
+from dnm.record.tell import change_line
 from dnm.run import looking
 
 
@@ -115,7 +116,7 @@ _LINES: Mapping[type, str] = {
 def action_lines(action: Action) -> list[str]:
     """Returns an action as `key=value`: a line a limit."""
     if isinstance(action, SetQueueLimits):
-        return [change.line for change in action.edit.changes] or ["action=write-ledger"]
+        return [change_line(change) for change in action.edit.changes] or ["action=write-ledger"]
     words = {}
     if isinstance(action, HoldClosed):
         words["opens"] = "close" if action.is_closed else "open"

@@ -27,9 +27,8 @@ from dnm.queues.decode import RuleViolation
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.files import Judgement, judge_file, judge_text
 from dnm.queues.ledger import decode_ledger, lent_amounts
-from dnm.queues.source import SourceDocument
+from dnm.queues.source import ConfigMaps, SourceDocument, read_source
 from dnm.queues.tree import LimitPlace
-from dnm.queues.writer import ConfigMaps, read_source
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.planning import connect
 from dnm.run.registry import load_registry

@@ -21,8 +21,8 @@ from dnm.model.queue_edit import QueueEdit
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.document import read_document
 from dnm.queues.rebase import Reading, rebase_document
-from dnm.queues.source import SourceDocument
-from dnm.queues.writer import ConfigMaps, apply_queue_edit, read_source
+from dnm.queues.source import ConfigMaps, SourceDocument, read_source
+from dnm.queues.writer import apply_queue_edit
 from dnm.queues.yunikorn_rest import YunikornClient
 from dnm.run.lease import judge_here
 from dnm.run.registry import attach_lease, load_registry, opened_state

@@ -1,0 +1,168 @@
+"""The shapes of pods, each computed once for all pods whose bytes agree, and of DaemonSets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from dnm.demand.pod_request import effective_request, with_counted_names
+from dnm.host.fault_points import fault_point
+from dnm.kube.objects import Metadata
+from dnm.kube.pod_fields import Spec, Status, is_given
+from dnm.kube.pod_reading import (
+    is_infeasible,
+    read_constraints,
+    read_host_ports,
+    read_request,
+    request_key,
+    short_key,
+)
+from dnm.kube.requests import ApiRequests, List
+from dnm.model.errors import KubeError
+from dnm.model.kubelet import Amounts
+from dnm.model.pod import DaemonSet, PodShape
+from dnm.model.quantity import QuantityError
+from dnm.model.value import Unreadable
+
+MOST_KNOWN = 4096  # kept to know them again: a list is sorted, and equal pods stand together
+MOST_CONTAINERS = 100  # of a pod that is not bound
+MOST_RULES = 100  # of a pod: PodShape.rules; of claims too
+_LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that are looked into
+
+
+class ShapeBook:
+    """The shapes seen so far; equal ones are one object, so that a later group-by may go by
+    identity. Its methods raise msgspec.MsgspecError or QuantityError."""
+
+    def __init__(self) -> None:
+        self._requested: dict[object, tuple[PodShape, bool]] = {}
+        self._constrained: dict[object, PodShape] = {}
+        self._shapes: dict[bytes, PodShape] = {}
+
+    def find_request(self, spec: Spec, status: Status) -> PodShape:
+        """The shape without constraints: all that matters of a bound pod."""
+        containers = len(spec.containers) + len(spec.init_containers or ())
+        if containers > MOST_CONTAINERS and not spec.node_name:
+            return self.cut(PodShape(request={"pods": 1}))
+        key = request_key(spec, status)
+        shape, is_resized = self._requested.get(key) or self._learn(key, spec, status, False)
+        if is_resized and is_infeasible(status):
+            key = ("infeasible", key)
+            shape, _ = self._requested.get(key) or self._learn(key, spec, status, True)
+        return shape
+
+    def _learn(
+        self, key: object, spec: Spec, status: Status, infeasible: bool
+    ) -> tuple[PodShape, bool]:
+        """The shape, and whether its containers' status says something else than their spec."""
+        whole = read_request(spec, status, infeasible)
+        counted = with_counted_names(whole)
+        request = counted or whole
+        amounts = effective_request(request)
+        for name, amount in amounts.items():
+            if amount < 0:
+                raise QuantityError(f"it asks for {amount} of {name}")
+        before = effective_request(request, is_before_1_9=True) if request.init_containers else {}
+        shape = PodShape(
+            request=amounts,
+            request_before_1_9=before if before != amounts else {},
+            is_cut=counted is not None,
+        )
+        learnt = self._intern(shape), bool(request.states)
+        if len(self._requested) >= MOST_KNOWN:
+            self._requested.clear()
+        self._requested[key] = learnt
+        return learnt
+
+    def find_constrained(
+        self,
+        spec: Spec,
+        shape: PodShape,
+        labels: dict[str, str],
+        aligned: tuple[Amounts, Amounts] | None = None,
+    ) -> PodShape:
+        """The shape of an unbound pod; `labels` are all it has where other pods may keep it from a
+        node, `aligned` what of it a kubelet may align to one NUMA node."""
+        rules = spec.node_selector, spec.tolerations, spec.affinity
+        raws = (*rules, spec.topology_spread_constraints)
+        parts = [bytes(raw) if is_given(raw) else b"" for raw in raws]
+        ports = [
+            bytes(container.ports) if is_given(container.ports) else b""
+            for container in spec.containers
+        ]
+        own = tuple(sorted(labels.items()))
+        if shape.is_cut or sum(map(len, (*parts, *ports))) > _LONGEST_RULES:
+            return self.cut(shape)
+        key = (id(shape), *map(short_key, (*parts, msgspec.json.encode((ports, own)))), aligned)
+        known = self._constrained.get(key)
+        if known is None:
+            limits = read_constraints(*parts)
+            known = self._intern(msgspec.structs.replace(
+                limits, request=shape.request, request_before_1_9=shape.request_before_1_9,
+                host_ports=read_host_ports(ports), aligned=aligned,
+                labels=own if limits.pod_affinity or limits.spread_keys else (),
+            ))  # fmt: skip
+            known = self.cut(shape) if known.rules > MOST_RULES else known
+            self._constrained[key] = known
+        return known
+
+    def cut(self, shape: PodShape) -> PodShape:
+        """The shape of an unbound pod that asks for more than is counted."""
+        return self._intern(msgspec.structs.replace(shape, is_cut=True))
+
+    def _intern(self, shape: PodShape) -> PodShape:
+        """Keyed by the text, for a mapping can't be a key."""
+        return self._shapes.setdefault(short_key(msgspec.json.encode(shape, order="sorted")), shape)
+
+
+# --- DaemonSets -------------------------------------------------------------------------------
+
+
+class _Template(msgspec.Struct, frozen=True):
+    spec: Spec = Spec()
+
+
+class _DaemonSpec(msgspec.Struct, frozen=True):
+    template: _Template = _Template()
+
+
+class _DaemonSet(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: _DaemonSpec = _DaemonSpec()
+
+
+class _Page(msgspec.Struct, frozen=True):
+    items: list[_DaemonSet]
+
+
+_decode_page = msgspec.json.Decoder(_Page).decode
+
+
+def read_daemon_sets(requests: ApiRequests) -> tuple[DaemonSet, ...] | Unreadable:
+    """Returns those whose pods can be counted: no pod of another is believed to be a DaemonSet's,
+    and a tenant may write what nobody can count."""
+    what = "list the DaemonSets"
+    try:
+        with requests.asking(what, "list daemonsets"), fault_point("kube.list_daemon_sets"):
+            daemon_sets = List("/apis/apps/v1/daemonsets", "DaemonSetList")
+            return tuple(requests.collect(daemon_sets, _reduce_page))
+    except KubeError as error:
+        return Unreadable(what="DaemonSets", error=str(error))
+
+
+def _reduce_page(page: memoryview) -> Iterator[DaemonSet]:
+    book = ShapeBook()
+    for item in _decode_page(page).items:
+        spec = item.spec.template.spec
+        try:
+            shape = book.find_constrained(spec, book.find_request(spec, Status()), {})
+        except (msgspec.MsgspecError, QuantityError, ValueError):
+            continue
+        if not shape.is_cut:
+            # The controller looks at no other pods.
+            shape = msgspec.structs.replace(shape, pod_affinity=(), spread_keys=(), host_ports=())
+            yield DaemonSet(
+                namespace=item.metadata.namespace, name=item.metadata.name,
+                uid=item.metadata.uid, shape=shape,
+            )  # fmt: skip
