@@ -23,6 +23,7 @@ from dnm.model.registry import Registry
 from dnm.model.share import Floor, Share, most_of
 from dnm.model.value import Unreadable
 from dnm.plan.cap_shares import NodeCap, list_node_caps
+from dnm.plan.facts import has_stopped
 from dnm.plan.rule import nodes_kept_out
 from dnm.plan.supply import Supply, supply_now
 
@@ -208,9 +209,9 @@ def _judge_claim(
     if claim.error and not claim.direction:
         return wrong(f"{name}: {claim.error}")
     entry = registry.nodes.get(name)
-    is_recorded = entry is not None and not (entry.phase is Phase.JOINING and claim.is_interrupted)
+    is_recorded = entry is not None and not (entry.phase is Phase.JOINING and has_stopped(claim))
     is_awaited = claim.request in {request.id for request in registry.requests}
-    if is_recorded or (is_awaited and not claim.is_interrupted):
+    if is_recorded or (is_awaited and not has_stopped(claim)):
         return None
     whom = f" for namespace {claim.namespace}" if claim.namespace else ""
     stopped = "nobody goes on with its conversion" if claim.direction else "dnm has no record of it"

@@ -23,7 +23,6 @@ from dnm.config.events import parse_sections, read_events
 from dnm.config.files import (
     Sections,
     expand_path,
-    read_ini,
     read_ini_with_events,
     read_queue_map,
 )
@@ -41,7 +40,6 @@ from dnm.config.sections import (
     check_section_names,
     fields_of,
     given,
-    known_entries,
     named_sections,
     parse_section,
     resolve_paths,
@@ -83,7 +81,7 @@ def load_config(
     settings = parse_section("settings", entries, SETTINGS, problems)
     resolve_paths("settings", settings, SETTINGS, (file.parent, environ), problems)
     namespaces = _namespaces(sections, settings, problems)
-    node_types = _node_types(sections, settings, namespaces, problems)
+    node_types = parse_node_types(sections, settings, namespaces, problems)
     fields = fields_of(settings, SETTINGS) | _by_default(settings, environ)
     if "lab" in sections:
         from dnm.config import lab  # no site has it
@@ -196,13 +194,13 @@ def _queue_of(
     return queue
 
 
-def _node_types(
+def parse_node_types(
     sections: Sections,
     settings: Mapping[str, Any],
     namespaces: Mapping[str, NamespacePolicy],
     problems: list[str],
 ) -> dict[str, NodeType]:
-    """Those with a section, and those of `node_type` in [settings] without one, by node_*_capacity.
+    """Returns those with a section, and of `node_type` without one, sized by node_*_capacity.
 
     A type that only a namespace names must have its section: nobody knows its size otherwise.
     """
@@ -236,22 +234,6 @@ def _node_types(
                 )
     check_prefixes(types, problems)
     return types
-
-
-def load_node_types(
-    path: Path | None, environ: Mapping[str, str]
-) -> tuple[Path, dict[str, NodeType], list[str]]:
-    """Returns the file, its node types and all problems of their sections, without the queue map
-    and the rest: for a check of the file alone, e.g. in a site's Git. Raises ConfigError where the
-    file can't be read."""
-    file = find_config_path(path, environ)
-    problems: list[str] = []
-    sections = read_ini(file, problems)
-    own = ("node_type", "node_cpu_capacity", "node_memory_capacity")
-    keys = {key: SETTINGS[key] for key in own}
-    entries = known_entries(sections.get("settings", {}), keys)
-    settings = parse_section("settings", entries, keys, problems)
-    return file, _node_types(sections, settings, {}, problems), problems
 
 
 def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:

@@ -14,7 +14,7 @@ from dnm.calendar.windows import zone_named
 from dnm.config import values
 from dnm.config.values import names, some_names, suggest
 from dnm.model.errors import DnmError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.node_type import Taint, fill_namespace
 
 _DNS_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"

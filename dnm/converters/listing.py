@@ -33,7 +33,7 @@ from dnm.converters.slurm.commands import SlurmClient
 from dnm.converters.slurm.text import SlurmJob
 from dnm.model.batch import BatchClaim, WaitingJobs
 from dnm.model.errors import SlurmError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.printable import count_of, json_text, printable
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from dnm.demand.constraints import keeps_apart
+from dnm.demand.pod_request import count_rules
 from dnm.model.config import Config
 from dnm.model.observed import StalledPods
 from dnm.model.pod import Claim, NodeSelectorTerm, Pod, PodShape
@@ -77,17 +78,6 @@ def count_created(created: Created, until: str) -> int:
     return sum(count for instant, count in created if instant <= until)
 
 
-def without_oldest(created: Created, count: int) -> Created:
-    """Returns the creation times without those of the oldest `count` pods."""
-    left = []
-    for instant, many in created:
-        gone = min(count, many)
-        count -= gone
-        if many > gone:
-            left.append((instant, many - gone))
-    return tuple(left)
-
-
 class PendingGroup(Value):
     """Holds equal pending pods of one queue and namespace.
 
@@ -126,25 +116,6 @@ class PendingGroup(Value):
     def youngest(self) -> str:
         """When the youngest pod was created."""
         return self.created[-1][0]
-
-    def count_until(self, instant: datetime) -> int:
-        """Counts the pods that were created then or before."""
-        return count_created(self.created, text_time(instant))
-
-    def newest_of_oldest(self, count: int) -> str:
-        """Returns when the youngest of the oldest `count` pods was created."""
-        return self.oldest if count < 1 else without_oldest(self.created, count - 1)[0][0]
-
-    def without_oldest(self, count: int) -> PendingGroup | None:
-        """Returns the group without its oldest `count` pods; None if that is all of them."""
-        if count >= self.total:
-            return None
-        return msgspec.structs.replace(
-            self,
-            created=without_oldest(self.created, count),
-            total=self.total - count,
-            count=max(0, self.count - count),
-        )
 
 
 class _GroupKey(NamedTuple):
@@ -278,7 +249,7 @@ class Collector:
 
 def _weight(kind: _GroupKey, shape: PodShape) -> int:
     """As how many kinds a group counts."""
-    return 1 + (shape.rules + sum(map(len, kind.volumes))) // _RULES_OF_A_KIND
+    return 1 + (count_rules(shape) + sum(map(len, kind.volumes))) // _RULES_OF_A_KIND
 
 
 def _fingerprint(kind: _GroupKey, pod: Pod) -> str:

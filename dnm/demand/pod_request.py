@@ -234,3 +234,18 @@ def _task_group(raw: Mapping[str, Any]) -> TaskGroup:
         min_member=entry.minMember,
         min_resource=_plus(size, {"pods": 1}),
     )
+
+
+def count_rules(shape: PodShape) -> int:
+    """Returns the effort of a comparison with a node: the pod's rules, where ten values count as
+    one."""
+    terms = [
+        expression
+        for term in shape.node_affinity
+        for expression in (*term.expressions, *term.fields)
+    ]
+    terms += [expression for affinity in shape.pod_affinity for expression in affinity.expressions]
+    plain = (shape.node_selector, shape.tolerations, shape.node_affinity, shape.pod_affinity,
+             shape.spread_keys, shape.host_ports)  # fmt: skip
+    values = sum(len(term.values) for term in terms) + len(shape.labels)
+    return sum(map(len, plain)) + len(terms) + values // 10

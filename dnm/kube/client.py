@@ -14,7 +14,6 @@ from dnm.host.fault_points import fault_point
 from dnm.kube import objects
 from dnm.kube.cluster_reader import ClusterReader
 from dnm.kube.events import create_event
-from dnm.kube.nodes import taint_fields
 from dnm.kube.objects import check_kind, path_of
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH
@@ -92,7 +91,7 @@ class KubeClient(ClusterReader):
             patch["spec"] = {"unschedulable": True if cordon else None}
         if taints is not None:
             spec = patch.setdefault("spec", {})
-            spec["taints"] = [taint_fields(taint) for taint in taints] or None
+            spec["taints"] = [_taint_fields(taint) for taint in taints] or None
         path = path_of("nodes", name)
 
         def change() -> None:
@@ -137,3 +136,9 @@ class KubeClient(ClusterReader):
         from dnm.kube import eviction
 
         return eviction.evict(self.requests, pod, is_dry_run=is_dry_run)
+
+
+def _taint_fields(taint: Taint) -> dict[str, str]:
+    """Returns a taint as the API has it."""
+    found = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+    return {key: text for key, text in found.items() if text}

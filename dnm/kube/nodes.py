@@ -109,12 +109,6 @@ def mark_annotations(mark: Mark) -> dict[str, str | None]:
     }
 
 
-def taint_fields(taint: Taint) -> dict[str, str]:
-    """Returns a taint as the API has it."""
-    found = {"key": taint.key, "value": taint.value, "effect": taint.effect}
-    return {key: text for key, text in found.items() if text}
-
-
 def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list[Node]:
     """Returns the nodes of a page, in their order. Raises msgspec.MsgspecError for what is no page
     of things with names. `has_capacity`: the raw size of the machines is wanted too."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from dnm.demand.pod_request import effective_request, with_counted_names
+from dnm.demand.pod_request import count_rules, effective_request, with_counted_names
 from dnm.host.fault_points import fault_point
 from dnm.kube.objects import Metadata
 from dnm.kube.pod_fields import Spec, Status, is_given
@@ -27,7 +27,7 @@ from dnm.model.value import Unreadable
 
 MOST_KNOWN = 4096  # kept to know them again: a list is sorted, and equal pods stand together
 MOST_CONTAINERS = 100  # of a pod that is not bound
-MOST_RULES = 100  # of a pod: PodShape.rules; of claims too
+MOST_RULES = 100  # of a pod, by `count_rules`; of claims too
 _LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that are looked into
 
 
@@ -103,7 +103,7 @@ class ShapeBook:
                 host_ports=read_host_ports(ports), aligned=aligned,
                 labels=own if limits.pod_affinity or limits.spread_keys else (),
             ))  # fmt: skip
-            known = self.cut(shape) if known.rules > MOST_RULES else known
+            known = self.cut(shape) if count_rules(known) > MOST_RULES else known
             self._constrained[key] = known
         return known
 

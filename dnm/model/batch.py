@@ -27,11 +27,6 @@ class BatchClaim(Value):
     error: str = ""
     account: str = ""  # whom Slurm charges it to; empty: nobody
 
-    @property
-    def is_interrupted(self) -> bool:
-        """Returns whether a conversion has stopped in the middle and no converter continues it."""
-        return bool(self.direction) and not self.is_at_work
-
 
 class SlurmReason(Value):
     """Why a node is drained, down or failed, as Slurm's Reason says it: who wrote that, and when.

@@ -1,51 +1,12 @@
-"""Slurm's hostlist expressions -> names and back, strictly: `a[001-003,007],rack[1-2]n[01-02]`.
-
-Anything that is not understood whole is an error, never a shorter list: a node that falls out of a
-list would be taken for free. Pure.
-"""
+"""Names of nodes -> Slurm's hostlist expressions: `a[001-003,007]`. Pure."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
-from dnm.model.errors import SlurmError
-
-_MOST_NAMES = 200_000
-_NOTHING = frozenset(("", "(null)", "N/A", "None", "None assigned"))
-_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _NUMBERED = re.compile(r"([A-Za-z0-9_.-]*?)([0-9]{1,9})")
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-
-
-@lru_cache  # thousands of jobs name the same thousands of nodes
-def expand_hostlist(text: str) -> tuple[str, ...]:
-    """Returns the names in the order written; none for Slurm's words for nothing.
-
-    Raises SlurmError for unbalanced brackets, ranges that run backwards or are not decimal, other
-    characters, and more names than any cluster has.
-    """
-    if text in _NOTHING:
-        return ()
-    names: list[str] = []
-    for part in _split(text):
-        if _PLAIN.fullmatch(part):
-            names.append(part)
-            continue
-        if not part:
-            raise _refusal(text, "a name in it is empty")
-        choices: list[list[str]] = []
-        count = 1
-        for piece in filter(None, re.split(r"(\[[^\[\]]*\])", part)):
-            choices.append(_choices(text, piece))
-            count *= len(choices[-1])
-            if len(names) + count > _MOST_NAMES:
-                raise _too_many(text)
-        names.extend(map("".join, itertools.product(*choices)))
-    return tuple(names)
 
 
 def fold_hostlist(names: Iterable[str]) -> str:
@@ -83,46 +44,3 @@ def _folded(prefix: str, width: int, runs: Sequence[tuple[int, int]]) -> str:
         for first, last in runs
     ]
     return f"{prefix}[{','.join(parts)}]"
-
-
-def _split(text: str) -> list[str]:
-    """Splits at the commas outside brackets."""
-    parts, depth, begin = [], 0, 0
-    for position, character in enumerate(text):
-        depth += (character == "[") - (character == "]")
-        if depth not in (0, 1):
-            raise _refusal(text, "its brackets don't match")
-        if character == "," and not depth:
-            parts.append(text[begin:position])
-            begin = position + 1
-    if depth:
-        raise _refusal(text, "its brackets don't match")
-    return [*parts, text[begin:]]
-
-
-def _choices(text: str, piece: str) -> list[str]:
-    if not piece.startswith("["):
-        if not _PLAIN.fullmatch(piece):
-            raise _refusal(text, f"{piece!r} is no part of a name")
-        return [piece]
-    found: list[str] = []
-    for entry in piece[1:-1].split(","):
-        match = _RANGE.fullmatch(entry)
-        if match is None:
-            raise _refusal(text, f"{entry!r} is no range of numbers")
-        first, last = match[1], match[2] or match[1]
-        if int(last) < int(first):
-            raise _refusal(text, f"the range {entry!r} runs backwards")
-        if len(found) + int(last) - int(first) >= _MOST_NAMES:
-            raise _too_many(text)
-        found.extend(f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
-    return found
-
-
-def _too_many(text: str) -> SlurmError:
-    return _refusal(text, f"it names more than {_MOST_NAMES} nodes")
-
-
-def _refusal(text: str, why: str) -> SlurmError:
-    shown = text if len(text) <= 80 else f"{text[:80]}…"
-    return SlurmError(f"the node list {shown!r} can't be read: {why}")

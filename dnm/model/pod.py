@@ -64,23 +64,6 @@ class PodShape(Value, gc=False):
     aligned: tuple[Amounts, Amounts] | None = None
     is_cut: bool = False  # it asks for more than is counted of a pod, and the rest was cut off
 
-    @property
-    def rules(self) -> int:
-        """Returns the effort of a comparison with a node: its rules, where ten values count as
-        one."""
-        terms = [
-            expression
-            for term in self.node_affinity
-            for expression in (*term.expressions, *term.fields)
-        ]
-        terms += [
-            expression for affinity in self.pod_affinity for expression in affinity.expressions
-        ]
-        plain = (self.node_selector, self.tolerations, self.node_affinity, self.pod_affinity,
-                 self.spread_keys, self.host_ports)  # fmt: skip
-        values = sum(len(term.values) for term in terms) + len(self.labels)
-        return sum(map(len, plain)) + len(terms) + values // 10
-
 
 class TaskGroup(Value):
     """An entry of the annotation yunikorn.apache.org/task-groups."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
@@ -37,13 +37,6 @@ def json_text(document: object, indent: int = 0) -> str:
         character if character == "\n" or character.isprintable() else json.dumps(character)[1:-1]
         for character in text
     )
-
-
-def some_of(texts: Iterable[str], most: int = 3) -> str:
-    """Returns the first of them, and how many more there are."""
-    found = list(texts)
-    more = [f"and {len(found) - most} more"] if len(found) > most else []
-    return "; ".join((*found[:most], *more))
 
 
 def count_of(number: int, thing: str) -> str:

@@ -106,7 +106,7 @@ class Facts(Value):
     def is_interrupted(self, name: str, instance: str) -> bool:
         """Whether a conversion of the node has stopped in the middle."""
         claim = self.claim_of(name, instance)
-        return claim is not None and claim.is_interrupted
+        return claim is not None and has_stopped(claim)
 
     def left_by(self, request: ConversionRequest, instance: str) -> list[str]:
         """The nodes on which a converter that is not at work any more has stopped in the middle:
@@ -115,7 +115,7 @@ class Facts(Value):
             name
             for name in self.batch or {}
             if (claim := self.claim_of(name, instance)) is not None
-            and claim.is_interrupted
+            and has_stopped(claim)
             and (claim.request == request.id or name in request.names or name == request.node)
         ]
 
@@ -186,13 +186,9 @@ def becomes(
     return NodeTransition(entry=entry, verdict=said, **more)
 
 
-def with_words(after: NodeTransition, detail: str, remark: str) -> NodeTransition:
-    """Returns the same with more said of the node, which changes no decision."""
-    verdict = msgspec.structs.replace(
-        after.verdict, detail="; ".join(filter(None, (after.verdict.detail, detail)))
-    )
-    remark = "; ".join(filter(None, (after.remark, remark)))
-    return msgspec.structs.replace(after, verdict=verdict, remark=remark)
+def has_stopped(claim: BatchClaim) -> bool:
+    """Returns whether a conversion has stopped in the middle and no converter continues it."""
+    return bool(claim.direction) and not claim.is_at_work
 
 
 def fails(name: str, entry: LentNode, now: datetime, reason: Why, error: str) -> NodeTransition:

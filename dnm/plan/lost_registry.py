@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from dnm.model.errors import SlurmError
-from dnm.model.hostlist import expand_hostlist, fold_hostlist
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.lease import LONGEST_KEPT, Lease
 from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.plan import Snapshot

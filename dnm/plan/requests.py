@@ -25,7 +25,7 @@ from dnm.model.lent import (
 )  # fmt: skip
 from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult, backoff_delay
-from dnm.plan.facts import Facts
+from dnm.plan.facts import Facts, has_stopped
 from dnm.plan.found import Case, Found, claim_as_known, judge_claim
 from dnm.plan.overdue import (
     RequestTransition,
@@ -283,7 +283,7 @@ def take_in_claims(
         claim = row.claim
         if claim is None or claim.instance != config.instance_id or name in nodes:
             continue
-        if not {name, claim.request} & (running if claim.is_interrupted else held):
+        if not {name, claim.request} & (running if has_stopped(claim) else held):
             entry = before.nodes.get(name)
             if entry is None and claim.direction != "batch" and _is_marked(config, name, facts):
                 continue  # it served, and is recorded again by its mark

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from dnm.model.errors import DnmError, ExitCode, SlurmError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.value import Value
 from dnm.simulate.batch import Job
 

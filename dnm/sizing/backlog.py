@@ -14,7 +14,6 @@ from dnm.demand.demand import Demand, pending_fingerprint
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.printable import some_of
 from dnm.model.queue_path import known_lineage
 from dnm.model.value import Value
 from dnm.sizing.node_supply import ExpectedNode
@@ -109,7 +108,7 @@ def _sort_out(
         if useful:
             schedulable.append(Schedulable(group=group, options=tuple(useful)))
         else:
-            why = some_of(dict.fromkeys(filter(None, reasons))) or "no node type is given"
+            why = _some_of(dict.fromkeys(filter(None, reasons))) or "no node type is given"
             unschedulable.append((group, why))
     return tuple(schedulable), tuple(unschedulable)
 
@@ -128,3 +127,10 @@ def why_no_help(group: PendingGroup, expected: ExpectedNode) -> str | None:
                 f"{node_type} has {amount_text(resource, max(free, 0))}"
             )
     return None
+
+
+def _some_of(texts: Iterable[str], most: int = 3) -> str:
+    """Returns the first of them, and how many more there are."""
+    found = list(texts)
+    more = [f"and {len(found) - most} more"] if len(found) > most else []
+    return "; ".join((*found[:most], *more))

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from dnm.demand.demand import Demand
+from dnm.demand.pending import Created, PendingGroup, count_created, text_time
 from dnm.model.observed import StalledPods
 from dnm.model.queue_path import is_under
 from dnm.sizing.node_supply import NodeSupply
@@ -35,12 +36,12 @@ def find_stalled(
         found = stalled[queue] = {}
         wants = base.of(queue).wanted or base.of(queue).granted
         for group in demand.groups:
-            count = group.count_until(bound)
+            count = count_created(group.created, text_time(bound))
             # It has room and quota, or can't be schedulable, as things are.
             lacks_nothing = fits.get(group.fingerprint, 0) > 0 or not wants
             if count and lacks_nothing and is_under(group.queue, queue):
                 found[group.fingerprint] = StalledPods(
-                    count=count, until=group.newest_of_oldest(count)
+                    count=count, until=_newest_of_oldest(group, count)
                 )
     return stalled
 
@@ -52,6 +53,34 @@ def leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]
         for found in stalled.values()
         for name, stalled_pods in found.items()
     }
-    kept = (group.without_oldest(left_out.get(group.fingerprint, 0)) for group in demand.groups)
+    kept = (_without_oldest(group, left_out.get(group.fingerprint, 0)) for group in demand.groups)
     groups = tuple(group for group in kept if group is not None)
     return msgspec.structs.replace(demand, groups=groups)
+
+
+def _newest_of_oldest(group: PendingGroup, count: int) -> str:
+    """Returns when the youngest of the oldest `count` pods was created."""
+    return group.oldest if count < 1 else _leave_out(group.created, count - 1)[0][0]
+
+
+def _without_oldest(group: PendingGroup, count: int) -> PendingGroup | None:
+    """Returns the group without its oldest `count` pods; None if that is all of them."""
+    if count >= group.total:
+        return None
+    return msgspec.structs.replace(
+        group,
+        created=_leave_out(group.created, count),
+        total=group.total - count,
+        count=max(0, group.count - count),
+    )
+
+
+def _leave_out(created: Created, count: int) -> Created:
+    """Returns the creation times without those of the oldest `count` pods."""
+    left = []
+    for instant, many in created:
+        gone = min(count, many)
+        count -= gone
+        if many > gone:
+            left.append((instant, many - gone))
+    return tuple(left)

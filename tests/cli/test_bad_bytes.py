@@ -18,7 +18,7 @@ from dnm.converters.slurm.text import parse_jobs, parse_nodes, parse_reservation
 from dnm.demand.pod_request import task_groups
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import DnmError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.queue_edit import QueueWants
 from dnm.model.slurm_state import parse_state
 from dnm.queues.edit import edit_source

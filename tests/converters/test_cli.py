@@ -18,6 +18,7 @@ from dnm.converter.node_list import parse_list
 from dnm.converters.cli import main
 from dnm.converters.journal import JournalStore, Line, StageMark
 from dnm.converters.settings import load_settings
+from dnm.plan.facts import has_stopped
 from tests.converters.played import a_journal
 from tests.processes import node_convert
 
@@ -377,7 +378,7 @@ def test_list_reports_claims_and_instances(host: Host, stage: str, is_claimed: b
         assert (claim is not None) is is_claimed
         if claim is not None:
             assert (claim.direction, claim.namespace, claim.request) == ("k8s", "dev", "r1")
-            assert claim.is_at_work is is_held and claim.is_interrupted is not is_held
+            assert claim.is_at_work is is_held and has_stopped(claim) is not is_held
     assert ("a005: its conversion for 'dev' was interrupted" in host.run("--list").stdout) is (
         is_claimed
     )

@@ -23,7 +23,8 @@ from dnm.converters.slurm.text import (
     without_marks,
 )
 from dnm.model.errors import SlurmError
-from dnm.model.hostlist import expand_hostlist, fold_hostlist
+from dnm.model.hostlist import fold_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 
 DATA = Path(__file__).parents[1] / "data" / "slurm"
 SAMPLES = sorted(path.parent for path in DATA.glob("*/*/nodes.txt"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.config.load import load_node_types
+from dnm.cli.set_up.node_types import load_node_types
 from dnm.kubelet.check import check_node_type
 from dnm.kubelet.reservation import computed_allocatable, eviction_amount, memory_sides
 from dnm.model.node_type import NodeType

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dnm.model.batch import BatchNode
 from dnm.model.calendar import CalendarEvent, KeptCalendar, booking_name, booking_on
 from dnm.model.config import NamespacePolicy
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.observed import LendTimes
 from dnm.model.orders import Keeping, Pause

@@ -22,7 +22,7 @@ from dnm.model.batch import BatchClaim, BatchList, BatchNode, WaitingJobs
 from dnm.model.cluster import ConfigMap, KubeEvent, PodOnNode, Reading
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.kubelet import Amounts
 from dnm.model.lease import Lease
 from dnm.model.lent import ConverterProcess, Ended, Phase

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,7 +17,10 @@ from dnm.checks.kubelets import judge, settings_of
 from dnm.cli.set_up.check import print_findings
 from dnm.cli.terminal.options import OutputOption, PathOption
 from dnm.cli.terminal.output import print_document
-from dnm.config.load import load_node_types
+from dnm.config.files import read_ini
+from dnm.config.keys import SETTINGS
+from dnm.config.load import find_config_path, parse_node_types
+from dnm.config.sections import known_entries, parse_section
 from dnm.config.values import suggest
 from dnm.kubelet import render as kubelet
 from dnm.kubelet.check import check_node_type
@@ -24,6 +28,22 @@ from dnm.kubelet.render import Format
 from dnm.kubelet.reservation import computed_allocatable
 from dnm.model.errors import ConfigError, ExitCode
 from dnm.model.node_type import NodeType
+
+
+def load_node_types(
+    path: Path | None, environ: Mapping[str, str]
+) -> tuple[Path, dict[str, NodeType], list[str]]:
+    """Returns the file, its node types and all problems of their sections, without the queue map
+    and the rest: for a check of the file alone, e.g. in a site's Git. Raises ConfigError where the
+    file can't be read."""
+    file = find_config_path(path, environ)
+    problems: list[str] = []
+    sections = read_ini(file, problems)
+    own = ("node_type", "node_cpu_capacity", "node_memory_capacity")
+    keys = {key: SETTINGS[key] for key in own}
+    entries = known_entries(sections.get("settings", {}), keys)
+    settings = parse_section("settings", entries, keys, problems)
+    return file, parse_node_types(sections, settings, {}, problems), problems
 
 
 def node_types_document(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dnm.cli.terminal.operation import RefusedError
 from dnm.model.errors import SlurmError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.registry import Registry
 
 

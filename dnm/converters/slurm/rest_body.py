@@ -19,7 +19,7 @@ import msgspec
 
 from dnm.converters.slurm.text import JobRecord, Reservation, SlurmJob, SlurmNode, parse_time
 from dnm.model.errors import SlurmError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.slurm_state import BASES, NodeState, parse_state
 
 T = TypeVar("T")

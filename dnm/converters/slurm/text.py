@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from dnm.model.errors import SlurmError
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.slurm_state import NodeState, parse_state
 from dnm.model.value import Value
 

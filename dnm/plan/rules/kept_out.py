@@ -21,7 +21,7 @@ import msgspec
 
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
-from dnm.model.hostlist import expand_hostlist
+from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
 from dnm.model.orders import Keeping
 from dnm.model.printable import printable

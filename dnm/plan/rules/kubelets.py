@@ -16,7 +16,7 @@ from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.reason import Reason, Why
-from dnm.plan.facts import NodeTransition, changed, with_words
+from dnm.plan.facts import NodeTransition, changed
 from dnm.plan.hooks import CountedFrom, Rule
 from dnm.plan.inputs import Inputs
 from dnm.sizing.caps import Bound
@@ -74,7 +74,7 @@ def _hold_against_types(
         if entry.phase is not Phase.SERVING or sentence == entry.error == "":
             continue
         noted = msgspec.structs.replace(after[name], entry=changed(entry, error=sentence))
-        said[name] = with_words(noted, sentence, sentence)
+        said[name] = _with_words(noted, sentence, sentence)
     return said
 
 
@@ -93,3 +93,12 @@ RULE = Rule(
     bounds=_closed_types,
     tells=_hold_against_types,
 )
+
+
+def _with_words(after: NodeTransition, detail: str, remark: str) -> NodeTransition:
+    """Returns the same with more said of the node, which changes no decision."""
+    verdict = msgspec.structs.replace(
+        after.verdict, detail="; ".join(filter(None, (after.verdict.detail, detail)))
+    )
+    remark = "; ".join(filter(None, (after.remark, remark)))
+    return msgspec.structs.replace(after, verdict=verdict, remark=remark)
