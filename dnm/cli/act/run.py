@@ -26,7 +26,6 @@ from dnm.model.errors import StoppedError
 from dnm.model.plan import Pass
 from dnm.model.printable import count_of
 from dnm.record.summary import summarize
-from dnm.run import runner
 
 
 def run(
@@ -50,6 +49,8 @@ def run(
 
 def pass_once(config: Config, log_console: bool) -> Pass:
     """Makes one pass as the verb `run` does; returns it."""
+    from dnm.run import runner  # it takes longer to load than the help
+
     is_console = log_console or is_console_log_asked(os.environ)
     set_up_logging(is_console)
     signals = StopSignals(config.shutdown_grace)

@@ -37,7 +37,6 @@ from dnm.model.lent import Emptying
 from dnm.model.orders import Way
 from dnm.model.printable import count_of
 from dnm.run.registry import load_registry
-from dnm.run.step import read_pods_to_evict
 from dnm.verbs import lending
 from dnm.verbs.lending import what_goes_back, why_not_emptied
 from dnm.verbs.refusal import Refusal
@@ -128,6 +127,8 @@ def _describe(config: Config, nodes: Sequence[str], grace: timedelta) -> str:
 def _of_node(kube: KubeClient, name: str, when: str) -> Iterator[str]:
     node = kube.read_node(name)
     granted(why_not_emptied(name, node))
+    from dnm.run.step import read_pods_to_evict  # the planner, which the help does not need
+
     listed = read_pods_to_evict(kube, node) if node is not None else ()
     pods = [pod for pod in listed if pod.is_work]
     going = [pod for pod in pods if not pod.stays]

@@ -52,7 +52,6 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
 from dnm.record.tell import change_line
-from dnm.run import looking
 
 
 def plan(
@@ -73,6 +72,8 @@ def plan(
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--at") from error
     with shown_at_work("planning"):
+        from dnm.run import looking  # the planner, which takes longer to load than the help
+
         result = looking.plan_pass(config, os.environ, foreseen_at=moment)
     if output != "text":
         print_document(plan_document(result.plan), output)
